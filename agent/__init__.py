@@ -1,0 +1,1 @@
+"""The program: command line, configuration, wire protocols, server, clients and benches."""

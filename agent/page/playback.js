@@ -1,0 +1,130 @@
+// The agent's voice: an AudioWorklet with a small jitter buffer, which can fall silent at once and knows exactly how
+// many samples of which item were played.
+//
+// In:  {audio: ArrayBuffer, item}, {end: true} (the newest item has no more audio), {flush: true}
+// Out: {playing: item, samples, level}, {finished: item, samples}, {idle: true}, {flushed: [{item, samples}]},
+//      {overflow: true}
+
+const CUSHION = 0.06; // seconds gathered before sound starts; long enough for the jitter of a home network
+const CUSHION_MAX = 0.25; // seconds it may grow to, after the buffer has run dry
+const MOST = 300; // seconds held at most; a server that paces its audio never comes near
+const REPORT_EVERY = 0.04; // seconds between two level reports
+const QUANTUM = 128; // samples in one call of process(), fixed by the Web Audio standard
+
+class Playback extends AudioWorkletProcessor {
+  constructor() {
+    super();
+    this.items = []; // oldest first: {id, chunks, offset (samples used of chunks[0]), played, ended}
+    this.queued = 0; // samples not yet played, over all items
+    this.cushion = CUSHION * sampleRate;
+    this.gathering = true;
+    this.waited = 0; // samples of silence since there was something to play
+    this.tail = null; // the last 5 ms of what was flushed, fading
+    this.unreported = 0;
+    this.port.onmessage = ({ data }) => this.#receive(data);
+  }
+
+  #receive(message) {
+    if (message.flush) this.#flush();
+    else if (message.end) this.#end();
+    else this.#append(message.item, new Int16Array(message.audio));
+  }
+
+  #end() {
+    if (this.items.length) this.items.at(-1).ended = true;
+  }
+
+  #append(id, pcm) {
+    if (this.queued + pcm.length > MOST * sampleRate) return this.port.postMessage({ overflow: true });
+    if (this.items.at(-1)?.id !== id) {
+      this.#end();
+      this.items.push({ id, chunks: [], offset: 0, played: 0, ended: false });
+    }
+    this.items.at(-1).chunks.push(pcm);
+    this.queued += pcm.length;
+  }
+
+  process(_inputs, [[output]]) {
+    if (this.tail) {
+      output.set(this.tail);
+      this.tail = null;
+    } else if (this.#gathered(output.length)) {
+      this.#fill(output);
+      this.#report(output);
+    }
+    return true;
+  }
+
+  /** Say whether sound may start: enough is there, or no more will come, or we waited long enough. */
+  #gathered(quantum) {
+    if (!this.gathering || !this.items.length) return !this.gathering;
+    if (this.queued) this.waited += quantum;
+    const enough = Math.max(this.queued, this.waited) >= this.cushion;
+    if (enough || this.items.at(-1).ended) this.gathering = false;
+    return !this.gathering;
+  }
+
+  #fill(output) {
+    let at = 0;
+    while (at < output.length && this.items.length) {
+      const item = this.items[0];
+      const chunk = item.chunks[0];
+      if (chunk) at += this.#copy(item, chunk, output, at);
+      else if (item.ended) this.#finish(item);
+      else break;
+    }
+    if (at === output.length) return;
+    // Dry in the middle of an item means that the network is rougher than the cushion allows for.
+    if (this.items.length) this.cushion = Math.min(this.cushion * 1.5, CUSHION_MAX * sampleRate);
+    this.#gather();
+  }
+
+  #gather() {
+    this.gathering = true;
+    this.waited = 0;
+  }
+
+  #copy(item, chunk, output, at) {
+    const count = Math.min(output.length - at, chunk.length - item.offset);
+    for (let i = 0; i < count; i++) output[at + i] = chunk[item.offset + i] / 32768;
+    item.offset += count;
+    item.played += count;
+    this.queued -= count;
+    if (item.offset === chunk.length) {
+      item.chunks.shift();
+      item.offset = 0;
+    }
+    return count;
+  }
+
+  #finish(item) {
+    this.items.shift();
+    this.port.postMessage({ finished: item.id, samples: item.played });
+    if (!this.items.length) this.port.postMessage({ idle: true });
+  }
+
+  /** Forget everything but one quantum, which fades out: a cut to silence would click. */
+  #flush() {
+    if (!this.gathering) {
+      this.tail = new Float32Array(QUANTUM);
+      this.#fill(this.tail);
+      this.tail = this.tail.map((sample, i) => sample * (1 - i / QUANTUM));
+    }
+    const flushed = this.items.map(({ id, played }) => ({ item: id, samples: played }));
+    this.items = [];
+    this.queued = 0;
+    this.#gather();
+    this.port.postMessage({ flushed });
+  }
+
+  #report(output) {
+    this.unreported += output.length;
+    if (this.unreported < REPORT_EVERY * sampleRate || !this.items.length) return;
+    this.unreported = 0;
+    const { id, played } = this.items[0];
+    const energy = output.reduce((sum, sample) => sum + sample * sample, 0);
+    this.port.postMessage({ playing: id, samples: played, level: Math.sqrt(energy / output.length) });
+  }
+}
+
+registerProcessor("playback", Playback);

@@ -1,0 +1,29 @@
+"""Hibari voices (https://github.com/MMWilliams/hibari, Apache-2.0): 24 kHz, about 15 ms a sentence."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from rejoinder.models.voice import Voice
+from rejoinder.pipeline.audio import Samples
+from rejoinder.pipeline.errors import ModelError
+
+RATE = 24_000
+
+
+def open_voice(name: str, threads: int) -> Voice:
+    """Open a voice by name; "heart" is inside the package. Raises ModelError."""
+    if find_spec("hibari") is None:
+        raise ModelError("hibari", "is not installed; run: pip install 'rejoinder[hibari]'")
+    from hibari import Hibari
+
+    try:
+        hibari = Hibari(voice=name, threads=threads)
+    except Exception as error:
+        raise ModelError("hibari", f"cannot load the voice {name!r}: {error}") from error
+
+    def synthesize(text: str) -> Samples:
+        audio: Samples = hibari(text)
+        return audio
+
+    return Voice("hibari", RATE, synthesize)

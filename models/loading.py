@@ -1,0 +1,100 @@
+"""Load a set of models and warm each of them up by one real inference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rejoinder.models.registry import create
+from rejoinder.models.threads import Threads, plan
+from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
+from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
+from rejoinder.pipeline.session import Models
+
+
+@dataclass(frozen=True, slots=True)
+class Specs:
+    """Which models to load; ``turn`` may be empty for none."""
+
+    vad: str = "silero"
+    turn: str = "smart-turn"
+    stt: str = "whisper:tiny.en"
+    llm: str = "llama:smollm2-135m-instruct"
+    tts: str = "piper:en_US-joe-medium"
+
+
+Report = Callable[[str, float], None]
+"""Is told the name of a model that became ready, and the seconds that took."""
+
+
+@asynccontextmanager
+async def open_models(
+    specs: Specs, threads: Threads | None = None, report: Report = lambda name, seconds: None
+) -> AsyncIterator[Models]:
+    """Load and warm up the models for the length of the block; raises ModelError.
+
+    The loop blocks while weights load: do it before serving.
+    """
+    threads = threads or plan()
+    async with AsyncExitStack() as stack:
+        loaded: dict[str, Any] = {}
+        for kind in ("vad", "turn", "stt", "llm", "tts"):
+            if spec := getattr(specs, kind):
+                began = time.perf_counter()
+                loaded[kind] = create(spec, threads)
+                stack.push_async_callback(_close, loaded[kind])
+                await WARM_UPS[kind](loaded[kind])
+                report(spec, time.perf_counter() - began)
+        yield Models(loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"))
+
+
+def _noise(seconds: float) -> AudioChunk:
+    generator = np.random.default_rng(0)
+    return AudioChunk(to_pcm(generator.normal(0.0, 0.01, int(seconds * RATE)).astype(np.float32)), RATE)
+
+
+async def _warm_vad(vad: Vad) -> None:
+    vad.stream().feed(_noise(0.1))
+
+
+async def _warm_turn(turn: TurnModel) -> None:
+    await turn.probability(_noise(2.0).samples(), "")
+
+
+async def _warm_stt(stt: Stt) -> None:
+    stream = stt.stream()
+    stream.feed(_noise(2.0))
+    await stream.transcribe(is_final=True)
+
+
+async def _warm_llm(llm: Llm) -> None:
+    async with aclosing(llm.reply([Message(role="user", content="Say yes.")])) as tokens:
+        async for _ in tokens:
+            break
+
+
+async def _warm_tts(tts: Tts) -> None:
+    async with aclosing(tts.speak("Ready.")) as chunks:
+        async for _ in chunks:
+            pass
+
+
+WARM_UPS: dict[str, Callable[[Any], Any]] = {
+    "vad": _warm_vad,
+    "turn": _warm_turn,
+    "stt": _warm_stt,
+    "llm": _warm_llm,
+    "tts": _warm_tts,
+}
+
+
+async def _close(model: Any) -> None:
+    if hasattr(model, "aclose"):
+        await model.aclose()
+    elif hasattr(model, "close"):
+        model.close()

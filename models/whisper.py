@@ -1,0 +1,151 @@
+"""Whisper through faster-whisper and CTranslate2, with an encoder window cut to the audio.
+
+Whisper was trained on windows of 30 s, and as shipped a two-second question costs as much as half a
+minute. CTranslate2 encodes shorter windows. Cutting them to the audio makes Whisper loop and invent; a floor
+under the window, a ban on repeated trigrams and a budget of tokens keep its accuracy (``rejoinder bench stt``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
+from rejoinder.pipeline.engine import Engine
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Transcript
+
+WINDOW_SECONDS = 30
+FLOOR_SECONDS = 10
+MARGIN_SECONDS = 1
+FREEZE_SECONDS = 24
+"""Audio of a turn that is recognised again with each hypothesis; what is older has its words frozen."""
+NO_SPEECH, NO_CONFIDENCE = 0.6, -1.0
+"""Whisper's own rule for silence: likely no speech, and unsure of the words (Radford et al. 2022, 4.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What came out of one window: the text, and Whisper's doubts about it."""
+
+    text: str
+    no_speech: float
+    confidence: float
+
+
+class Whisper:
+    """Shared weights behind one engine; each session has a ``WhisperStream``."""
+
+    def __init__(
+        self, path: Path, threads: int = 1, language: str = "en", floor_seconds: int = FLOOR_SECONDS
+    ) -> None:
+        from faster_whisper import WhisperModel
+        from faster_whisper.tokenizer import Tokenizer
+
+        try:
+            self._model: Any = WhisperModel(
+                str(path), device="cpu", compute_type="int8", cpu_threads=threads, local_files_only=True
+            )
+        except Exception as error:
+            raise ModelError("whisper", f"cannot load {path}: {error}") from error
+        multilingual = self._model.model.is_multilingual
+        self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
+        self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
+        self._floor = floor_seconds
+        self._engine: Engine[Samples, Words] = Engine("whisper", self._step, max_batch=4)
+
+    def stream(self) -> WhisperStream:
+        """Open the state of one session."""
+        return WhisperStream(self)
+
+    async def recognise(self, audio: Samples) -> str:
+        """Return the words in up to 30 s of 16 kHz audio, or nothing where Whisper itself doubts them."""
+        if len(audio) < RATE // 10:
+            return ""
+        words = await self._engine.run(audio)
+        if words.no_speech > NO_SPEECH and words.confidence < NO_CONFIDENCE:
+            return ""
+        return words.text
+
+    def close(self) -> None:
+        """End the engine's thread."""
+        self._engine.close()
+
+    def _step(self, batch: Sequence[Samples]) -> list[Words]:
+        longest = max(len(audio) for audio in batch) / RATE
+        window = int(min(WINDOW_SECONDS, max(self._floor, np.ceil(longest + MARGIN_SECONDS))))
+        padded = [np.pad(audio[: window * RATE], (0, max(0, window * RATE - len(audio)))) for audio in batch]
+        features = np.stack(
+            [self._model.feature_extractor(audio, padding=0)[:, : window * 100] for audio in padded]
+        )
+        results = self._model.model.generate(
+            self._model.encode(features),
+            [self._prompt] * len(batch),
+            beam_size=1,
+            no_repeat_ngram_size=3,
+            max_length=len(self._prompt) + 12 + int(10 * longest),
+            return_scores=True,
+            return_no_speech_prob=True,
+        )
+        return [
+            Words(
+                self._tokenizer.decode(result.sequences_ids[0]).strip(),
+                result.no_speech_prob,
+                result.scores[0],  # CTranslate2 divides by the length already
+            )
+            for result in results
+        ]
+
+
+class WhisperStream:
+    """The audio of one turn: at most ``FREEZE_SECONDS`` of it, and the words of what came before."""
+
+    def __init__(self, whisper: Whisper) -> None:
+        self._whisper = whisper
+        self._frozen: list[str] = []
+        self._chunks: list[Samples] = []
+        self._length = 0
+        self._end = 0
+
+    def feed(self, chunk: AudioChunk) -> None:
+        """Add audio of the turn, 16 kHz."""
+        self._chunks.append(chunk.samples())
+        self._length += len(chunk)
+        self._end = chunk.end
+
+    async def transcribe(self, is_final: bool) -> Transcript:
+        """Recognise the turn so far. Cancelling keeps the audio. Raises ModelError."""
+        end = self._end
+        while self._length > FREEZE_SECONDS * RATE:
+            await self._freeze()
+        text = await self._whisper.recognise(self._audio())
+        return Transcript(" ".join(filter(None, [*self._frozen, text])), is_final, end)
+
+    def reset(self) -> None:
+        """Forget the turn."""
+        self._frozen, self._chunks, self._length = [], [], 0
+
+    def _audio(self) -> Samples:
+        self._chunks = [np.concatenate(self._chunks)] if self._chunks else [np.zeros(0, np.float32)]
+        return self._chunks[0]
+
+    async def _freeze(self) -> None:
+        """Settle the words up to the quietest moment in the second half of the audio."""
+        audio = self._audio()[: FREEZE_SECONDS * RATE]
+        cut = quietest(audio, len(audio) // 2)
+        text = await self._whisper.recognise(audio[:cut])
+        self._frozen.append(text)
+        self._chunks = [self._audio()[cut:]]
+        self._length -= cut
+
+
+def quietest(audio: Samples, start: int) -> int:
+    """Return the middle of the quietest fifth of a second at or after sample ``start``."""
+    width = RATE // 5
+    power = np.concatenate(([0.0], np.cumsum(np.square(audio[start:], dtype=np.float64))))
+    sums = power[width:] - power[:-width]
+    return start + int(np.argmin(sums)) + width // 2

@@ -1,0 +1,81 @@
+"""The pipeline that integrators embed: nouns, decisions, stages and lifetimes. Needs only numpy."""
+
+from rejoinder.pipeline.audio import RATE, AudioChunk, to_float, to_pcm
+from rejoinder.pipeline.channel import Channel, Closed
+from rejoinder.pipeline.endpointer import Endpointer, Endpointing, Floor
+from rejoinder.pipeline.engine import Engine
+from rejoinder.pipeline.errors import ModelError, Overloaded, PipelineError, ProtocolError
+from rejoinder.pipeline.events import (
+    EagerEndOfTurn,
+    EndOfTurn,
+    Event,
+    NothingSaid,
+    PartialTranscript,
+    PauseStarted,
+    ReplyAudio,
+    ReplyDone,
+    ReplyStarted,
+    ReplyText,
+    SpeechStarted,
+    TurnResumed,
+    TurnTraced,
+)
+from rejoinder.pipeline.history import History
+from rejoinder.pipeline.interfaces import (
+    Llm,
+    Message,
+    Stt,
+    SttStream,
+    Transcript,
+    Tts,
+    TurnModel,
+    Vad,
+    VadStream,
+)
+from rejoinder.pipeline.session import Models, Options, Session, open_session
+from rejoinder.pipeline.trace import Trace
+
+__all__ = [
+    "RATE",
+    "AudioChunk",
+    "Channel",
+    "Closed",
+    "EagerEndOfTurn",
+    "EndOfTurn",
+    "Endpointer",
+    "Endpointing",
+    "Engine",
+    "Event",
+    "Floor",
+    "History",
+    "Llm",
+    "Message",
+    "ModelError",
+    "Models",
+    "NothingSaid",
+    "Options",
+    "Overloaded",
+    "PartialTranscript",
+    "PauseStarted",
+    "PipelineError",
+    "ProtocolError",
+    "ReplyAudio",
+    "ReplyDone",
+    "ReplyStarted",
+    "ReplyText",
+    "Session",
+    "SpeechStarted",
+    "Stt",
+    "SttStream",
+    "Trace",
+    "Transcript",
+    "Tts",
+    "TurnModel",
+    "TurnResumed",
+    "TurnTraced",
+    "Vad",
+    "VadStream",
+    "open_session",
+    "to_float",
+    "to_pcm",
+]

@@ -1,0 +1,32 @@
+"""LocalAgreement: believe the words that two successive hypotheses share.
+
+Macháček, Dabre and Bojar, "Turning Whisper into Real-Time Transcription System" (2023), after Liu et al.
+(2020).
+"""
+
+from __future__ import annotations
+
+import re
+
+
+class LocalAgreement:
+    """Grow a text that is never taken back out of hypotheses that are."""
+
+    def __init__(self) -> None:
+        self.agreed: list[str] = []
+        self._previous: list[str] = []
+
+    def feed(self, hypothesis: str) -> str:
+        """Take the next hypothesis and return all the text agreed on so far."""
+        words = hypothesis.split()
+        for index in range(len(self.agreed), min(len(words), len(self._previous))):
+            if bare(words[index]) != bare(self._previous[index]):
+                break
+            self.agreed.append(words[index])
+        self._previous = words
+        return " ".join(self.agreed)
+
+
+def bare(text: str) -> str:
+    """Return the text in lower case without punctuation: what must stay the same for a guess to hold."""
+    return " ".join(re.sub(r"[^\w\s']", " ", text.lower()).split())

@@ -1,0 +1,68 @@
+"""Audio as it travels: mono 16-bit PCM with a rate and a place in the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+RATE = 16_000
+"""Hertz at which the listening half of the pipeline works; wires resample to it at their edge."""
+
+Samples = NDArray[np.float32]
+"""Mono samples in [-1, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioChunk:
+    """A piece of mono audio.
+
+    pcm: little-endian signed 16-bit samples.
+    rate: hertz.
+    start: index of the first sample, counted from the start of the stream the chunk belongs to.
+    """
+
+    pcm: bytes
+    rate: int
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.pcm) % 2:
+            raise ValueError(f"16-bit audio needs an even number of bytes, not {len(self.pcm)}")
+        if self.rate <= 0:
+            raise ValueError(f"the rate must be positive, not {self.rate}")
+
+    def __len__(self) -> int:
+        """Count samples."""
+        return len(self.pcm) // 2
+
+    @property
+    def end(self) -> int:
+        """Index of the sample after the last one."""
+        return self.start + len(self)
+
+    @property
+    def seconds(self) -> float:
+        """Duration in seconds."""
+        return len(self) / self.rate
+
+    def samples(self) -> Samples:
+        """Return the audio as float samples in [-1, 1]."""
+        return to_float(self.pcm)
+
+    def slices(self, size: int) -> Iterator[AudioChunk]:
+        """Yield the same audio in chunks of at most ``size`` samples."""
+        for first in range(0, len(self), size):
+            yield AudioChunk(self.pcm[2 * first : 2 * (first + size)], self.rate, self.start + first)
+
+
+def to_float(pcm: bytes) -> Samples:
+    """Turn little-endian 16-bit PCM into float samples in [-1, 1]."""
+    return np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768.0
+
+
+def to_pcm(samples: Samples) -> bytes:
+    """Turn float samples into little-endian 16-bit PCM; what exceeds [-1, 1] is clipped."""
+    return (np.clip(samples, -1.0, 1.0) * 32767.0).astype("<i2").tobytes()

@@ -1,0 +1,220 @@
+"""Who has the floor, decided from speech probabilities, transcripts and a turn model.
+
+The table, with time counted in samples received, so that the same audio gives the same events however it is
+cut and however late it arrives:
+
+    floor   event                                                     next    answer
+    ------  --------------------------------------------------------  ------  --------------
+    NOBODY  speech for ``start_ms``                                   USER    SpeechStarted
+    AGENT   speech for ``start_ms``                                   USER    SpeechStarted
+    USER    silence for ``pause_ms``, or talk for ``max_turn_ms``     PAUSE   PauseStarted
+    PAUSE   the final transcript has words                            PAUSE   EagerEndOfTurn
+    PAUSE   the final transcript has none                             NOBODY  NothingSaid
+    PAUSE   speech for ``resume_ms``                                  USER    TurnResumed
+    PAUSE   silence as long as we are unsure, transcript final        AGENT   EndOfTurn
+    AGENT   the agent has finished                                    NOBODY  -
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from rejoinder.pipeline.audio import RATE
+from rejoinder.pipeline.events import (
+    EagerEndOfTurn,
+    EndOfTurn,
+    FloorEvent,
+    NothingSaid,
+    PauseStarted,
+    SpeechStarted,
+    TurnResumed,
+)
+from rejoinder.pipeline.interfaces import Transcript
+
+
+class Floor(Enum):
+    """Who is speaking, or about to."""
+
+    NOBODY = auto()
+    USER = auto()
+    PAUSE = auto()
+    AGENT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Endpointing:
+    """How turns begin and end; all times in milliseconds.
+
+    threshold, release: speech probability that starts speech, and below which it stops.
+    start_ms: speech that takes the floor. resume_ms: speech that ends a pause.
+    padding_ms: audio before the start that belongs to the turn.
+    pause_ms: silence after which the transcript is made final and an answer may start, unheard.
+    min_wait_ms, max_wait_ms: silence after which the turn is over when the turn model is sure that it is,
+        and when it is sure that it is not. Equal values make it plain silence detection.
+    max_turn_ms: a turn longer than this is ended for the speaker.
+    """
+
+    threshold: float = 0.5
+    release: float = 0.35
+    start_ms: int = 96
+    resume_ms: int = 64
+    padding_ms: int = 300
+    pause_ms: int = 96
+    min_wait_ms: int = 320
+    max_wait_ms: int = 880
+    max_turn_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.release <= self.threshold <= 1.0:
+            raise ValueError("need 0 <= release <= threshold <= 1")
+        if not self.pause_ms <= self.min_wait_ms <= self.max_wait_ms:
+            raise ValueError("need pause_ms <= min_wait_ms <= max_wait_ms")
+
+    def wait_ms(self, probability: float | None) -> float:
+        """Return the silence after which a turn is over, given how likely the turn model finds that.
+
+        Linear from ``max_wait_ms`` at 0 to ``min_wait_ms`` at 0.5 and above, where the model itself says
+        "done". Without an answer the speaker gets the benefit of the doubt.
+        """
+        sure = min(1.0, 2.0 * probability) if probability is not None else 0.0
+        return self.max_wait_ms - sure * (self.max_wait_ms - self.min_wait_ms)
+
+
+class Endpointer:
+    """The floor of one session. Holds no clock and does no I/O.
+
+    now: samples received so far.
+    turn_start: first sample that belongs to the user's turn, None between turns.
+    pause: end of the last voiced sample while the floor is in PAUSE, else None.
+    manual: whether the client says where turns end; then all audio between two ends is the user's turn.
+    """
+
+    def __init__(self, options: Endpointing | None = None) -> None:
+        self.options = options or Endpointing()
+        self.floor = Floor.NOBODY
+        self.manual = False
+        self.now = 0
+        self.turn_start: int | None = None
+        self.pause: int | None = None
+        self._onset = 0
+        self._voiced_until = 0
+        self._run = 0
+        self._forced = False
+        self._final: str | None = None
+        self._probability: float | None = None
+
+    def vad(self, end: int, probability: float) -> list[FloorEvent]:
+        """Take the speech probability of the audio up to sample ``end``."""
+        step, self.now = end - self.now, end
+        if self.manual:
+            if self.floor in (Floor.NOBODY, Floor.AGENT):
+                self._open(end - step)
+            return []
+        speaking = self.floor is Floor.USER
+        voiced = probability >= (self.options.release if speaking else self.options.threshold)
+        self._run = self._run + step if voiced else max(0, self._run - 2 * step)
+        if self.floor is Floor.USER:
+            return self._while_talking(voiced)
+        if self.floor is Floor.PAUSE:
+            return self._while_pausing()
+        if self._run >= _samples(self.options.start_ms):
+            return [self._begin(end - self._run)]
+        return []
+
+    def transcript(self, transcript: Transcript) -> list[FloorEvent]:
+        """Take a final transcript; one that does not reach the current pause is ignored."""
+        if self.pause is None or not transcript.is_final or transcript.end < self.pause:
+            return []
+        self._final = text = transcript.text.strip()
+        if not text:
+            at = self.pause
+            self._release(Floor.NOBODY)
+            return [NothingSaid(at)]
+        return [EagerEndOfTurn(text), *self._decide()]
+
+    def judged(self, pause: int, probability: float) -> list[FloorEvent]:
+        """Take the turn model's answer about the pause that began at sample ``pause``."""
+        if pause != self.pause:
+            return []
+        self._probability = probability
+        return self._decide()
+
+    def agent_done(self) -> None:
+        """Note that the agent has nothing more to say."""
+        if self.floor is Floor.AGENT:
+            self.floor = Floor.NOBODY
+
+    def agent_speaks(self) -> None:
+        """Note that the agent takes the floor without having been asked."""
+        if self.floor is Floor.NOBODY:
+            self.floor = Floor.AGENT
+
+    def end_turn(self, at: int) -> list[FloorEvent]:
+        """End the user's turn at sample ``at`` as soon as its transcript is final, whatever the silence."""
+        if self.floor is Floor.USER:
+            self.now = max(self.now, at)
+            self._voiced_until = at
+            self._forced = True
+            return [self._pause()]
+        self._forced = self.floor is Floor.PAUSE
+        return self._decide()
+
+    def abandon(self) -> None:
+        """Drop the user's turn as if nothing had been said."""
+        if self.floor in (Floor.USER, Floor.PAUSE):
+            self._release(Floor.NOBODY)
+
+    def _open(self, at: int) -> None:
+        self._release(Floor.USER)
+        self.turn_start = self._onset = self._voiced_until = at
+
+    def _begin(self, at: int) -> FloorEvent:
+        self._release(Floor.USER)
+        self._onset = at
+        self._voiced_until = self.now
+        self.turn_start = max(0, at - _samples(self.options.padding_ms))
+        return SpeechStarted(at)
+
+    def _while_talking(self, voiced: bool) -> list[FloorEvent]:
+        if voiced:
+            self._voiced_until = self.now
+        self._forced = self.now - self._onset >= _samples(self.options.max_turn_ms)
+        if self._forced or self.now - self._voiced_until >= _samples(self.options.pause_ms):
+            return [self._pause()]
+        return []
+
+    def _pause(self) -> FloorEvent:
+        self.floor = Floor.PAUSE
+        self.pause = self._voiced_until
+        self._run = 0
+        return PauseStarted(self.pause)
+
+    def _while_pausing(self) -> list[FloorEvent]:
+        if self._run < _samples(self.options.resume_ms) or self._forced:
+            return self._decide()
+        self.floor = Floor.USER
+        self.pause = self._final = self._probability = None
+        self._voiced_until = self.now
+        return [TurnResumed()]
+
+    def _decide(self) -> list[FloorEvent]:
+        if self.pause is None or not self._final:
+            return []
+        if not self._forced:
+            silence = self.now - self.pause
+            if self._run or silence < _samples(self.options.wait_ms(self._probability)):
+                return []
+        event = EndOfTurn(self._final, self.pause)
+        self._release(Floor.AGENT)
+        return [event]
+
+    def _release(self, floor: Floor) -> None:
+        self.floor = floor
+        self.turn_start = self.pause = self._final = self._probability = None
+        self._forced = False
+        self._run = 0
+
+
+def _samples(ms: float) -> int:
+    return int(ms * RATE / 1000)

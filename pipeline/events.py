@@ -1,0 +1,110 @@
+"""What happens in a conversation, as small frozen values.
+
+The ``Endpointer`` produces the first group from audio and transcripts; a ``Session`` hands both groups to
+whoever embeds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rejoinder.pipeline.audio import AudioChunk
+from rejoinder.pipeline.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """Somebody began to speak at sample ``at``."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PauseStarted:
+    """The speaker fell silent; ``at`` is the end of the last voiced sample."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class EagerEndOfTurn:
+    """The turn is probably over with these words: worth starting an answer, not worth being heard."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResumed:
+    """The speaker went on after a pause: an eager answer is void."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfTurn:
+    """The turn is over: ``text`` is what was said, ``at`` the end of its last voiced sample."""
+
+    text: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class NothingSaid:
+    """What sounded like speech until sample ``at`` held no words."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartialTranscript:
+    """The words so far; ``agreed`` is their beginning that two hypotheses agreed on and only ever grows."""
+
+    text: str
+    agreed: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyStarted:
+    """A committed reply begins."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyText:
+    """The text of the clause whose audio follows."""
+
+    turn: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyAudio:
+    """Audio to play now; ``chunk.start`` counts from the reply's first sample."""
+
+    turn: int
+    chunk: AudioChunk
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDone:
+    """Nothing more comes from this reply.
+
+    status: "completed" when all of it was sent, "cancelled" when it was cut short, "failed" when ``error``
+        says why.
+    heard: the text that had been played when the reply ended; for a completed one, all of it.
+    """
+
+    turn: int
+    status: str
+    heard: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTraced:
+    """The first audio of a turn left: here is where its time went."""
+
+    trace: Trace
+
+
+FloorEvent = SpeechStarted | PauseStarted | EagerEndOfTurn | TurnResumed | EndOfTurn | NothingSaid
+Event = FloorEvent | PartialTranscript | ReplyStarted | ReplyText | ReplyAudio | ReplyDone | TurnTraced

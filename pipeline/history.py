@@ -1,0 +1,80 @@
+"""What was said and heard, and the prompt that follows from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from rejoinder.pipeline.interfaces import Message
+
+MAX_ENTRIES = 400
+PROMPT_CHARACTERS = 4_000
+PROMPT_SLACK = 2_000
+
+
+@dataclass(slots=True)
+class Entry:
+    """One thing said: ``role`` is user or assistant; ``turn`` numbers the reply; ``cut`` marks a barge-in."""
+
+    role: str
+    text: str
+    turn: int = 0
+    cut: bool = False
+
+
+class History:
+    """The conversation as both sides heard it, at most ``MAX_ENTRIES`` long.
+
+    The prompt holds the newest ``PROMPT_CHARACTERS`` or so. It forgets in blocks of ``PROMPT_SLACK``, because
+    each change at its beginning makes the language model's prefix cache useless once.
+    """
+
+    def __init__(self, instructions: str = "") -> None:
+        self.instructions = instructions
+        self.entries: deque[Entry] = deque(maxlen=MAX_ENTRIES)
+        self._forgotten = 0
+
+    def add_user(self, text: str) -> None:
+        """Note what the user said."""
+        self._append(Entry("user", text))
+
+    def add_reply(self, turn: int, heard: str, cut: bool) -> None:
+        """Note what the user heard of a reply; nothing heard leaves no entry."""
+        if heard:
+            self._append(Entry("assistant", heard, turn, cut))
+
+    def truncate(self, turn: int, heard: str) -> bool:
+        """Correct what was heard of an earlier reply; return whether it was there."""
+        for entry in self.entries:
+            if entry.turn == turn and entry.role == "assistant":
+                entry.text, entry.cut = heard, True
+                if not heard:
+                    self.entries.remove(entry)
+                return True
+        return False
+
+    def messages(self, text: str | None = None) -> list[Message]:
+        """Return the prompt, with ``text`` as the user's words that are not yet part of the history."""
+        self._forget()
+        told = list(self.entries)[self._forgotten :]
+        messages = [Message(role="system", content=self.instructions)] if self.instructions else []
+        for entry in (*told, Entry("user", text)) if text else told:
+            content = entry.text + ("—" if entry.cut else "")
+            if messages and messages[-1]["role"] == entry.role:  # chat templates want the roles to alternate
+                messages[-1]["content"] += " " + content
+            else:
+                messages.append(Message(role=entry.role, content=content))
+        return messages
+
+    def _append(self, entry: Entry) -> None:
+        if len(self.entries) == MAX_ENTRIES:
+            self._forgotten = max(0, self._forgotten - 1)
+        self.entries.append(entry)
+
+    def _forget(self) -> None:
+        sizes = [len(entry.text) for entry in self.entries]
+        if sum(sizes[self._forgotten :]) > PROMPT_CHARACTERS:
+            while self._forgotten < len(sizes) - 1:
+                if sum(sizes[self._forgotten :]) <= PROMPT_CHARACTERS - PROMPT_SLACK:
+                    break
+                self._forgotten += 1

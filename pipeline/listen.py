@@ -1,0 +1,133 @@
+"""The listening stages of a session: hear (voice activity) and transcribe (words)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from rejoinder.pipeline.agreement import LocalAgreement
+from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
+from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.endpointer import Endpointer, Floor
+from rejoinder.pipeline.events import FloorEvent, PartialTranscript
+from rejoinder.pipeline.interfaces import Stt, TurnModel, VadStream
+
+PARTIAL_SAMPLES = int(0.5 * RATE)
+"""New audio that is worth another partial transcript."""
+ASK_SAMPLES = int(0.2 * RATE)
+"""Silence that is worth asking the turn model again."""
+MEMORY_SAMPLES = 8 * RATE
+"""Audio that the turn model is shown, at most; the pre-roll of a turn comes out of the same memory."""
+
+React = Callable[[FloorEvent | PartialTranscript], None]
+
+
+async def hear(
+    inp: Channel[AudioChunk], vad: VadStream, floor: Endpointer, react: React, out: Channel[AudioChunk]
+) -> None:
+    """Find speech in what arrives and pass the audio on. Never waits for a recogniser that keeps up."""
+    async for chunk in inp:
+        for end, probability in vad.feed(chunk):
+            for event in floor.vad(end, probability):
+                react(event)
+        await out.send(chunk)
+    out.close()
+
+
+class Ears:
+    """The words and the sound of one session's current turn."""
+
+    def __init__(self, stt: Stt, turn_model: TurnModel | None, floor: Endpointer, react: React) -> None:
+        self._stream = stt.stream()
+        self._turn_model = turn_model
+        self._floor = floor
+        self._react = react
+        self._memory: deque[AudioChunk] = deque()
+        self._agreement = LocalAgreement()
+        self._turn_start: int | None = None
+        self._fed = 0
+        self._partial_at = 0
+        self._final_for: int | None = None
+        self._asked_at: int | None = None
+        self._text = ""
+
+    async def transcribe(self, inp: Channel[AudioChunk]) -> None:
+        """Keep the transcript of the turn up to date, and the turn model asked while a pause grows."""
+        async with asyncio.TaskGroup() as asking:
+            async for chunk in inp:
+                self._take(chunk)
+                if self._floor.pause is not None:
+                    self._ask(asking)
+                    await self._finish()
+                elif self._floor.floor is Floor.USER:
+                    await self._update()
+
+    def _take(self, chunk: AudioChunk) -> None:
+        self._memory.append(chunk)
+        while chunk.end - self._memory[0].end > MEMORY_SAMPLES:
+            self._memory.popleft()
+        if self._turn_start != self._floor.turn_start:
+            self._begin(self._floor.turn_start)
+        elif self._turn_start is not None:
+            self._feed(chunk)
+
+    def _begin(self, start: int | None) -> None:
+        self._stream.reset()
+        self._agreement = LocalAgreement()
+        self._turn_start = start
+        self._final_for = self._asked_at = None
+        self._text = ""
+        if start is not None:
+            self._fed = self._partial_at = start
+            for chunk in self._memory:
+                self._feed(chunk)
+
+    def _feed(self, chunk: AudioChunk) -> None:
+        if chunk.end > self._fed:
+            skip = max(0, self._fed - chunk.start)
+            self._stream.feed(AudioChunk(chunk.pcm[2 * skip :], chunk.rate, chunk.start + skip))
+            self._fed = chunk.end
+
+    async def _update(self) -> None:
+        if self._fed - self._partial_at < PARTIAL_SAMPLES:
+            return
+        self._partial_at = self._fed
+        transcript = await self._stream.transcribe(is_final=False)
+        if self._turn_start is not None and self._turn_start == self._floor.turn_start and transcript.text:
+            self._text = transcript.text
+            self._react(PartialTranscript(transcript.text, self._agreement.feed(transcript.text)))
+
+    async def _finish(self) -> None:
+        pause = self._floor.pause
+        if pause is None or pause == self._final_for or self._fed < pause:
+            return
+        self._final_for = pause
+        self._partial_at = self._fed
+        transcript = await self._stream.transcribe(is_final=True)
+        self._text = transcript.text
+        for event in self._floor.transcript(transcript):
+            self._react(event)
+
+    def _ask(self, asking: asyncio.TaskGroup) -> None:
+        pause = self._floor.pause
+        if self._turn_model is None or pause is None:
+            return
+        if self._asked_at is None or self._asked_at < pause or self._fed - self._asked_at >= ASK_SAMPLES:
+            self._asked_at = self._fed
+            asking.create_task(self._judge(self._turn_model, pause))
+
+    async def _judge(self, turn_model: TurnModel, pause: int) -> None:
+        probability = await turn_model.probability(self._sound(), self._text)
+        for event in self._floor.judged(pause, probability):
+            self._react(event)
+
+    def _sound(self) -> Samples:
+        start = self._turn_start or 0
+        heard = [
+            chunk.samples()[max(0, start - chunk.start) :] for chunk in self._memory if chunk.end > start
+        ]
+        sound: Samples = np.concatenate(heard) if heard else np.zeros(0, np.float32)
+        return sound[-MEMORY_SAMPLES:]

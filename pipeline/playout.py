@@ -1,0 +1,66 @@
+"""How far a reply has been heard, by the paced clock, and which words that makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEAD_SECONDS = 0.2
+"""Audio is sent at most this far ahead of real time: what was sent cannot be called back on every wire."""
+
+
+@dataclass(slots=True)
+class _Clause:
+    text: str
+    start: float
+    end: float
+
+
+class Playout:
+    """The play-out clock of one reply. Times are ``loop.time()`` and durations, both in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._clauses: list[_Clause] = []
+        self._runs_dry = 0.0
+
+    def begin(self, text: str) -> None:
+        """Note that the audio that follows speaks ``text``."""
+        self._clauses.append(_Clause(text, self.seconds, self.seconds))
+
+    def sent(self, seconds: float, now: float) -> float:
+        """Note that audio was sent; return how long to wait before sending more."""
+        self._runs_dry = max(self._runs_dry, now) + seconds
+        self.seconds += seconds
+        if self._clauses:
+            self._clauses[-1].end = self.seconds
+        return max(0.0, self._runs_dry - now - LEAD_SECONDS)
+
+    def left(self, now: float) -> float:
+        """Return the seconds of audio that were sent and not yet played."""
+        return max(0.0, self._runs_dry - now)
+
+    def played(self, now: float) -> float:
+        """Return the seconds of the reply that have been played."""
+        return self.seconds - self.left(now)
+
+    def text(self, played: float) -> str:
+        """Return the text heard in the first ``played`` seconds.
+
+        Inside a clause the words are spread over its audio by their length in characters.
+        """
+        return " ".join(text for clause in self._clauses if (text := _heard(clause, played)))
+
+
+def _heard(clause: _Clause, played: float) -> str:
+    if played >= clause.end:
+        return clause.text if clause.end > clause.start else ""
+    if played <= clause.start:
+        return ""
+    reached = (played - clause.start) / (clause.end - clause.start) * len(clause.text)
+    words, position = [], 0
+    for word in clause.text.split():
+        position += len(word) + 1
+        if position - 1 > reached:
+            break
+        words.append(word)
+    return " ".join(words)

@@ -1,0 +1,314 @@
+"""One conversation: history, the current turn, and the stages that listen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from rejoinder.pipeline.agreement import bare
+from rejoinder.pipeline.audio import RATE, AudioChunk
+from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.endpointer import Endpointer, Endpointing, Floor
+from rejoinder.pipeline.errors import Overloaded
+from rejoinder.pipeline.events import (
+    EagerEndOfTurn,
+    EndOfTurn,
+    Event,
+    FloorEvent,
+    NothingSaid,
+    PartialTranscript,
+    PauseStarted,
+    ReplyDone,
+    ReplyStarted,
+    SpeechStarted,
+    TurnResumed,
+)
+from rejoinder.pipeline.history import History
+from rejoinder.pipeline.interfaces import Llm, Stt, Tts, TurnModel, Vad
+from rejoinder.pipeline.listen import Ears, hear
+from rejoinder.pipeline.reply import CONTROL_PLACES, reply
+from rejoinder.pipeline.turn import Turn
+
+log = logging.getLogger(__name__)
+
+HEAR_SECONDS = 1.0
+"""Audio that may wait to be heard; more than that stops the reading of the socket."""
+HEAR_SLICE = RATE // 10
+TRANSCRIBE_SLICES = 30
+"""Slices that may wait for the recogniser: three seconds, so that no recogniser that keeps up delays VAD."""
+INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of a conversation. Their weights are shared by all sessions."""
+
+    vad: Vad
+    stt: Stt
+    llm: Llm
+    tts: Tts
+    turn: TurnModel | None = None
+
+
+@dataclass(slots=True)
+class Options:
+    """What may differ from one session to the next.
+
+    detect_turns: False means that the client says where turns begin and end.
+    create_response: answer a turn when it ends. interrupt_response: speech stops the agent.
+    """
+
+    instructions: str = INSTRUCTIONS
+    endpointing: Endpointing = field(default_factory=Endpointing)
+    detect_turns: bool = True
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class Session:
+    """One conversation. Make it with ``open_session``; read ``events`` until it closes.
+
+    events: what happens, in order. Whoever embeds the session must keep reading: audio waits for room, and a
+        session whose events are not read at all ends with Overloaded.
+    """
+
+    def __init__(self, models: Models, options: Options | None = None) -> None:
+        self.models = models
+        self.options = options or Options()
+        self.history = History(self.options.instructions)
+        self.floor = Endpointer(self.options.endpointing)
+        self.floor.manual = not self.options.detect_turns
+        self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
+        self.turn: Turn | None = None
+        self.received = 0
+        self._heard: Channel[AudioChunk] = Channel(int(HEAR_SECONDS * RATE / HEAR_SLICE), "heard")
+        self._turns = 0
+        self._cancelled: set[asyncio.Task[None]] = set()
+        self._settled: deque[Turn] = deque(maxlen=8)
+        self._warming: asyncio.Task[None] | None = None
+        self._arrivals: deque[tuple[int, float]] = deque(maxlen=512)
+        self._marks: dict[str, float] = {}
+        self._overflown = asyncio.Event()
+
+    # --- what the client says ---------------------------------------------------------------------------
+
+    async def hear(self, pcm: bytes) -> None:
+        """Take the next audio of the user, 16 kHz mono 16-bit. Waits while a second of it is unheard."""
+        chunk = AudioChunk(pcm, RATE, self.received)
+        self.received = chunk.end
+        self._arrivals.append((chunk.end, self._now()))
+        for piece in chunk.slices(HEAR_SLICE):
+            await self._heard.send(piece)
+
+    async def end_user_turn(self) -> None:
+        """End the user's turn here, whatever the silence; its transcript follows as an EndOfTurn event."""
+        for event in self.floor.end_turn(self.received):
+            self._react(event)
+        await self._heard.send(AudioChunk(b"", RATE, self.received))  # an empty chunk wakes the stages up
+
+    def clear_audio(self) -> None:
+        """Forget what the user said in the turn that has not ended yet."""
+        self._cancel()
+        self.floor.abandon()
+
+    def add_text(self, text: str) -> None:
+        """Add words that the user typed instead of spoke."""
+        self.history.add_user(text)
+
+    def respond(self) -> int:
+        """Start a reply to the history as it stands, committed; return its turn. Replaces a running one."""
+        self._cancel()
+        self.floor.agent_speaks()
+        return self._commit(self._start(None)).id
+
+    def interrupt(self) -> None:
+        """Stop the reply; the history keeps what was heard of it."""
+        self._cancel()
+        self.floor.agent_done()
+
+    def truncate(self, turn: int, seconds: float) -> bool:
+        """Take the client's word that only ``seconds`` of a reply were played; return False if unknown."""
+        for settled in self._settled:
+            if settled.id == turn:
+                return self.history.truncate(turn, settled.playout.text(seconds))
+        return False
+
+    def configure(self, options: Options) -> None:
+        """Change the options from the next turn on."""
+        self.options = options
+        self.history.instructions = options.instructions
+        self.floor.options = options.endpointing
+        self.floor.manual = not options.detect_turns
+
+    # --- what the session does --------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        """Run the listening stages until the session closes. Raises what a listening model raises."""
+        audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
+        ears = Ears(self.models.stt, self.models.turn, self.floor, self._react)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(hear(self._heard, self.models.vad.stream(), self.floor, self._react, audio))
+            tasks.create_task(ears.transcribe(audio))
+            await self._overflown.wait()
+            raise Overloaded("nobody reads this session's events")
+
+    async def aclose(self) -> None:
+        """Cancel the reply, wait until all it started is gone, and end ``events``."""
+        self._cancel()
+        pending = [*self._cancelled, *([self._warming] if self._warming else [])]
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending)
+        self.events.close()
+
+    def _react(self, event: FloorEvent | PartialTranscript) -> None:
+        match event:
+            case SpeechStarted():
+                if self.options.interrupt_response:
+                    self._cancel()
+                self._marks = {}
+            case PauseStarted(at):
+                self._marks = {"speech_ended": self._arrival(at), "pause_seen": self._now()}
+            case PartialTranscript(text):
+                self._warm(text)
+            case EagerEndOfTurn(text):
+                self._marks["transcribed"] = self._now()
+                if self.options.create_response and not (self.turn and self.turn.committed):
+                    self._guess(text)
+            case TurnResumed() | NothingSaid():
+                if self.turn and not self.turn.committed:
+                    self._cancel()
+            case EndOfTurn(text):
+                self._emit(event)
+                self._end_turn(text)
+                return
+        self._emit(event)
+
+    def _end_turn(self, text: str) -> None:
+        if self.options.create_response:
+            self._commit(self._guess(text))
+        else:
+            self.history.add_user(text)
+            self.floor.agent_done()
+
+    def _guess(self, text: str) -> Turn:
+        if self.turn and not self.turn.committed and bare(self.turn.text or "") == bare(text):
+            return self.turn
+        self._cancel()
+        return self._start(text)
+
+    def _start(self, text: str | None) -> Turn:
+        self._turns += 1
+        self.turn = turn = Turn(self._turns, text)
+        turn.trace.marks.update(self._marks if text else {})
+        turn.mark("reply_started")
+        turn.task = asyncio.create_task(self._run(turn), name=f"reply-{turn.id}")
+        return turn
+
+    def _commit(self, turn: Turn) -> Turn:
+        if turn.text:
+            self.history.add_user(turn.text)
+        self._emit(ReplyStarted(turn.id))
+        turn.commit()
+        return turn
+
+    async def _run(self, turn: Turn) -> None:
+        """Run a reply to its end: the turn boundary, where failures of models stop."""
+        messages = self.history.messages(turn.text)
+        try:
+            if self._warming:
+                await asyncio.wait([self._warming])  # it fills the cache that the reply starts from
+            await reply(turn, self.models.llm, self.models.tts, messages, self.events)
+            await turn.wait_committed()  # a reply without any audio gets here before its commit
+            self._tell_done(turn, "completed", turn.playout.seconds)
+            await asyncio.sleep(turn.playout.left(self._now()))
+            self._settle(turn, cut=False)
+        except Exception as error:
+            cause = _first(error)
+            log.warning("turn %d failed: %s", turn.id, cause, exc_info=error)
+            await turn.wait_committed()  # nothing of a guess is told to anybody
+            self._settle(turn, cut=True)
+            self._tell_done(turn, "failed", turn.playout.played(self._now()), str(cause))
+        self.turn = None
+        self.floor.agent_done()
+
+    def _cancel(self) -> None:
+        """Drop the current turn; synchronous, so that the next prompt is built from a settled history."""
+        turn, self.turn = self.turn, None
+        if turn is None or turn.task is None:
+            return
+        turn.task.cancel()
+        self._cancelled.add(turn.task)
+        turn.task.add_done_callback(self._cancelled.discard)
+        if turn.committed:
+            self._settle(turn, cut=True)
+            self._tell_done(turn, "cancelled", turn.playout.played(self._now()))
+
+    def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
+        if not turn.done:
+            turn.done = True
+            self._emit(ReplyDone(turn.id, status, turn.playout.text(played), error))
+
+    def _settle(self, turn: Turn, cut: bool) -> None:
+        heard = turn.playout.text(turn.playout.played(self._now()))
+        self.history.add_reply(turn.id, heard, cut)
+        self._settled.append(turn)
+
+    def _warm(self, text: str) -> None:
+        if self._warming is None or self._warming.done():
+            if self.options.create_response:
+                self._warming = asyncio.create_task(self._prefill(text), name="warm")
+
+    async def _prefill(self, text: str) -> None:
+        try:
+            await self.models.llm.warm(self.history.messages(text))
+        except Exception as error:  # only speed is lost: the reply itself will say what is wrong
+            log.debug("warming the prompt failed: %s", error)
+
+    def _emit(self, event: Event) -> None:
+        if not self.events.closed and not self.events.send_nowait(event):
+            self._overflown.set()
+
+    def _arrival(self, sample: int) -> float:
+        """Return the loop time at which a sample arrived."""
+        for end, at in self._arrivals:
+            if end >= sample:
+                return at
+        return self._now()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+@asynccontextmanager
+async def open_session(models: Models, options: Options | None = None) -> AsyncIterator[Session]:
+    """Open a conversation for the length of an ``async with`` block.
+
+    A listening model that fails cancels the block, and its error is raised from it. On the way out the reply
+    and everything it started are cancelled and awaited.
+    """
+    session = Session(models, options)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            listening = tasks.create_task(session.listen(), name="listen")
+            try:
+                yield session
+            finally:
+                listening.cancel()
+                await session.aclose()
+    except BaseExceptionGroup as group:
+        raise _first(group) from group
+
+
+__all__ = ["Floor", "Models", "Options", "Session", "open_session"]

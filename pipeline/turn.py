@@ -1,0 +1,46 @@
+"""One turn: the user's words, and a reply that may be thrown away until it is committed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rejoinder.pipeline.playout import Playout
+from rejoinder.pipeline.trace import Trace
+
+
+class Turn:
+    """A reply in the making.
+
+    id: counts the replies of a session from 1.
+    text: the user's words it answers, None when it answers the history as it stands.
+    playout: what was sent and heard.
+    trace: when what happened.
+    done: whether the end of the reply was told.
+    """
+
+    def __init__(self, id: int, text: str | None) -> None:
+        self.id = id
+        self.text = text
+        self.playout = Playout()
+        self.trace = Trace(id)
+        self.done = False
+        self.task: asyncio.Task[None] | None = None
+        self._committed = asyncio.Event()
+
+    @property
+    def committed(self) -> bool:
+        """Tell whether the reply may be heard, remembered, billed and acted on."""
+        return self._committed.is_set()
+
+    def commit(self) -> None:
+        """Open the gate."""
+        self.mark("committed")
+        self._committed.set()
+
+    async def wait_committed(self) -> None:
+        """Wait for the gate to open."""
+        await self._committed.wait()
+
+    def mark(self, name: str) -> None:
+        """Note that ``name`` happened now."""
+        self.trace.mark(name, asyncio.get_running_loop().time())
