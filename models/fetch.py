@@ -138,7 +138,7 @@ def _fetch_locked(weights: Weights, wanted: list[WeightsFile], folder: Path, rep
                     report(wanted[0].name, wanted[0].size, wanted[0].size)
                     del wanted[0]
             except (_SourceFailed, OSError) as error:
-                failures.append(f"{source}: {error}")
+                failures.append(f"{source}: {error}".rstrip("."))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -36,17 +37,15 @@ Report = Callable[[str, float], None]
 async def open_models(
     specs: Specs, threads: Threads | None = None, report: Report = lambda name, seconds: None
 ) -> AsyncIterator[Models]:
-    """Load and warm up the models for the length of the block; raises ModelError.
-
-    The loop blocks while weights load: do it before serving.
-    """
+    """Load and warm up the models for the length of the block; raises ModelError."""
     threads = threads or plan()
     async with AsyncExitStack() as stack:
         loaded: dict[str, Any] = {}
         for kind in ("vad", "turn", "stt", "llm", "tts"):
             if spec := getattr(specs, kind):
                 began = time.perf_counter()
-                loaded[kind] = create(spec, threads)
+                # Loading blocks for seconds: on a thread of its own, the port answers meanwhile.
+                loaded[kind] = await asyncio.to_thread(create, spec, threads)
                 stack.push_async_callback(_close, loaded[kind])
                 await WARM_UPS[kind](loaded[kind])
                 report(spec, time.perf_counter() - began)

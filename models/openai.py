@@ -91,7 +91,7 @@ class OpenAiChat:
 
 
 def key_from_environment() -> str:
-    """Return the chat server's key from REJOINDER_LLM_KEY or OPENAI_API_KEY; servers without keys ignore it."""
+    """Return the chat server's key from REJOINDER_LLM_KEY or OPENAI_API_KEY; not every server wants one."""
     return os.environ.get("REJOINDER_LLM_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
 
 

@@ -2,7 +2,8 @@
 
 Whisper was trained on windows of 30 s, and as shipped a two-second question costs as much as half a
 minute. CTranslate2 encodes shorter windows. Cutting them to the audio makes Whisper loop and invent; a floor
-under the window, a ban on repeated trigrams and a budget of tokens keep its accuracy (``rejoinder bench stt``).
+under the window, a ban on repeated trigrams and a budget of tokens keep its accuracy, as
+``rejoinder bench stt`` shows.
 """
 
 from __future__ import annotations

@@ -52,6 +52,10 @@ class AudioChunk:
         """Return the audio as float samples in [-1, 1]."""
         return to_float(self.pcm)
 
+    def int16(self) -> NDArray[np.int16]:
+        """Return the audio as 16-bit samples."""
+        return np.frombuffer(self.pcm, dtype="<i2")
+
     def slices(self, size: int) -> Iterator[AudioChunk]:
         """Yield the same audio in chunks of at most ``size`` samples."""
         for first in range(0, len(self), size):

@@ -36,3 +36,10 @@ class ProtocolError(PipelineError):
         super().__init__(message)
         self.code = code
         self.param = param
+
+
+def first_error(error: BaseException) -> BaseException:
+    """Return the error inside the exception groups that task groups wrap around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

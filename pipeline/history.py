@@ -36,7 +36,11 @@ class History:
 
     def add_user(self, text: str) -> None:
         """Note what the user said."""
-        self._append(Entry("user", text))
+        self.add("user", text)
+
+    def add(self, role: str, text: str) -> None:
+        """Note what was said or written in one of the roles user, assistant and system."""
+        self._append(Entry(role, text))
 
     def add_reply(self, turn: int, heard: str, cut: bool) -> None:
         """Note what the user heard of a reply; nothing heard leaves no entry."""
@@ -53,11 +57,15 @@ class History:
                 return True
         return False
 
-    def messages(self, text: str | None = None) -> list[Message]:
-        """Return the prompt, with ``text`` as the user's words that are not yet part of the history."""
+    def messages(self, text: str | None = None, instructions: str | None = None) -> list[Message]:
+        """Return the prompt, with ``text`` as the user's words that are not yet part of the history.
+
+        instructions: replace the conversation's own.
+        """
+        instructions = instructions or self.instructions
         self._forget()
         told = list(self.entries)[self._forgotten :]
-        messages = [Message(role="system", content=self.instructions)] if self.instructions else []
+        messages = [Message(role="system", content=instructions)] if instructions else []
         for entry in (*told, Entry("user", text)) if text else told:
             content = entry.text + ("—" if entry.cut else "")
             if messages and messages[-1]["role"] == entry.role:  # chat templates want the roles to alternate

@@ -13,7 +13,7 @@ from rejoinder.pipeline.agreement import bare
 from rejoinder.pipeline.audio import RATE, AudioChunk
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.endpointer import Endpointer, Endpointing, Floor
-from rejoinder.pipeline.errors import Overloaded
+from rejoinder.pipeline.errors import Overloaded, first_error
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
@@ -69,6 +69,13 @@ class Options:
     interrupt_response: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A reply that the client asked for while the user's turn was still being ended."""
+
+    instructions: str | None
+
+
 class Session:
     """One conversation. Make it with ``open_session``; read ``events`` until it closes.
 
@@ -92,6 +99,7 @@ class Session:
         self._warming: asyncio.Task[None] | None = None
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=512)
         self._marks: dict[str, float] = {}
+        self._asked: Asked | None = None
         self._overflown = asyncio.Event()
 
     # --- what the client says ---------------------------------------------------------------------------
@@ -115,15 +123,22 @@ class Session:
         self._cancel()
         self.floor.abandon()
 
-    def add_text(self, text: str) -> None:
-        """Add words that the user typed instead of spoke."""
-        self.history.add_user(text)
+    def add_text(self, text: str, role: str = "user") -> None:
+        """Add words that were typed instead of spoken; ``role`` is user, assistant or system."""
+        self.history.add(role, text)
 
-    def respond(self) -> int:
-        """Start a reply to the history as it stands, committed; return its turn. Replaces a running one."""
+    def respond(self, instructions: str | None = None) -> None:
+        """Reply to the history as it stands, replacing a reply that runs.
+
+        A user's turn that is being ended is waited for and answered. instructions: replace the session's for
+        this one reply.
+        """
+        if self.floor.pause is not None:
+            self._asked = Asked(instructions)
+            return
         self._cancel()
         self.floor.agent_speaks()
-        return self._commit(self._start(None)).id
+        self._commit(self._start(None, instructions))
 
     def interrupt(self) -> None:
         """Stop the reply; the history keeps what was heard of it."""
@@ -169,9 +184,11 @@ class Session:
     def _react(self, event: FloorEvent | PartialTranscript) -> None:
         match event:
             case SpeechStarted():
+                self._emit(event)  # before the end of what it interrupts
                 if self.options.interrupt_response:
                     self._cancel()
                 self._marks = {}
+                return
             case PauseStarted(at):
                 self._marks = {"speech_ended": self._arrival(at), "pause_seen": self._now()}
             case PartialTranscript(text):
@@ -180,9 +197,14 @@ class Session:
                 self._marks["transcribed"] = self._now()
                 if self.options.create_response and not (self.turn and self.turn.committed):
                     self._guess(text)
-            case TurnResumed() | NothingSaid():
-                if self.turn and not self.turn.committed:
-                    self._cancel()
+            case TurnResumed():
+                self._drop_guess()
+            case NothingSaid():
+                self._drop_guess()
+                if self._asked:
+                    self._emit(event)
+                    self._answer(None)
+                    return
             case EndOfTurn(text):
                 self._emit(event)
                 self._end_turn(text)
@@ -190,11 +212,23 @@ class Session:
         self._emit(event)
 
     def _end_turn(self, text: str) -> None:
-        if self.options.create_response:
-            self._commit(self._guess(text))
+        if self.options.create_response or self._asked:
+            self._answer(text)
         else:
             self.history.add_user(text)
             self.floor.agent_done()
+
+    def _answer(self, text: str | None) -> None:
+        asked, self._asked = self._asked, None
+        if text and not (asked and asked.instructions):
+            self._commit(self._guess(text))
+        else:
+            self._cancel()
+            self._commit(self._start(text, asked.instructions if asked else None))
+
+    def _drop_guess(self) -> None:
+        if self.turn and not self.turn.committed:
+            self._cancel()
 
     def _guess(self, text: str) -> Turn:
         if self.turn and not self.turn.committed and bare(self.turn.text or "") == bare(text):
@@ -202,9 +236,9 @@ class Session:
         self._cancel()
         return self._start(text)
 
-    def _start(self, text: str | None) -> Turn:
+    def _start(self, text: str | None, instructions: str | None = None) -> Turn:
         self._turns += 1
-        self.turn = turn = Turn(self._turns, text)
+        self.turn = turn = Turn(self._turns, text, instructions)
         turn.trace.marks.update(self._marks if text else {})
         turn.mark("reply_started")
         turn.task = asyncio.create_task(self._run(turn), name=f"reply-{turn.id}")
@@ -219,7 +253,7 @@ class Session:
 
     async def _run(self, turn: Turn) -> None:
         """Run a reply to its end: the turn boundary, where failures of models stop."""
-        messages = self.history.messages(turn.text)
+        messages = self.history.messages(turn.text, turn.instructions)
         try:
             if self._warming:
                 await asyncio.wait([self._warming])  # it fills the cache that the reply starts from
@@ -229,7 +263,7 @@ class Session:
             await asyncio.sleep(turn.playout.left(self._now()))
             self._settle(turn, cut=False)
         except Exception as error:
-            cause = _first(error)
+            cause = first_error(error)
             log.warning("turn %d failed: %s", turn.id, cause, exc_info=error)
             await turn.wait_committed()  # nothing of a guess is told to anybody
             self._settle(turn, cut=True)
@@ -285,12 +319,6 @@ class Session:
         return asyncio.get_running_loop().time()
 
 
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 @asynccontextmanager
 async def open_session(models: Models, options: Options | None = None) -> AsyncIterator[Session]:
     """Open a conversation for the length of an ``async with`` block.
@@ -308,7 +336,7 @@ async def open_session(models: Models, options: Options | None = None) -> AsyncI
                 listening.cancel()
                 await session.aclose()
     except BaseExceptionGroup as group:
-        raise _first(group) from group
+        raise first_error(group) from group
 
 
 __all__ = ["Floor", "Models", "Options", "Session", "open_session"]

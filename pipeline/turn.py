@@ -13,14 +13,16 @@ class Turn:
 
     id: counts the replies of a session from 1.
     text: the user's words it answers, None when it answers the history as it stands.
+    instructions: replace those of the session for this reply.
     playout: what was sent and heard.
     trace: when what happened.
     done: whether the end of the reply was told.
     """
 
-    def __init__(self, id: int, text: str | None) -> None:
+    def __init__(self, id: int, text: str | None, instructions: str | None = None) -> None:
         self.id = id
         self.text = text
+        self.instructions = instructions
         self.playout = Playout()
         self.trace = Trace(id)
         self.done = False

@@ -149,6 +149,20 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
     server.server_close()
 
 
+@pytest.fixture
+def index(wheels: Path, served: tuple[str, type[Served]], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The wheels in a package index on loopback, which pip is told of; the wheels' sizes in bytes."""
+    address, handler = served
+    sizes = []
+    for wheel in sorted(wheels.iterdir()):
+        folder = handler.folder / "simple" / wheel.name.split("-")[0].replace("_", "-")
+        folder.mkdir(parents=True)
+        sizes.append(wheel.rename(folder / wheel.name).stat().st_size)
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", f"{address}/simple")
+    return sizes
+
+
 FETCH_IN_A_PROCESS = """
 import sys
 from pathlib import Path
@@ -213,24 +227,11 @@ def test_members_of_two_wheels_are_joined(install: Install, wheels: Path) -> Non
     assert contents(folder) == WHOLE
 
 
-def test_progress_of_pip_is_reported(
-    install: Install, wheels: Path, served: tuple[str, type[Served]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address, handler = served
-    for name in ("toy-part1", "toy-part2"):
-        (handler.folder / "simple" / name).mkdir(parents=True)
-        wheel = f"{name.replace('-', '_')}-1.0-py3-none-any.whl"
-        (wheels / wheel).rename(handler.folder / "simple" / name / wheel)
-    monkeypatch.delenv("PIP_NO_INDEX")
-    monkeypatch.setenv("PIP_INDEX_URL", f"{address}/simple")
+def test_progress_of_pip_is_reported(install: Install, index: list[int]) -> None:
     install(WHEEL_SOURCE)
     seen: list[tuple[str, int, int]] = []
     fetch.fetch("toy", lambda *progress: seen.append(progress))
-    sizes = [
-        next((handler.folder / "simple" / name).iterdir()).stat().st_size
-        for name in ("toy-part1", "toy-part2")
-    ]
-    for requirement, size in zip(REQUIREMENTS, sizes, strict=True):
+    for requirement, size in zip(REQUIREMENTS, index, strict=True):
         counts = [done for what, done, total in seen if what == requirement and total == size]
         assert counts[0] == 0 and counts[-1] == size and counts == sorted(counts)
     assert ("model.bin", len(MODEL), len(MODEL)) in seen
@@ -388,15 +389,18 @@ def test_a_killed_fetch_leaves_no_half_file_and_no_lock(install: Install, tmp_pa
     assert contents(fetch.fetch("toy")) == WHOLE
 
 
-def test_an_interrupt_stops_the_fetch_and_tidies_up(install: Install, wheels: Path) -> None:
+@pytest.mark.parametrize("moment", [*REQUIREMENTS, "config.json", "model.bin"])
+def test_an_interrupt_stops_the_fetch_and_tidies_up(install: Install, index: list[int], moment: str) -> None:
     install(WHEEL_SOURCE)
 
     def interrupt(what: str, done: int, total: int) -> None:
-        raise KeyboardInterrupt
+        if what == moment:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fetch.fetch("toy", interrupt)
-    assert contents(fetch.cache_dir() / "toy") == {"config.json": CONFIG}
+    there = contents(fetch.cache_dir() / "toy")
+    assert there == {name: content for name, content in WHOLE.items() if name in there}
     assert contents(fetch.fetch("toy")) == WHOLE
 
 

@@ -111,6 +111,7 @@ export class Conversation {
   }
 
   #audioDone(id) {
+    if (this.silenced.has(id)) return; // only the sending is done
     const spoken = this.spoken.get(id);
     if (spoken) spoken.ended = true;
     this.player.end();
@@ -130,15 +131,17 @@ export class Conversation {
     this.spoken.clear();
   }
 
-  // The player answers with what was heard of each item, and #cut goes on from there. An item that has no audio yet is
-  // unknown to the player.
+  // The player answers with what was heard of each item, and #cut goes on from there. Until then, and after, more audio
+  // of these items may arrive, which was under way when the server heard the user.
   #silence() {
     this.player.flush();
-    for (const [id, { received }] of this.spoken) if (!received) this.#hush(id, 0);
+    for (const [id, { received }] of this.spoken) {
+      this.silenced.add(id);
+      if (!received) this.#hush(id, 0); // the player does not know of it
+    }
   }
 
   #hush(id, letters) {
-    this.silenced.add(id);
     this.spoken.delete(id);
     this.transcript.cut(id, letters);
   }

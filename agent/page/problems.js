@@ -3,15 +3,15 @@
 const MICROPHONE = {
   NotAllowedError: {
     title: "The microphone was refused.",
-    advice: "Allow it for this page (the icon beside the address, or the browser's settings), then press Start again.",
+    advice: "Allow it for this page (the icon beside the address, or the browser's settings), then start again.",
   },
   NotFoundError: {
     title: "No microphone was found.",
-    advice: "Plug one in or switch it on, then press Start again.",
+    advice: "Plug one in or switch it on, then start again.",
   },
   NotReadableError: {
     title: "The microphone does not answer.",
-    advice: "Another program may be using it. Close that program, then press Start again.",
+    advice: "Another program may be using it. Close that program, then start again.",
   },
 };
 
@@ -37,23 +37,20 @@ export function startProblem(error) {
 }
 
 export function lostMicrophone() {
-  return { title: "The microphone went away.", advice: "Plug it in again or choose another, then press Start." };
+  return { title: "The microphone went away.", advice: "Plug it in again or choose another, then start again." };
 }
 
 export function closeProblem({ code, reason, greeted }) {
-  if (!greeted) {
-    return {
-      title: reason ? `The server refused the call: ${reason}` : "The server does not answer.",
-      advice: "Check that it is running and not full, then reconnect.",
-      reconnect: true,
-    };
-  }
-  const why = reason || (code === 1006 ? "the connection broke off" : "no reason was given");
-  return {
-    title: `The server ended the call: ${why} (code ${code}).`,
-    advice: "Reconnect to start a new conversation.",
-    reconnect: true,
-  };
+  const [title, advice] = explainClose(code, reason, greeted);
+  return { title, advice, reconnect: true };
+}
+
+function explainClose(code, reason, greeted) {
+  if (!greeted && reason) return ["The server refused the call.", `It says: ${reason}`];
+  if (!greeted) return ["The server does not answer.", "Check that it is running, and not full, then reconnect."];
+  const next = "Reconnect to start a new conversation.";
+  if (code === 1006) return ["The connection to the server broke off (code 1006).", next];
+  return [`The server ended the call (code ${code}).`, reason ? `It says: ${reason} ${next}` : next];
 }
 
 export function slowNetwork() {

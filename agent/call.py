@@ -1,0 +1,155 @@
+"""One call: a WebSocket, a session, and the protocol object between them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from rejoinder.agent.realtime import (
+    AddText,
+    Command,
+    Configure,
+    EndTurn,
+    Forget,
+    Hear,
+    Interrupt,
+    Realtime,
+    Respond,
+    Truncate,
+)
+from rejoinder.agent.realtime_events import ServerEvent, failure
+from rejoinder.pipeline import (
+    Models,
+    Options,
+    Overloaded,
+    PipelineError,
+    ProtocolError,
+    Session,
+    TurnTraced,
+    open_session,
+)
+from rejoinder.pipeline.errors import first_error
+
+log = logging.getLogger(__name__)
+
+SEND_SECONDS = 5.0
+"""A client whose socket stays full for so long is hung up on."""
+POLICY_VIOLATION, INTERNAL_ERROR = 1008, 1011
+
+
+class Call:
+    """Carry messages between a client and its session, in both directions at once."""
+
+    def __init__(
+        self, websocket: WebSocket, models: Models, options: Options, tracing: bool, trace_file: Path | None
+    ) -> None:
+        self._websocket = websocket
+        self._models = models
+        self._options = options
+        self._wire = Realtime(options, websocket.query_params.get("model", "default"), tracing)
+        self._trace_file = trace_file
+        self._writing = asyncio.Lock()
+
+    async def run(self) -> tuple[int, str]:
+        """Hold the conversation until one side ends it; return a close code (0: closed already) and a reason.
+
+        This is the session boundary: whatever fails ends this call, with a reason, and no other. Cancelling
+        ends the call and everything it started.
+        """
+        try:
+            async with open_session(self._models, self._options) as session:
+                await self._send(self._wire.open())
+                async with asyncio.TaskGroup() as tasks:
+                    telling = tasks.create_task(self._tell(session))
+                    await self._read(session)
+                    telling.cancel()
+        except Exception as error:
+            match cause := first_error(error):
+                case WebSocketDisconnect():
+                    pass
+                case Overloaded():
+                    log.warning("call ended: %s", cause)
+                    return POLICY_VIOLATION, str(cause)
+                case PipelineError():
+                    log.warning("call ended: %s", cause)
+                    return INTERNAL_ERROR, str(cause)
+                case _:
+                    log.error("call failed", exc_info=error)
+                    return INTERNAL_ERROR, "internal error"
+        return 0, ""
+
+    async def hang_up(self, code: int, reason: str) -> None:
+        """Close the socket; one that takes nothing any more is given up on."""
+        with suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
+            async with asyncio.timeout(1.0):
+                await self._websocket.close(code, reason[:120])
+
+    async def _read(self, session: Session) -> None:
+        while True:
+            message = await self._websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text")
+            if text is None:
+                error = ProtocolError(
+                    "send JSON in text messages; audio goes inside it as base64", "invalid_json"
+                )
+                await self._send([failure(error, None)])
+                continue
+            for answer in self._wire.receive(text):
+                if isinstance(answer, dict):
+                    await self._send([answer])
+                else:
+                    await obey(session, answer)
+
+    async def _tell(self, session: Session) -> None:
+        async for happened in session.events:
+            if isinstance(happened, TurnTraced) and self._trace_file is not None:
+                await asyncio.to_thread(_append_line, self._trace_file, happened.trace.to_json())
+            if events := self._wire.tell(happened):
+                await self._send(events)
+
+    async def _send(self, events: list[ServerEvent]) -> None:
+        """Write events in order. Raises Overloaded when the socket takes nothing for ``SEND_SECONDS``."""
+        async with self._writing:
+            for event in events:
+                if self._websocket.application_state is not WebSocketState.CONNECTED:
+                    return
+                try:
+                    async with asyncio.timeout(SEND_SECONDS):
+                        await self._websocket.send_text(json.dumps(event))
+                except TimeoutError:
+                    raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
+                except RuntimeError as error:  # Starlette's word for a socket that is closed already
+                    raise WebSocketDisconnect(reason=str(error)) from None
+
+
+async def obey(session: Session, command: Command) -> None:
+    """Let the session do what the client asked for; waits while a second of its audio is unheard."""
+    match command:
+        case Hear(pcm):
+            await session.hear(pcm)
+        case EndTurn():
+            await session.end_user_turn()
+        case Forget():
+            session.clear_audio()
+        case AddText(role, text):
+            session.add_text(text, role)
+        case Respond(instructions):
+            session.respond(instructions)
+        case Interrupt():
+            session.interrupt()
+        case Truncate(turn, seconds):
+            session.truncate(turn, seconds)
+        case Configure(options):
+            session.configure(options)
+
+
+def _append_line(path: Path, line: str) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")

@@ -1,0 +1,119 @@
+"""The command line: ``rejoinder serve | demo | talk | ask | bench | models | doctor``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rejoinder.agent import weights_command
+from rejoinder.agent.config import ConfigError, Settings, load
+from rejoinder.models.threads import quiet
+
+app = typer.Typer(
+    help="Talk to open models: a real-time voice agent.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+app.add_typer(weights_command.app, name="models", help="The weights: list, fetch, path, verify.")
+console = Console(stderr=True)
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]
+LlmOption = Annotated[str | None, typer.Option(help="llama:NAME|PATH or openai:http://HOST/v1#MODEL")]
+SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base or a folder")]
+TtsOption = Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")]
+TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty for silence alone")]
+
+
+def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[Settings, dict[str, str]]:
+    """Return the effective settings and their sources, or leave with a message."""
+    try:
+        settings, sources = load(flags, config)
+    except ConfigError as error:
+        console.print(f"[red]error:[/] {error}", highlight=False)
+        raise typer.Exit(2) from None
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    return settings, sources
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    port: Annotated[int | None, typer.Option(help="TCP port; 0 takes a free one")] = None,
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    trace_file: Annotated[str | None, typer.Option(help="append one JSON line per turn to this file")] = None,
+    max_sessions: Annotated[int | None, typer.Option(help="calls at a time")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,
+    config: ConfigOption = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and stop")] = False,
+) -> None:
+    """Serve the page and the Realtime WebSocket."""
+    flags = dict(
+        host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, trace_file=trace_file,
+        max_sessions=max_sessions, log_level=log_level,
+    )  # fmt: skip
+    settings, sources = settings_or_exit(flags, config)
+    if print_config:
+        show_config(settings, sources)
+        return
+    from rejoinder.agent.server import listen
+    from rejoinder.agent.server import serve as run
+
+    try:
+        sock = listen(settings.host, settings.port)
+    except OSError as error:
+        place = f"{settings.host}:{settings.port}"
+        console.print(
+            f"[red]error:[/] cannot listen on {place}: {error.strerror}; try --port 0", highlight=False
+        )
+        raise typer.Exit(1) from None
+    url = f"http://{settings.host}:{sock.getsockname()[1]}/"
+    total = sum(1 for spec in (settings.vad, settings.turn, settings.stt, settings.llm, settings.tts) if spec)
+    ready: list[str] = []
+
+    def report(name: str, seconds: float) -> None:
+        ready.append(name)
+        console.print(f"  {name} ready in {seconds:.1f} s", highlight=False)
+        if len(ready) == total:
+            if settings.llm == Settings.model_fields["llm"].default:
+                console.print(TOY, highlight=False)
+            print(f"Talk to it at {url}", flush=True)
+
+    if (failure := run(settings, sock, report)) is not None:
+        console.print(f"[red]error:[/] {failure}", highlight=False)
+        console.print("rejoinder doctor says what is missing", highlight=False)
+        raise typer.Exit(1)
+
+
+TOY = (
+    "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
+    "rejoinder serve --llm openai:http://HOST/v1#MODEL)"
+)
+
+
+def show_config(settings: Settings, sources: dict[str, str]) -> None:
+    """Print every setting, its value and where the value came from."""
+    table = Table("setting", "value", "from")
+    for name, value in settings.model_dump().items():
+        table.add_row(name, str(value), sources[name])
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the command line."""
+    quiet()
+    sys.exit(app())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The configuration: a TOML file, then environment variables, then flags; later ones win."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from rejoinder.models.loading import Specs
+from rejoinder.pipeline import PipelineError
+
+DEFAULT_FILE = Path("rejoinder.toml")
+INSTRUCTIONS = (
+    "You are a friendly voice assistant on a call. Answer in one or two short spoken sentences, in plain "
+    "words, without lists or symbols. For example, asked how long a week is, you say: It's seven days. "
+    "Asked what you can do, you say: I can answer questions and chat with you."
+)
+
+
+class ConfigError(PipelineError):
+    """The configuration cannot be used; the message says which value, from where, and why."""
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. The environment's names are these in capitals after ``REJOINDER_``."""
+
+    model_config = SettingsConfigDict(env_prefix="REJOINDER_", extra="forbid")
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8080, ge=0, le=65535, description="TCP port; 0 takes a free one")
+    vad: str = Field("silero", description="voice activity detector")
+    turn: str = Field("smart-turn", description="turn model, empty for none")
+    stt: str = Field("whisper:tiny.en", description="speech recogniser")
+    llm: str = Field(
+        "llama:smollm2-135m-instruct", description="language model, or openai:http://HOST/v1#MODEL"
+    )
+    tts: str = Field("piper:en_US-joe-medium", description="voice")
+    instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
+    min_wait_ms: int = Field(
+        320, ge=100, le=10_000, description="silence that ends a turn that sounds finished"
+    )
+    max_wait_ms: int = Field(880, ge=100, le=20_000, description="silence that ends a turn that does not")
+    max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
+    trace_file: str = Field("", description="file to append one JSON line per turn to")
+    log_level: str = Field("warning", pattern="^(debug|info|warning|error)$", description="how much to log")
+
+    def specs(self) -> Specs:
+        """Return which models to load."""
+        return Specs(self.vad, self.turn, self.stt, self.llm, self.tts)
+
+
+def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, dict[str, str]]:
+    """Return the effective settings, and for each where its value came from.
+
+    flags: values from the command line, None where a flag was not given. file: the TOML file; by default
+    ``rejoinder.toml`` in the current folder if there is one. Raises ConfigError.
+    """
+    if file is not None and not file.is_file():
+        raise ConfigError(f"there is no configuration file {file}")
+    path = file or DEFAULT_FILE
+    try:
+        layers: list[tuple[str, dict[str, Any]]] = [
+            (str(path), TomlConfigSettingsSource(Settings, path)()),
+            ("environment", EnvSettingsSource(Settings)()),
+            ("flag", {name: value for name, value in flags.items() if value is not None}),
+        ]
+    except ValueError as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(Settings.model_fields, "default")
+    for source, layer in layers:
+        values.update(layer)
+        sources.update(dict.fromkeys(layer, source))
+    try:
+        # Everything is passed in, so that the sources named here are the only ones.
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(detail, sources) for detail in error.errors())) from error
+    if settings.min_wait_ms > settings.max_wait_ms:
+        raise ConfigError("min_wait_ms is greater than max_wait_ms")
+    return settings, {
+        name: f"environment REJOINDER_{name.upper()}" if source == "environment" else source
+        for name, source in sources.items()
+    }
+
+
+def _explain(detail: Any, sources: dict[str, str]) -> str:
+    name = ".".join(str(part) for part in detail["loc"]) or "configuration"
+    if detail["type"] == "extra_forbidden":
+        known = ", ".join(sorted(Settings.model_fields))
+        return f"there is no setting {name!r} (from {sources.get(name)}); there are: {known}"
+    return f"{name} from {sources.get(name, 'default')}: {detail['msg']}, not {detail['input']!r}"
+
+
+def trace_path(settings: Settings) -> Path | None:
+    """Return the file for traces, None for none."""
+    return Path(os.path.expanduser(settings.trace_file)) if settings.trace_file else None

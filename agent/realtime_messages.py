@@ -1,0 +1,239 @@
+"""What a client may say in the OpenAI Realtime protocol, validated, and the session object it may change.
+
+Shapes as in OpenAI's published GA schema, https://platform.openai.com/docs/api-reference/realtime.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from rejoinder.pipeline import ProtocolError
+
+PCM_RATE = 24_000
+"""Hertz of ``audio/pcm``: the only rate that the published type allows."""
+
+
+class Base(BaseModel):
+    """A part of a message; fields unknown here are kept and ignored."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ServerVad(Base):
+    """Turns end after a fixed silence; a threshold and times in milliseconds."""
+
+    type: Literal["server_vad"]
+    threshold: float = Field(0.5, ge=0.0, le=1.0)
+    prefix_padding_ms: int = Field(300, ge=0, le=5_000)
+    silence_duration_ms: int = Field(500, ge=100, le=10_000)
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class SemanticVad(Base):
+    """Turns end when they sound finished; eagerness says how patient to be."""
+
+    type: Literal["semantic_vad"]
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class Pcm(Base):
+    """Signed 16-bit little-endian mono at 24 kHz."""
+
+    type: Literal["audio/pcm"]
+    rate: Literal[24000] = 24000
+
+
+class AudioInput(Base):
+    """How the client's audio comes in and what is done with it."""
+
+    format: Pcm = Pcm(type="audio/pcm")
+    transcription: dict[str, Any] | None = None
+    noise_reduction: dict[str, Any] | None = None
+    turn_detection: Annotated[ServerVad | SemanticVad, Field(discriminator="type")] | None = Field(
+        default_factory=lambda: SemanticVad(type="semantic_vad")
+    )
+
+
+class AudioOutput(Base):
+    """How the agent's audio goes out."""
+
+    format: Pcm = Pcm(type="audio/pcm")
+    voice: str | dict[str, Any] = "default"
+    speed: float = Field(default=1.0, ge=1.0, le=1.0, description="voices have one speed")
+
+
+class Audio(Base):
+    """Both directions."""
+
+    input: AudioInput = Field(default_factory=AudioInput)
+    output: AudioOutput = Field(default_factory=AudioOutput)
+
+
+class SessionConfig(Base):
+    """The session object, as the server echoes it."""
+
+    type: Literal["realtime"] = "realtime"
+    model: str = "default"
+    instructions: str = Field("", max_length=100_000)
+    output_modalities: list[Literal["audio"]] = Field(default=["audio"], min_length=1, max_length=1)
+    audio: Audio = Field(default_factory=Audio)
+    tools: list[Any] = Field(default_factory=list, max_length=0)
+    tool_choice: Any = "auto"
+    max_output_tokens: int | Literal["inf"] = "inf"
+
+
+class _Message(Base):
+    event_id: str | None = None
+
+
+class SessionUpdate(_Message):
+    """Change part of the session object."""
+
+    type: Literal["session.update"]
+    session: dict[str, Any]
+
+
+class AudioAppend(_Message):
+    """More of the user's audio, base64."""
+
+    type: Literal["input_audio_buffer.append"]
+    audio: str
+
+
+class AudioCommit(_Message):
+    """The user's turn ends here."""
+
+    type: Literal["input_audio_buffer.commit"]
+
+
+class AudioClear(_Message):
+    """Forget the audio that was not committed."""
+
+    type: Literal["input_audio_buffer.clear"]
+
+
+class Content(Base):
+    """A part of an item."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+class Item(Base):
+    """A message that is put into the conversation."""
+
+    type: Literal["message"]
+    id: str | None = Field(None, min_length=1, max_length=64)
+    role: Literal["user", "assistant", "system"]
+    content: list[Content] = Field(min_length=1)
+
+
+class ItemCreate(_Message):
+    """Add an item at the end of the conversation."""
+
+    type: Literal["conversation.item.create"]
+    previous_item_id: str | None = None
+    item: Item
+
+
+class ItemRetrieve(_Message):
+    """Ask for an item."""
+
+    type: Literal["conversation.item.retrieve"]
+    item_id: str
+
+
+class ItemTruncate(_Message):
+    """Say how much of a reply was played."""
+
+    type: Literal["conversation.item.truncate"]
+    item_id: str
+    content_index: Literal[0] = 0
+    audio_end_ms: int = Field(ge=0)
+
+
+class ResponseParams(Base):
+    """What a single response may change."""
+
+    instructions: str | None = None
+    metadata: dict[str, str] | None = None
+    conversation: Literal["auto"] = "auto"
+    output_modalities: list[Literal["audio"]] | None = None
+    input: None = None
+    tools: list[Any] | None = Field(None, max_length=0)
+
+
+class ResponseCreate(_Message):
+    """Ask for a reply now."""
+
+    type: Literal["response.create"]
+    response: ResponseParams | None = None
+
+
+class ResponseCancel(_Message):
+    """Stop the reply."""
+
+    type: Literal["response.cancel"]
+    response_id: str | None = None
+
+
+ClientMessage = (
+    SessionUpdate
+    | AudioAppend
+    | AudioCommit
+    | AudioClear
+    | ItemCreate
+    | ItemRetrieve
+    | ItemTruncate
+    | ResponseCreate
+    | ResponseCancel
+)
+_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
+
+
+def parse(text: str) -> ClientMessage:
+    """Return the client's message. Raises ProtocolError that names the field and what is wrong with it."""
+    try:
+        return _CLIENT.validate_json(text)
+    except ValidationError as error:
+        raise explain(error) from None
+
+
+def merge(session: SessionConfig, update: dict[str, Any]) -> SessionConfig:
+    """Return the session with an update laid over it, object by object. Raises ProtocolError."""
+    try:
+        return SessionConfig.model_validate(_merged(session.model_dump(), update))
+    except ValidationError as error:
+        raise explain(error, "session") from None
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    result = dict(old)
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            if value.get("type", before.get("type")) == before.get("type"):
+                value = _merged(before, value)
+        result[name] = value
+    return result
+
+
+def explain(error: ValidationError, root: str = "") -> ProtocolError:
+    """Turn the first of pydantic's complaints into the protocol's own error."""
+    detail = error.errors(include_url=False, include_input=False)[0]
+    # The first part of the place is the union's tag, which is no field of the message.
+    place = [str(part) for part in (detail["loc"] if root else detail["loc"][1:])]
+    param = ".".join([root, *place] if root else place) or None
+    code = "invalid_value"
+    if detail["type"] == "json_invalid":
+        code = "invalid_json"
+    elif detail["type"] in ("missing", "union_tag_not_found"):
+        code, param = "missing_required_parameter", param or "type"
+    elif detail["type"] == "union_tag_invalid" and not param:
+        code, param = "unknown_event", "type"
+    return ProtocolError(f"{param}: {detail['msg']}" if param else detail["msg"], code, param)

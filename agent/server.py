@@ -1,0 +1,151 @@
+"""One port: the page, the Realtime WebSocket, and two endpoints that tell whether the server is well."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket, WebSocketState
+
+from rejoinder.agent.call import Call
+from rejoinder.agent.config import Settings, trace_path
+from rejoinder.models.loading import Report, open_models
+from rejoinder.pipeline import Endpointing, Models, Options
+
+log = logging.getLogger(__name__)
+
+PAGE = Path(__file__).parent / "page"
+MAX_MESSAGE = 15 * 2**20
+"""Bytes in one WebSocket message: the protocol's own limit for appended audio. More closes with 1009."""
+SEND_BUFFER = 64 * 2**10
+"""Bytes the kernel may hold per socket. Left alone it takes megabytes, that is minutes of stale speech."""
+SHUTDOWN_SECONDS = 3
+TRY_AGAIN_LATER = 1013
+
+
+class Server:
+    """The program behind the port: models that load while the port already answers, and the calls."""
+
+    def __init__(self, settings: Settings, report: Report, failed: Callable[[Exception], None]) -> None:
+        self.settings = settings
+        self.models: Models | None = None
+        self.calls: set[Call] = set()
+        self._report = report
+        self._failed = failed
+        self._trace_file = trace_path(settings)
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        routes = [
+            Route("/", self._index),
+            Route("/healthz", self._health),
+            Route("/readyz", self._ready),
+            WebSocketRoute("/v1/realtime", self._realtime),
+            Mount("/page", StaticFiles(directory=PAGE)),
+        ]
+        return Starlette(routes=routes, lifespan=self._lifespan)
+
+    def options(self) -> Options:
+        """Return the options of a session that its client has not configured."""
+        waits = Endpointing(min_wait_ms=self.settings.min_wait_ms, max_wait_ms=self.settings.max_wait_ms)
+        return Options(instructions=self.settings.instructions, endpointing=waits)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            loading = asyncio.create_task(self._load(stack), name="load-models")
+            try:
+                yield
+            finally:
+                loading.cancel()
+                await asyncio.wait([loading])
+
+    async def _load(self, stack: AsyncExitStack) -> None:
+        try:
+            self.models = await stack.enter_async_context(
+                open_models(self.settings.specs(), report=self._report)
+            )
+        except Exception as error:
+            self._failed(error)
+
+    async def _index(self, request: Request) -> Response:
+        return FileResponse(PAGE / "index.html")
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "sessions": len(self.calls)})
+
+    async def _ready(self, request: Request) -> Response:
+        ready = self.models is not None
+        status = "ready" if ready else "loading models"
+        return JSONResponse({"status": status}, status_code=200 if ready else 503)
+
+    async def _realtime(self, websocket: WebSocket) -> None:
+        """Run one call. A socket that cannot be served is accepted first, so that clients see the reason."""
+        offered = websocket.scope.get("subprotocols", [])
+        await websocket.accept(subprotocol="realtime" if "realtime" in offered else None)
+        if self.models is None:
+            await websocket.close(TRY_AGAIN_LATER, "the models are still loading: try again in a few seconds")
+            return
+        if len(self.calls) >= self.settings.max_sessions:
+            await websocket.close(TRY_AGAIN_LATER, f"all {self.settings.max_sessions} lines are busy")
+            return
+        tracing = websocket.query_params.get("trace") == "true"
+        call = Call(websocket, self.models, self.options(), tracing, self._trace_file)
+        self.calls.add(call)
+        try:
+            code, reason = await call.run()
+        finally:
+            self.calls.discard(call)
+        if code and websocket.application_state is WebSocketState.CONNECTED:
+            await call.hang_up(code, reason)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the listening socket. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # accepted sockets inherit it
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def serve(settings: Settings, sock: socket.socket, report: Report) -> Exception | None:
+    """Serve until SIGINT or SIGTERM, which end the calls with a close code.
+
+    Returns the error that kept the models from loading, None after an orderly end.
+    """
+    errors: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        errors.append(error)
+        server.should_exit = True
+
+    program = Server(settings, report, failed)
+    config = uvicorn.Config(
+        program.app(),
+        ws="websockets-sansio",
+        ws_max_size=MAX_MESSAGE,
+        ws_ping_interval=20.0,
+        ws_ping_timeout=20.0,
+        log_level=settings.log_level,
+        access_log=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    server = uvicorn.Server(config)
+    server.run(sockets=[sock])
+    return errors[0] if errors else None
