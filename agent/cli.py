@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rejoinder.agent import weights_command
-from rejoinder.agent.config import ConfigError, Settings, load
+from rejoinder.agent.config import TOY, ConfigError, Settings, load
 from rejoinder.models.threads import quiet
 
 app = typer.Typer(
@@ -85,8 +85,8 @@ def serve(
         ready.append(name)
         console.print(f"  {name} ready in {seconds:.1f} s", highlight=False)
         if len(ready) == total:
-            if settings.llm == Settings.model_fields["llm"].default:
-                console.print(TOY, highlight=False)
+            if settings.llm == TOY:
+                console.print(TOY_NOTE, highlight=False)
             print(f"Talk to it at {url}", flush=True)
 
     if (failure := run(settings, sock, report)) is not None:
@@ -95,7 +95,7 @@ def serve(
         raise typer.Exit(1)
 
 
-TOY = (
+TOY_NOTE = (
     "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
     "rejoinder serve --llm openai:http://HOST/v1#MODEL)"
 )

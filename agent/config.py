@@ -11,14 +11,21 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from rejoinder.models.loading import Specs
-from rejoinder.pipeline import PipelineError
+from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 
 DEFAULT_FILE = Path("rejoinder.toml")
 INSTRUCTIONS = (
-    "You are a friendly voice assistant on a call. Answer in one or two short spoken sentences, in plain "
-    "words, without lists or symbols. For example, asked how long a week is, you say: It's seven days. "
-    "Asked what you can do, you say: I can answer questions and chat with you."
+    "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
+    "sentences, without lists or symbols."
 )
+TOY = "llama:smollm2-135m-instruct"
+TOY_EXAMPLES = (
+    Message(role="user", content="Hello there."),
+    Message(role="assistant", content="Hi! Nice to hear you. What can I do for you?"),
+    Message(role="user", content="How long is a week?"),
+    Message(role="assistant", content="It's seven days."),
+)
+"""What keeps the embedded model's answers short; a bigger one does not need to be shown."""
 
 
 class ConfigError(PipelineError):
@@ -51,6 +58,14 @@ class Settings(BaseSettings):
     def specs(self) -> Specs:
         """Return which models to load."""
         return Specs(self.vad, self.turn, self.stt, self.llm, self.tts)
+
+    def options(self) -> Options:
+        """Return the options of a session that its client has not configured."""
+        return Options(
+            instructions=self.instructions,
+            examples=TOY_EXAMPLES if self.llm == TOY else (),
+            endpointing=Endpointing(min_wait_ms=self.min_wait_ms, max_wait_ms=self.max_wait_ms),
+        )
 
 
 def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, dict[str, str]]:

@@ -163,6 +163,9 @@ class Realtime:
             endpointing = Endpointing(min_wait_ms=shortest, max_wait_ms=longest)
         return Options(
             instructions=self._config.instructions,
+            examples=self._defaults.examples
+            if self._config.instructions == self._defaults.instructions
+            else (),
             endpointing=endpointing,
             detect_turns=detection is not None,
             create_response=detection is not None and detection.create_response,

@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket, WebSocketState
 from rejoinder.agent.call import Call
 from rejoinder.agent.config import Settings, trace_path
 from rejoinder.models.loading import Report, open_models
-from rejoinder.pipeline import Endpointing, Models, Options
+from rejoinder.pipeline import Models
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +54,6 @@ class Server:
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
         return Starlette(routes=routes, lifespan=self._lifespan)
-
-    def options(self) -> Options:
-        """Return the options of a session that its client has not configured."""
-        waits = Endpointing(min_wait_ms=self.settings.min_wait_ms, max_wait_ms=self.settings.max_wait_ms)
-        return Options(instructions=self.settings.instructions, endpointing=waits)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -100,7 +95,7 @@ class Server:
             await websocket.close(TRY_AGAIN_LATER, f"all {self.settings.max_sessions} lines are busy")
             return
         tracing = websocket.query_params.get("trace") == "true"
-        call = Call(websocket, self.models, self.options(), tracing, self._trace_file)
+        call = Call(websocket, self.models, self.settings.options(), tracing, self._trace_file)
         self.calls.add(call)
         try:
             code, reason = await call.run()

@@ -13,11 +13,12 @@ from rich.table import Table
 
 from rejoinder.models import fetch as weights
 from rejoinder.models.catalog import catalog
+from rejoinder.models.sources import Report
 from rejoinder.pipeline.errors import ModelError
 
 app = typer.Typer(help="Fetch and inspect the weights of local models.", no_args_is_help=True)
 
-ReportFor = Callable[[str], weights.Report]
+ReportFor = Callable[[str], Report]
 """Gives the progress callback of the model with that name."""
 
 
@@ -116,7 +117,7 @@ def _progress(names: Sequence[str]) -> Iterator[ReportFor]:
     with Progress(*columns) as bars:
         tasks = {name: bars.add_task(name, total=None, start=False) for name in names}
 
-        def report_for(name: str) -> weights.Report:
+        def report_for(name: str) -> Report:
             bars.start_task(tasks[name])
 
             def report(what: str, done: int, total: int) -> None:
@@ -127,7 +128,7 @@ def _progress(names: Sequence[str]) -> Iterator[ReportFor]:
         yield report_for
 
 
-def _plain_report(name: str) -> weights.Report:
+def _plain_report(name: str) -> Report:
     announced = set()
 
     def report(what: str, done: int, total: int) -> None:

@@ -18,6 +18,12 @@ _ABBREVIATION = re.compile(
     re.IGNORECASE,
 )
 
+_LEANING = frozenset(
+    "a an the of to in on at by for from with and or but so as if that which who my your our their its his "
+    "her is are was were be been not very more most this these those can could will would should".split()
+)
+"""Words that a voice runs into the next one: a pause after them sounds wrong."""
+
 
 class ClauseSplitter:
     """Collect text and give back clauses: the first one short, the later ones whole sentences."""
@@ -58,5 +64,11 @@ class ClauseSplitter:
 
 
 def _after_words(text: str, count: int) -> int | None:
-    words = list(re.finditer(r"\S+\s+", text))
-    return words[count - 1].end() if len(words) >= count else None
+    """Return the end of about ``count`` words, without those at the end that lean on what follows."""
+    words = list(re.finditer(r"(\S+)\s+", text))
+    if len(words) < count:
+        return None
+    end = count
+    while end > count // 2 and words[end - 1][1].lower() in _LEANING:
+        end -= 1
+    return words[end - 1].end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rejoinder.pipeline.interfaces import Message
@@ -29,8 +30,9 @@ class History:
     each change at its beginning makes the language model's prefix cache useless once.
     """
 
-    def __init__(self, instructions: str = "") -> None:
+    def __init__(self, instructions: str = "", examples: Sequence[Message] = ()) -> None:
         self.instructions = instructions
+        self.examples = list(examples)
         self.entries: deque[Entry] = deque(maxlen=MAX_ENTRIES)
         self._forgotten = 0
 
@@ -66,6 +68,7 @@ class History:
         self._forget()
         told = list(self.entries)[self._forgotten :]
         messages = [Message(role="system", content=instructions)] if instructions else []
+        messages += [message.copy() for message in self.examples]
         for entry in (*told, Entry("user", text)) if text else told:
             content = entry.text + ("—" if entry.cut else "")
             if messages and messages[-1]["role"] == entry.role:  # chat templates want the roles to alternate

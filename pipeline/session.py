@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -28,7 +28,7 @@ from rejoinder.pipeline.events import (
     TurnResumed,
 )
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.interfaces import Llm, Stt, Tts, TurnModel, Vad
+from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
 from rejoinder.pipeline.listen import Ears, hear
 from rejoinder.pipeline.reply import CONTROL_PLACES, reply
 from rejoinder.pipeline.turn import Turn
@@ -58,11 +58,13 @@ class Models:
 class Options:
     """What may differ from one session to the next.
 
+    examples: an imagined beginning of the conversation, which shows a small model how to answer.
     detect_turns: False means that the client says where turns begin and end.
     create_response: answer a turn when it ends. interrupt_response: speech stops the agent.
     """
 
     instructions: str = INSTRUCTIONS
+    examples: Sequence[Message] = ()
     endpointing: Endpointing = field(default_factory=Endpointing)
     detect_turns: bool = True
     create_response: bool = True
@@ -86,7 +88,7 @@ class Session:
     def __init__(self, models: Models, options: Options | None = None) -> None:
         self.models = models
         self.options = options or Options()
-        self.history = History(self.options.instructions)
+        self.history = History(self.options.instructions, self.options.examples)
         self.floor = Endpointer(self.options.endpointing)
         self.floor.manual = not self.options.detect_turns
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
@@ -156,6 +158,7 @@ class Session:
         """Change the options from the next turn on."""
         self.options = options
         self.history.instructions = options.instructions
+        self.history.examples = list(options.examples)
         self.floor.options = options.endpointing
         self.floor.manual = not options.detect_turns
 

@@ -1,0 +1,54 @@
+# make run | test | demo: each sets up what it needs. make check is what CI runs besides the tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS ?= piper,hibari
+
+.PHONY: setup run demo test check bench clean weights
+
+setup: weights
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Rejoinder needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "Cannot make a virtual environment. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+
+# Installs editable; again only when the dependencies change.
+$(STAMP): pyproject.toml | $(VENV)/bin/python
+	@echo "Installing Rejoinder into $(VENV) (prebuilt wheels only)"
+	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(EXTRAS)]'
+	@touch $@
+
+# What is in the cache already costs no download.
+weights: $(STAMP)
+	@$(BIN)/rejoinder models fetch
+
+run: setup
+	@$(BIN)/rejoinder serve
+
+demo: weights $(VENV)/.bench
+	@$(BIN)/rejoinder demo
+
+bench: weights $(VENV)/.bench
+	@$(BIN)/rejoinder bench
+
+$(VENV)/.bench: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(EXTRAS),bench]'
+	@touch $@
+
+$(VENV)/.dev: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(EXTRAS),dev]'
+	@touch $@
+
+test: weights $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build *.egg-info
