@@ -105,7 +105,28 @@ class Call:
                 if isinstance(answer, dict):
                     await self._send([answer])
                 else:
-                    await obey(session, answer)
+                    await self._obey(session, answer)
+
+    async def _obey(self, session: Session, command: Command) -> None:
+        """Let the session do what the client asked for; waits while a second of its audio is unheard."""
+        match command:
+            case Hear(pcm):
+                await session.hear(pcm)
+            case EndTurn():
+                await session.end_user_turn()
+            case Forget():
+                session.clear_audio()
+            case AddText(role, text):
+                session.add_text(text, role)
+            case Respond(instructions):
+                session.respond(instructions)
+            case Interrupt():
+                session.interrupt()
+            case Truncate(turn, seconds):
+                if (heard := session.truncate(turn, seconds)) is not None:
+                    self._wire.heard(turn, heard)
+            case Configure(options):
+                session.configure(options)
 
     async def _tell(self, session: Session) -> None:
         async for happened in session.events:
@@ -127,27 +148,6 @@ class Call:
                     raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
                 except RuntimeError as error:  # Starlette's word for a socket that is closed already
                     raise WebSocketDisconnect(reason=str(error)) from None
-
-
-async def obey(session: Session, command: Command) -> None:
-    """Let the session do what the client asked for; waits while a second of its audio is unheard."""
-    match command:
-        case Hear(pcm):
-            await session.hear(pcm)
-        case EndTurn():
-            await session.end_user_turn()
-        case Forget():
-            session.clear_audio()
-        case AddText(role, text):
-            session.add_text(text, role)
-        case Respond(instructions):
-            session.respond(instructions)
-        case Interrupt():
-            session.interrupt()
-        case Truncate(turn, seconds):
-            session.truncate(turn, seconds)
-        case Configure(options):
-            session.configure(options)
 
 
 def _append_line(path: Path, line: str) -> None:

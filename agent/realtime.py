@@ -304,20 +304,18 @@ class Realtime:
         return [event(type_, item_id=self._speech, content_index=0, delta=delta)]
 
     def _turn_ended(self, text: str, at: int) -> list[ServerEvent]:
-        """Tell of the end of the user's turn; one without words becomes an item only if it was committed."""
+        """Tell of the end of the user's turn; noise without words makes an item too, but an empty one."""
         events = []
         id_, self._speech = self._speech or new_id("item"), None
-        seconds = max(0.0, (at - self._speech_at) / RATE)
         if self._config.audio.input.turn_detection is not None:
             stopped = event("input_audio_buffer.speech_stopped", item_id=id_, audio_end_ms=at * 1000 // RATE)
             events.append(stopped)
-        if text or self._ending:
-            previous = self._last()
-            item = message_item(id_, "user", [{"type": "input_audio", "transcript": text}], "completed")
-            events += user_turn(self._keep(item), previous, seconds, text)
+        previous = self._last()
+        item = message_item(id_, "user", [{"type": "input_audio", "transcript": text}], "completed")
+        seconds = max(0.0, (at - self._speech_at) / RATE)
         self._uncommitted = 0
         self._ending = False
-        return events
+        return events + user_turn(self._keep(item), previous, seconds, text)
 
     def _begin(self, turn: int) -> list[ServerEvent]:
         self._response = ResponseEvents(turn, self._last(), self._metadata)
@@ -343,8 +341,9 @@ class Realtime:
             events += response.audio(_resample(self._from_voice, AudioChunk(b"", PCM_RATE), last=True))
         if done.status == "failed":
             events.append(failure(ProtocolError(done.error, "model_error"), None, "server_error"))
-        self._keep(response.item("completed" if done.status == "completed" else "incomplete"))
-        return events + response.end(done.status)
+        events += response.end(done.status)
+        self.heard(response.turn, done.heard)
+        return events
 
     def _traced(self, budget: list[tuple[str, float]]) -> list[ServerEvent]:
         assert self._response is not None
@@ -358,6 +357,14 @@ class Realtime:
             parts=parts,
         )
         return [trace] if parts else []
+
+    def heard(self, turn: int, text: str) -> None:
+        """Note what the user heard of a reply: what its item holds from now on."""
+        for response in self._responses.values():
+            if response.turn == turn:
+                cut = text != response.transcript
+                response.transcript = text
+                self._keep(response.item("incomplete" if cut else "completed"))
 
     # --- items ------------------------------------------------------------------------------------------
 

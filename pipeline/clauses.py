@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-FIRST_WORDS = 6
+FIRST_WORDS = 5
 """A first clause without any punctuation is cut after this many words, so that something is heard early."""
 LATER_CHARACTERS = 60
 """From this length on, a comma is enough to end a clause; shorter ones wait for the end of the sentence."""

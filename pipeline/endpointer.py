@@ -60,7 +60,7 @@ class Endpointing:
     start_ms: int = 96
     resume_ms: int = 64
     padding_ms: int = 300
-    pause_ms: int = 96
+    pause_ms: int = 64
     min_wait_ms: int = 320
     max_wait_ms: int = 880
     max_turn_ms: int = 60_000
@@ -103,6 +103,11 @@ class Endpointer:
         self._forced = False
         self._final: str | None = None
         self._probability: float | None = None
+
+    @property
+    def talking(self) -> bool:
+        """Tell whether the user speaks at this very moment, so that no pause is about to be noticed."""
+        return self.floor is Floor.USER and self._voiced_until >= self.now
 
     def vad(self, end: int, probability: float) -> list[FloorEvent]:
         """Take the speech probability of the audio up to sample ``end``."""

@@ -11,14 +11,14 @@ import numpy as np
 from rejoinder.pipeline.agreement import LocalAgreement
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.endpointer import Endpointer, Floor
+from rejoinder.pipeline.endpointer import Endpointer
 from rejoinder.pipeline.events import FloorEvent, PartialTranscript
 from rejoinder.pipeline.interfaces import Stt, TurnModel, VadStream
 
 PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
-ASK_SAMPLES = int(0.2 * RATE)
-"""Silence that is worth asking the turn model again."""
+ASK_SAMPLES = int(0.16 * RATE)
+"""Silence before the turn model is asked, and between asking it again: it judges an end by the silence too."""
 MEMORY_SAMPLES = 8 * RATE
 """Audio that the turn model is shown, at most; the pre-roll of a turn comes out of the same memory."""
 
@@ -62,7 +62,7 @@ class Ears:
                 if self._floor.pause is not None:
                     self._ask(asking)
                     await self._finish()
-                elif self._floor.floor is Floor.USER:
+                elif self._floor.talking:
                     await self._update()
 
     def _take(self, chunk: AudioChunk) -> None:
@@ -115,7 +115,7 @@ class Ears:
         pause = self._floor.pause
         if self._turn_model is None or pause is None:
             return
-        if self._asked_at is None or self._asked_at < pause or self._fed - self._asked_at >= ASK_SAMPLES:
+        if self._fed - max(pause, self._asked_at or 0) >= ASK_SAMPLES:
             self._asked_at = self._fed
             asking.create_task(self._judge(self._turn_model, pause))
 

@@ -147,12 +147,17 @@ class Session:
         self._cancel()
         self.floor.agent_done()
 
-    def truncate(self, turn: int, seconds: float) -> bool:
-        """Take the client's word that only ``seconds`` of a reply were played; return False if unknown."""
+    def truncate(self, turn: int, seconds: float) -> str | None:
+        """Take the client's word that only ``seconds`` of a reply were played; return what was heard of it.
+
+        Returns None for a reply that is unknown, forgotten, or not over.
+        """
         for settled in self._settled:
             if settled.id == turn:
-                return self.history.truncate(turn, settled.playout.text(seconds))
-        return False
+                heard = settled.playout.text(seconds)
+                self.history.truncate(turn, heard)
+                return heard
+        return None
 
     def configure(self, options: Options) -> None:
         """Change the options from the next turn on."""

@@ -33,7 +33,8 @@ export function missingFeature() {
 }
 
 export function startProblem(error) {
-  return MICROPHONE[error.name] ?? { title: "The sound could not be started.", advice: `${error.name}: ${error.message}` };
+  const other = { title: "The sound could not be started.", advice: `${error.name}: ${error.message}` };
+  return MICROPHONE[error.name] ?? other;
 }
 
 export function lostMicrophone() {

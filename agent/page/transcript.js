@@ -8,6 +8,9 @@ export class Transcript {
   constructor(element) {
     this.element = element;
     this.entries = new Map(); // item id -> {node, text}, where text is the DOM's text node
+    this.following = true; // until the reader scrolls up to read something
+    element.addEventListener("scroll", () => (this.following = this.#atEnd()));
+    new ResizeObserver(() => this.#follow()).observe(element); // an error that appears takes room from it
   }
 
   /** End a session: no entry will grow any more, and the next session may use the same ids again. */
@@ -38,18 +41,18 @@ export class Transcript {
   }
 
   append(role, id, delta) {
-    this.#followingEnd(() => this.place(role, id).text.appendData(delta));
+    this.place(role, id).text.appendData(delta);
+    this.#follow();
   }
 
   /** The entry is complete; `text`, if given, replaces what was there, and an empty entry disappears. */
   settle(role, id, text) {
     if (text === undefined && !this.entries.has(id)) return;
     const entry = this.place(role, id);
-    this.#followingEnd(() => {
-      if (text !== undefined) entry.text.data = text;
-      entry.node.ariaBusy = "false";
-      if (!entry.text.data.trim()) this.#remove(id);
-    });
+    if (text !== undefined) entry.text.data = text;
+    entry.node.ariaBusy = "false";
+    if (!entry.text.data.trim()) this.#remove(id);
+    this.#follow();
   }
 
   /** Put facts into the entry's data-attributes. */
@@ -64,7 +67,9 @@ export class Transcript {
     const body = entry.text.parentNode;
     const whole = body.textContent;
     entry.text.data = whole.slice(0, heard);
-    const unheard = create("s", "unheard", whole.slice(heard));
+    const rest = whole.slice(heard);
+    const unheard = create("s", "unheard", rest.trimStart());
+    entry.text.appendData(rest.slice(0, rest.length - unheard.textContent.length)); // no line through a space
     body.replaceChildren(entry.text, unheard);
     entry.node.classList.add("cut");
     entry.node.querySelector(".who").textContent = `${NAMES.agent}, interrupted`;
@@ -78,13 +83,14 @@ export class Transcript {
   }
 
   #add(node) {
-    this.#followingEnd(() => this.element.append(node));
+    this.element.append(node);
     while (this.element.childElementCount > KEEP) {
       const oldest = this.element.firstElementChild;
       // Two sessions may use the same id; only the present one's may be forgotten.
       if (this.entries.get(oldest.dataset.item)?.node === oldest) this.entries.delete(oldest.dataset.item);
       oldest.remove();
     }
+    this.#follow();
   }
 
   #remove(id) {
@@ -92,12 +98,13 @@ export class Transcript {
     this.entries.delete(id);
   }
 
-  // Scroll along, unless the reader has scrolled up to read something.
-  #followingEnd(change) {
-    const view = this.element;
-    const atEnd = view.scrollHeight - view.scrollTop - view.clientHeight < 40;
-    change();
-    if (atEnd) view.scrollTop = view.scrollHeight;
+  #atEnd() {
+    const { scrollHeight, scrollTop, clientHeight } = this.element;
+    return scrollHeight - scrollTop - clientHeight < 40;
+  }
+
+  #follow() {
+    if (this.following) this.element.scrollTop = this.element.scrollHeight;
   }
 }
 
