@@ -18,7 +18,7 @@ from rejoinder.pipeline.interfaces import Stt, TurnModel, VadStream
 PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
 ASK_SAMPLES = int(0.16 * RATE)
-"""Silence before the turn model is asked, and between asking it again: it judges an end by the silence too."""
+"""Silence before the turn model is asked, and between asking it again: it judges by the silence too."""
 MEMORY_SAMPLES = 8 * RATE
 """Audio that the turn model is shown, at most; the pre-roll of a turn comes out of the same memory."""
 
