@@ -56,6 +56,12 @@ class Reply:
         """The words that have arrived."""
         return "".join(text for _, text in self.cues)
 
+    def write(self, text: str, received: int) -> None:
+        """Add words that came when ``received`` samples of the reply had come."""
+        if self.cues and self.cues[-1][0] == received:
+            text = self.cues.pop()[1] + text
+        self.cues.append((received, text))
+
     def heard(self, played: int, received: int) -> str:
         """Return the words in the first ``played`` samples of the reply, of which ``received`` have come.
 
@@ -67,9 +73,11 @@ class Reply:
             end = self.cues[place + 1][0] if place + 1 < len(self.cues) else received
             if place + 1 == len(self.cues) and self.status != "completed":
                 end = max(end, start + int(len(text) / CHARACTERS_PER_SECOND * RATE))
-            share = 1.0 if played >= end else max(0.0, (played - start) / (end - start))
-            reached = int(share * len(text))
-            words.append(text if share == 1.0 else text[:reached].rpartition(" ")[0])
+            if played >= end > start:
+                words.append(text)
+            elif played > start:
+                reached = int((played - start) / (end - start) * len(text))
+                words.append(text[:reached].rpartition(" ")[0])
         return "".join(words)
 
 
@@ -162,7 +170,7 @@ class Caller:
                 self.replies.append(Reply(event["response"]["id"], self.now))
             case "response.output_audio_transcript.delta":
                 reply = self._reply(event)
-                reply.cues.append((self.player.received(reply.item), event["delta"]))
+                reply.write(event["delta"], self.player.received(reply.item))
             case "response.output_audio.delta":
                 audio = to_float(base64.b64decode(event["delta"]))
                 self.player.play(self._reply(event).item, audio, self.now)

@@ -22,7 +22,7 @@ from rejoinder.pipeline.interfaces import Transcript
 
 WINDOW_SECONDS = 30
 FLOOR_SECONDS = 10
-MARGIN_SECONDS = 1
+MARGIN_SECONDS = 2
 FREEZE_SECONDS = 24
 """Audio of a turn that is recognised again with each hypothesis; what is older has its words frozen."""
 NO_SPEECH, NO_CONFIDENCE = 0.6, -1.0

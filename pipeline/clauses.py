@@ -12,6 +12,7 @@ MAX_CHARACTERS = 160
 """No clause is longer: an interrupted voice finishes the clause it is working on before it takes another."""
 
 _SENTENCE = re.compile(r"[.!?…]+[\"')\]*]*\s")
+_WORD = re.compile(r"(\S+)\s")
 _PHRASE = re.compile(r"[,;:—–][\"')\]*]*\s|\s[—–-]\s|\n")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:mr|mrs|ms|dr|prof|sr|jr|st|vs|etc|no|vol|fig|approx|e\.g|i\.e|a\.m|p\.m|[a-z]|\d+)\.\s$",
@@ -34,13 +35,12 @@ class ClauseSplitter:
 
     def feed(self, text: str) -> list[str]:
         """Add text and return the clauses it completes, with their surrounding blanks removed."""
-        self._text += text
+        self._text = (self._text + text).lstrip()
         clauses = []
         while (end := self._end()) is not None:
-            clause, self._text = self._text[:end].strip(), self._text[end:]
-            if clause:
-                clauses.append(clause)
-                self._first = False
+            clauses.append(self._text[:end].strip())
+            self._text = self._text[end:].lstrip()
+            self._first = False
         return clauses
 
     def flush(self) -> str:
@@ -49,26 +49,27 @@ class ClauseSplitter:
         return clause
 
     def _end(self) -> int | None:
-        for match in _SENTENCE.finditer(self._text):
-            if not _ABBREVIATION.search(self._text[: match.end()]):
-                return match.end()
+        """Return the end of the next clause, found in the shortest text that shows it.
+
+        What was looked at beyond that would make the clauses depend on the pieces the text came in.
+        """
+        text = self._text[: MAX_CHARACTERS + 1]
         least = 4 if self._first else LATER_CHARACTERS
-        for match in _PHRASE.finditer(self._text):
-            if match.end() >= least:
-                return match.end()
-        if self._first:
-            return _after_words(self._text, FIRST_WORDS)
-        if len(self._text) > MAX_CHARACTERS:
-            return self._text.rfind(" ", 1, MAX_CHARACTERS) + 1 or MAX_CHARACTERS
+        ends = [m.end() for m in _SENTENCE.finditer(text) if not _ABBREVIATION.search(text[: m.end()])]
+        ends += [m.end() for m in _PHRASE.finditer(text) if m.end() >= least]
+        words = list(_WORD.finditer(text)) if self._first else []
+        if len(words) >= FIRST_WORDS and words[FIRST_WORDS - 1].end() < min(ends, default=len(text) + 1):
+            return _after_words(words[:FIRST_WORDS])
+        if ends:
+            return min(ends)
+        if len(text) > MAX_CHARACTERS:
+            return text.rfind(" ", 1, MAX_CHARACTERS) + 1 or MAX_CHARACTERS
         return None
 
 
-def _after_words(text: str, count: int) -> int | None:
-    """Return the end of about ``count`` words, without those at the end that lean on what follows."""
-    words = list(re.finditer(r"(\S+)\s+", text))
-    if len(words) < count:
-        return None
-    end = count
-    while end > count // 2 and words[end - 1][1].lower() in _LEANING:
+def _after_words(words: list[re.Match[str]]) -> int:
+    """Return the end of most of the words, without those at the end that lean on what follows."""
+    end = len(words)
+    while end > len(words) // 2 and words[end - 1][1].lower() in _LEANING:
         end -= 1
     return words[end - 1].end()

@@ -84,7 +84,7 @@ class Endpointing:
 class Endpointer:
     """The floor of one session. Holds no clock and does no I/O.
 
-    now: samples received so far.
+    now: samples received so far, or cut off by the client: what arrives from before it counts no more.
     turn_start: first sample that belongs to the user's turn, None between turns.
     pause: end of the last voiced sample while the floor is in PAUSE, else None.
     manual: whether the client says where turns end; then all audio between two ends is the user's turn.
@@ -97,6 +97,7 @@ class Endpointer:
         self.now = 0
         self.turn_start: int | None = None
         self.pause: int | None = None
+        self._free_from = 0
         self._onset = 0
         self._voiced_until = 0
         self._run = 0
@@ -111,10 +112,13 @@ class Endpointer:
 
     def vad(self, end: int, probability: float) -> list[FloorEvent]:
         """Take the speech probability of the audio up to sample ``end``."""
+        if end <= self.now:
+            return []
         step, self.now = end - self.now, end
         if self.manual:
             if self.floor in (Floor.NOBODY, Floor.AGENT):
                 self._open(end - step)
+            self._voiced_until = end
             return []
         speaking = self.floor is Floor.USER
         voiced = probability >= (self.options.release if speaking else self.options.threshold)
@@ -157,6 +161,8 @@ class Endpointer:
 
     def end_turn(self, at: int) -> list[FloorEvent]:
         """End the user's turn at sample ``at`` as soon as its transcript is final, whatever the silence."""
+        if self.manual and self.floor in (Floor.NOBODY, Floor.AGENT) and at > self.now:
+            self._open(self.now)  # the end overtook the audio, which is still on its way here
         if self.floor is Floor.USER:
             self.now = max(self.now, at)
             self._voiced_until = at
@@ -165,10 +171,12 @@ class Endpointer:
         self._forced = self.floor is Floor.PAUSE
         return self._decide()
 
-    def abandon(self) -> None:
-        """Drop the user's turn as if nothing had been said."""
+    def abandon(self, at: int) -> None:
+        """Drop the user's turn as if nothing had been said until sample ``at``."""
         if self.floor in (Floor.USER, Floor.PAUSE):
             self._release(Floor.NOBODY)
+        self._run = 0
+        self._free_from = self.now = max(self.now, at)
 
     def _open(self, at: int) -> None:
         self._release(Floor.USER)
@@ -178,7 +186,7 @@ class Endpointer:
         self._release(Floor.USER)
         self._onset = at
         self._voiced_until = self.now
-        self.turn_start = max(0, at - _samples(self.options.padding_ms))
+        self.turn_start = max(self._free_from, at - _samples(self.options.padding_ms))
         return SpeechStarted(at)
 
     def _while_talking(self, voiced: bool) -> list[FloorEvent]:
@@ -215,6 +223,8 @@ class Endpointer:
         return [event]
 
     def _release(self, floor: Floor) -> None:
+        if self.pause is not None:
+            self._free_from = self.pause  # what came before was said in the turn that ends here
         self.floor = floor
         self.turn_start = self.pause = self._final = self._probability = None
         self._forced = False

@@ -51,11 +51,12 @@ class History:
 
     def truncate(self, turn: int, heard: str) -> bool:
         """Correct what was heard of an earlier reply; return whether it was there."""
-        for entry in self.entries:
+        for index, entry in enumerate(self.entries):
             if entry.turn == turn and entry.role == "assistant":
                 entry.text, entry.cut = heard, True
                 if not heard:
-                    self.entries.remove(entry)
+                    del self.entries[index]
+                    self._forgotten -= index < self._forgotten
                 return True
         return False
 

@@ -122,8 +122,8 @@ class Session:
 
     def clear_audio(self) -> None:
         """Forget what the user said in the turn that has not ended yet."""
-        self._cancel()
-        self.floor.abandon()
+        self._drop_guess()
+        self.floor.abandon(self.received)
 
     def add_text(self, text: str, role: str = "user") -> None:
         """Add words that were typed instead of spoken; ``role`` is user, assistant or system."""
@@ -139,7 +139,6 @@ class Session:
             self._asked = Asked(instructions)
             return
         self._cancel()
-        self.floor.agent_speaks()
         self._commit(self._start(None, instructions))
 
     def interrupt(self) -> None:
@@ -249,19 +248,21 @@ class Session:
         self.turn = turn = Turn(self._turns, text, instructions)
         turn.trace.marks.update(self._marks if text else {})
         turn.mark("reply_started")
-        turn.task = asyncio.create_task(self._run(turn), name=f"reply-{turn.id}")
+        # The prompt is built here and not in the task: a commit in this same step adds the text to the history.
+        messages = self.history.messages(text, instructions)
+        turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
         return turn
 
     def _commit(self, turn: Turn) -> Turn:
         if turn.text:
             self.history.add_user(turn.text)
+        self.floor.agent_speaks()
         self._emit(ReplyStarted(turn.id))
         turn.commit()
         return turn
 
-    async def _run(self, turn: Turn) -> None:
+    async def _run(self, turn: Turn, messages: list[Message]) -> None:
         """Run a reply to its end: the turn boundary, where failures of models stop."""
-        messages = self.history.messages(turn.text, turn.instructions)
         try:
             if self._warming:
                 await asyncio.wait([self._warming])  # it fills the cache that the reply starts from
@@ -269,13 +270,14 @@ class Session:
             await turn.wait_committed()  # a reply without any audio gets here before its commit
             self._tell_done(turn, "completed", turn.playout.seconds)
             await asyncio.sleep(turn.playout.left(self._now()))
-            self._settle(turn, cut=False)
+            self._settle(turn, turn.playout.seconds, cut=False)
         except Exception as error:
             cause = first_error(error)
             log.warning("turn %d failed: %s", turn.id, cause, exc_info=error)
             await turn.wait_committed()  # nothing of a guess is told to anybody
-            self._settle(turn, cut=True)
-            self._tell_done(turn, "failed", turn.playout.played(self._now()), str(cause))
+            played = turn.playout.played(self._now())
+            self._settle(turn, played, cut=True)
+            self._tell_done(turn, "failed", played, str(cause))
         self.turn = None
         self.floor.agent_done()
 
@@ -288,17 +290,17 @@ class Session:
         self._cancelled.add(turn.task)
         turn.task.add_done_callback(self._cancelled.discard)
         if turn.committed:
-            self._settle(turn, cut=True)
-            self._tell_done(turn, "cancelled", turn.playout.played(self._now()))
+            played = turn.playout.played(self._now())
+            self._settle(turn, played, cut=True)
+            self._tell_done(turn, "cancelled", played)
 
     def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
         if not turn.done:
             turn.done = True
             self._emit(ReplyDone(turn.id, status, turn.playout.text(played), error))
 
-    def _settle(self, turn: Turn, cut: bool) -> None:
-        heard = turn.playout.text(turn.playout.played(self._now()))
-        self.history.add_reply(turn.id, heard, cut)
+    def _settle(self, turn: Turn, played: float, cut: bool) -> None:
+        self.history.add_reply(turn.id, turn.playout.text(played), cut)
         self._settled.append(turn)
 
     def _warm(self, text: str) -> None:

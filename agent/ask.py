@@ -1,0 +1,163 @@
+"""``rejoinder ask``: one conversation from a file to a file, without a server, a microphone or a clock."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rejoinder.agent.config import Settings
+from rejoinder.agent.lockstep import Lockstep
+from rejoinder.models.loading import Report, open_models
+from rejoinder.pipeline import (
+    RATE,
+    EndOfTurn,
+    Event,
+    Models,
+    Options,
+    PipelineError,
+    ReplyAudio,
+    ReplyDone,
+    ReplyText,
+    Session,
+    TurnTraced,
+    open_session,
+    to_pcm,
+)
+from rejoinder.pipeline.audio import Samples
+
+SILENCE_SECONDS = 1.5
+"""Silence after the file's own audio: more than the longest default wait for the end of a turn."""
+
+Say = Callable[[str], None]
+
+
+class UnusableFile(PipelineError):
+    """The question cannot be read, or the reply cannot be written; the message says why."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came back: ``turns`` counts what was heard, ``pcm`` is all replies, 16-bit mono at ``rate`` hertz."""
+
+    turns: int = 0
+    pcm: bytearray = field(default_factory=bytearray)
+    rate: int = 0
+    error: str = ""
+
+
+def read_audio(path: Path) -> Samples:
+    """Return a file's audio, mixed to mono at 16 kHz. Raises UnusableFile."""
+    import soundfile
+    import soxr
+
+    if not path.is_file():
+        raise UnusableFile(f"there is no file {path}")
+    try:
+        audio, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (OSError, soundfile.SoundFileError) as error:
+        raise UnusableFile(f"cannot read {path} as audio: {getattr(error, 'error_string', error)}") from error
+    if not len(audio):
+        raise UnusableFile(f"{path} holds no audio")
+    mono = np.nan_to_num(audio.mean(axis=1), nan=0.0, posinf=1.0, neginf=-1.0)
+    samples: Samples = soxr.resample(mono, rate, RATE).astype(np.float32)
+    return samples
+
+
+def check_writable(path: Path) -> None:
+    """Find out before the models load whether a reply can be written. Raises UnusableFile."""
+    import soundfile
+
+    formats = soundfile.available_formats()
+    if path.suffix[1:].upper() not in formats:
+        raise UnusableFile(f"cannot write {path}: end its name in .wav, .flac or .ogg")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UnusableFile(f"cannot write {path}: there is no folder {folder}")
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise UnusableFile(f"cannot write {path}: it is a folder, or you may not write there")
+
+
+def write_audio(path: Path, pcm: bytes, rate: int) -> None:
+    """Write 16-bit mono audio in the format of the file's name. Raises UnusableFile."""
+    import soundfile
+
+    try:
+        soundfile.write(path, np.frombuffer(pcm, dtype="<i2"), rate)
+    except (OSError, soundfile.SoundFileError) as error:
+        raise UnusableFile(f"cannot write {path}: {getattr(error, 'error_string', error)}") from error
+
+
+async def ask(models: Models, options: Options, audio: Samples, say: Say) -> Answer:
+    """Hold the conversation that a recording is one half of, and tell ``say`` about it line by line.
+
+    The recording stands still while a model works, so its turns are the same on any machine, and while the
+    agent answers, so a second question in it waits for the answer to the first. Replies arrive at the pace at
+    which they would be heard. Cancelling ends the conversation. Raises ModelError for a listening model.
+    """
+    answer = Answer()
+    pcm = to_pcm(audio) + bytes(2 * int(SILENCE_SECONDS * RATE))
+    lockstep = Lockstep()
+    async with open_session(lockstep.wrap(models), options) as session:
+
+        def take(event: Event) -> None:
+            _take(event, session, answer, say)
+
+        await lockstep.feed(session, pcm, take)
+        if session.floor.turn_start is not None:  # a configured wait is longer than the silence
+            await session.end_user_turn()
+            await lockstep.feed(session, b"", take)
+    return answer
+
+
+def _take(event: Event, session: Session, answer: Answer, say: Say) -> None:
+    match event:
+        case EndOfTurn(text, at):
+            answer.turns += 1
+            say(f"you:     {text}")
+            say(f"         (the turn ended after {(session.received - at) / RATE * 1000:.0f} ms of silence)")
+        case ReplyText(text=text):
+            say(f"agent:   {text}")
+        case ReplyAudio(chunk=chunk):
+            answer.pcm += chunk.pcm
+            answer.rate = chunk.rate
+        case TurnTraced(trace) if budget := trace.budget():
+            parts = ", ".join(f"{name} {ms:.0f}" for name, ms in budget if ms >= 1)
+            say(f"latency: {sum(ms for _, ms in budget):.0f} ms from the pause to the first audio ({parts})")
+        case ReplyDone(error=error) if error:
+            answer.error = error
+
+
+def run(settings: Settings, question: Path, out: Path, say: Say, complain: Say, report: Report) -> int:
+    """Ask the question in one file, write the reply to another, and return the exit code.
+
+    0: an answer was written. 1: no words were heard, or a model is missing or failed. 2: a file is unusable.
+    """
+
+    async def converse(audio: Samples) -> Answer:
+        async with open_models(settings.specs(), report=report) as models:
+            return await ask(models, settings.options(), audio, say)
+
+    try:
+        check_writable(out)
+        answer = asyncio.run(converse(read_audio(question)))
+        if answer.pcm:
+            write_audio(out, bytes(answer.pcm), answer.rate)
+            say(f"{out}: {len(answer.pcm) / 2 / answer.rate:.1f} s at {answer.rate} Hz")
+    except UnusableFile as error:
+        complain(str(error))
+        return 2
+    except PipelineError as error:
+        complain(str(error))
+        return 1
+    if not answer.turns:
+        complain(f"no words were heard in {question}")
+    elif answer.error or not answer.pcm:
+        complain(f"the reply failed: {answer.error or 'it has no sound'}")
+    else:
+        return 0
+    return 1

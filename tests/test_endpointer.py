@@ -1,0 +1,295 @@
+"""The floor as tables: what is heard, and what follows from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rejoinder.models.scripted import WINDOW, ScriptedVad
+from rejoinder.pipeline.audio import RATE, AudioChunk
+from rejoinder.pipeline.endpointer import Endpointer, Endpointing, Floor
+from rejoinder.pipeline.events import (
+    EagerEndOfTurn,
+    EndOfTurn,
+    FloorEvent,
+    NothingSaid,
+    PauseStarted,
+    SpeechStarted,
+    TurnResumed,
+)
+from rejoinder.pipeline.interfaces import Transcript
+
+
+def windows(count: int) -> int:
+    """Return the sample at which a window of 32 ms ends."""
+    return count * WINDOW
+
+
+def play(floor: Endpointer, script: str) -> list[FloorEvent]:
+    """Run a script and collect what the floor answers.
+
+    v3: three windows of speech; q3: three of quiet; h3: three in between the two thresholds
+    final=TEXT, partial=TEXT: a transcript up to now, late=TEXT: a final one that ends before the pause
+    judged=P: the turn model's answer about the pause; stale=P: about an earlier one
+    end, abandon: what the client may say; done: the agent has finished
+    """
+    events: list[FloorEvent] = []
+    for word in script.split():
+        name, _, value = word.partition("=")
+        text = value.replace("_", " ")
+        match name:
+            case "final" | "partial":
+                events += floor.transcript(Transcript(text, name == "final", floor.now))
+            case "late":
+                assert floor.pause is not None
+                events += floor.transcript(Transcript(text, True, floor.pause - 1))
+            case "judged":
+                assert floor.pause is not None
+                events += floor.judged(floor.pause, float(value))
+            case "stale":
+                events += floor.judged(windows(1), float(value))
+            case "end":
+                events += floor.end_turn(floor.now)
+            case "abandon":
+                floor.abandon(floor.now)
+            case "done":
+                floor.agent_done()
+            case "speaks":
+                floor.agent_speaks()
+            case _:
+                probability = {"v": 1.0, "h": 0.4, "q": 0.0}[name[0]]
+                for _ in range(int(name[1:])):
+                    events += floor.vad(floor.now + WINDOW, probability)
+    return events
+
+
+STARTED, PAUSED = SpeechStarted(0), PauseStarted(windows(10))
+EAGER, END = EagerEndOfTurn("hi"), EndOfTurn("hi", windows(10))
+
+TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
+    "quiet": ("q50", [], Floor.NOBODY),
+    "speech takes the floor": ("q10 v3", [SpeechStarted(windows(10))], Floor.USER),
+    "too little speech does not": ("q10 v2 q9 v2 q9", [], Floor.NOBODY),
+    "nor does half-loud sound": ("h50", [], Floor.NOBODY),
+    "half-loud sound keeps the floor": ("v3 h50", [STARTED], Floor.USER),
+    "a blink is no pause": ("v10 q1 v5 q1 v5", [STARTED], Floor.USER),
+    "silence starts a pause": ("v10 q2", [STARTED, PAUSED], Floor.PAUSE),
+    "a partial transcript decides nothing": ("v10 q2 partial=hi q50", [STARTED, PAUSED], Floor.PAUSE),
+    "words may be the end": ("v10 q2 final=hi", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "no words are nothing": ("v10 q2 final=", [STARTED, PAUSED, NothingSaid(windows(10))], Floor.NOBODY),
+    "speech resumes the turn": ("v10 q2 final=hi v2", [STARTED, PAUSED, EAGER, TurnResumed()], Floor.USER),
+    "a click does not": ("v10 q2 final=hi v1 q3", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "a click does not end the wait early": (
+        "v10 q2 final=hi judged=1 q7 v1",
+        [STARTED, PAUSED, EAGER],
+        Floor.PAUSE,
+    ),
+    "the second pause has its own words": (
+        "v10 q2 final=hi v2 q2 final=hi_there",
+        [STARTED, PAUSED, EAGER, TurnResumed(), PauseStarted(windows(14)), EagerEndOfTurn("hi there")],
+        Floor.PAUSE,
+    ),
+    "sure: the short wait": ("v10 q2 final=hi judged=1 q8", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "sure: not before it": ("v10 q2 final=hi judged=1 q7", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "half sure is sure": ("v10 q2 final=hi judged=0.5 q8", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "a quarter sure: halfway, 600 ms": (
+        "v10 q2 final=hi judged=0.25 q17",
+        [STARTED, PAUSED, EAGER, END],
+        Floor.AGENT,
+    ),
+    "a quarter sure: not before": ("v10 q2 final=hi judged=0.25 q16", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "unsure: the long wait": ("v10 q2 final=hi judged=0 q26", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "unsure: not before it": ("v10 q2 final=hi judged=0 q25", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "not asked: the long wait": ("v10 q2 final=hi q26", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "not asked: not before it": ("v10 q2 final=hi q25", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "a judgement may come last": ("v10 q12 final=hi judged=1", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "the transcript may come last": ("v10 q2 judged=1 q9 final=hi", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "without transcript no end": ("v10 q2 judged=1 q99", [STARTED, PAUSED], Floor.PAUSE),
+    "a transcript that ends before the pause is ignored": ("v10 q2 late=hi q50", [STARTED, PAUSED], Floor.PAUSE),
+    "a transcript after the turn is ignored": (
+        "v10 q2 final=hi q26 final=again",
+        [STARTED, PAUSED, EAGER, END],
+        Floor.AGENT,
+    ),
+    "a transcript of a pause that ended is ignored": (
+        "v10 q2 v2 final=hi",
+        [STARTED, PAUSED, TurnResumed()],
+        Floor.USER,
+    ),
+    "a judgement of another pause is ignored": ("v10 q2 final=hi stale=1 q12", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "resuming forgets the judgement": (
+        "v10 q2 final=hi judged=1 v2 q2 final=hi q12",
+        [STARTED, PAUSED, EAGER, TurnResumed(), PauseStarted(windows(14)), EAGER],
+        Floor.PAUSE,
+    ),
+    "speech takes the floor from the agent": (
+        "v10 q2 final=hi judged=1 q8 v3",
+        [STARTED, PAUSED, EAGER, END, SpeechStarted(windows(20))],
+        Floor.USER,
+    ),
+    "the agent finishes": ("v10 q2 final=hi judged=1 q8 done", [STARTED, PAUSED, EAGER, END], Floor.NOBODY),
+    "an agent that finishes does not take the user's floor": ("v3 done", [STARTED], Floor.USER),
+    "the agent speaks unasked": ("speaks", [], Floor.AGENT),
+    "but not into the user's turn": ("v3 speaks", [STARTED], Floor.USER),
+    "forced: talking ends now": (
+        "v10 end final=hi",
+        [STARTED, PauseStarted(windows(10)), EAGER, END],
+        Floor.AGENT,
+    ),
+    "forced: speech does not resume": ("v10 end v9", [STARTED, PauseStarted(windows(10))], Floor.PAUSE),
+    "forced in a pause": ("v10 q2 final=hi end", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "forced before the transcript": ("v10 q2 end final=hi", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "forced without words": ("v10 end final=", [STARTED, PAUSED, NothingSaid(windows(10))], Floor.NOBODY),
+    "forced when nobody speaks": ("q10 end q10", [], Floor.NOBODY),
+    "forcing one turn does not force the next": (
+        "v10 end final=hi q4 v10 q2 final=hi",
+        [STARTED, PAUSED, EAGER, END, SpeechStarted(windows(14)), PauseStarted(windows(24)), EAGER],
+        Floor.PAUSE,
+    ),
+    "abandoned while talking": ("v10 abandon", [STARTED], Floor.NOBODY),
+    "abandoned in a pause": ("v10 q2 abandon final=hi q50", [STARTED, PAUSED], Floor.NOBODY),
+    "abandoning leaves the agent alone": ("speaks abandon", [], Floor.AGENT),
+}
+
+
+@pytest.mark.parametrize(("script", "events", "floor"), TABLE.values(), ids=TABLE)
+def test_the_table(script: str, events: list[FloorEvent], floor: Floor) -> None:
+    endpointer = Endpointer()
+    assert play(endpointer, script) == events
+    assert endpointer.floor is floor
+
+
+def test_a_turn_that_is_too_long_ends_and_the_next_begins_where_it_ended() -> None:
+    floor = Endpointer(Endpointing(max_turn_ms=960))
+    assert play(floor, "v30") == [SpeechStarted(0), PauseStarted(windows(30))]
+    assert play(floor, "v5 final=too_long") == [
+        EagerEndOfTurn("too long"),
+        EndOfTurn("too long", windows(30)),
+    ]
+    assert play(floor, "v3") == [SpeechStarted(windows(35))]
+    assert floor.turn_start == windows(30)  # nothing is lost, and nothing is said twice
+
+
+def test_the_turn_begins_before_its_first_loud_sample() -> None:
+    floor = Endpointer(Endpointing(padding_ms=320))
+    play(floor, "q20 v3")
+    assert floor.turn_start == windows(10)
+    play(floor, "abandon")
+    assert floor.turn_start is None
+    play(floor, "v3")
+    assert floor.turn_start == windows(23)  # not before what was abandoned
+
+
+def test_equal_waits_are_plain_silence_detection() -> None:
+    floor = Endpointer(Endpointing(pause_ms=320, min_wait_ms=320, max_wait_ms=320))
+    assert play(floor, "v10 q9") == [STARTED]
+    assert play(floor, "q1 final=hi") == [PAUSED, EAGER, END]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"threshold": 1.2}, {"release": 0.9}, {"min_wait_ms": 10}, {"max_wait_ms": 100}],
+)
+def test_options_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="need"):
+        Endpointing(**wrong)  # type: ignore[arg-type]
+
+
+def manual() -> Endpointer:
+    floor = Endpointer()
+    floor.manual = True
+    return floor
+
+
+def test_manual_all_audio_between_two_ends_is_a_turn() -> None:
+    floor = manual()
+    assert play(floor, "q5 v5") == []
+    assert (floor.floor, floor.turn_start) == (Floor.USER, 0)
+    assert play(floor, "q50") == []
+    assert play(floor, "end final=hi") == [PauseStarted(windows(60)), EAGER, EndOfTurn("hi", windows(60))]
+    assert floor.floor is Floor.AGENT
+    play(floor, "q1")
+    assert (floor.floor, floor.turn_start) == (Floor.USER, windows(60))
+
+
+def test_manual_talk_counts_as_talking() -> None:
+    floor = manual()
+    play(floor, "q5")
+    assert floor.talking
+    play(floor, "end")
+    assert not floor.talking
+
+
+def test_manual_end_may_overtake_the_audio() -> None:
+    floor = manual()
+    assert floor.end_turn(1000) == [PauseStarted(1000)]  # the samples are still on their way
+    assert floor.turn_start == 0
+    assert play(floor, "q0") == []
+    assert floor.vad(512, 1.0) == floor.vad(1024, 1.0) == []
+    assert floor.transcript(Transcript("hi", True, 1000)) == [EAGER, EndOfTurn("hi", 1000)]
+
+
+def test_manual_end_without_new_audio_is_nothing() -> None:
+    floor = manual()
+    floor.end_turn(1000)
+    floor.vad(512, 1.0)
+    floor.transcript(Transcript("hi", True, 1000))
+    assert floor.end_turn(1000) == []
+    assert floor.floor is Floor.AGENT
+
+
+def test_manual_abandoned_audio_on_its_way_is_not_heard() -> None:
+    floor = manual()
+    floor.abandon(1024)
+    assert floor.vad(512, 1.0) == floor.vad(1024, 1.0) == []
+    assert floor.floor is Floor.NOBODY
+    floor.vad(1536, 1.0)
+    assert floor.turn_start == 1024
+
+
+STEPS = st.one_of(
+    st.tuples(st.sampled_from("vqh"), st.integers(1, 12)).map(lambda step: f"{step[0]}{step[1]}"),
+    st.sampled_from(["final=", "final=hi", "partial=hi", "stale=1", "end", "abandon", "done", "speaks"]),
+)
+FOLLOWS: dict[type | None, set[type]] = {
+    None: {SpeechStarted},
+    SpeechStarted: {PauseStarted, SpeechStarted},
+    PauseStarted: {EagerEndOfTurn, NothingSaid, TurnResumed, EndOfTurn, SpeechStarted},
+    EagerEndOfTurn: {EagerEndOfTurn, TurnResumed, EndOfTurn, NothingSaid, SpeechStarted},
+    TurnResumed: {PauseStarted, SpeechStarted},
+    EndOfTurn: {SpeechStarted},
+    NothingSaid: {SpeechStarted},
+}
+"""What may come next; SpeechStarted may follow anything because the client may abandon a turn."""
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_any_sequence_keeps_its_order_and_gives_the_same_again(steps: list[str]) -> None:
+    script = " ".join(steps)
+    events = play(Endpointer(), script)
+    assert play(Endpointer(), script) == events
+    last: type | None = None
+    for event in events:
+        assert type(event) in FOLLOWS[last], events
+        last = type(event)
+
+
+@given(
+    talk=st.lists(st.tuples(st.booleans(), st.integers(1, 40)), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(0, 20_000), max_size=30),
+)
+def test_the_same_audio_cut_anywhere_gives_the_same_events(talk: list[tuple[bool, int]], cuts: list[int]) -> None:
+    levels = np.concatenate([np.full(length * 400, 0.3 * loud) for loud, length in talk])
+    pcm = (levels * 32767).astype("<i2").tobytes()
+
+    def events(cuts: list[int]) -> list[FloorEvent]:
+        vad, floor, found, start = ScriptedVad().stream(), Endpointer(), [], 0
+        for end in [*sorted({min(cut, len(levels)) for cut in cuts}), len(levels)]:
+            for at, probability in vad.feed(AudioChunk(pcm[2 * start : 2 * end], RATE, start)):
+                found += floor.vad(at, probability)
+            start = end
+        return found
+
+    assert events(cuts) == events([])

@@ -1,0 +1,187 @@
+"""One model on one thread, used by many sessions at once. Real threads, and gates instead of sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from rejoinder.pipeline.engine import Engine
+from rejoinder.pipeline.errors import ModelError, Overloaded
+
+SOON = 10.0
+
+
+class Doubler:
+    """A model that doubles, one gate per step: it says when a step begins and waits to be let through."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.begun = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
+
+    def step(self, batch: Sequence[int]) -> list[int]:
+        self.batches.append(list(batch))
+        self.begun.release()
+        assert self.gate.acquire(timeout=SOON)
+        if 13 in batch:
+            raise ValueError("unlucky")
+        return [2 * item for item in batch][: 1 if 99 in batch else None]
+
+    async def until_begun(self) -> None:
+        assert await asyncio.to_thread(self.begun.acquire, timeout=SOON)
+
+    def open(self) -> None:
+        self.gate.release(100)
+
+
+@pytest.fixture
+def doubler() -> Iterator[Doubler]:
+    before = set(threading.enumerate())
+    model = Doubler()
+    yield model
+    model.open()
+    left = [thread for thread in threading.enumerate() if thread not in before and "engine" in thread.name]
+    assert not left
+
+
+async def ask(engine: Engine[int, int], items: Sequence[int]) -> list[asyncio.Task[int]]:
+    """Start a task for each item, in order."""
+    tasks = [asyncio.create_task(engine.run(item)) for item in items]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_what_waits_is_batched(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step, max_batch=3)
+        first = await ask(engine, [1])
+        await doubler.until_begun()
+        later = await ask(engine, [2, 3, 4, 5])
+        assert engine.waiting == 4
+        doubler.open()
+        assert await asyncio.gather(*first, *later) == [2, 4, 6, 8, 10]
+        engine.close()
+        assert doubler.batches == [[1], [2, 3, 4], [5]]
+        assert (engine.stats.steps, engine.stats.jobs, engine.stats.dropped) == (3, 5, 0)
+        assert engine.stats.busy > 0.0
+
+    asyncio.run(main(), debug=True)
+
+
+def test_cancelled_jobs_never_run(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step, max_batch=8)
+        running, *waiting = await ask(engine, [1, 2, 3, 4])
+        await doubler.until_begun()
+        waiting[1].cancel()
+        running.cancel()  # its step runs on; nobody gets the answer
+        await asyncio.wait([waiting[1], running])
+        doubler.open()
+        assert await asyncio.gather(waiting[0], waiting[2]) == [4, 8]
+        engine.close()
+        assert doubler.batches[0] == [1] or doubler.batches[0] == [1, 2, 3, 4]
+        assert engine.stats.dropped == (1 if doubler.batches[0] == [1] else 0)
+        assert all(3 not in batch for batch in doubler.batches[1:])
+
+    asyncio.run(main(), debug=True)
+
+
+def test_errors_go_to_the_callers_and_the_engine_goes_on(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step, max_batch=2)
+        doubler.open()
+        with pytest.raises(ValueError, match="unlucky"):
+            await engine.run(13)
+        assert await engine.run(4) == 8
+        engine.close()
+
+    asyncio.run(main(), debug=True)
+
+
+def test_a_step_must_answer_every_job(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step, max_batch=2)
+        first = await ask(engine, [1])
+        await doubler.until_begun()
+        later = await ask(engine, [99, 1])
+        doubler.open()
+        await asyncio.gather(*first)
+        answers = await asyncio.gather(*later, return_exceptions=True)
+        assert [str(answer) for answer in answers] == ["doubler: the step answered 1 of 2 jobs"] * 2
+        engine.close()
+
+    asyncio.run(main(), debug=True)
+
+
+def test_a_full_engine_says_so(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step, max_waiting=2)
+        running = await ask(engine, [1])
+        await doubler.until_begun()
+        waiting = await ask(engine, [2, 3])
+        with pytest.raises(Overloaded, match="doubler: 2 jobs"):
+            await engine.run(4)
+        doubler.open()
+        assert await asyncio.gather(*running, *waiting) == [2, 4, 6]
+        engine.close()
+
+    asyncio.run(main(), debug=True)
+
+
+def test_closing_finishes_the_step_and_fails_what_waits(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step, max_batch=2)
+        running = await ask(engine, [1])
+        await doubler.until_begun()
+        waiting = await ask(engine, [2, 3, 4])
+        closing = asyncio.create_task(asyncio.to_thread(engine.close))
+        while engine.waiting != 4:  # three jobs and the word to stop
+            await asyncio.sleep(0)
+        doubler.open()
+        await closing
+        assert await asyncio.gather(*running) == [2]
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [str(answer) for answer in answers] == ["doubler: the engine is closed"] * 3
+        assert doubler.batches == [[1]]
+        with pytest.raises(ModelError, match="closed"):
+            await engine.run(5)
+        engine.close()
+
+    asyncio.run(main(), debug=True)
+
+
+def test_a_loop_that_is_gone_does_no_harm(doubler: Doubler) -> None:
+    engine = Engine("doubler", doubler.step)
+
+    async def leave() -> None:
+        await ask(engine, [1])
+        await doubler.until_begun()
+
+    asyncio.run(leave())
+    doubler.open()
+
+    async def main() -> int:
+        return await engine.run(2)
+
+    assert asyncio.run(main()) == 4
+    engine.close()
+
+
+def test_two_loops_may_share_an_engine(doubler: Doubler) -> None:
+    engine = Engine("doubler", doubler.step, max_batch=4)
+    doubler.open()
+    answers: list[list[int]] = []
+
+    async def main() -> None:
+        answers.append([await engine.run(item) for item in range(20)])
+
+    threads = [threading.Thread(target=asyncio.run, args=(main(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON)
+    engine.close()
+    assert answers == [[2 * item for item in range(20)]] * 2

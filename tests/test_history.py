@@ -1,0 +1,111 @@
+"""What was said and heard, and the prompt that follows from it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rejoinder.pipeline.history import MAX_ENTRIES, PROMPT_CHARACTERS, PROMPT_SLACK, History
+from rejoinder.pipeline.interfaces import Message
+
+
+def said(history: History, text: str | None = None) -> list[tuple[str, str]]:
+    return [(message["role"], message["content"]) for message in history.messages(text)]
+
+
+def test_the_prompt_has_instructions_examples_and_what_was_said() -> None:
+    history = History("Be brief.", [Message(role="user", content="Hm?"), Message(role="assistant", content="Ah.")])
+    history.add_user("Hello")
+    history.add_reply(1, "Hi there.", cut=False)
+    expected = [("system", "Be brief."), ("user", "Hm?"), ("assistant", "Ah."), ("user", "Hello")]
+    assert said(history, "Well?") == [*expected, ("assistant", "Hi there."), ("user", "Well?")]
+    assert history.messages(None, "Shout.")[0]["content"] == "Shout."
+    assert said(history) == [*expected, ("assistant", "Hi there.")]
+
+
+def test_asking_for_the_prompt_changes_nothing() -> None:
+    history = History("", [Message(role="user", content="Hm?")])
+    history.add_user("Hello")
+    assert said(history, "you") == said(history, "you") == [("user", "Hm? Hello you")]
+
+
+def test_a_reply_that_was_cut_shows_it() -> None:
+    history = History()
+    history.add_user("Hello")
+    history.add_reply(1, "Once upon a", cut=True)
+    assert said(history) == [("user", "Hello"), ("assistant", "Once upon a—")]
+
+
+def test_a_reply_nobody_heard_is_not_there() -> None:
+    history = History()
+    history.add_reply(1, "", cut=True)
+    assert not history.entries
+
+
+def test_truncating_corrects_what_was_heard() -> None:
+    history = History()
+    history.add_user("Hello")
+    history.add_reply(1, "Once upon a time", cut=False)
+    assert history.truncate(1, "Once")
+    assert said(history) == [("user", "Hello"), ("assistant", "Once—")]
+    assert history.truncate(1, "")
+    assert said(history) == [("user", "Hello")]
+    assert not history.truncate(1, "Once")
+    assert not history.truncate(0, "Hello")  # entries of users have no number
+
+
+def test_forgetting_goes_by_blocks_so_that_the_beginning_stays_put() -> None:
+    history = History()
+    beginnings = []
+    for turn in range(100):
+        history.add_user(f"{turn:03d} " + "x" * 96)
+        history.add_reply(turn + 1, "y" * 100, cut=False)
+        beginnings.append(history.messages()[0]["content"][:3])
+        size = sum(len(entry["content"]) for entry in history.messages())
+        assert size <= PROMPT_CHARACTERS
+        assert size >= min(200 * (turn + 1), PROMPT_CHARACTERS - PROMPT_SLACK)
+    changes = sum(one != other for one, other in zip(beginnings, beginnings[1:], strict=False))
+    assert 0 < changes <= 100 * 200 // PROMPT_SLACK
+
+
+def test_truncating_what_was_forgotten_forgets_nothing_else() -> None:
+    history = History()
+    for turn in range(1, 41):
+        history.add_user(f"question {turn:02d} " + "x" * 90)
+        history.add_reply(turn, "y" * 100, cut=False)
+    before = said(history)
+    assert history.truncate(1, "")
+    assert said(history) == before
+
+
+def test_the_newest_words_stay_however_long() -> None:
+    history = History()
+    history.add_user("x" * (2 * PROMPT_CHARACTERS))
+    assert len(said(history)[0][1]) == 2 * PROMPT_CHARACTERS
+
+
+ENTRIES = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), st.text("ab ", max_size=900)))
+
+
+@given(ENTRIES, st.text("q", max_size=2))
+def test_roles_alternate(entries: list[tuple[str, str]], text: str) -> None:
+    history = History("Be brief.")
+    for turn, (role, words) in enumerate(entries):
+        if role == "assistant":
+            history.add_reply(turn, words, cut=False)
+        else:
+            history.add(role, words)
+    roles = [message["role"] for message in history.messages(text)]
+    assert roles[0] == "system"
+    assert all(one != other for one, other in zip(roles, roles[1:], strict=False))
+    assert not text or roles[-1] == "user"
+
+
+def test_a_long_conversation_is_bounded() -> None:
+    history = History()
+    for turn in range(3 * MAX_ENTRIES):
+        history.add_user(str(turn))
+        if turn % 7 == 0:
+            history.messages()
+    assert len(history.entries) == MAX_ENTRIES
+    assert said(history)[0][1].endswith(f" {3 * MAX_ENTRIES - 1}")
