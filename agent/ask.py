@@ -22,8 +22,6 @@ from rejoinder.pipeline import (
     PipelineError,
     ReplyAudio,
     ReplyDone,
-    ReplyText,
-    Session,
     TurnTraced,
     open_session,
     to_pcm,
@@ -41,13 +39,36 @@ class UnusableFile(PipelineError):
 
 
 @dataclass(slots=True)
-class Answer:
-    """What came back: ``turns`` counts what was heard, ``pcm`` is all replies, 16-bit mono at ``rate`` hertz."""
+class Conversation:
+    """What was said so far: ``turns`` counts the user's, ``pcm`` is all replies, 16-bit mono at ``rate`` hertz.
+
+    error: why the last reply that failed did so.
+    """
 
     turns: int = 0
     pcm: bytearray = field(default_factory=bytearray)
     rate: int = 0
     error: str = ""
+    _latency: str = ""
+
+    def take(self, event: Event, received: int, say: Say) -> None:
+        """Take what happened by sample ``received`` of the recording, and tell about it line by line."""
+        match event:
+            case EndOfTurn(text, at):
+                self.turns += 1
+                say(f"you:     {text}")
+                say(f"         (ended by {(received - at) / RATE * 1000:.0f} ms of silence)")
+            case ReplyAudio(chunk=chunk):
+                self.pcm += chunk.pcm
+                self.rate = chunk.rate
+            case TurnTraced(trace):
+                parts = [f"{name} {ms:.0f}" for name, ms in trace.budget() if ms >= 1]
+                total = sum(ms for _, ms in trace.budget())
+                self._latency = f"{total:.0f} ms of work before the first sound ({', '.join(parts)})"
+            case ReplyDone(heard=heard, error=error):
+                self.error = error or self.error
+                say(f"agent:   {heard}")
+                say(f"latency: {self._latency}")
 
 
 def read_audio(path: Path) -> Samples:
@@ -92,44 +113,26 @@ def write_audio(path: Path, pcm: bytes, rate: int) -> None:
         raise UnusableFile(f"cannot write {path}: {getattr(error, 'error_string', error)}") from error
 
 
-async def ask(models: Models, options: Options, audio: Samples, say: Say) -> Answer:
-    """Hold the conversation that a recording is one half of, and tell ``say`` about it line by line.
+async def ask(models: Models, options: Options, audio: Samples, say: Say) -> Conversation:
+    """Hold the conversation that a recording, 16 kHz, is one half of, and tell ``say`` about it line by line.
 
     The recording stands still while a model works, so its turns are the same on any machine, and while the
     agent answers, so a second question in it waits for the answer to the first. Replies arrive at the pace at
     which they would be heard. Cancelling ends the conversation. Raises ModelError for a listening model.
     """
-    answer = Answer()
+    conversation = Conversation()
     pcm = to_pcm(audio) + bytes(2 * int(SILENCE_SECONDS * RATE))
     lockstep = Lockstep()
     async with open_session(lockstep.wrap(models), options) as session:
 
         def take(event: Event) -> None:
-            _take(event, session, answer, say)
+            conversation.take(event, session.received, say)
 
         await lockstep.feed(session, pcm, take)
-        if session.floor.turn_start is not None:  # a configured wait is longer than the silence
+        if session.floor.turn_start is not None:  # the wait that is configured is longer than our silence
             await session.end_user_turn()
             await lockstep.feed(session, b"", take)
-    return answer
-
-
-def _take(event: Event, session: Session, answer: Answer, say: Say) -> None:
-    match event:
-        case EndOfTurn(text, at):
-            answer.turns += 1
-            say(f"you:     {text}")
-            say(f"         (the turn ended after {(session.received - at) / RATE * 1000:.0f} ms of silence)")
-        case ReplyText(text=text):
-            say(f"agent:   {text}")
-        case ReplyAudio(chunk=chunk):
-            answer.pcm += chunk.pcm
-            answer.rate = chunk.rate
-        case TurnTraced(trace) if budget := trace.budget():
-            parts = ", ".join(f"{name} {ms:.0f}" for name, ms in budget if ms >= 1)
-            say(f"latency: {sum(ms for _, ms in budget):.0f} ms from the pause to the first audio ({parts})")
-        case ReplyDone(error=error) if error:
-            answer.error = error
+    return conversation
 
 
 def run(settings: Settings, question: Path, out: Path, say: Say, complain: Say, report: Report) -> int:
@@ -138,26 +141,26 @@ def run(settings: Settings, question: Path, out: Path, say: Say, complain: Say, 
     0: an answer was written. 1: no words were heard, or a model is missing or failed. 2: a file is unusable.
     """
 
-    async def converse(audio: Samples) -> Answer:
+    async def converse(audio: Samples) -> Conversation:
         async with open_models(settings.specs(), report=report) as models:
             return await ask(models, settings.options(), audio, say)
 
     try:
         check_writable(out)
-        answer = asyncio.run(converse(read_audio(question)))
-        if answer.pcm:
-            write_audio(out, bytes(answer.pcm), answer.rate)
-            say(f"{out}: {len(answer.pcm) / 2 / answer.rate:.1f} s at {answer.rate} Hz")
+        conversation = asyncio.run(converse(read_audio(question)))
+        if conversation.pcm:
+            write_audio(out, bytes(conversation.pcm), conversation.rate)
+            say(f"{out}: {len(conversation.pcm) / 2 / conversation.rate:.1f} s at {conversation.rate} Hz")
     except UnusableFile as error:
         complain(str(error))
         return 2
     except PipelineError as error:
         complain(str(error))
         return 1
-    if not answer.turns:
+    if not conversation.turns:
         complain(f"no words were heard in {question}")
-    elif answer.error or not answer.pcm:
-        complain(f"the reply failed: {answer.error or 'it has no sound'}")
+    elif conversation.error or not conversation.pcm:
+        complain(f"the reply failed: {conversation.error or 'it has no sound'}")
     else:
         return 0
     return 1

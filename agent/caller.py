@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -19,6 +20,9 @@ from rejoinder.pipeline.errors import PipelineError
 
 CHARACTERS_PER_SECOND = 15.0
 """How fast speech is, where the length of a clause's audio is not known because it was cut."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Hosts that are never reached through a proxy, whatever the environment says."""
 
 
 class CallLost(PipelineError):
@@ -224,7 +228,13 @@ async def open_call(
     headers = {"Authorization": f"Bearer {key}"} if key else None
     try:
         # Audio in base64 hardly deflates, and the work would count as the agent's latency.
-        async with connect(url, additional_headers=headers, compression=None, max_size=None) as socket:
+        async with connect(
+            url,
+            additional_headers=headers,
+            compression=None,
+            max_size=None,
+            proxy=None if urlsplit(url).hostname in LOOPBACK else True,
+        ) as socket:
             caller = Caller(socket, background)
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(caller.speak()), tasks.create_task(caller.listen())]

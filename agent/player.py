@@ -16,7 +16,7 @@ RATE = 24_000
 FRAME = RATE // 50
 """Samples that a microphone delivers at a time: 20 ms."""
 AUDIBLE = 10 ** (-50 / 20)
-"""Samples above this level (-50 dBFS) can be heard: far above dither and resampling noise, far below speech."""
+"""Samples above this level (-50 dBFS) can be heard: far above resampling noise, far below speech."""
 
 
 class Microphone:

@@ -29,7 +29,6 @@ HOP_SECONDS = 0.01
 BELOW_SPEECH_DB = 25.0
 ABOVE_FLOOR_DB = 6.0
 GAP_HOPS, MIN_HOPS = 20, 12
-NOISE_SECONDS = 0.25
 
 
 class RecordingsMissing(PipelineError):
@@ -134,24 +133,24 @@ def speech_end(audio: Samples, rate: int) -> int:
 
 
 def background(audio: Samples, rate: int, seconds: float, seed: int = 0) -> Samples:
-    """Return noise with the level and the colour of a recording's quietest quarter of a second.
+    """Return noise with the level and the colour of a recording's quietest tenth of 20 ms frames.
 
-    Random phases over its spectrum: a loop of the recording itself would hum, and its seams would click. The
-    end fits the beginning, so that it can be repeated. A recording that ends in digital silence gives that.
+    Random phases over their mean spectrum: a loop of the recording itself would hum, and its seams would
+    click. The end fits the beginning, so that it can be repeated.
     """
-    length = int(NOISE_SECONDS * rate)
-    if len(audio) < length:
-        return np.zeros(int(seconds * rate), np.float32)
-    power = np.concatenate(([0.0], np.cumsum(np.square(audio, dtype=np.float64))))
-    start = int(np.argmin(power[length:] - power[:-length]))
-    quiet = audio[start : start + length].astype(np.float64)
-    colour = np.abs(np.fft.rfft(quiet * np.hanning(length)))
-    bins = int(seconds * rate) // 2 + 1
+    size, length = int(0.02 * rate), int(seconds * rate)
+    if len(audio) < size:
+        return np.zeros(length, np.float32)
+    frames = audio[: len(audio) // size * size].astype(np.float64).reshape(-1, size)
+    power = np.mean(frames**2, axis=1)
+    quiet = np.argsort(power)[: max(1, len(frames) // 10)]
+    colour = np.sqrt(np.mean(np.abs(np.fft.rfft(frames[quiet] * np.hanning(size))) ** 2, axis=0))
+    bins = length // 2 + 1
     spread = np.interp(np.linspace(0, 1, bins), np.linspace(0, 1, len(colour)), colour)
     phases = np.exp(2j * np.pi * np.random.default_rng(seed).random(bins))
     noise = np.fft.irfft(spread * phases)
     loudness = np.sqrt(np.mean(noise**2))
-    scaled = noise * (np.sqrt(np.mean(quiet**2)) / loudness) if loudness > 0 else noise
+    scaled = noise * (np.sqrt(np.mean(power[quiet])) / loudness) if loudness > 0 else noise
     return scaled.astype(np.float32)
 
 

@@ -55,6 +55,7 @@ class Engine(Generic[In, Out]):
         self._max_waiting = max_waiting
         self._jobs: queue.SimpleQueue[_Job[In, Out] | None] = queue.SimpleQueue()
         self._closed = False
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._work, daemon=True, name=f"engine-{name}")
         self._thread.start()
 
@@ -70,31 +71,33 @@ class Engine(Generic[In, Out]):
         has is dropped. Raises Overloaded when the queue is full, ModelError when closed, and whatever the
         step raised.
         """
-        if self._closed:
-            raise ModelError(self.name, "the engine is closed")
         if self.waiting >= self._max_waiting:
             raise Overloaded(f"{self.name}: {self._max_waiting} jobs are waiting already")
         loop = asyncio.get_running_loop()
         job: _Job[In, Out] = _Job(item, loop, loop.create_future())
-        self._jobs.put(job)
+        with self._closing:  # a job put in behind the end would wait for ever
+            if self._closed:
+                raise ModelError(self.name, "the engine is closed")
+            self._jobs.put(job)
         return await job.result
 
     def close(self) -> None:
         """Finish the step that runs, fail what waits, and end the thread."""
-        if not self._closed:
-            self._closed = True
-            self._jobs.put(None)
-            self._thread.join()
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._jobs.put(None)
+        self._thread.join()
 
     def _work(self) -> None:
         while (batch := self._take()) is not None:
             live = [job for job in batch if not job.result.cancelled()]
             self.stats.dropped += len(batch) - len(live)
-            if live:
+            if self._closed:
+                for job in live:
+                    _answer(job, None, ModelError(self.name, "the engine is closed"))
+            elif live:
                 self._run(live)
-        while not self._jobs.empty():
-            if (job := self._jobs.get()) is not None:
-                _answer(job, None, ModelError(self.name, "the engine is closed"))
 
     def _take(self) -> list[_Job[In, Out]] | None:
         if (first := self._jobs.get()) is None:

@@ -37,8 +37,9 @@ log = logging.getLogger(__name__)
 
 HEAR_SECONDS = 1.0
 """Audio that may wait to be heard; more than that stops the reading of the socket."""
-HEAR_SLICE = RATE // 10
-TRANSCRIBE_SLICES = 30
+HEAR_SLICE = RATE // 50
+"""Longer chunks are cut up, so that a count of chunks bounds the seconds that wait."""
+TRANSCRIBE_SLICES = 150
 """Slices that may wait for the recogniser: three seconds, so that no recogniser that keeps up delays VAD."""
 INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
 
@@ -107,12 +108,15 @@ class Session:
     # --- what the client says ---------------------------------------------------------------------------
 
     async def hear(self, pcm: bytes) -> None:
-        """Take the next audio of the user, 16 kHz mono 16-bit. Waits while a second of it is unheard."""
+        """Take the next audio of the user, 16 kHz mono 16-bit. Waits while a second of it is unheard.
+
+        Cancelling drops what was not taken yet; what is heard next follows what was taken.
+        """
         chunk = AudioChunk(pcm, RATE, self.received)
-        self.received = chunk.end
         self._arrivals.append((chunk.end, self._now()))
         for piece in chunk.slices(HEAR_SLICE):
             await self._heard.send(piece)
+            self.received = piece.end
 
     async def end_user_turn(self) -> None:
         """End the user's turn here, whatever the silence; its transcript follows as an EndOfTurn event."""
@@ -127,6 +131,7 @@ class Session:
 
     def add_text(self, text: str, role: str = "user") -> None:
         """Add words that were typed instead of spoken; ``role`` is user, assistant or system."""
+        self._drop_guess()  # it answers a history without them
         self.history.add(role, text)
 
     def respond(self, instructions: str | None = None) -> None:
@@ -142,7 +147,8 @@ class Session:
         self._commit(self._start(None, instructions))
 
     def interrupt(self) -> None:
-        """Stop the reply; the history keeps what was heard of it."""
+        """Stop the reply, or the one that was asked for; the history keeps what was heard of it."""
+        self._asked = None
         self._cancel()
         self.floor.agent_done()
 

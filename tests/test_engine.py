@@ -74,17 +74,17 @@ def test_what_waits_is_batched(doubler: Doubler) -> None:
 def test_cancelled_jobs_never_run(doubler: Doubler) -> None:
     async def main() -> None:
         engine = Engine("doubler", doubler.step, max_batch=8)
-        running, *waiting = await ask(engine, [1, 2, 3, 4])
+        (running,) = await ask(engine, [1])
         await doubler.until_begun()
+        waiting = await ask(engine, [2, 3, 4])
         waiting[1].cancel()
         running.cancel()  # its step runs on; nobody gets the answer
         await asyncio.wait([waiting[1], running])
         doubler.open()
         assert await asyncio.gather(waiting[0], waiting[2]) == [4, 8]
         engine.close()
-        assert doubler.batches[0] == [1] or doubler.batches[0] == [1, 2, 3, 4]
-        assert engine.stats.dropped == (1 if doubler.batches[0] == [1] else 0)
-        assert all(3 not in batch for batch in doubler.batches[1:])
+        assert doubler.batches == [[1], [2, 4]]
+        assert engine.stats.dropped == 1
 
     asyncio.run(main(), debug=True)
 
@@ -176,7 +176,7 @@ def test_two_loops_may_share_an_engine(doubler: Doubler) -> None:
     answers: list[list[int]] = []
 
     async def main() -> None:
-        answers.append([await engine.run(item) for item in range(20)])
+        answers.append([await engine.run(item) for item in range(12)])
 
     threads = [threading.Thread(target=asyncio.run, args=(main(),)) for _ in range(2)]
     for thread in threads:
@@ -184,4 +184,4 @@ def test_two_loops_may_share_an_engine(doubler: Doubler) -> None:
     for thread in threads:
         thread.join(SOON)
     engine.close()
-    assert answers == [[2 * item for item in range(20)]] * 2
+    assert answers == [[2 * item for item in range(12)]] * 2

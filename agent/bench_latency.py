@@ -1,0 +1,149 @@
+"""How long the agent takes to answer: from the last sample of speech to the first one that is heard.
+
+Each recording is one call of its own. A caller's first words meet a conversation without a history and a
+line without an unfinished reply, and no recording can change the result of the next; a connection that was
+kept would have strangers share a history that grows from clip to clip. Setting up the connection is not part
+of the latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from rejoinder.agent.caller import Caller, CallLost, Reply, open_call
+from rejoinder.agent.player import RATE
+from rejoinder.agent.recordings import Recording, background, speech_end
+from rejoinder.agent.waterfall import Parts, Summary, complete, mean_parts, summarise
+
+LEAD_SECONDS = 0.5
+"""Noise before the recording: nobody speaks in the instant in which the line opens."""
+LISTEN_SECONDS = 1.0
+PATIENCE_SECONDS = 10.0
+BACKGROUND_SECONDS = 10.0
+
+ANSWERED, EARLY, SILENT, FAILED = "answered", "answered only early", "no answer", "call failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one recording.
+
+    outcome: ANSWERED (a reply began after the end of speech and was heard), EARLY (the only replies began
+        before it), SILENT or FAILED.
+    cut_off: a reply was started before the last sample of speech, also where another one followed.
+    early_ms: how long before the end of speech the first such reply was started.
+    latency_ms: last sample of speech to first audible sample, of ANSWERED ones.
+    parts: these milliseconds in parts, where the server told its own.
+    heard: what the server understood. reply: what it answered. error: why the call failed.
+    """
+
+    set: str
+    file: str
+    speaker: str
+    text: str | None
+    speech_end_s: float
+    outcome: str
+    cut_off: bool = False
+    early_ms: float | None = None
+    latency_ms: float | None = None
+    parts: tuple[tuple[str, float], ...] = ()
+    heard: str = ""
+    reply: str = ""
+    error: str = ""
+
+
+async def run_clips(
+    url: str, key: str | None, recordings: Sequence[Recording]
+) -> AsyncIterator[tuple[Recording, Result]]:
+    """Call the server with one recording after the other, in real time."""
+    for recording in recordings:
+        yield recording, await run_clip(url, key, recording)
+
+
+async def run_clip(url: str, key: str | None, recording: Recording) -> Result:
+    """Play one recording into a call of its own and wait for the answer; a broken call is a result too."""
+    audio = recording.load(RATE)
+    ends = speech_end(audio, RATE)
+    noise = background(audio, RATE, BACKGROUND_SECONDS)
+    about = (recording.set, recording.path.name, recording.speaker, recording.text, ends / RATE)
+    try:
+        async with open_call(url, key, noise) as caller:
+            await caller.until(lambda: caller.now >= LEAD_SECONDS * RATE, LEAD_SECONDS + 1)
+            end = caller.say(audio) + ends
+
+            def answered() -> bool:
+                reply = caller.answer(end)
+                first = caller.player.first_audible(reply.item) if reply else None
+                return first is not None and caller.now >= first + LISTEN_SECONDS * RATE
+
+            await caller.until(answered, (end - caller.now) / RATE + PATIENCE_SECONDS)
+            return judge(caller, end, about)
+    except CallLost as error:
+        return Result(*about, outcome=FAILED, error=str(error))
+
+
+def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, float]) -> Result:
+    """Return what came of a call in which speech ended at sample ``end``."""
+    early = [reply for reply in caller.replies if reply.created < end]
+    reply = caller.answer(end)
+    heard = " ".join(turn.text.strip() for turn in caller.turns).strip()
+    first = caller.player.first_audible(reply.item) if reply else None
+    if reply is None or first is None:
+        outcome, latency = EARLY if early else SILENT, None
+    else:
+        outcome, latency = ANSWERED, (first - end) * 1000 / RATE
+    return Result(
+        *about,
+        outcome=outcome,
+        cut_off=bool(early),
+        early_ms=(end - early[0].created) * 1000 / RATE if early else None,
+        latency_ms=latency,
+        parts=tuple(client_parts(caller, reply, end, latency)) if reply and latency is not None else (),
+        heard=heard,
+        reply=" / ".join(reply.text.strip() for reply in caller.replies),
+        error="; ".join(caller.errors),
+    )
+
+
+def client_parts(caller: Caller, reply: Reply, end: int, latency: float) -> Parts:
+    """Return the parts of a reply's latency; none where the server does not tell its own."""
+    if not reply.parts:
+        return []
+    ends = [turn.end for turn in caller.turns if turn.end is not None and turn.ended <= reply.created]
+    return complete(reply.parts, latency, (ends[-1] - end) * 1000 / RATE if ends else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The results of a bench, counted."""
+
+    clips: int
+    answered: int
+    cut_off: int
+    answered_only_early: int
+    silent: int
+    failed: int
+    latency: Summary
+
+
+def count(results: Sequence[Result]) -> Report:
+    """Count results; every clip is in exactly one of answered, answered_only_early, silent and failed."""
+
+    def outcomes(outcome: str) -> int:
+        return sum(result.outcome == outcome for result in results)
+
+    return Report(
+        len(results),
+        outcomes(ANSWERED),
+        sum(result.cut_off for result in results),
+        outcomes(EARLY),
+        outcomes(SILENT),
+        outcomes(FAILED),
+        summarise([result.latency_ms for result in results if result.latency_ms is not None]),
+    )
+
+
+def mean_waterfall(results: Sequence[Result]) -> list[tuple[str, float]]:
+    """Return the mean parts of all answers whose server told its own; empty where none did."""
+    return mean_parts([result.parts for result in results if result.parts])

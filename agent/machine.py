@@ -1,0 +1,61 @@
+"""What a benchmark ran on, for its report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rejoinder.models.threads import cores
+
+PACKAGES = (
+    "rejoinder", "faster-whisper", "ctranslate2", "onnxruntime", "xllamacpp", "piper-tts", "hibari-tts", "numpy",
+)  # fmt: skip
+
+
+def machine() -> dict[str, Any]:
+    """Return the processor, the cores this process may use, the load before the run, and versions."""
+    return {
+        "cpu": _processor(),
+        "cores": cores(),
+        "load_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def occasion() -> dict[str, Any]:
+    """Return when and how this program was started, and on what."""
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    arguments = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    return {"date": now, "command": shlex.join(_without_key(arguments)), "machine": machine()}
+
+
+def _without_key(arguments: list[str]) -> list[str]:
+    """Blank out the value of ``--key``: reports are shown around."""
+    shown = [f"{word.partition('=')[0]}=…" if word.startswith("--key=") else word for word in arguments]
+    return [
+        "…" if place and arguments[place - 1] == "--key" else word for place, word in enumerate(shown)
+    ]
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

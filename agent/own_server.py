@@ -1,0 +1,106 @@
+"""Our own server as a process of its own, for clients that bring one along: benches and the demo."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import IO
+
+from rejoinder.pipeline.errors import PipelineError
+
+START_SECONDS = 180.0
+STOP_SECONDS = 15.0
+
+
+class ServerFailed(PipelineError):
+    """The server did not start; the message ends with what it wrote."""
+
+
+def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
+    """Return the command that serves on a loopback port; flags that are None are left out."""
+    command = [
+        sys.executable,
+        "-m",
+        "rejoinder.agent.cli",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    for name, value in flags.items():
+        if value is not None:
+            command += [f"--{name}", value]
+    return command
+
+
+@asynccontextmanager
+async def own_server(flags: Mapping[str, str | None]) -> AsyncIterator[str]:
+    """Serve for the length of the block and yield the WebSocket's URL, with tracing switched on.
+
+    flags: model options of ``rejoinder serve`` by name. Raises ServerFailed when it is not ready in time.
+    """
+    port = free_port()
+    with tempfile.TemporaryFile() as said:
+        process = await asyncio.create_subprocess_exec(
+            *command_line(port, flags), stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
+        )
+        try:
+            await _until_ready(port, process, said)
+            yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true"
+        finally:
+            await _stop(process)
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _until_ready(port: int, process: asyncio.subprocess.Process, said: IO[bytes]) -> None:
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while process.returncode is None:
+                if await _is_ready(port):
+                    return
+                await asyncio.sleep(0.1)
+        reason = f"it ended with status {process.returncode}"
+    except TimeoutError:
+        reason = f"it was not ready within {START_SECONDS:.0f} s"
+    said.seek(0)
+    words = said.read().decode("utf-8", "replace").strip()
+    raise ServerFailed(f"the server did not start: {reason}\n{words[-2000:]}".rstrip())
+
+
+async def _is_ready(port: int) -> bool:
+    # Plain sockets: an HTTP client would ask the environment for a proxy, even for loopback.
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    try:
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        return b" 200 " in await reader.readline()
+    except OSError:
+        return False
+    finally:
+        writer.close()
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

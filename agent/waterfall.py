@@ -1,0 +1,115 @@
+"""Latency as a waterfall: parts that add up to the whole, as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rich.table import Table
+from rich.text import Text
+
+HEARD_END = "server hears the end"
+"""From the end of speech by the bench's rule to the end by the server's VAD; negative if that is earlier."""
+REST = "network and client"
+WIDTH = 40
+
+Parts = Sequence[tuple[str, float]]
+"""(name, milliseconds) in order of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Statistics of latencies in milliseconds; None where there are none."""
+
+    count: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    mean: float | None
+
+
+def summarise(latencies: Sequence[float]) -> Summary:
+    """Return the statistics; percentiles are interpolated linearly between the nearest two."""
+    if not latencies:
+        return Summary(0, None, None, None, None)
+    p50, p95, p99 = (percentile(latencies, share) for share in (0.5, 0.95, 0.99))
+    return Summary(len(latencies), p50, p95, p99, sum(latencies) / len(latencies))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which ``share`` (0 to 1) of the values lie; there must be one."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def complete(server: Parts, total: float, heard_end: float | None) -> list[tuple[str, float]]:
+    """Put the server's parts into the client's ``total``; what is left over is network and client.
+
+    heard_end: how much later than the bench the server placed the end of speech, where it said so: its own
+    budget begins there, and the difference is neither its work nor the network's.
+    """
+    parts = [*([(HEARD_END, heard_end)] if heard_end is not None else []), *server]
+    return [*parts, (REST, total - sum(ms for _, ms in parts))]
+
+
+def mean_parts(turns: Sequence[Parts]) -> list[tuple[str, float]]:
+    """Return the mean of each part over all turns, in mean order of time; they add up to the mean total.
+
+    A part that a turn does not have counts as 0 ms of it.
+    """
+    totals: dict[str, float] = {}
+    places: dict[str, list[int]] = {}
+    for turn in turns:
+        for place, (name, ms) in enumerate(turn):
+            totals[name] = totals.get(name, 0.0) + ms
+            places.setdefault(name, []).append(len(turn) if name == REST else place)
+    order = sorted(totals, key=lambda name: (name == REST, sum(places[name]) / len(places[name])))
+    return [(name, totals[name] / len(turns)) for name in order]
+
+
+def bars(parts: Parts, width: int = WIDTH) -> list[tuple[int, int]]:
+    """Return (first column, columns) of each part's bar on a line of ``width`` columns.
+
+    A part below zero goes back to the left; one too short for a column gets a bar of none.
+    """
+    ends = [0.0]
+    for _, ms in parts:
+        ends.append(ends[-1] + ms)
+    low, high = min(ends), max(ends)
+    scale = width / (high - low) if high > low else 0.0
+    columns = [round((end - low) * scale) for end in ends]
+    return [(min(a, b), abs(b - a)) for a, b in pairwise(columns)]
+
+
+def waterfall(parts: Parts, title: str) -> Table:
+    """Return a table with a line and a bar for each part, and their sum."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_footer=True)
+    table.add_column("", footer="last word to first sound", no_wrap=True)
+    table.add_column("ms", justify="right", footer=f"{sum(ms for _, ms in parts):.0f}")
+    table.add_column("", no_wrap=True)
+    for (name, ms), (start, length) in zip(parts, bars(parts), strict=True):
+        style = "cyan" if name not in (REST, HEARD_END) else "bright_black"
+        table.add_row(name, f"{ms:.0f}", Text(" " * start + ("█" * length or "▏"), style=style))
+    return table
+
+
+def ms(value: float | None) -> str:
+    """Return milliseconds for a table, a dash for none."""
+    return "–" if value is None else f"{value:.0f}"
+
+
+def summary_table(
+    title: str, rows: Iterable[tuple[str, Sequence[str], Summary]], extra: Sequence[str]
+) -> Table:
+    """Return a table of statistics: a name, the ``extra`` columns, then p50, p95, p99 and mean in ms."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None)
+    table.add_column("", no_wrap=True)
+    for name in (*extra, "p50 ms", "p95 ms", "p99 ms", "mean ms"):
+        table.add_column(name, justify="right")
+    for name, cells, summary in rows:
+        table.add_row(name, *cells, *map(ms, (summary.p50, summary.p95, summary.p99, summary.mean)))
+    return table

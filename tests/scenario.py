@@ -1,0 +1,184 @@
+"""Conversations in virtual time: a user who says so much at such a time, and a client who notes what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import virtual_clock
+
+from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel, ScriptedVad
+from rejoinder.pipeline import (
+    Event,
+    Models,
+    Options,
+    PartialTranscript,
+    ReplyAudio,
+    ReplyDone,
+    ReplyStarted,
+    ReplyText,
+    Session,
+    TurnTraced,
+    open_session,
+)
+
+CHUNK_SECONDS = 0.02
+LOUD = b"\x00\x30\x00\xd0" * 160
+QUIET = b"\x00\x00" * 320
+
+Act = Callable[[Session], Awaitable[None] | None]
+
+
+class Talk:
+    """One conversation. Say what happens when, ``run`` it, then look at the log and the models.
+
+    log: (loop time in seconds, event), in order.
+    """
+
+    def __init__(self, *lines: str, replies: tuple[str, ...] = ("Sunny.",), **models: Any) -> None:
+        self.stt = models.pop("stt", None) or ScriptedStt(lines or ["what is the weather"])
+        self.llm = models.pop("llm", None) or ScriptedLlm(replies)
+        self.tts = models.pop("tts", None) or ScriptedTts()
+        self.vad = models.pop("vad", None) or ScriptedVad()
+        self.turn_model = models.pop("turn", None) or ScriptedTurnModel()
+        self.options = Options(instructions="", **models)
+        self.log: list[tuple[float, Event]] = []
+        self.session: Session
+        self._speech: list[tuple[float, float]] = []
+        self._acts: list[tuple[float, Act]] = []
+
+    def says(self, seconds: float, at: float) -> None:
+        """Make noise for so long, from ``at`` on."""
+        self._speech.append((at, at + seconds))
+
+    def does(self, act: Act, at: float) -> None:
+        """Let the client do something with the session."""
+        self._acts.append((at, act))
+
+    def run(self, until: float, debug: bool = True, microphone: bool = True) -> Talk:
+        """Hold the conversation, close it, and check what is true of every conversation."""
+        virtual_clock.run(self._hold(until, microphone), debug)
+        self.check()
+        return self
+
+    async def _hold(self, until: float, microphone: bool) -> None:
+        models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model)
+        async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as self.session:
+            tasks.create_task(self._note(self.session), name="client")
+            speaking = tasks.create_task(self._speak(), name="microphone") if microphone else None
+            for at, act in sorted(self._acts, key=lambda planned: planned[0]):
+                await _sleep_until(at)
+                if (doing := act(self.session)) is not None:
+                    await doing
+            await _sleep_until(until)
+            if speaking:
+                speaking.cancel()
+
+    async def _speak(self) -> None:
+        tick = 0
+        while True:
+            begin = tick * CHUNK_SECONDS
+            tick += 1
+            await _sleep_until(tick * CHUNK_SECONDS)
+            loud = any(start <= begin + 1e-9 < end for start, end in self._speech)
+            await self.session.hear(LOUD if loud else QUIET)
+
+    async def _note(self, session: Session) -> None:
+        loop = asyncio.get_running_loop()
+        async for event in session.events:
+            self.log.append((loop.time(), event))
+
+    def check(self) -> None:
+        """Hold what is true of every conversation: no request left open, and each reply ends once."""
+        assert (self.llm.open, self.tts.open) == (0, 0)
+        check_replies([event for _, event in self.log])
+
+    def of(self, *kinds: type[Any]) -> list[Any]:
+        """Return the events of some kinds."""
+        return [event for _, event in self.log if isinstance(event, kinds)]
+
+    def when(self, kind: type[Any]) -> list[float]:
+        """Return when events of a kind came, in seconds."""
+        return [round(at, 3) for at, event in self.log if isinstance(event, kind)]
+
+    def done(self) -> list[tuple[int, str, str]]:
+        """Return how the replies ended: turn, status and what was heard."""
+        return [(event.turn, event.status, event.heard) for event in self.of(ReplyDone)]
+
+    def said(self) -> list[tuple[str, str]]:
+        """Return the history as (role, words), with a dash where a reply was cut."""
+        return [(entry.role, entry.text + "—" * entry.cut) for entry in self.session.history.entries]
+
+    def timeline(self) -> list[str]:
+        """Return the log, a line per event; audio of one reply in a row is one line, traces are left out."""
+        lines: list[str] = []
+        stretch: tuple[int, float, float] | None = None
+        for at, event in [*self.log, (0.0, None)]:
+            if isinstance(event, ReplyAudio):
+                turn, begin, seconds = stretch or (event.turn, at, 0.0)
+                stretch, last = (turn, begin, seconds + event.chunk.seconds), at
+                continue
+            if stretch is not None and not isinstance(event, TurnTraced):
+                turn, begin, seconds = stretch
+                lines.append(f"{begin:.3f} audio {turn}: {seconds:.2f} s until {last:.3f}")
+                stretch = None
+            if event is not None and not isinstance(event, TurnTraced):
+                lines.append(f"{at:.3f} {_line(event)}")
+        return lines
+
+    def heard(self, turn: int, at: float) -> str:
+        """Return what a client that plays audio as it comes has played of a reply by then."""
+        clauses: list[tuple[str, float, float]] = []  # text, and when its audio begins and ends in the reply
+        free = sent = played = 0.0
+        for time, event in self.log:
+            if isinstance(event, ReplyText) and event.turn == turn:
+                clauses.append((event.text, sent, sent))
+            if isinstance(event, ReplyAudio) and event.turn == turn:
+                begin, free = max(free, time), max(free, time) + event.chunk.seconds
+                sent += event.chunk.seconds
+                played += min(max(0.0, at - begin), event.chunk.seconds)
+                clauses[-1] = (*clauses[-1][:2], sent)
+        words = []
+        for text, begin, end in clauses:
+            position = 0
+            for word in text.split():
+                position += len(word)
+                if begin + (end - begin) * position / len(text) <= played + 1e-6 and end > begin:
+                    words.append(word)
+                position += 1
+        return " ".join(words)
+
+
+def check_replies(events: list[Event]) -> None:
+    """Hold that what a reply tells lies between its start and its one end."""
+    started, ended = set(), set()
+    for event in events:
+        match event:
+            case ReplyStarted(turn):
+                assert turn not in started, f"reply {turn} starts twice"
+                started.add(turn)
+            case ReplyText(turn) | ReplyAudio(turn) | ReplyDone(turn):
+                assert turn in started, f"reply {turn} was never committed: {event}"
+                assert turn not in ended, f"reply {turn} is over: {event}"
+                if isinstance(event, ReplyDone):
+                    ended.add(turn)
+    assert started == ended, f"without an end: {started - ended}"
+
+
+async def _sleep_until(at: float) -> None:
+    await asyncio.sleep(max(0.0, at - asyncio.get_running_loop().time()))
+
+
+def _line(event: Event) -> str:
+    match event:
+        case PartialTranscript(text):
+            return f"partial: {text}"
+        case ReplyStarted(turn):
+            return f"reply {turn} starts"
+        case ReplyText(turn, text):
+            return f"text {turn}: {text}"
+        case ReplyDone(turn, status, heard, error):
+            return f"reply {turn} {status}: {heard}" + (f" ({error})" if error else "")
+        case _:
+            return repr(event)

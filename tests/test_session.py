@@ -1,0 +1,279 @@
+"""Conversations in virtual time: who has the floor, what is heard, and what is remembered."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from scenario import Talk
+
+from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTurnModel
+from rejoinder.pipeline import (
+    EagerEndOfTurn,
+    EndOfTurn,
+    Endpointing,
+    NothingSaid,
+    PartialTranscript,
+    PauseStarted,
+    ReplyAudio,
+    ReplyStarted,
+    ReplyText,
+    SpeechStarted,
+    TurnResumed,
+    TurnTraced,
+)
+
+WEATHER = "It is sunny today. Take a hat, if you go out."
+
+
+def test_a_turn() -> None:
+    talk = Talk("what is the weather", replies=(WEATHER,))
+    talk.says(1.2, at=0.2)
+    talk.run(until=8.0)
+    assert talk.timeline() == [
+        "0.300 SpeechStarted(at=3072)",
+        "0.560 partial: what",
+        "1.060 partial: what is the",
+        "1.480 PauseStarted(at=22528)",
+        "1.540 EagerEndOfTurn(text='what is the weather')",
+        "1.740 EndOfTurn(text='what is the weather', at=22528)",
+        "1.740 reply 1 starts",
+        "1.740 text 1: It is sunny today.",
+        "1.740 audio 1: 1.08 s until 2.580",
+        "2.620 text 1: Take a hat, if you go out.",
+        "2.620 audio 1: 1.56 s until 4.140",
+        f"4.180 reply 1 completed: {WEATHER}",
+    ]
+    assert talk.said() == [("user", "what is the weather"), ("assistant", WEATHER)]
+    assert talk.llm.prompts == [[{"role": "user", "content": "what is the weather"}]]
+
+
+def test_the_trace_says_where_the_time_went() -> None:
+    talk = Talk()
+    talk.says(1.2, at=0.2)
+    talk.run(until=8.0)
+    (traced,) = talk.of(TurnTraced)
+    parts = {name: round(ms) for name, ms in traced.trace.budget()}
+    assert parts == {
+        "notice the pause": 60,
+        "final transcript": 60,
+        "start the reply": 0,
+        "LLM first token": 80,
+        "LLM first clause": 0,
+        "TTS first audio": 50,
+        "wait for the end of the turn": 70,
+        "send": 0,
+    }
+    # The last loud sample arrives at 1.42 s.
+    assert sum(parts.values()) == round((talk.when(ReplyAudio)[0] - 1.42) * 1000)
+
+
+def test_a_guess_is_hidden_behind_the_wait() -> None:
+    """The answer is there at once; without a guess it takes the models' time."""
+    fast, slow = Talk(), Talk(create_response=False)
+    slow.does(lambda session: session.respond(), at=1.75)
+    for talk in (fast, slow):
+        talk.says(1.2, at=0.2)
+        talk.run(until=8.0)
+        assert talk.when(EndOfTurn) == [1.74]
+    assert fast.when(ReplyAudio)[0] == 1.74
+    assert slow.when(ReplyAudio)[0] == 1.88  # 80 ms to the first token, 50 ms to its audio
+    assert fast.said() == slow.said()
+
+
+def test_nothing_of_a_guess_is_told_before_the_end_of_the_turn() -> None:
+    talk = Talk(turn=ScriptedTurnModel(0.0))
+    talk.says(1.2, at=0.2)
+    talk.run(until=1.9)  # the guess is complete, and the wait is not over
+    assert len(talk.llm.prompts) == 1
+    assert talk.of(ReplyStarted, ReplyText, ReplyAudio, EndOfTurn) == []
+    assert talk.said() == []
+
+
+def test_a_guess_is_dropped_when_the_user_goes_on() -> None:
+    talk = Talk("what is the weather")
+    talk.says(1.2, at=0.2)
+    talk.says(0.8, at=1.6)
+    talk.run(until=6.0)
+    assert talk.timeline() == [
+        "0.300 SpeechStarted(at=3072)",
+        "0.560 partial: what",
+        "1.060 partial: what is the",
+        "1.480 PauseStarted(at=22528)",
+        "1.540 EagerEndOfTurn(text='what is the weather')",
+        "1.680 TurnResumed()",
+        "2.040 partial: what is the weather",
+        "2.480 PauseStarted(at=38400)",
+        "2.540 EagerEndOfTurn(text='what is the weather')",
+        "2.720 EndOfTurn(text='what is the weather', at=38400)",
+        "2.720 reply 2 starts",
+        "2.720 text 2: Sunny.",
+        "2.720 audio 2: 0.36 s until 2.840",
+        "2.880 reply 2 completed: Sunny.",
+    ]
+    assert len(talk.llm.prompts) == 2
+    assert talk.said() == [("user", "what is the weather"), ("assistant", "Sunny.")]
+
+
+def test_a_guess_with_the_same_words_is_kept() -> None:
+    talk = Talk()
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: session._react(EagerEndOfTurn("What is the weather?")), at=1.6)
+    talk.run(until=8.0)
+    assert len(talk.llm.prompts) == 1
+    assert talk.done() == [(1, "completed", "Sunny.")]
+
+
+def test_a_guess_with_other_words_is_replaced() -> None:
+    talk = Talk()
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: session._react(EagerEndOfTurn("what is the whether")), at=1.6)
+    talk.run(until=8.0)
+    assert [prompt[-1]["content"] for prompt in talk.llm.prompts] == [
+        "what is the weather",
+        "what is the whether",
+        "what is the weather",
+    ]
+    assert talk.done() == [(3, "completed", "Sunny.")]
+
+
+def test_barge_in() -> None:
+    talk = Talk("what is the weather", "never mind", replies=(WEATHER, "Fine."))
+    talk.says(1.2, at=0.2)
+    talk.says(1.0, at=3.0)
+    talk.run(until=8.0)
+    assert talk.timeline()[9:] == [
+        "2.620 text 1: Take a hat, if you go out.",
+        "2.620 audio 1: 0.48 s until 3.060",
+        "3.080 SpeechStarted(at=47616)",
+        "3.080 reply 1 cancelled: It is sunny today. Take a hat, if",
+        "3.240 partial: never",
+        "3.740 partial: never mind",
+        "4.080 PauseStarted(at=64000)",
+        "4.140 EagerEndOfTurn(text='never mind')",
+        "4.320 EndOfTurn(text='never mind', at=64000)",
+        "4.320 reply 2 starts",
+        "4.320 text 2: Fine.",
+        "4.320 audio 2: 0.30 s until 4.400",
+        "4.420 reply 2 completed: Fine.",
+    ]
+    assert talk.heard(1, at=3.08) == "It is sunny today. Take a hat, if"
+    assert [message["content"] for message in talk.llm.prompts[1]] == [
+        "what is the weather",
+        "It is sunny today. Take a hat, if—",
+        "never mind",
+    ]
+    assert talk.said()[-1] == ("assistant", "Fine.")
+
+
+def test_barge_in_while_the_last_audio_plays() -> None:
+    """All of a reply was sent and told; what was not played in time is still not remembered."""
+    talk = Talk("one", "two", replies=("It is a fine day.",))
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: session.interrupt(), at=2.65)
+    talk.run(until=2.9)
+    assert talk.done() == [(1, "completed", "It is a fine day.")]
+    assert talk.said() == [("user", "one"), ("assistant", "It is a fine—")]
+    assert talk.heard(1, at=2.65) == "It is a fine"
+
+
+def test_speech_before_anything_was_heard_leaves_no_reply_behind() -> None:
+    talk = Talk("one", "two", llm=ScriptedLlm(["Yes."], first=1.0))
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=2.0)
+    talk.run(until=8.0)
+    assert talk.done() == [(1, "cancelled", ""), (2, "completed", "Yes.")]
+    assert talk.said() == [("user", "one"), ("user", "two"), ("assistant", "Yes.")]
+    assert talk.llm.prompts[1] == [{"role": "user", "content": "one two"}]
+
+
+def test_speech_does_not_stop_the_agent_when_it_may_not() -> None:
+    talk = Talk("one", "two", replies=(WEATHER, "Fine."), interrupt_response=False)
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=2.0)
+    talk.run(until=8.0)
+    assert talk.when(EndOfTurn) == [1.74, 2.96]
+    assert talk.done()[0][:2] == (1, "cancelled")  # at the end of the next turn: there is one answer at a time
+    assert talk.done()[0][2] == talk.heard(1, at=2.96)
+    assert talk.done()[1] == (2, "completed", "Fine.")
+
+
+def test_noise_without_words_is_nothing() -> None:
+    talk = Talk("", "hello")
+    talk.says(0.4, at=0.2)
+    talk.says(0.6, at=2.0)
+    talk.run(until=6.0)
+    assert talk.when(NothingSaid) == [0.74]
+    assert talk.done() == [(1, "completed", "Sunny.")]
+    assert talk.said() == [("user", "hello"), ("assistant", "Sunny.")]
+
+
+def test_a_click_is_not_even_speech() -> None:
+    talk = Talk()
+    talk.says(0.04, at=0.2)
+    talk.run(until=3.0)
+    assert talk.log == []
+
+
+def test_a_late_transcript_is_asked_about_once() -> None:
+    """The end of the turn comes with the transcript; the prompt holds the words a single time."""
+    talk = Talk(stt=ScriptedStt(["hello there"], seconds=1.5))
+    talk.says(1.2, at=0.2)
+    talk.run(until=8.0)
+    assert talk.when(EagerEndOfTurn) == talk.when(EndOfTurn)
+    assert talk.llm.prompts == [[{"role": "user", "content": "hello there"}]]
+    assert talk.said() == [("user", "hello there"), ("assistant", "Sunny.")]
+
+
+def test_a_slow_recogniser_does_not_delay_the_floor() -> None:
+    talk = Talk(stt=ScriptedStt(["hello there"], seconds=1.5))
+    talk.says(1.2, at=0.2)
+    talk.run(until=8.0)
+    assert talk.when(PauseStarted) == [1.48]
+    assert talk.session._heard.peak == 1
+
+
+def test_an_unsure_turn_model_waits_longer() -> None:
+    talk = Talk(turn=ScriptedTurnModel(0.0))
+    talk.says(1.2, at=0.2)
+    talk.run(until=8.0)
+    assert talk.when(PauseStarted) == [1.48]
+    assert talk.when(EndOfTurn) == [2.32]  # 896 ms after the last loud window
+
+
+def test_a_turn_that_is_too_long_is_answered() -> None:
+    talk = Talk("on and on", endpointing=Endpointing(max_turn_ms=960))
+    talk.says(1.5, at=0.2)
+    talk.run(until=8.0)
+    ends = talk.of(EndOfTurn)
+    assert len(ends) == 2
+    assert talk.of(TurnResumed) == []
+    assert talk.done()[0] == (1, "cancelled", "")  # he still speaks
+    assert talk.done()[1] == (2, "completed", "Sunny.")
+
+
+def test_partial_transcripts_grow() -> None:
+    talk = Talk("one two three four five six seven eight")
+    talk.says(3.0, at=0.0)
+    talk.run(until=5.0)
+    partials = talk.of(PartialTranscript)
+    assert [partial.text for partial in partials[:3]] == ["one", "one two three", "one two three four"]
+    assert [partial.agreed for partial in partials[:3]] == ["", "one", "one two three"]
+
+
+def test_the_padding_reaches_the_recogniser() -> None:
+    """The turn is fed from before its first loud sample, without a gap, whatever was heard before."""
+    fed: list[tuple[int, int]] = []
+
+    class Stream(type(ScriptedStt([""]).stream())):  # type: ignore[misc]
+        def feed(self, chunk: object) -> None:
+            fed.append((chunk.start, chunk.end))  # type: ignore[attr-defined]
+            super().feed(chunk)
+
+    stt = ScriptedStt(["hello"])
+    stt.stream = lambda: Stream(stt)  # type: ignore[method-assign]
+    talk = Talk(stt=stt)
+    talk.says(1.2, at=1.0)
+    talk.run(until=2.0)
+    speech = talk.of(SpeechStarted)[0].at
+    assert fed[0][0] == speech - 4800
+    assert all(one[1] == other[0] for one, other in pairwise(fed))
