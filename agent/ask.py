@@ -40,8 +40,9 @@ class UnusableFile(PipelineError):
 
 @dataclass(slots=True)
 class Conversation:
-    """What was said so far: ``turns`` counts the user's, ``pcm`` is all replies, 16-bit mono at ``rate`` hertz.
+    """What was said so far.
 
+    turns: how often the user spoke. pcm: all replies, 16-bit mono at ``rate`` hertz.
     error: why the last reply that failed did so.
     """
 

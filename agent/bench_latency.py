@@ -8,13 +8,26 @@ of the latency.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from rejoinder.agent.caller import Caller, CallLost, Reply, open_call
+from rich.console import RenderableType
+from rich.text import Text
+
+from rejoinder.agent.caller import Caller, CallLost, open_call
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import Recording, background, speech_end
-from rejoinder.agent.waterfall import Parts, Summary, complete, mean_parts, summarise
+from rejoinder.agent.turns import Reply
+from rejoinder.agent.waterfall import (
+    Parts,
+    Summary,
+    complete,
+    mean_parts,
+    summarise,
+    summary_table,
+    waterfall,
+)
 
 LEAD_SECONDS = 0.5
 """Noise before the recording: nobody speaks in the instant in which the line opens."""
@@ -52,13 +65,11 @@ class Result:
     reply: str = ""
     error: str = ""
 
-
-async def run_clips(
-    url: str, key: str | None, recordings: Sequence[Recording]
-) -> AsyncIterator[tuple[Recording, Result]]:
-    """Call the server with one recording after the other, in real time."""
-    for recording in recordings:
-        yield recording, await run_clip(url, key, recording)
+    def __str__(self) -> str:
+        """Return one line for people."""
+        said = self.outcome if self.latency_ms is None else f"{self.latency_ms:5.0f} ms"
+        early = ", cut off before" if self.cut_off and self.latency_ms is not None else ""
+        return f"{said}{early}  {self.set}/{self.file}"
 
 
 async def run_clip(url: str, key: str | None, recording: Recording) -> Result:
@@ -99,24 +110,24 @@ def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, floa
         cut_off=bool(early),
         early_ms=(end - early[0].created) * 1000 / RATE if early else None,
         latency_ms=latency,
-        parts=tuple(client_parts(caller, reply, end, latency)) if reply and latency is not None else (),
+        parts=tuple(client_parts(reply, end, latency)) if reply and latency is not None else (),
         heard=heard,
         reply=" / ".join(reply.text.strip() for reply in caller.replies),
         error="; ".join(caller.errors),
     )
 
 
-def client_parts(caller: Caller, reply: Reply, end: int, latency: float) -> Parts:
-    """Return the parts of a reply's latency; none where the server does not tell its own."""
+def client_parts(reply: Reply, end: int, latency: float) -> Parts:
+    """Return the parts of a reply's latency in milliseconds; none where the server does not tell its own."""
     if not reply.parts:
         return []
-    ends = [turn.end for turn in caller.turns if turn.end is not None and turn.ended <= reply.created]
-    return complete(reply.parts, latency, (ends[-1] - end) * 1000 / RATE if ends else None)
+    later = None if reply.heard_end is None else (reply.heard_end - end) * 1000 / RATE
+    return complete(reply.parts, latency, later)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The results of a bench, counted."""
+class Count:
+    """Results, counted; every clip is in one of answered, answered_only_early, silent and failed."""
 
     clips: int
     answered: int
@@ -127,13 +138,13 @@ class Report:
     latency: Summary
 
 
-def count(results: Sequence[Result]) -> Report:
-    """Count results; every clip is in exactly one of answered, answered_only_early, silent and failed."""
+def count(results: Sequence[Result]) -> Count:
+    """Count results, and take the statistics of the answered ones."""
 
     def outcomes(outcome: str) -> int:
         return sum(result.outcome == outcome for result in results)
 
-    return Report(
+    return Count(
         len(results),
         outcomes(ANSWERED),
         sum(result.cut_off for result in results),
@@ -147,3 +158,43 @@ def count(results: Sequence[Result]) -> Report:
 def mean_waterfall(results: Sequence[Result]) -> list[tuple[str, float]]:
     """Return the mean parts of all answers whose server told its own; empty where none did."""
     return mean_parts([result.parts for result in results if result.parts])
+
+
+def by_set(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the results of each set, in the order in which the sets first appear."""
+    names = dict.fromkeys(result.set for result in results)
+    return {name: [result for result in results if result.set == name] for name in names}
+
+
+def tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Return what the terminal shows: statistics per set, and the mean waterfall if there is one."""
+    counts = {name: count(chosen) for name, chosen in by_set(results).items()} | {"all": count(results)}
+    rows = []
+    for name, row in counts.items():
+        rows.append((name, [str(row.clips), str(row.answered), str(row.cut_off)], row.latency))
+    whole = counts["all"]
+    note = (
+        "cut off: a reply was started before the speech was over. Not answered: "
+        f"{whole.answered_only_early} cut off and only answered early, {whole.silent} without a reply, "
+        f"{whole.failed} failed calls."
+    )
+    shown: list[RenderableType] = [
+        summary_table(
+            "Last sample of speech to first audible sample, in ms", ("clips", "answered", "cut off"), rows
+        ),
+        Text(note, style="dim"),
+    ]
+    if parts := mean_waterfall(results):
+        told = sum(bool(result.parts) for result in results)
+        shown.append(waterfall(parts, f"Where it goes, mean of {told} answers"))
+    return shown
+
+
+def report(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the same for a machine, with a row for each clip."""
+    return {
+        "summary": asdict(count(results)),
+        "sets": {name: asdict(count(chosen)) for name, chosen in by_set(results).items()},
+        "waterfall": [{"name": name, "ms": value} for name, value in mean_waterfall(results)],
+        "clips": [asdict(result) for result in results],
+    }

@@ -7,19 +7,16 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from rejoinder.agent.player import RATE, Cut, Microphone, Player
+from rejoinder.agent.player import RATE, Microphone, Player
+from rejoinder.agent.turns import HeardTurn, Reply
 from rejoinder.pipeline.audio import Samples, to_float
 from rejoinder.pipeline.errors import PipelineError
-
-CHARACTERS_PER_SECOND = 15.0
-"""How fast speech is, where the length of a clause's audio is not known because it was cut."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Hosts that are never reached through a proxy, whatever the environment says."""
@@ -27,62 +24,6 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 class CallLost(PipelineError):
     """There is no call, or there is none any more."""
-
-
-@dataclass(slots=True)
-class HeardTurn:
-    """What the server makes of one turn of the caller; times are samples of the call."""
-
-    item: str
-    text: str = ""
-    final: bool = False
-    end: int | None = None
-
-
-@dataclass(slots=True)
-class Reply:
-    """One response of the agent.
-
-    created: sample of the call at which its response.created arrived. status: that of response.done.
-    cues: (samples of its audio that had come before, text). parts: the server's own budget in milliseconds.
-    """
-
-    id: str
-    created: int
-    item: str = ""
-    status: str = ""
-    cues: list[tuple[int, str]] = field(default_factory=list)
-    parts: list[tuple[str, float]] = field(default_factory=list)
-    cut: Cut | None = None
-
-    @property
-    def text(self) -> str:
-        """The words that have arrived."""
-        return "".join(text for _, text in self.cues)
-
-    def write(self, text: str, received: int) -> None:
-        """Add words that came when ``received`` samples of the reply had come."""
-        if self.cues and self.cues[-1][0] == received:
-            text = self.cues.pop()[1] + text
-        self.cues.append((received, text))
-
-    def heard(self, played: int, received: int) -> str:
-        """Return the words in the first ``played`` samples of the reply, of which ``received`` have come.
-
-        Words are spread over the audio of their delta by length in characters. A last delta whose audio may
-        be incomplete is taken to last as long as such text does at ``CHARACTERS_PER_SECOND``.
-        """
-        words = []
-        for place, (start, text) in enumerate(self.cues):
-            end = self.cues[place + 1][0] if place + 1 < len(self.cues) else received
-            if place + 1 == len(self.cues) and self.status != "completed":
-                end = max(end, start + int(len(text) / CHARACTERS_PER_SECOND * RATE))
-            if played >= end > start:
-                words.append(text)
-            elif played > start:
-                reached = int((played - start) / (end - start) * len(text))
-                words.append(text[:reached].rpartition(" ")[0])
-        return "".join(words)
 
 
 class Caller:
@@ -161,7 +102,7 @@ class Caller:
         # Servers of before the GA version say response.audio.delta.
         match event["type"].replace("response.audio", "response.output_audio"):
             case "input_audio_buffer.speech_started":
-                self.turns.append(HeardTurn(event["item_id"]))
+                self.turns.append(HeardTurn(event["item_id"], self.now))
                 await self._interrupt()
             case "input_audio_buffer.speech_stopped":
                 self._turn(event["item_id"]).end = event["audio_end_ms"] * RATE // 1000
@@ -171,7 +112,8 @@ class Caller:
                 turn = self._turn(event["item_id"])
                 turn.text, turn.final = event["transcript"], True
             case "response.created":
-                self.replies.append(Reply(event["response"]["id"], self.now))
+                end = self.turns[-1].end if self.turns else None
+                self.replies.append(Reply(event["response"]["id"], self.now, heard_end=end))
             case "response.output_audio_transcript.delta":
                 reply = self._reply(event)
                 reply.write(event["delta"], self.player.received(reply.item))
@@ -204,7 +146,7 @@ class Caller:
         for turn in self.turns:
             if turn.item == item:
                 return turn
-        self.turns.append(HeardTurn(item))
+        self.turns.append(HeardTurn(item, self.now))
         return self.turns[-1]
 
     def _reply(self, event: dict[str, Any]) -> Reply:

@@ -11,14 +11,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from rejoinder.agent import weights_command
+from rejoinder.agent import bench, weights_command
 from rejoinder.agent.config import TOY, ConfigError, Settings, load
 from rejoinder.models.threads import quiet
 
 app = typer.Typer(
     help="Talk to open models: a real-time voice agent.", no_args_is_help=True, pretty_exceptions_enable=False
 )
+app.add_typer(bench.app, name="bench")
 app.add_typer(weights_command.app, name="models", help="The weights: list, fetch, path, verify.")
 console = Console(stderr=True)
 
@@ -41,6 +43,13 @@ def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     return settings, sources
+
+
+def report_ready(name: str, seconds: float) -> None:
+    """Tell that a model is ready, and what the embedded language model is worth."""
+    console.print(f"  {name} ready in {seconds:.1f} s", highlight=False, markup=False)
+    if name == TOY:
+        console.print(TOY_NOTE, highlight=False)
 
 
 @app.command()
@@ -97,8 +106,79 @@ def serve(
 
 TOY_NOTE = (
     "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
-    "rejoinder serve --llm openai:http://HOST/v1#MODEL)"
+    "--llm openai:http://HOST/v1#MODEL)"
 )
+
+
+@app.command()
+def ask(
+    question: Annotated[Path, typer.Argument(help="a recording: WAV, FLAC, OGG or MP3, of any rate")],
+    out: Annotated[Path, typer.Option(help="where the spoken answer goes")] = Path("reply.wav"),
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Ask a recorded question and write the spoken answer to a file: no server, no microphone.
+
+    Ends with 1 where no words were heard or a model failed, with 2 where a file cannot be used.
+    """
+    settings, _ = settings_or_exit(dict(llm=llm, stt=stt, tts=tts, turn=turn), config)
+    from rejoinder.agent.ask import run
+
+    raise typer.Exit(run(settings, question, out, typer.echo, complain, report_ready))
+
+
+@app.command()
+def talk(
+    source: Annotated[
+        str | None, typer.Option("--input", help="microphone: its number or part of its name")
+    ] = None,
+    sink: Annotated[
+        str | None, typer.Option("--output", help="speaker: its number or part of its name")
+    ] = None,
+    list_devices: Annotated[bool, typer.Option("--list-devices", help="show the devices and stop")] = False,
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Talk through this machine's microphone and headphones; Ctrl-C ends."""
+    settings, _ = settings_or_exit(dict(llm=llm, stt=stt, tts=tts, turn=turn), config)
+    from rejoinder.agent.talk import list_or_complaint, run
+
+    failure = (
+        list_or_complaint(Console()) if list_devices else run(settings, source, sink, Console(), report_ready)
+    )
+    if failure:
+        complain(failure)
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    port: Annotated[int | None, typer.Option(help="TCP port")] = None,
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+) -> None:
+    """Say what is missing and which commands fix it; ends with 1 where the configuration cannot run."""
+    flags = dict(host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn)
+    settings, _ = settings_or_exit(flags, config)
+    from rejoinder.agent.doctor import run
+
+    raise typer.Exit(run(settings, Console(), as_json))
+
+
+def complain(reason: str) -> None:
+    """Print why a command failed."""
+    console.print(Text.assemble(("error: ", "red"), reason), highlight=False, soft_wrap=True)
 
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:

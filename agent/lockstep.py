@@ -1,8 +1,8 @@
 """Feeding a session faster than real time with the same outcome as in real time, on a machine of any speed.
 
 The floor counts samples, but transcripts and the turn model's answers take time of the clock. Fed as fast as
-its channels take it, voice activity runs seconds ahead of the words: a pause that ends a turn in a call would be
-over before its transcript is there, and two questions would become one. So the samples stand still while a
+its channels take it, voice activity runs seconds ahead of the words: a pause that ends a turn in a call would
+be over before its transcript is there, and two questions would become one. So the samples stand still while a
 listening model works, which is how a call looks to models that take no time at all.
 """
 
@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from rejoinder.pipeline import (
     RATE,
-    AudioChunk,
     EndOfTurn,
     Event,
     Models,
@@ -51,10 +50,10 @@ class Lockstep:
         return replace(models, stt=_WatchedStt(models.stt, self), turn=turn)
 
     async def feed(self, session: Session, pcm: bytes, take: Callable[[Event], None]) -> None:
-        """Give 16 kHz audio to a session with wrapped models and hand on its events; nobody else may read them.
+        """Give 16 kHz audio to a session with wrapped models, and what happens in it to ``take``.
 
-        After the end of a turn the reply is waited for, and its playing out. Empty audio only waits. Cancelling
-        leaves the rest of the audio out.
+        Nobody else may read the session's events. After the end of a turn the reply is waited for, and its
+        playing out. Empty audio only waits. Cancelling leaves the rest of the audio out.
         """
         for first in range(0, max(1, len(pcm)), BLOCK_BYTES):
             if block := pcm[first : first + BLOCK_BYTES]:

@@ -6,7 +6,7 @@ import os
 import platform
 import shlex
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,15 @@ from typing import Any
 from rejoinder.models.threads import cores
 
 PACKAGES = (
-    "rejoinder", "faster-whisper", "ctranslate2", "onnxruntime", "xllamacpp", "piper-tts", "hibari-tts", "numpy",
-)  # fmt: skip
+    "rejoinder",
+    "faster-whisper",
+    "ctranslate2",
+    "onnxruntime",
+    "xllamacpp",
+    "piper-tts",
+    "hibari-tts",
+    "numpy",
+)
 
 
 def machine() -> dict[str, Any]:
@@ -32,7 +39,7 @@ def machine() -> dict[str, Any]:
 
 def occasion() -> dict[str, Any]:
     """Return when and how this program was started, and on what."""
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     arguments = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return {"date": now, "command": shlex.join(_without_key(arguments)), "machine": machine()}
 
@@ -40,9 +47,7 @@ def occasion() -> dict[str, Any]:
 def _without_key(arguments: list[str]) -> list[str]:
     """Blank out the value of ``--key``: reports are shown around."""
     shown = [f"{word.partition('=')[0]}=…" if word.startswith("--key=") else word for word in arguments]
-    return [
-        "…" if place and arguments[place - 1] == "--key" else word for place, word in enumerate(shown)
-    ]
+    return ["…" if place and arguments[place - 1] == "--key" else word for place, word in enumerate(shown)]
 
 
 def _processor() -> str:

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import IO
 
+from rich.console import Console
+
 from rejoinder.pipeline.errors import PipelineError
 
 START_SECONDS = 180.0
@@ -39,10 +41,11 @@ def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
 
 
 @asynccontextmanager
-async def own_server(flags: Mapping[str, str | None]) -> AsyncIterator[str]:
+async def own_server(flags: Mapping[str, str | None], console: Console) -> AsyncIterator[str]:
     """Serve for the length of the block and yield the WebSocket's URL, with tracing switched on.
 
-    flags: model options of ``rejoinder serve`` by name. Raises ServerFailed when it is not ready in time.
+    flags: options of ``rejoinder serve`` by name. console: shows that it takes a moment. Raises ServerFailed
+    when the server is not ready in time.
     """
     port = free_port()
     with tempfile.TemporaryFile() as said:
@@ -50,7 +53,8 @@ async def own_server(flags: Mapping[str, str | None]) -> AsyncIterator[str]:
             *command_line(port, flags), stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
         )
         try:
-            await _until_ready(port, process, said)
+            with console.status("starting the server and loading its models"):
+                await _until_ready(port, process, said)
             yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true"
         finally:
             await _stop(process)

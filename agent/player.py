@@ -37,6 +37,11 @@ class Microphone:
         """Samples recorded so far."""
         return len(self._frames) * FRAME
 
+    @property
+    def speaking(self) -> bool:
+        """Whether something is left to say."""
+        return self._waiting > 0
+
     def say(self, audio: Samples) -> int:
         """Say something as soon as what is being said is over; return the sample at which it begins."""
         begin = self.position + self._waiting

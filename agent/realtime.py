@@ -133,7 +133,7 @@ class Realtime:
         self._tracing = tracing
         self._id = new_id("sess")
         self._config = SessionConfig(model=model, instructions=options.instructions)
-        self._to_session = soxr.ResampleStream(PCM_RATE, RATE, 1, dtype="int16")
+        self._to_session = _resampler(PCM_RATE, RATE)
         self._from_voice: soxr.ResampleStream | None = None
         self._items: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._responses: OrderedDict[str, ResponseEvents] = OrderedDict()
@@ -330,7 +330,7 @@ class Realtime:
         if chunk.rate == PCM_RATE:
             return chunk.pcm
         if self._from_voice is None:
-            self._from_voice = soxr.ResampleStream(chunk.rate, PCM_RATE, 1, dtype="int16")
+            self._from_voice = _resampler(chunk.rate, PCM_RATE)
         return _resample(self._from_voice, chunk, last)
 
     def _end(self, done: ReplyDone) -> list[ServerEvent]:
@@ -384,6 +384,11 @@ class Realtime:
         if id_ not in self._items:
             raise ProtocolError(f"there is no item {id_}", "item_not_found", "item_id")
         return self._items[id_]
+
+
+def _resampler(rate: float, wanted: float) -> soxr.ResampleStream:
+    """Return a stream with soxr's variable-rate filter: the same quality, 10 ms of delay, not 37."""
+    return soxr.ResampleStream(rate, wanted, 1, dtype="int16", vr=True)
 
 
 def _resample(stream: soxr.ResampleStream, chunk: AudioChunk, last: bool) -> bytes:

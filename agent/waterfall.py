@@ -12,7 +12,7 @@ from rich.text import Text
 HEARD_END = "server hears the end"
 """From the end of speech by the bench's rule to the end by the server's VAD; negative if that is earlier."""
 REST = "network and client"
-WIDTH = 40
+WIDTH, NARROW = 40, 18
 
 Parts = Sequence[tuple[str, float]]
 """(name, milliseconds) in order of time."""
@@ -85,16 +85,27 @@ def bars(parts: Parts, width: int = WIDTH) -> list[tuple[int, int]]:
     return [(min(a, b), abs(b - a)) for a, b in pairwise(columns)]
 
 
-def waterfall(parts: Parts, title: str) -> Table:
-    """Return a table with a line and a bar for each part, and their sum."""
+def waterfall(parts: Parts, title: str, turns: Sequence[Parts] = ()) -> Table:
+    """Return a table with a line and a bar for each part, and their sum.
+
+    turns: the turns that ``parts`` is the mean of, to be shown as columns of numbers beside it.
+    """
     table = Table(title=title, title_justify="left", title_style="bold", box=None, show_footer=True)
     table.add_column("", footer="last word to first sound", no_wrap=True)
-    table.add_column("ms", justify="right", footer=f"{sum(ms for _, ms in parts):.0f}")
+    for number, turn in enumerate(turns, 1):
+        table.add_column(f"turn {number}", justify="right", footer=ms(total(turn)), no_wrap=True)
+    table.add_column("mean" if turns else "ms", justify="right", footer=ms(total(parts)), no_wrap=True)
     table.add_column("", no_wrap=True)
-    for (name, ms), (start, length) in zip(parts, bars(parts), strict=True):
+    for (name, value), (start, length) in zip(parts, bars(parts, NARROW if turns else WIDTH), strict=True):
         style = "cyan" if name not in (REST, HEARD_END) else "bright_black"
-        table.add_row(name, f"{ms:.0f}", Text(" " * start + ("█" * length or "▏"), style=style))
+        bar = Text(" " * start + ("█" * length or "▏"), style=style)
+        table.add_row(name, *(ms(dict(turn).get(name)) for turn in turns), ms(value), bar)
     return table
+
+
+def total(parts: Parts) -> float:
+    """Return the sum of all parts in milliseconds."""
+    return sum(ms for _, ms in parts)
 
 
 def ms(value: float | None) -> str:
@@ -103,13 +114,13 @@ def ms(value: float | None) -> str:
 
 
 def summary_table(
-    title: str, rows: Iterable[tuple[str, Sequence[str], Summary]], extra: Sequence[str]
+    title: str, extra: Sequence[str], rows: Iterable[tuple[str, Sequence[str], Summary]]
 ) -> Table:
     """Return a table of statistics: a name, the ``extra`` columns, then p50, p95, p99 and mean in ms."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None)
     table.add_column("", no_wrap=True)
-    for name in (*extra, "p50 ms", "p95 ms", "p99 ms", "mean ms"):
-        table.add_column(name, justify="right")
+    for name in (*extra, "p50", "p95", "p99", "mean"):
+        table.add_column(name, justify="right", no_wrap=True)
     for name, cells, summary in rows:
         table.add_row(name, *cells, *map(ms, (summary.p50, summary.p95, summary.p99, summary.mean)))
     return table

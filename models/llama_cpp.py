@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from importlib.util import find_spec
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,35 @@ SAMPLING = {"temperature": 0.4, "top_p": 0.9, "repeat_penalty": 1.1, "cache_prom
 """Mild: a very small model is livelier and less often wrong with it than greedy."""
 
 
+class Slots:
+    """Which cached prompt each slot holds, and which slots are free, the longest unused one first."""
+
+    def __init__(self, count: int) -> None:
+        self._prompts = [""] * count
+        self._free = list(range(count))
+        self._some = asyncio.Semaphore(count)
+
+    @asynccontextmanager
+    async def take(self, messages: Sequence[Message]) -> AsyncIterator[int]:
+        """Hold the free slot whose prompt begins most like this one; waits while none is free."""
+        prompt = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+        async with self._some:
+            slot = max(self._free, key=lambda free: len(commonprefix([self._prompts[free], prompt])))
+            self._free.remove(slot)
+            self._prompts[slot] = prompt
+            try:
+                yield slot
+            finally:
+                self._free.append(slot)
+
+
 class LlamaCpp:
     """A GGUF model on this machine.
 
     llama.cpp's own server runs on its own threads in this process and listens on loopback, behind a random
     key; it is spoken to like any other chat server, so there is one path for all language models, and closing
-    a reply's connection stops its decoding.
+    a reply's connection stops its decoding. Which slot takes a request is decided here: llama.cpp itself passes
+    over a slot that still notices a closed connection, and fills another one's cache from the start.
     """
 
     def __init__(self, path: Path, threads: int) -> None:
@@ -53,15 +79,21 @@ class LlamaCpp:
         except Exception as error:
             raise ModelError("llama", f"cannot load {path}: {error}") from error
         url = f"{self._server.listening_address}/v1"
-        self._chat = OpenAiChat(url, path.stem, key, can_warm=True, extra=SAMPLING)
+        name = f"llama:{path.stem}"
+        self._chat = OpenAiChat(url, path.stem, key, can_warm=True, extra=SAMPLING, name=name)
+        self._slots = Slots(SLOTS)
 
-    def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+    async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
-        return self._chat.reply(messages)
+        async with self._slots.take(messages) as slot:
+            async with aclosing(self._chat.reply(messages, {"id_slot": slot})) as tokens:
+                async for token in tokens:
+                    yield token
 
     async def warm(self, messages: Sequence[Message]) -> None:
-        """Bring the prompt into a slot's cache."""
-        await self._chat.warm(messages)
+        """Bring the prompt into a slot's cache. Raises ModelError."""
+        async with self._slots.take(messages) as slot:
+            await self._chat.warm(messages, {"id_slot": slot})
 
     async def aclose(self) -> None:
         """Close the connections and unload the model."""

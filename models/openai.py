@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
@@ -15,6 +16,8 @@ TOKEN_SECONDS = 15.0
 """Longest wait for the first token and between two tokens."""
 MAX_TOKENS = 400
 """An answer longer than this is not a spoken one."""
+REASON_CHARACTERS = 300
+"""A failing server may answer with a whole web page."""
 
 
 class OpenAiChat:
@@ -22,7 +25,7 @@ class OpenAiChat:
 
     url: up to and including ``/v1``. key: sent as a bearer token; servers without one ignore it.
     can_warm: whether asking for no tokens fills the server's prefix cache, and costs nothing.
-    extra: further fields of each request, such as sampling parameters.
+    extra: further fields of each request, such as sampling parameters. name: what its errors call it.
     """
 
     def __init__(
@@ -33,27 +36,36 @@ class OpenAiChat:
         can_warm: bool = False,
         token_seconds: float = TOKEN_SECONDS,
         extra: dict[str, Any] | None = None,
+        name: str = "",
     ) -> None:
         import openai
 
-        self.name = f"openai:{url}#{model}"
-        self._errors: type[Exception] = openai.OpenAIError
+        self.name = name or f"openai:{url}#{model}"
         # Retries would hide a dead server for seconds: in a conversation the next turn is the retry.
         timeout = openai.Timeout(token_seconds, connect=CONNECT_SECONDS)
-        self._client = openai.AsyncOpenAI(base_url=url, api_key=key, timeout=timeout, max_retries=0)
+        # No proxy leads to this machine, though the environment may name one for everything.
+        http = openai.DefaultAsyncHttpxClient(trust_env=False, timeout=timeout) if is_loopback(url) else None
+        self._client = openai.AsyncOpenAI(
+            base_url=url, api_key=key, timeout=timeout, max_retries=0, http_client=http
+        )
         self._model = model
         self._can_warm = can_warm
         self._token_seconds = token_seconds
         self._extra = extra or {}
 
-    async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+    async def reply(
+        self, messages: Sequence[Message], extra: dict[str, Any] | None = None
+    ) -> AsyncGenerator[str, None]:
         """Stream the answer; closing the generator closes the connection, which stops the server's work.
 
-        Raises ModelError where the server is down, refuses, falls silent, or breaks off in mid-sentence.
+        ``extra`` adds fields to this request. Raises ModelError where the server is down, refuses, falls
+        silent, or breaks off in mid-sentence.
         """
-        finished = False
+        started = finished = False
         try:
-            stream = await self._create(messages, MAX_TOKENS, stream=True)
+            async with asyncio.timeout(self._token_seconds):
+                stream = await self._create(messages, MAX_TOKENS, True, extra)
+            started = True
             async with stream:
                 chunks = aiter(stream)
                 while True:
@@ -66,28 +78,41 @@ class OpenAiChat:
                         if choice.delta.content:
                             yield choice.delta.content
         except TimeoutError as error:
-            raise ModelError(self.name, f"no token for {self._token_seconds:g} s") from error
-        except self._errors as error:
-            raise ModelError(self.name, _reason(error)) from error
+            if not finished:
+                raise ModelError(self.name, f"no token for {self._token_seconds:g} s") from error
         except Exception as error:  # the HTTP library's own errors surface while a stream is being read
-            raise ModelError(self.name, f"the answer broke off: {_reason(error)}") from error
+            if not finished:  # else the whole answer is here, and only its farewell went wrong
+                broke_off = "the answer broke off: " if started else ""
+                raise ModelError(self.name, broke_off + _reason(error)) from error
         if not finished:
             raise ModelError(self.name, "the answer broke off before its end")
 
-    async def warm(self, messages: Sequence[Message]) -> None:
-        """Prefill the prompt where the server can do that for nothing."""
+    async def warm(self, messages: Sequence[Message], extra: dict[str, Any] | None = None) -> None:
+        """Prefill the prompt where the server can do that for nothing. Raises ModelError."""
         if self._can_warm:
-            await self._create(messages, 0, stream=False)
+            try:
+                await self._create(messages, 0, False, extra)
+            except Exception as error:
+                raise ModelError(self.name, _reason(error)) from error
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def _create(self, messages: Sequence[Message], max_tokens: int, stream: bool) -> Any:
+    async def _create(
+        self, messages: Sequence[Message], max_tokens: int, stream: bool, extra: dict[str, Any] | None
+    ) -> Any:
         prompt: Any = list(messages)
+        body = {**self._extra, **(extra or {})}
         return await self._client.chat.completions.create(
-            model=self._model, messages=prompt, max_tokens=max_tokens, stream=stream, extra_body=self._extra
+            model=self._model, messages=prompt, max_tokens=max_tokens, stream=stream, extra_body=body
         )
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether a URL leads to this machine."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def key_from_environment() -> str:
@@ -96,7 +121,7 @@ def key_from_environment() -> str:
 
 
 def _reason(error: Exception) -> str:
-    causes = [str(error)]
-    if error.__cause__ is not None and str(error.__cause__):
-        causes.append(str(error.__cause__))
-    return ": ".join(causes) or type(error).__name__
+    causes = [error, error.__cause__] if error.__cause__ is not None else [error]
+    text = " ".join(": ".join(str(cause).rstrip(".") or type(cause).__name__ for cause in causes).split())
+    status = str(getattr(error, "status_code", ""))
+    return text[:REASON_CHARACTERS] if status in text else f"HTTP {status}: {text[:REASON_CHARACTERS]}"

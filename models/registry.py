@@ -14,7 +14,7 @@ from typing import Any
 
 from rejoinder.models.fetch import locate
 from rejoinder.models.threads import Threads
-from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.errors import ModelError, PipelineError
 
 GROUP = "rejoinder.models"
 Factory = Callable[[str, int], Any]
@@ -27,7 +27,12 @@ def create(spec: str, threads: Threads) -> Any:
         factory, share = BUILT_IN[prefix]
         return factory(argument, getattr(threads, share))
     for entry in entry_points(group=GROUP, name=prefix):
-        return entry.load()(argument, threads.small)
+        try:
+            return entry.load()(argument, threads.small)
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise ModelError(prefix, f"its adapter {entry.value} failed: {error!r}") from error
     known = ", ".join(sorted({*BUILT_IN, *entry_points(group=GROUP).names}))
     raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; there are: {known}")
 
@@ -66,6 +71,8 @@ def _files(prefix: str, argument: str, suffix: str = "") -> Path:
         path = Path(argument).expanduser()
         if not path.exists():
             raise ModelError(prefix, f"there is no file or folder {path}")
+    elif argument and "{}" not in CATALOGUED[prefix]:
+        raise ModelError(prefix, f"there is one model only: leave {argument!r} out, or write a path with a /")
     else:
         path = locate(weights(f"{prefix}:{argument}") or argument)
     if not suffix or path.is_file():

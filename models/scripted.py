@@ -37,7 +37,9 @@ class ScriptedVadStream:
         self._position = 0
 
     def feed(self, chunk: AudioChunk) -> list[tuple[int, float]]:
-        """Return 1.0 for each loud window and 0.0 for each quiet one."""
+        """Return 1.0 for each loud window and 0.0 for each quiet one. Raises ValueError unless at 16 kHz."""
+        if chunk.rate != RATE:
+            raise ValueError(f"the scripted VAD listens at {RATE} Hz, not {chunk.rate}")
         audio = np.concatenate((self._rest, chunk.samples()))
         results = []
         for first in range(0, len(audio) - WINDOW + 1, WINDOW):
@@ -76,14 +78,15 @@ class ScriptedSttStream:
 
     def feed(self, chunk: AudioChunk) -> None:
         """Count the audio."""
-        if not self._fed:
+        if not self._fed and len(chunk):
             self._turn += 1
         self._fed += len(chunk)
         self._end = chunk.end
 
     async def transcribe(self, is_final: bool) -> Transcript:
         """Return the words of the line that fit into the audio so far, all of them when final."""
-        end, words = self._end, self._stt.lines[min(self._turn, len(self._stt.lines) - 1)].split()
+        line = self._stt.lines[min(self._turn, len(self._stt.lines) - 1)] if self._fed else ""
+        end, words = self._end, line.split()
         count = len(words) if is_final else int(self._fed / RATE * self._stt.words_per_second)
         await asyncio.sleep(self._stt.seconds)
         return Transcript(" ".join(words[:count]), is_final, end)
@@ -156,7 +159,9 @@ class ScriptedTts:
         self.open = 0
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-        """Stream the tone in a single chunk."""
+        """Stream the tone in a single chunk; without a letter or a digit there is nothing to hum."""
+        if not any(map(str.isalnum, text)):
+            return
         self.open += 1
         try:
             await asyncio.sleep(self.seconds)

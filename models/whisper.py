@@ -25,8 +25,12 @@ FLOOR_SECONDS = 10
 MARGIN_SECONDS = 2
 FREEZE_SECONDS = 24
 """Audio of a turn that is recognised again with each hypothesis; what is older has its words frozen."""
-NO_SPEECH, NO_CONFIDENCE = 0.6, -1.0
-"""Whisper's own rule for silence: likely no speech, and unsure of the words (Radford et al. 2022, 4.5)."""
+INVENTED = ((0.6, -1.0), (0.2, -1.75))
+"""Words count as invented above this probability of no speech and below this mean log-probability.
+
+The first pair is Whisper's own rule (Radford et al. 2022, 4.5). The second came out of recordings of noise and
+music: it passes short and hesitant speech, which is unsure of its words but sure to be speech.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,8 @@ class Whisper:
         if len(audio) < RATE // 10:
             return ""
         words = await self._engine.run(audio)
-        if words.no_speech > NO_SPEECH and words.confidence < NO_CONFIDENCE:
-            return ""
-        return words.text
+        doubted = any(words.no_speech > silent and words.confidence < unsure for silent, unsure in INVENTED)
+        return "" if doubted or not any(map(str.isalnum, words.text)) else words.text
 
     def close(self) -> None:
         """End the engine's thread."""
@@ -113,7 +116,9 @@ class WhisperStream:
         self._end = 0
 
     def feed(self, chunk: AudioChunk) -> None:
-        """Add audio of the turn, 16 kHz."""
+        """Add audio of the turn. Raises ValueError for audio that is not at 16 kHz."""
+        if chunk.rate != RATE:
+            raise ValueError(f"Whisper listens at {RATE} Hz, not {chunk.rate}")
         self._chunks.append(chunk.samples())
         self._length += len(chunk)
         self._end = chunk.end
@@ -138,8 +143,11 @@ class WhisperStream:
         """Settle the words up to the quietest moment in the second half of the audio."""
         audio = self._audio()[: FREEZE_SECONDS * RATE]
         cut = quietest(audio, len(audio) // 2)
+        frozen = self._frozen
         text = await self._whisper.recognise(audio[:cut])
-        self._frozen.append(text)
+        if frozen is not self._frozen:
+            return  # the turn was reset meanwhile
+        frozen.append(text)
         self._chunks = [self._audio()[cut:]]
         self._length -= cut
 

@@ -90,7 +90,7 @@ class ReplyDone:
 
     status: "completed" when all of it was sent, "cancelled" when it was cut short, "failed" when ``error``
         says why.
-    heard: the text that had been played when the reply ended; for a completed one, all of it.
+    heard: the text that had been played when the reply was cancelled; otherwise all that was sent.
     """
 
     turn: int

@@ -66,8 +66,9 @@ class Ears:
                     await self._update()
 
     def _take(self, chunk: AudioChunk) -> None:
-        self._memory.append(chunk)
-        while chunk.end - self._memory[0].end > MEMORY_SAMPLES:
+        if len(chunk):
+            self._memory.append(chunk)
+        while self._memory and chunk.end - self._memory[0].end > MEMORY_SAMPLES:
             self._memory.popleft()
         if self._turn_start != self._floor.turn_start:
             self._begin(self._floor.turn_start)

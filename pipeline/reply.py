@@ -31,7 +31,7 @@ async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(think(turn, llm, messages, clauses))
         tasks.create_task(speak(turn, tts, clauses, audio))
-        tasks.create_task(play(turn, audio, out))
+        turn.playing = tasks.create_task(play(turn, audio, out))
 
 
 async def think(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[str]) -> None:

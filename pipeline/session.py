@@ -128,6 +128,8 @@ class Session:
         """Forget what the user said in the turn that has not ended yet."""
         self._drop_guess()
         self.floor.abandon(self.received)
+        if self._asked:
+            self._answer(None)
 
     def add_text(self, text: str, role: str = "user") -> None:
         """Add words that were typed instead of spoken; ``role`` is user, assistant or system."""
@@ -269,21 +271,20 @@ class Session:
 
     async def _run(self, turn: Turn, messages: list[Message]) -> None:
         """Run a reply to its end: the turn boundary, where failures of models stop."""
+        status, cause = "completed", ""
         try:
             if self._warming:
                 await asyncio.wait([self._warming])  # it fills the cache that the reply starts from
             await reply(turn, self.models.llm, self.models.tts, messages, self.events)
-            await turn.wait_committed()  # a reply without any audio gets here before its commit
-            self._tell_done(turn, "completed", turn.playout.seconds)
-            await asyncio.sleep(turn.playout.left(self._now()))
-            self._settle(turn, turn.playout.seconds, cut=False)
         except Exception as error:
-            cause = first_error(error)
+            status, cause = "failed", str(first_error(error))
             log.warning("turn %d failed: %s", turn.id, cause, exc_info=error)
-            await turn.wait_committed()  # nothing of a guess is told to anybody
-            played = turn.playout.played(self._now())
-            self._settle(turn, played, cut=True)
-            self._tell_done(turn, "failed", played, str(cause))
+            if turn is not self.turn:  # it failed while being cancelled, which hides the cancel
+                return
+        await turn.wait_committed()  # nothing of a guess is told, and it may be over before its commit
+        self._tell_done(turn, status, turn.playout.seconds, cause)
+        await asyncio.sleep(turn.playout.left(self._now()))  # what was sent is heard, whatever the status
+        self._settle(turn, turn.playout.seconds, cut=status == "failed")
         self.turn = None
         self.floor.agent_done()
 
@@ -292,7 +293,7 @@ class Session:
         turn, self.turn = self.turn, None
         if turn is None or turn.task is None:
             return
-        turn.task.cancel()
+        turn.cancel()
         self._cancelled.add(turn.task)
         turn.task.add_done_callback(self._cancelled.discard)
         if turn.committed:
@@ -350,9 +351,10 @@ async def open_session(models: Models, options: Options | None = None) -> AsyncI
                 yield session
             finally:
                 listening.cancel()
-                await session.aclose()
     except BaseExceptionGroup as group:
         raise first_error(group) from group
+    finally:
+        await session.aclose()  # only now, when nothing listens that could start another reply
 
 
 __all__ = ["Floor", "Models", "Options", "Session", "open_session"]

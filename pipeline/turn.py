@@ -17,6 +17,7 @@ class Turn:
     playout: what was sent and heard.
     trace: when what happened.
     done: whether the end of the reply was told.
+    task, playing: what runs the reply, and the stage of it that sends.
     """
 
     def __init__(self, id: int, text: str | None, instructions: str | None = None) -> None:
@@ -27,6 +28,7 @@ class Turn:
         self.trace = Trace(id)
         self.done = False
         self.task: asyncio.Task[None] | None = None
+        self.playing: asyncio.Task[None] | None = None
         self._committed = asyncio.Event()
 
     @property
@@ -42,6 +44,12 @@ class Turn:
     async def wait_committed(self) -> None:
         """Wait for the gate to open."""
         await self._committed.wait()
+
+    def cancel(self) -> None:
+        """Stop the reply: from this call on nothing of it is sent."""
+        for task in (self.task, self.playing):  # a task group would pass the cancel on one step too late
+            if task is not None:
+                task.cancel()
 
     def mark(self, name: str) -> None:
         """Note that ``name`` happened now."""

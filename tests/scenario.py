@@ -167,7 +167,9 @@ def check_replies(events: list[Event]) -> None:
 
 
 async def _sleep_until(at: float) -> None:
-    await asyncio.sleep(max(0.0, at - asyncio.get_running_loop().time()))
+    """Wait; what is due already happens at once, before any other task runs."""
+    if (left := at - asyncio.get_running_loop().time()) > 0:
+        await asyncio.sleep(left)
 
 
 def _line(event: Event) -> str:

@@ -35,21 +35,22 @@ def manual(*lines: str, **more: object) -> Talk:
 def test_manual_turns() -> None:
     talk = manual("hello", "more")
     talk.says(0.6, at=0.2)
-    talk.does(lambda session: session.end_user_turn(), at=1.01)
+    talk.does(lambda session: session.end_user_turn(), at=1.21)
     talk.does(lambda session: session.end_user_turn(), at=3.01)
-    talk.run(until=6.0)
+    talk.run(until=3.58)
     assert talk.timeline() == [
         "0.560 partial: hello",
-        "1.010 PauseStarted(at=16000)",
-        "1.070 EagerEndOfTurn(text='hello')",
-        "1.070 EndOfTurn(text='hello', at=16000)",
-        "1.070 reply 1 starts",
-        "1.200 text 1: Sunny.",
-        "1.200 audio 1: 0.36 s until 1.320",
-        "1.360 reply 1 completed: Sunny.",
-        "1.640 partial: more",
-        "2.140 partial: more",
-        "2.640 partial: more",
+        "1.060 partial: hello",
+        "1.210 PauseStarted(at=19200)",
+        "1.270 EagerEndOfTurn(text='hello')",
+        "1.270 EndOfTurn(text='hello', at=19200)",
+        "1.270 reply 1 starts",
+        "1.400 text 1: Sunny.",
+        "1.400 audio 1: 0.36 s until 1.520",
+        "1.560 reply 1 completed: Sunny.",
+        "1.820 partial: more",
+        "2.320 partial: more",
+        "2.820 partial: more",
         "3.010 PauseStarted(at=48000)",
         "3.070 EagerEndOfTurn(text='more')",
         "3.070 EndOfTurn(text='more', at=48000)",
@@ -116,10 +117,10 @@ def test_the_end_of_a_turn_in_which_nothing_was_said() -> None:
 def test_ending_a_detected_turn_early() -> None:
     talk = Talk("hello", turn=ScriptedTurnModel(0.0))
     talk.says(3.0, at=0.2)
-    talk.does(lambda session: session.end_user_turn(), at=1.01)
+    talk.does(lambda session: session.end_user_turn(), at=1.21)
     talk.run(until=2.0)
-    assert talk.of(EndOfTurn) == [EndOfTurn("hello", 16000)]
-    assert talk.of(SpeechStarted)[1].at >= 16000
+    assert talk.of(EndOfTurn) == [EndOfTurn("hello", 19200)]
+    assert talk.of(SpeechStarted)[1].at >= 19200
 
 
 def test_cleared_audio_is_not_heard() -> None:
@@ -211,7 +212,7 @@ def test_a_reply_while_the_user_talks() -> None:
     talk.does(lambda session: session.respond(), at=1.0)
     talk.run(until=6.0)
     assert talk.when(EagerEndOfTurn) == [2.34]
-    assert talk.when(EndOfTurn) == [2.53] or talk.when(EndOfTurn) == [2.52]
+    assert talk.when(EndOfTurn) == [2.54]
     assert [(turn, status) for turn, status, _ in talk.done()] == [(1, "cancelled"), (2, "completed")]
     assert talk.done()[0][2] == talk.heard(1, at=talk.when(EndOfTurn)[0])
     assert talk.said()[-2:] == [("user", "one"), ("assistant", "Fine.")]

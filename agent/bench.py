@@ -1,0 +1,168 @@
+"""``rejoinder bench``: latency of a whole conversation turn, and accuracy and speed of the recogniser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from rejoinder.agent import bench_latency, bench_stt
+from rejoinder.agent.bench_latency import Result
+from rejoinder.agent.machine import occasion
+from rejoinder.agent.own_server import own_server
+from rejoinder.agent.recordings import DEFAULT_SETS, VARIABLE, Recording, read_set, sample, speech_folder
+from rejoinder.pipeline.errors import PipelineError
+
+app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
+
+SpeechOption = Annotated[
+    Path | None, typer.Option("--speech", envvar=VARIABLE, help="folder of recordings, one folder per set")
+]
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", help="write a report to this file, - for stdout", allow_dash=True)
+]
+SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base or a folder")]
+
+
+@app.callback()
+def latency(
+    context: typer.Context,
+    url: Annotated[str | None, typer.Option(help="ws://… of a running server; without it: our own")] = None,
+    key: Annotated[str | None, typer.Option(help="bearer token for --url", envvar="REJOINDER_KEY")] = None,
+    clips: Annotated[int, typer.Option(min=1, help="recordings to play")] = 44,
+    sets: Annotated[str, typer.Option(help="sets to take them from")] = ",".join(DEFAULT_SETS),
+    seed: Annotated[int, typer.Option(help="which recordings are taken")] = 0,
+    llm: Annotated[str | None, typer.Option(help="llama:NAME|PATH or openai:http://HOST/v1#MODEL")] = None,
+    stt: SttOption = None,
+    tts: Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")] = None,
+    turn: Annotated[str | None, typer.Option(help="smart-turn, or empty for silence alone")] = None,
+    speech: SpeechOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Measure the time from the last sample of speech to the first audible one of the answer.
+
+    Recordings of people are played in real time, each in a call of its own. The first audible sample is the
+    first above -50 dBFS, at the moment in which a client without a buffer plays it.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
+    if url and any(value is not None for value in flags.values()):
+        raise typer.BadParameter("models cannot be chosen for a server that runs already (--url)")
+    report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed}
+    console = _console(json_file)
+    try:
+        folder = speech_folder(speech)
+        recordings = sample([read_set(folder, name) for name in sets.split(",")], clips, seed)
+        results = asyncio.run(_measure(url, key, flags, recordings, console))
+    except PipelineError as error:
+        _leave(error)
+    for part in bench_latency.tables(results):
+        console.print(part)
+    _write(json_file, {**report, **bench_latency.report(results)})
+
+
+@app.command()
+def stt(
+    limit: Annotated[int | None, typer.Option(min=1, help="recordings per set; default: all")] = None,
+    sets: Annotated[str, typer.Option(help="sets with transcripts")] = ",".join(bench_stt.SETS),
+    stt: Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")] = "whisper:tiny.en",
+    speech: SpeechOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Compare the streaming recogniser with faster-whisper as shipped, on the same weights."""
+    report: dict[str, Any] = {**occasion(), "model": stt}
+    console = _console(json_file)
+    try:
+        rate = bench_stt.error_rate()
+        folder = speech_folder(speech)
+        names = sets.split(",")
+        recordings = [recording for name in names for recording in _with_text(folder, name, limit)]
+        utterances = asyncio.run(_recognise(stt, recordings, console))
+    except PipelineError as error:
+        _leave(error)
+    compared = {
+        name: bench_stt.compare(chosen, rate)
+        for name in names
+        if (chosen := [utterance for utterance in utterances if utterance.set == name])
+    }
+    console.print(bench_stt.table(stt, compared))
+    report["sets"] = {name: {**asdict(row), "relative": row.relative} for name, row in compared.items()}
+    _write(json_file, {**report, "utterances": [asdict(utterance) for utterance in utterances]})
+
+
+async def _measure(
+    url: str | None,
+    key: str | None,
+    flags: dict[str, str | None],
+    recordings: Sequence[Recording],
+    console: Console,
+) -> list[Result]:
+    results: list[Result] = []
+    async with nullcontext(url) if url else own_server(flags, console) as address:
+        with _progress(console) as progress:
+            task = progress.add_task("calling", total=len(recordings))
+            for recording in recordings:
+                result = await bench_latency.run_clip(address, key, recording)
+                results.append(result)
+                progress.advance(task)
+                progress.console.print(Text(f"  {result}", style="dim"))
+    return results
+
+
+async def _recognise(
+    spec: str, recordings: Sequence[Recording], console: Console
+) -> list[bench_stt.Utterance]:
+    recognisers = bench_stt.Recognisers(spec)
+    try:
+        await recognisers.recognise(recordings[0])  # the first run of each is slower
+        with _progress(console) as progress:
+            task = progress.add_task("recognising", total=len(recordings))
+            utterances = []
+            for recording in recordings:
+                utterances.append(await recognisers.recognise(recording))
+                progress.advance(task)
+            return utterances
+    finally:
+        recognisers.close()
+
+
+def _with_text(folder: Path, name: str, limit: int | None) -> list[Recording]:
+    known = [recording for recording in read_set(folder, name) if recording.text]
+    if not known:
+        raise PipelineError(f"the set {name} has no transcripts")
+    return known if limit is None else sample([known], limit)
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True)
+
+
+def _console(json_file: Path | None) -> Console:
+    """Return where tables go: beside a report on stdout they would be in its way."""
+    return Console(stderr=json_file == Path("-"))
+
+
+def _write(json_file: Path | None, report: dict[str, Any]) -> None:
+    text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    if json_file == Path("-"):
+        sys.stdout.write(text)
+    elif json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(text, encoding="utf-8")
+
+
+def _leave(error: PipelineError) -> NoReturn:
+    typer.echo(f"error: {error}", err=True)
+    raise typer.Exit(1) from None

@@ -1,0 +1,230 @@
+"""The microphone and the speaker of this machine, through PortAudio and its own threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from rejoinder.pipeline import AudioChunk, PipelineError, to_float, to_pcm
+
+BLOCK_SECONDS = 0.02
+HANDOVER_BLOCKS = 50
+"""Recorded blocks that may wait for a late loop, one second of them; then the oldest are dropped."""
+PLAYBACK_SECONDS = 1.0
+"""Audio that may wait for a stalled speaker; a session sends only 0.2 s ahead, so more than that is late."""
+
+
+class NoDevice(PipelineError):
+    """There is no sound device to use, or no library that finds one; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A sound device: PortAudio's number and name for it, and the rate that it likes best, in hertz."""
+
+    number: int
+    name: str
+    rate: int
+
+
+class Handover:
+    """Recorded blocks on their way from PortAudio's thread to the event loop that this was made in.
+
+    dropped: blocks that were thrown away because the loop was late.
+    """
+
+    def __init__(self, size: int = HANDOVER_BLOCKS) -> None:
+        self.dropped = 0
+        self._size = size
+        self._blocks: deque[bytes] = deque()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+
+    def put(self, block: bytes) -> None:
+        """Add a block, from any thread; never waits."""
+        with self._lock:
+            if len(self._blocks) >= self._size:
+                self._blocks.popleft()
+                self.dropped += 1
+            self._blocks.append(block)
+        self._wake()
+
+    def close(self) -> None:
+        """End the stream after what is inside, from any thread."""
+        self._closed = True
+        self._wake()
+
+    async def get(self) -> bytes | None:
+        """Return the next block, None at the end of the stream; cancelling loses nothing."""
+        while True:
+            self._changed.clear()
+            with self._lock:
+                if self._blocks:
+                    return self._blocks.popleft()
+            if self._closed:
+                return None
+            await self._changed.wait()
+
+    def _wake(self) -> None:
+        if not self._loop.is_closed():  # a device may outlive the conversation by a block
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+
+class Playback:
+    """16-bit mono audio on its way to PortAudio's thread, which takes it as it plays it.
+
+    dropped: bytes that were thrown away because the speaker did not keep up.
+    """
+
+    def __init__(self, rate: int, seconds: float = PLAYBACK_SECONDS) -> None:
+        self.dropped = 0
+        self._limit = 2 * int(seconds * rate)
+        self._pcm = bytearray()
+        self._lock = threading.Lock()
+
+    def put(self, pcm: bytes) -> None:
+        """Add audio behind what waits; where that is too much, the oldest of it goes."""
+        with self._lock:
+            self._pcm += pcm
+            if (excess := len(self._pcm) - self._limit) > 0:
+                del self._pcm[:excess]
+                self.dropped += excess
+
+    def take(self, size: int) -> bytes:
+        """Return exactly ``size`` bytes, filled up with silence."""
+        with self._lock:
+            pcm = bytes(self._pcm[:size])
+            del self._pcm[:size]
+        return pcm.ljust(size, b"\0")
+
+    def clear(self) -> None:
+        """Throw away what waits: from here on there is silence."""
+        with self._lock:
+            self._pcm.clear()
+
+
+class Converter:
+    """Brings the chunks of one stream after the other to a rate, keeping the filter's state in between."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._from = 0
+        self._stream: Any = None
+
+    def convert(self, chunk: AudioChunk) -> bytes:
+        """Return the audio, 16-bit, at the rate; a chunk that starts at 0 begins a stream.
+
+        The filter holds the last milliseconds of a stream back; they are dropped with the next one's start.
+        """
+        import soxr
+
+        if chunk.rate == self._rate:
+            return chunk.pcm
+        if chunk.start == 0 or chunk.rate != self._from:
+            self._stream = soxr.ResampleStream(chunk.rate, self._rate, 1, dtype="float32", quality="MQ")
+            self._from = chunk.rate
+        resampled = self._stream.resample_chunk(to_float(chunk.pcm))
+        return to_pcm(np.asarray(resampled, np.float32))
+
+
+def portaudio() -> Any:
+    """Return the sounddevice module. Raises NoDevice where it or PortAudio is not installed."""
+    try:
+        return import_module("sounddevice")
+    except ImportError:
+        raise NoDevice("sounddevice is not installed; run: pip install 'rejoinder[mic]'") from None
+    except OSError as error:
+        raise NoDevice(
+            f"{error}; run: apt install libportaudio2 (elsewhere than Debian: install PortAudio)"
+        ) from None
+
+
+def list_devices() -> list[tuple[Device, int, int]]:
+    """Return each device with its numbers of input and output channels. Raises NoDevice if there is none."""
+    found = [
+        (
+            Device(info["index"], info["name"], int(info["default_samplerate"])),
+            info["max_input_channels"],
+            info["max_output_channels"],
+        )
+        for info in portaudio().query_devices()
+    ]
+    if not found:
+        raise NoDevice(
+            "there is no sound device on this machine; connect a headset, or talk from a browser: "
+            "rejoinder serve (from elsewhere through ssh -L 8080:localhost:8080)"
+        )
+    return found
+
+
+def choose(kind: str, wanted: str | None) -> Device:
+    """Return the device for ``kind``, input or output, by number or part of its name, or the default one.
+
+    Raises NoDevice.
+    """
+    list_devices()
+    sounddevice = portaudio()
+    given = int(wanted) if wanted is not None and wanted.isdigit() else wanted
+    try:
+        info = sounddevice.query_devices(given, kind)
+    except (ValueError, sounddevice.PortAudioError) as error:
+        reason = str(error).splitlines()[0].rstrip(":") if wanted else f"there is no default {kind} device"
+        raise NoDevice(f"{reason}; choose with --{kind} from: rejoinder talk --list-devices") from None
+    return Device(info["index"], info["name"], int(info["default_samplerate"]))
+
+
+@contextmanager
+def microphone(device: Device, handover: Handover) -> Iterator[None]:
+    """Record for the length of the block, at the device's own rate. Raises NoDevice."""
+
+    def recorded(data: Any, frames: int, time: object, status: object) -> None:
+        handover.put(bytes(data))
+
+    with _stream("RawInputStream", device, recorded, handover.close):
+        yield
+
+
+@contextmanager
+def speaker(device: Device, playback: Playback) -> Iterator[None]:
+    """Play for the length of the block, at the device's own rate. Raises NoDevice."""
+
+    def play(data: Any, frames: int, time: object, status: object) -> None:
+        data[:] = playback.take(2 * frames)
+
+    with _stream("RawOutputStream", device, play, None):
+        yield
+
+
+@contextmanager
+def _stream(kind: str, device: Device, callback: Any, finished: Any) -> Iterator[None]:
+    sounddevice = portaudio()
+    try:
+        stream = getattr(sounddevice, kind)(
+            samplerate=device.rate,
+            blocksize=int(BLOCK_SECONDS * device.rate),
+            device=device.number,
+            channels=1,
+            dtype="int16",
+            latency="low",
+            callback=callback,
+            finished_callback=finished,
+        )
+        stream.start()
+    except sounddevice.PortAudioError as error:
+        raise NoDevice(
+            f"cannot open {device.name}: {error}; choose another: rejoinder talk --list-devices"
+        ) from error
+    try:
+        yield
+    finally:
+        stream.close(ignore_errors=True)

@@ -1,0 +1,126 @@
+"""What ``rejoinder doctor`` looks at besides the machine: the configured models, and the port."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from rejoinder.agent.checks import Check, absent, catalogued, specs
+from rejoinder.agent.config import Settings
+from rejoinder.models.catalog import catalog
+from rejoinder.models.openai import key_from_environment
+from rejoinder.models.registry import BUILT_IN, CATALOGUED, GROUP, weights
+
+ANSWER_SECONDS = 2.0
+ANSWER_BYTES = 2**20
+UNANSWERED = (OSError, ValueError, http.client.HTTPException)
+"""What asking may raise: no server, a slow one, or one that speaks something else than HTTP with JSON."""
+MOST_NAMES = 5
+"""Names of a server's models that are listed where the configured one is not among them."""
+
+
+def check_models(settings: Settings) -> Iterator[Check]:
+    """Look at each configured model."""
+    for kind, spec in specs(settings).items():
+        state, detail, fix = check_model(kind, spec)
+        yield Check(kind, state, f"{spec}: {detail}", fix)
+    if not settings.turn:
+        yield Check("turn", "ok", "off: silence alone ends a turn")
+
+
+def check_model(kind: str, spec: str) -> tuple[str, str, str]:
+    """Return the state of one model, what there is to say, and how to mend it."""
+    prefix, _, argument = spec.partition(":")
+    if prefix not in {*BUILT_IN, *entry_points(group=GROUP).names}:
+        return "broken", "there is no adapter of this name", f"set {kind} to one of: {', '.join(BUILT_IN)}"
+    if prefix == "openai":
+        return check_server(argument)
+    if known := catalogued(spec):
+        if problems := absent(known):
+            state = "missing" if all("missing" in problem for problem in problems) else "broken"
+            return state, "; ".join(problems), f"rejoinder models fetch {known.name}"
+        return "ok", f"{known.size / 1e6:.0f} MB of weights", ""
+    if prefix in CATALOGUED:
+        if (name := weights(spec)) is not None:
+            return (
+                "broken",
+                f"{name} is not in the catalog",
+                f"set {kind} to a path, or one of: {_names(prefix)}",
+            )
+        if not Path(argument).expanduser().exists():
+            return "missing", "there is no such file or folder", f"set {kind} to a path that exists"
+        return "ok", "your own weights", ""
+    return "ok", "needs no weights of ours", ""
+
+
+def check_server(address: str) -> tuple[str, str, str]:
+    """Ask an OpenAI-compatible server, ``URL#MODEL``, for its models."""
+    url, _, model = address.partition("#")
+    if not url.startswith(("http://", "https://")) or not model:
+        return "broken", "not an address", "set llm to openai:http://HOST/v1#MODEL"
+    headers = {"Authorization": f"Bearer {key_from_environment()}"}
+    request = urllib.request.Request(f"{url.rstrip('/')}/models", headers=headers)
+    try:
+        answer = _json(request)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code in (401, 403):
+            return "broken", f"refuses the key (HTTP {error.code})", "put the key into REJOINDER_LLM_KEY"
+        if error.code >= 500:
+            return "broken", f"answers HTTP {error.code}", f"look at the log of the server at {url}"
+        return "ok", f"answers, without a list of its models (HTTP {error.code})", ""
+    except UNANSWERED as error:
+        reason = getattr(error, "reason", error)
+        return "broken", f"does not answer: {reason}", f"start the server at {url}, or set llm to another"
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    names = [str(entry.get("id")) for entry in listed or [] if isinstance(entry, dict)]
+    if names and model not in names:
+        shown = ", ".join(names[:MOST_NAMES])
+        return "broken", f"answers, and has no {model}", f"set llm to openai:{url}#MODEL with one of: {shown}"
+    return "ok", "answers", ""
+
+
+def check_port(settings: Settings) -> Check:
+    """Look whether the configured port can be listened on; a Rejoinder that runs there already is fine."""
+    place = f"{settings.host}:{settings.port}"
+    if settings.port == 0:
+        return Check("port", "ok", f"{settings.host}, any free one")
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((settings.host, settings.port))
+    except OSError as error:
+        if _is_ours(settings):
+            return Check("port", "ok", f"{place}: a Rejoinder is running there")
+        return Check("port", "broken", f"{place}: {error.strerror or error}", "rejoinder serve --port 0")
+    return Check("port", "ok", f"{place} is free")
+
+
+def _is_ours(settings: Settings) -> bool:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    try:
+        answer = _json(urllib.request.Request(f"http://{host}:{settings.port}/healthz"))
+    except UNANSWERED:
+        return False
+    return isinstance(answer, dict) and "sessions" in answer
+
+
+def _json(request: urllib.request.Request) -> Any:
+    """Return what a server answers. Raises HTTPError, or what else is UNANSWERED."""
+    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as response:
+        return json.loads(response.read(ANSWER_BYTES))
+
+
+def _names(prefix: str) -> str:
+    """Return the specs of an adapter whose weights are in the catalog."""
+    before, _, after = CATALOGUED[prefix].partition("{}")
+    arguments = [name[len(before) : len(name) - len(after)] for name in catalog() if name.startswith(before)]
+    return ", ".join(f"{prefix}:{argument}" for argument in arguments)

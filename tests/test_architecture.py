@@ -1,0 +1,112 @@
+"""Rules of the design that a program can hold: who may import whom, one clock, flat classes, docstrings."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+
+import rejoinder.pipeline
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted(path for folder in ("pipeline", "models", "agent") for path in (ROOT / folder).rglob("*.py"))
+PIPELINE = [path for path in FILES if path.is_relative_to(ROOT / "pipeline")]
+MAX_LINES = 400
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def imported(path: Path) -> set[str]:
+    """Return the dotted names that a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name(path)}: imports are absolute"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def under(names: set[str], package: str) -> set[str]:
+    return {dotted for dotted in names if f"{dotted}.".startswith(f"{package}.")}
+
+
+@pytest.mark.parametrize("path", PIPELINE, ids=name)
+def test_the_pipeline_needs_only_itself_the_standard_library_and_numpy(path: Path) -> None:
+    names = imported(path)
+    foreign = names - under(names, "rejoinder.pipeline") - under(names, "numpy")
+    assert {dotted for dotted in foreign if dotted.split(".")[0] not in sys.stdlib_module_names} == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_models_do_not_know_the_agent(path: Path) -> None:
+    if not path.is_relative_to(ROOT / "agent"):
+        assert under(imported(path), "rejoinder.agent") == set()
+
+
+@pytest.mark.parametrize("path", PIPELINE, ids=name)
+def test_the_loop_is_the_only_clock(path: Path) -> None:
+    """The engine may measure how long its thread is busy: a thread has no loop."""
+    allowed = {"time"} if path.name == "engine.py" else set()
+    assert {dotted.split(".")[0] for dotted in imported(path)} & {"time", "datetime"} <= allowed
+    calls = [
+        node.attr
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time"
+    ]
+    assert set(calls) <= {"perf_counter"}
+
+
+@pytest.mark.parametrize("path", PIPELINE, ids=name)
+def test_decisions_do_not_wait(path: Path) -> None:
+    """What decides has neither ``async`` nor a loop."""
+    if path.stem in {"agreement", "clauses", "endpointer", "events", "history", "playout", "trace", "audio"}:
+        assert "asyncio" not in imported(path)
+        assert not [node for node in ast.walk(tree(path)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+
+
+FLAT = {"Protocol", "Generic", "Exception", "Enum", "TypedDict", "PipelineError"}
+"""Bases that the pipeline's classes may have; a class of another module, or with a base of its own, is not flat."""
+
+
+@pytest.mark.parametrize("path", PIPELINE, ids=name)
+def test_no_class_is_more_than_one_base_deep(path: Path) -> None:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ClassDef):
+            bases = [ast.unparse(base).split("[")[0] for base in node.bases]
+            assert len(bases) <= 1, node.name
+            assert set(bases) <= FLAT, node.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_file_is_one_room(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+@pytest.mark.parametrize("exported", rejoinder.pipeline.__all__)
+def test_what_is_exported_explains_itself(exported: str) -> None:
+    thing = getattr(rejoinder.pipeline, exported)
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        return  # a constant or a union of types: its docstring stands below it
+    assert thing.__doc__, exported
+    assert not thing.__doc__.startswith(f"{exported}("), f"{exported} has only the docstring of a dataclass"
+    for method, body in vars(thing).items() if inspect.isclass(thing) else ():
+        if inspect.isfunction(body) and not method.startswith("_"):
+            assert body.__doc__, f"{exported}.{method}"
+
+
+def test_what_is_exported_is_sorted_and_there() -> None:
+    assert sorted(rejoinder.pipeline.__all__, key=lambda word: (not word.isupper(), word.islower(), word)) == list(
+        rejoinder.pipeline.__all__
+    )
+    assert all(hasattr(rejoinder.pipeline, exported) for exported in rejoinder.pipeline.__all__)

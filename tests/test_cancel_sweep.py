@@ -1,0 +1,99 @@
+"""One conversation, interrupted and closed at every 10 ms: whatever the instant, the same things are true."""
+
+from __future__ import annotations
+
+import pytest
+from scenario import Talk
+
+from rejoinder.pipeline import (
+    EndOfTurn,
+    ReplyAudio,
+    ReplyDone,
+    ReplyStarted,
+    ReplyText,
+    Session,
+    SpeechStarted,
+)
+from rejoinder.pipeline.turn import Turn
+
+REPLY = "It is fine. Take a hat."
+INSTANTS = [tick / 100 for tick in range(0, 280)]
+"""From before the first word, over the pause, the guess, the commit and both clauses, to after the last sample."""
+END = 2.8
+TOLD = ReplyStarted | ReplyText | ReplyAudio | ReplyDone
+
+
+def talk_of(*lines: str) -> Talk:
+    talk = Talk(*lines, replies=(REPLY, "Fine."))
+    talk.says(0.6, at=0.1)
+    return talk
+
+
+def check_history(talk: Talk, at: float, user: str = "hello") -> None:
+    """Hold that the history has the user's words once if they were answered, and what was heard by ``at``."""
+    said = talk.said()
+    assert [words for role, words in said if role == "user"] == [user] * len(talk.of(EndOfTurn))
+    replies = [entry for entry in talk.session.history.entries if entry.role == "assistant"]
+    for entry in replies:
+        whole = entry.text == REPLY and not entry.cut
+        assert whole or entry.text in (talk.heard(entry.turn, at - 1e-5), talk.heard(entry.turn, at))
+    heard_of = {turn for turn in range(1, 9) if talk.heard(turn, at - 1e-5)}
+    assert heard_of <= {entry.turn for entry in replies}
+    for prompt in talk.llm.prompts:
+        assert " ".join(message["content"] for message in prompt if message["role"] == "user") == user
+
+
+def test_the_instants_cover_the_conversation() -> None:
+    talk = talk_of("hello").run(until=END)
+    assert talk.when(SpeechStarted)[0] > INSTANTS[0]
+    assert talk.when(ReplyDone)[0] + 0.2 < INSTANTS[-1]
+    assert talk.said() == [("user", "hello"), ("assistant", REPLY)]
+
+
+@pytest.mark.parametrize("first", range(10))
+def test_interrupted_at_any_instant(first: int) -> None:
+    for at in INSTANTS[first::10]:
+        talk, until = talk_of("hello"), max(at + 2.5, END)
+        cut: list[Turn | None] = []
+
+        def interrupt(session: Session, cut: list[Turn | None] = cut) -> None:
+            cut.append(session.turn)
+            session.interrupt()
+
+        def settled(session: Session, talk: Talk = talk) -> None:
+            assert (session.turn, session._cancelled) == (None, set())
+            assert (talk.llm.open, talk.tts.open) == (0, 0)
+
+        talk.does(interrupt, at=at)
+        talk.does(settled, at=until)
+        talk.run(until=until, debug=False)
+        (turn,) = cut
+        told = [when for when, event in talk.log if isinstance(event, TOLD) and turn and event.turn == turn.id]
+        assert max(told, default=0.0) <= at + 1e-9, at
+        assert len(talk.of(EndOfTurn)) == len(talk.of(ReplyStarted)) == len(talk.of(ReplyDone)) == 1
+        check_history(talk, at if told else 99.0)
+
+
+@pytest.mark.parametrize("first", range(10))
+def test_closed_at_any_instant(first: int) -> None:
+    for at in INSTANTS[first::10]:
+        talk = talk_of("hello").run(until=at, debug=False)
+        assert all(when <= at + 1e-9 for when, _ in talk.log)
+        check_history(talk, at)
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_spoken_into_at_any_instant(first: int) -> None:
+    for at in INSTANTS[95 + 2 * first :: 6]:
+        talk = talk_of("hello", "stop it")
+        talk.says(0.4, at=at)
+        talk.run(until=at + 3.0, debug=False)
+        interrupted = talk.when(SpeechStarted)[-1]
+        heard = {talk.heard(1, interrupted - 1e-5), talk.heard(1, interrupted)} - {""}
+        answered = talk.llm.prompts[-1]
+        assert answered[-1] == {"role": "user", "content": "stop it"} or not heard
+        if REPLY not in heard:
+            told = {message["content"] for message in answered if message["role"] == "assistant"}
+            assert told <= {text + "—" for text in heard}, at
+            assert bool(told) >= (len(heard) == 1)
+        assert talk.done()[-1][1] == "completed"

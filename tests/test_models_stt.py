@@ -1,0 +1,254 @@
+"""Every speech recogniser, on recordings with known words and on sounds that have none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import speech
+
+from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Stt, SttStream
+
+pytestmark = pytest.mark.weights
+LONGEST = 24 + 8
+"""Seconds that a stream may hold when it is asked every eight."""
+
+
+@pytest.fixture(scope="module")
+def whisper() -> Iterator[Any]:
+    model = speech.model("whisper:tiny.en")
+    yield model
+    model.close()
+
+
+@pytest.fixture(params=["whisper", "scripted:stt|hello there you"])
+def stt(request: pytest.FixtureRequest) -> Stt:
+    spec = request.param
+    model: Stt = request.getfixturevalue("whisper") if spec == "whisper" else speech.model(spec)
+    return model
+
+
+def run(coroutine: Any) -> Any:
+    with asyncio.Runner(debug=True) as runner:
+        return runner.run(coroutine)
+
+
+def words(stt: Stt, *utterances: AudioChunk) -> list[str]:
+    """Recognise the utterances all at once, each in a stream of its own."""
+
+    async def one(audio: AudioChunk) -> str:
+        return await final(stt.stream(), audio)
+
+    async def together() -> list[str]:
+        return await asyncio.gather(*map(one, utterances))
+
+    texts: list[str] = run(together())
+    return texts
+
+
+async def final(stream: SttStream, audio: AudioChunk) -> str:
+    stream.feed(audio)
+    transcript = await stream.transcribe(is_final=True)
+    assert transcript.is_final
+    assert transcript.end == audio.end
+    return transcript.text
+
+
+def test_words_of_recordings_come_back(whisper: Stt) -> None:
+    chosen = [
+        *speech.recordings("ljspeech", 4),
+        *[one for one in speech.recordings("read_misc", 6) if one.text],
+    ]
+    texts = [text for one in chosen for text in words(whisper, speech.heard(one))]
+    assert speech.word_error_rate([one.text or "" for one in chosen], texts) < 0.12
+
+
+def test_partials_do_not_change_the_final(whisper: Stt) -> None:
+    async def streamed(audio: AudioChunk) -> tuple[list[str], str]:
+        stream, partials = whisper.stream(), []
+        for piece in audio.slices(RATE):
+            stream.feed(piece)
+            transcript = await stream.transcribe(is_final=False)
+            assert not transcript.is_final
+            assert transcript.end == piece.end
+            partials.append(transcript.text)
+        return partials, (await stream.transcribe(is_final=True)).text
+
+    for recording in speech.recordings("ljspeech", 2):
+        audio = speech.heard(recording)
+        partials, text = run(streamed(audio))
+        assert text == partials[-1] == words(whisper, audio)[0]
+        assert len(partials[1].split()) < len(text.split())
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 800])
+@pytest.mark.parametrize("level", [0.0, 0.1])
+def test_very_short_audio_has_no_words(whisper: Stt, size: int, level: float) -> None:
+    assert words(whisper, speech.chunk(speech.noise(1.0, level)[:size])) == [""]
+
+
+def test_without_audio_there_are_no_words(stt: Stt) -> None:
+    async def never_fed() -> list[str]:
+        stream = stt.stream()
+        nothing = (await stream.transcribe(is_final=True)).text
+        return [nothing, await final(stream, AudioChunk(b"", RATE))]
+
+    assert run(never_fed()) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    "sound",
+    [
+        *[speech.silence(seconds) for seconds in (0.2, 2, 10, 26)],
+        *[speech.noise(4, level) for level in (0.0001, 0.01, 0.1)],
+        (0.1 * np.sin(2 * np.pi * 50 * np.arange(4 * RATE) / RATE)).astype(np.float32),
+        np.full(2 * RATE, 0.5, np.float32),
+    ],
+    ids=["0.2 s", "2 s", "10 s", "26 s", "dither", "hiss", "loud hiss", "hum", "offset"],
+)
+def test_silence_and_hiss_have_no_words(whisper: Stt, sound: Samples) -> None:
+    assert words(whisper, speech.chunk(sound)) == [""]
+
+
+@pytest.mark.parametrize("name", ["noise", "music"])
+def test_no_words_are_invented_for_recordings_without_any(whisper: Stt, name: str) -> None:
+    invented = {
+        one.path.name: text for one in speech.recordings(name) for text in words(whisper, speech.heard(one)) if text
+    }
+    assert invented == {}
+
+
+def test_short_and_hesitant_speech_is_not_taken_for_noise(whisper: Stt) -> None:
+    chosen = [*speech.recordings("assistant_utterances", seconds=3.0), *speech.recordings("mfa_hesitations", 10)]
+    texts = [text for one in chosen for text in words(whisper, speech.heard(one))]
+    assert len(texts) >= 20
+    assert "" not in texts
+
+
+@pytest.mark.parametrize("seconds", [35, 95])
+def test_a_long_turn_loses_no_words_and_keeps_little_audio(whisper: Stt, seconds: int) -> None:
+    recordings = [*speech.recordings("ljspeech"), *speech.recordings("librispeech_test_other", 12)]
+    chosen, length = [], 0.0
+    while length < seconds:
+        chosen.append(recordings[len(chosen)])
+        length += chosen[-1].seconds
+    pieces = [speech.heard(one) for one in chosen]
+
+    async def streamed() -> str:
+        stream: Any = whisper.stream()
+        for part in speech.join(pieces, gap=0.3).slices(8 * RATE):
+            stream.feed(part)
+            text: str = (await stream.transcribe(is_final=False)).text
+            held = sum(map(len, stream._chunks))
+            assert held == stream._length <= 24 * RATE
+        return text
+
+    said = " ".join(one.text or "" for one in chosen)
+    alone = " ".join(words(whisper, piece)[0] for piece in pieces)
+    assert speech.word_error_rate([said], [run(streamed())]) < speech.word_error_rate([said], [alone]) + 0.05
+
+
+def test_a_long_turn_at_once_reads_like_a_streamed_one(whisper: Stt) -> None:
+    chosen = speech.recordings("ljspeech")
+    said = " ".join(one.text or "" for one in chosen)
+    (text,) = words(whisper, speech.join([speech.heard(one) for one in chosen]))
+    assert sum(one.seconds for one in chosen) > 45
+    assert speech.word_error_rate([said], [text]) < 0.1
+
+
+@pytest.mark.parametrize("seconds", [5, 30])
+@pytest.mark.parametrize("wait", [0.0, 0.05])
+def test_cancelling_keeps_the_audio(whisper: Stt, seconds: int, wait: float) -> None:
+    recordings = [speech.heard(one) for one in speech.recordings("ljspeech", 8)]
+    audio = next(speech.join(recordings).slices(seconds * RATE))
+
+    async def cancelled() -> str:
+        stream = whisper.stream()
+        stream.feed(audio)
+        task = asyncio.create_task(stream.transcribe(is_final=True))
+        await asyncio.sleep(wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return (await stream.transcribe(is_final=True)).text
+
+    assert [run(cancelled())] == words(whisper, audio)
+
+
+def test_several_streams_at_once_read_like_each_alone(whisper: Any) -> None:
+    # Up to eight seconds: the same encoder window, so that not even the arithmetic differs.
+    chosen = speech.recordings("librispeech_test_other", 6, seconds=8.0)
+    audios = [speech.heard(one) for one in chosen]
+    alone = [words(whisper, audio)[0] for audio in audios]
+    steps = whisper._engine.stats.steps
+    assert words(whisper, *audios) == alone
+    assert whisper._engine.stats.steps - steps < len(audios)
+
+
+def test_streams_of_all_lengths_share_a_batch(whisper: Stt) -> None:
+    chosen = [*speech.recordings("ljspeech"), *speech.recordings("read_misc", 4)]
+    chosen = [one for one in chosen if one.text]
+    said = [one.text or "" for one in chosen]
+    assert speech.word_error_rate(said, words(whisper, *map(speech.heard, chosen))) < 0.12
+
+
+def test_reset_forgets_the_turn(stt: Stt) -> None:
+    first, second = (speech.heard(one) for one in speech.recordings("ljspeech", 2))
+
+    async def reset() -> list[str]:
+        stream = stt.stream()
+        texts = [await final(stream, first)]
+        stream.reset()
+        texts.append((await stream.transcribe(is_final=True)).text)
+        return [*texts, await final(stream, second)]
+
+    before, between, after = run(reset())
+    assert before and not between
+    assert after == words(stt, second)[0]
+
+
+def test_reset_during_a_transcription_forgets_it_too(whisper: Stt) -> None:
+    recordings = [speech.heard(one) for one in speech.recordings("ljspeech", 8)]
+
+    async def reset() -> str:
+        stream = whisper.stream()
+        stream.feed(speech.join(recordings[:4]))
+        late = asyncio.create_task(stream.transcribe(is_final=False))
+        await asyncio.sleep(0.05)
+        stream.reset()
+        stream.feed(recordings[4])
+        await late
+        return (await stream.transcribe(is_final=True)).text
+
+    assert [run(reset())] == words(whisper, recordings[4])
+
+
+def test_another_rate_is_refused(whisper: Stt) -> None:
+    with pytest.raises(ValueError, match="16000 Hz, not 8000"):
+        whisper.stream().feed(AudioChunk(bytes(100), 8000))
+
+
+def test_a_closed_recogniser_says_so() -> None:
+    stt: Any = speech.model("whisper:tiny.en")
+    stt.close()
+    with pytest.raises(ModelError, match="whisper: the engine is closed"):
+        words(stt, speech.chunk(speech.noise(1)))
+
+
+def test_a_script_is_heard_word_by_word_and_turn_by_turn() -> None:
+    async def turns() -> list[str]:
+        stream = speech.model("scripted:stt|one two three four|five").stream()
+        stream.feed(speech.chunk(speech.noise(1)))
+        texts = [(await stream.transcribe(is_final=False)).text, (await stream.transcribe(is_final=True)).text]
+        for _ in range(2):
+            stream.reset()
+            stream.feed(AudioChunk(b"", RATE))
+            texts.append(await final(stream, speech.chunk(speech.noise(1))))
+        return texts
+
+    assert run(turns()) == ["one two three", "one two three four", "five", "five"]

@@ -1,0 +1,114 @@
+"""Every voice activity detector, on recordings of people, of noise and of nothing."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import speech
+
+from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
+from rejoinder.pipeline.interfaces import Vad
+
+pytestmark = pytest.mark.weights
+SPEECH = 0.5
+SIZES = (1, 7, 160, 511, 513, 1600, 7001, 16_000)
+
+
+@pytest.fixture(scope="module", params=["silero", "scripted:vad"])
+def vad(request: pytest.FixtureRequest) -> Vad:
+    return speech.model(request.param)
+
+
+@pytest.fixture(scope="module")
+def silero() -> Vad:
+    return speech.model("silero")
+
+
+@pytest.fixture(scope="module")
+def spoken() -> AudioChunk:
+    return speech.heard(speech.recordings("read_misc", 1)[0])
+
+
+def probabilities(vad: Vad, samples: AudioChunk) -> list[float]:
+    return [probability for _, probability in vad.stream().feed(samples)]
+
+
+def share_of_speech(vad: Vad, names: Sequence[str], count: int = 0) -> float:
+    every = [
+        p for name in names for one in speech.recordings(name, count) for p in probabilities(vad, speech.heard(one))
+    ]
+    return sum(p > SPEECH for p in every) / len(every)
+
+
+def test_speech_is_found_in_recordings_of_people(silero: Vad) -> None:
+    for recording in [*speech.recordings("librispeech_test_other", 8), *speech.recordings("ljspeech")]:
+        found = [p > SPEECH for p in probabilities(silero, speech.heard(recording))]
+        assert sum(found) > len(found) / 2, recording.path.name
+    assert share_of_speech(silero, ["speechocean762_adult"], 20) > 0.5
+
+
+def test_next_to_no_speech_is_found_in_noise_and_music(silero: Vad) -> None:
+    assert share_of_speech(silero, ["noise"]) < 0.01
+    assert share_of_speech(silero, ["music"]) < 0.05
+
+
+@pytest.mark.parametrize("samples", [speech.silence(5), speech.noise(5, 0.001), speech.noise(5, 0.01)])
+def test_no_speech_is_found_in_silence_and_hiss(vad: Vad, samples: Samples) -> None:
+    assert max(probabilities(vad, speech.chunk(samples))) < SPEECH
+
+
+def test_windows_end_in_order_and_what_is_too_short_makes_none(vad: Vad, spoken: AudioChunk) -> None:
+    ends = [end for end, _ in vad.stream().feed(spoken)]
+    size = ends[0]
+    assert ends == list(range(size, len(spoken) + 1, size))
+    stream = vad.stream()
+    assert list(stream.feed(AudioChunk(b"", RATE))) == []
+    assert list(stream.feed(AudioChunk(bytes(2 * (size - 1)), RATE))) == []
+    assert [end for end, _ in stream.feed(AudioChunk(bytes(2), RATE))] == [size]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_cutting_the_audio_elsewhere_changes_nothing(vad: Vad, spoken: AudioChunk, size: int) -> None:
+    piece = next(spoken.slices(2 * RATE))
+    stream = vad.stream()
+    cut = [window for part in piece.slices(size) for window in stream.feed(part)]
+    assert cut == list(vad.stream().feed(piece))
+
+
+def test_streams_do_not_disturb_each_other(vad: Vad, spoken: AudioChunk) -> None:
+    other = speech.chunk(speech.noise(spoken.seconds, 0.2))
+    first, second = vad.stream(), vad.stream()
+    windows: list[tuple[int, float]] = []
+    for ours, theirs in zip(spoken.slices(700), other.slices(700), strict=True):
+        windows.extend(first.feed(ours))
+        second.feed(theirs)
+    assert windows == list(vad.stream().feed(spoken))
+
+
+@pytest.mark.parametrize("rate", [8000, 24_000, 48_000])
+def test_another_rate_is_refused(vad: Vad, rate: int) -> None:
+    with pytest.raises(ValueError, match=f"16000 Hz, not {rate}"):
+        vad.stream().feed(AudioChunk(bytes(2048), rate))
+
+
+def test_memory_does_not_grow_with_the_call(vad: Vad) -> None:
+    stream, minute = vad.stream(), speech.chunk(speech.noise(60))
+    sizes = []
+    tracemalloc.start()
+    try:
+        for second, part in enumerate(minute.slices(RATE)):
+            for piece in part.slices(320):
+                stream.feed(piece)
+            if second in (5, 59):
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[1] - sizes[0] < 4 * RATE  # a minute of samples would be 60 times 4 * RATE bytes
+
+
+def test_a_probability_is_one(vad: Vad, spoken: AudioChunk) -> None:
+    found = np.array(probabilities(vad, spoken))
+    assert ((found >= 0) & (found <= 1)).all()
