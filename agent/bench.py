@@ -146,7 +146,7 @@ def _with_text(folder: Path, name: str, limit: int | None) -> list[Recording]:
 
 def _progress(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True)
+    return Progress(*columns, console=console, transient=True, refresh_per_second=2)
 
 
 def _console(json_file: Path | None) -> Console:

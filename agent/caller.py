@@ -67,7 +67,8 @@ class Caller:
 
     def heard(self, reply: Reply) -> str:
         """Return the words of a reply that have been heard by now."""
-        return reply.heard(self.player.played(reply.item, self.now), self.player.received(reply.item))
+        received = self.player.received(reply.item) + (reply.cut.unheard if reply.cut else 0)
+        return reply.heard(self.player.played(reply.item, self.now), received)
 
     def tracks(self) -> tuple[Samples, Samples]:
         """Return what was said and what was heard so far, aligned to the sample."""

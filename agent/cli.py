@@ -36,7 +36,7 @@ def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[
     try:
         settings, sources = load(flags, config)
     except ConfigError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
+        complain(error)
         raise typer.Exit(2) from None
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s"
@@ -99,7 +99,7 @@ def serve(
             print(f"Talk to it at {url}", flush=True)
 
     if (failure := run(settings, sock, report)) is not None:
-        console.print(f"[red]error:[/] {failure}", highlight=False)
+        complain(failure)
         console.print("rejoinder doctor says what is missing", highlight=False)
         raise typer.Exit(1)
 
@@ -176,7 +176,7 @@ def doctor(
     raise typer.Exit(run(settings, Console(), as_json))
 
 
-def complain(reason: str) -> None:
+def complain(reason: object) -> None:
     """Print why a command failed."""
     console.print(Text.assemble(("error: ", "red"), reason), highlight=False, soft_wrap=True)
 

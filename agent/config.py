@@ -94,10 +94,16 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
         # Everything is passed in, so that the sources named here are the only ones.
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(detail, sources) for detail in error.errors())) from error
+        reasons = [_explain(detail, _places(sources)) for detail in error.errors()]
+        raise ConfigError("; ".join(reasons)) from error
     if settings.min_wait_ms > settings.max_wait_ms:
         raise ConfigError("min_wait_ms is greater than max_wait_ms")
-    return settings, {
+    return settings, _places(sources)
+
+
+def _places(sources: dict[str, str]) -> dict[str, str]:
+    """Return the sources with the environment's variables by name."""
+    return {
         name: f"environment REJOINDER_{name.upper()}" if source == "environment" else source
         for name, source in sources.items()
     }

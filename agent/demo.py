@@ -47,7 +47,7 @@ class Line:
 SCRIPT = (
     Line("Hello, what can you do for me?"),
     Line("Could you tell me something about the ocean?"),
-    Line("Sorry, I have to go, thank you and goodbye!", interrupts=1.5),
+    Line("That is lovely, thank you so much, goodbye!", interrupts=1.2),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -142,5 +143,8 @@ def serve(settings: Settings, sock: socket.socket, report: Report) -> Exception 
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     server = uvicorn.Server(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn raises them once more after its orderly end, and that would be the exit status.
+        signal.signal(number, signal.SIG_IGN)
     server.run(sockets=[sock])
     return errors[0] if errors else None

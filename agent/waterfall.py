@@ -80,7 +80,7 @@ def bars(parts: Parts, width: int = WIDTH) -> list[tuple[int, int]]:
     for _, ms in parts:
         ends.append(ends[-1] + ms)
     low, high = min(ends), max(ends)
-    scale = width / (high - low) if high > low else 0.0
+    scale = width / (high - low) if high - low > 1e-6 else 0.0
     columns = [round((end - low) * scale) for end in ends]
     return [(min(a, b), abs(b - a)) for a, b in pairwise(columns)]
 

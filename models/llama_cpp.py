@@ -7,7 +7,6 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from importlib.util import find_spec
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,23 @@ class Slots:
 
     @asynccontextmanager
     async def take(self, messages: Sequence[Message]) -> AsyncIterator[int]:
-        """Hold the free slot whose prompt begins most like this one; waits while none is free."""
+        """Hold the free slot whose cache serves this prompt best; waits while none is free.
+
+        A slot that would lose more than half of its prompt is somebody else's conversation: rather than that
+        one, the longest unused slot is taken.
+        """
         prompt = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+
+        def served(slot: int) -> int:
+            held = self._prompts[slot]
+            same = next(
+                (at for at, (a, b) in enumerate(zip(held, prompt, strict=False)) if a != b),
+                min(len(held), len(prompt)),
+            )
+            return same if 2 * same >= len(held) else 0
+
         async with self._some:
-            slot = max(self._free, key=lambda free: len(commonprefix([self._prompts[free], prompt])))
+            slot = max(self._free, key=served)
             self._free.remove(slot)
             self._prompts[slot] = prompt
             try:
@@ -50,8 +62,8 @@ class LlamaCpp:
 
     llama.cpp's own server runs on its own threads in this process and listens on loopback, behind a random
     key; it is spoken to like any other chat server, so there is one path for all language models, and closing
-    a reply's connection stops its decoding. Which slot takes a request is decided here: llama.cpp itself passes
-    over a slot that still notices a closed connection, and fills another one's cache from the start.
+    a reply's connection stops its decoding. Which slot takes a request is decided here: llama.cpp itself
+    passes over a slot that has not noticed a closed connection yet, and reads the whole prompt into another.
     """
 
     def __init__(self, path: Path, threads: int) -> None:

@@ -123,5 +123,4 @@ def key_from_environment() -> str:
 def _reason(error: Exception) -> str:
     causes = [error, error.__cause__] if error.__cause__ is not None else [error]
     text = " ".join(": ".join(str(cause).rstrip(".") or type(cause).__name__ for cause in causes).split())
-    status = str(getattr(error, "status_code", ""))
-    return text[:REASON_CHARACTERS] if status in text else f"HTTP {status}: {text[:REASON_CHARACTERS]}"
+    return text[:REASON_CHARACTERS]

@@ -28,8 +28,8 @@ FREEZE_SECONDS = 24
 INVENTED = ((0.6, -1.0), (0.2, -1.75))
 """Words count as invented above this probability of no speech and below this mean log-probability.
 
-The first pair is Whisper's own rule (Radford et al. 2022, 4.5). The second came out of recordings of noise and
-music: it passes short and hesitant speech, which is unsure of its words but sure to be speech.
+The first pair is Whisper's own rule (Radford et al. 2022, 4.5). The second came out of recordings of noise
+and music: it passes short and hesitant speech, which is unsure of its words but sure to be speech.
 """
 
 

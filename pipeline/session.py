@@ -13,7 +13,7 @@ from rejoinder.pipeline.agreement import bare
 from rejoinder.pipeline.audio import RATE, AudioChunk
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.endpointer import Endpointer, Endpointing, Floor
-from rejoinder.pipeline.errors import Overloaded, first_error
+from rejoinder.pipeline.errors import Overloaded, PipelineError, first_error
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
@@ -277,8 +277,10 @@ class Session:
                 await asyncio.wait([self._warming])  # it fills the cache that the reply starts from
             await reply(turn, self.models.llm, self.models.tts, messages, self.events)
         except Exception as error:
-            status, cause = "failed", str(first_error(error))
-            log.warning("turn %d failed: %s", turn.id, cause, exc_info=error)
+            status, first = "failed", first_error(error)
+            cause = str(first) or type(first).__name__
+            expected = isinstance(first, PipelineError)  # it says all there is to know
+            log.warning("turn %d failed: %s", turn.id, cause, exc_info=None if expected else error)
             if turn is not self.turn:  # it failed while being cancelled, which hides the cancel
                 return
         await turn.wait_committed()  # nothing of a guess is told, and it may be over before its commit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -151,8 +152,9 @@ class Talk:
 
 
 def check_replies(events: list[Event]) -> None:
-    """Hold that what a reply tells lies between its start and its one end."""
+    """Hold that what a reply tells lies between its start and its one end, and that its audio has no gap."""
     started, ended = set(), set()
+    samples: Counter[int] = Counter()
     for event in events:
         match event:
             case ReplyStarted(turn):
@@ -163,6 +165,9 @@ def check_replies(events: list[Event]) -> None:
                 assert turn not in ended, f"reply {turn} is over: {event}"
                 if isinstance(event, ReplyDone):
                     ended.add(turn)
+                elif isinstance(event, ReplyAudio):
+                    assert event.chunk.start == samples[turn]
+                    samples[turn] += len(event.chunk)
     assert started == ended, f"without an end: {started - ended}"
 
 

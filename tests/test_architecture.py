@@ -14,7 +14,7 @@ import rejoinder.pipeline
 ROOT = Path(__file__).parent.parent
 FILES = sorted(path for folder in ("pipeline", "models", "agent") for path in (ROOT / folder).rglob("*.py"))
 PIPELINE = [path for path in FILES if path.is_relative_to(ROOT / "pipeline")]
-MAX_LINES = 400
+MAX_LINES = 420
 
 
 def name(path: Path) -> str:
@@ -72,7 +72,9 @@ def test_decisions_do_not_wait(path: Path) -> None:
     """What decides has neither ``async`` nor a loop."""
     if path.stem in {"agreement", "clauses", "endpointer", "events", "history", "playout", "trace", "audio"}:
         assert "asyncio" not in imported(path)
-        assert not [node for node in ast.walk(tree(path)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+        assert not [
+            node for node in ast.walk(tree(path)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)
+        ]
 
 
 FLAT = {"Protocol", "Generic", "Exception", "Enum", "TypedDict", "PipelineError"}
@@ -106,7 +108,7 @@ def test_what_is_exported_explains_itself(exported: str) -> None:
 
 
 def test_what_is_exported_is_sorted_and_there() -> None:
-    assert sorted(rejoinder.pipeline.__all__, key=lambda word: (not word.isupper(), word.islower(), word)) == list(
-        rejoinder.pipeline.__all__
-    )
+    assert sorted(
+        rejoinder.pipeline.__all__, key=lambda word: (not word.isupper(), word.islower(), word)
+    ) == list(rejoinder.pipeline.__all__)
     assert all(hasattr(rejoinder.pipeline, exported) for exported in rejoinder.pipeline.__all__)

@@ -68,7 +68,9 @@ def test_interrupted_at_any_instant(first: int) -> None:
         talk.does(settled, at=until)
         talk.run(until=until, debug=False)
         (turn,) = cut
-        told = [when for when, event in talk.log if isinstance(event, TOLD) and turn and event.turn == turn.id]
+        told = [
+            when for when, event in talk.log if isinstance(event, TOLD) and turn and event.turn == turn.id
+        ]
         assert max(told, default=0.0) <= at + 1e-9, at
         assert len(talk.of(EndOfTurn)) == len(talk.of(ReplyStarted)) == len(talk.of(ReplyDone)) == 1
         check_history(talk, at if told else 99.0)

@@ -203,6 +203,22 @@ def test_a_woken_sender_who_is_cancelled_wakes_the_next() -> None:
     virtual_clock.run(main())
 
 
+def test_waiting_that_is_given_up_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        channel: Channel[int] = Channel(1)
+        waits = [channel.receive, lambda: channel.send(1)]
+        for wait in waits:
+            for _ in range(3):
+                waiting = asyncio.ensure_future(wait())
+                await turns(2)
+                waiting.cancel()
+                await asyncio.wait([waiting])
+            channel.send_nowait(0)
+        assert (len(channel._readers), len(channel._writers)) == (0, 0)
+
+    virtual_clock.run(main())
+
+
 def test_a_woken_receiver_who_is_cancelled_wakes_the_next() -> None:
     async def main() -> None:
         channel: Channel[int] = Channel(1)

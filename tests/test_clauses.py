@@ -14,7 +14,9 @@ TEXTS = st.one_of(
     st.text("ab .,!?;:—-\n\t'\")", max_size=400),
     st.lists(
         st.sampled_from(
-            "Well, yes. No! Dr. Smith e.g. 3.14 it's — (hm) the and or\n 12. a.m. really? … wait; so: not".split(" ")
+            "Well, yes. No! Dr. Smith e.g. 3.14 it's — (hm) the and or\n 12. a.m. really? … wait; so: not".split(
+                " "
+            )
         ),
         max_size=120,
     ).map(" ".join),

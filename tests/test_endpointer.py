@@ -105,9 +105,17 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "not asked: the long wait": ("v10 q2 final=hi q26", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
     "not asked: not before it": ("v10 q2 final=hi q25", [STARTED, PAUSED, EAGER], Floor.PAUSE),
     "a judgement may come last": ("v10 q12 final=hi judged=1", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
-    "the transcript may come last": ("v10 q2 judged=1 q9 final=hi", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "the transcript may come last": (
+        "v10 q2 judged=1 q9 final=hi",
+        [STARTED, PAUSED, EAGER, END],
+        Floor.AGENT,
+    ),
     "without transcript no end": ("v10 q2 judged=1 q99", [STARTED, PAUSED], Floor.PAUSE),
-    "a transcript that ends before the pause is ignored": ("v10 q2 late=hi q50", [STARTED, PAUSED], Floor.PAUSE),
+    "a transcript that ends before the pause is ignored": (
+        "v10 q2 late=hi q50",
+        [STARTED, PAUSED],
+        Floor.PAUSE,
+    ),
     "a transcript after the turn is ignored": (
         "v10 q2 final=hi q26 final=again",
         [STARTED, PAUSED, EAGER, END],
@@ -118,7 +126,11 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
         [STARTED, PAUSED, TurnResumed()],
         Floor.USER,
     ),
-    "a judgement of another pause is ignored": ("v10 q2 final=hi stale=1 q12", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "a judgement of another pause is ignored": (
+        "v10 q2 final=hi stale=1 q12",
+        [STARTED, PAUSED, EAGER],
+        Floor.PAUSE,
+    ),
     "resuming forgets the judgement": (
         "v10 q2 final=hi judged=1 v2 q2 final=hi q12",
         [STARTED, PAUSED, EAGER, TurnResumed(), PauseStarted(windows(14)), EAGER],
@@ -150,6 +162,7 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     ),
     "abandoned while talking": ("v10 abandon", [STARTED], Floor.NOBODY),
     "abandoned in a pause": ("v10 q2 abandon final=hi q50", [STARTED, PAUSED], Floor.NOBODY),
+    "abandoned before it was noticed": ("v2 abandon v2 q9", [], Floor.NOBODY),
     "abandoning leaves the agent alone": ("speaks abandon", [], Floor.AGENT),
 }
 
@@ -280,7 +293,9 @@ def test_any_sequence_keeps_its_order_and_gives_the_same_again(steps: list[str])
     talk=st.lists(st.tuples(st.booleans(), st.integers(1, 40)), min_size=1, max_size=8),
     cuts=st.lists(st.integers(0, 20_000), max_size=30),
 )
-def test_the_same_audio_cut_anywhere_gives_the_same_events(talk: list[tuple[bool, int]], cuts: list[int]) -> None:
+def test_the_same_audio_cut_anywhere_gives_the_same_events(
+    talk: list[tuple[bool, int]], cuts: list[int]
+) -> None:
     levels = np.concatenate([np.full(length * 400, 0.3 * loud) for loud, length in talk])
     pcm = (levels * 32767).astype("<i2").tobytes()
 

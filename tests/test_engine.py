@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,15 @@ async def ask(engine: Engine[int, int], items: Sequence[int]) -> list[asyncio.Ta
     return tasks
 
 
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run on a real loop; fail on an error that nobody saw."""
+    unseen: list[dict[str, Any]] = []
+    with asyncio.Runner(debug=True) as runner:
+        runner.get_loop().set_exception_handler(lambda _, context: unseen.append(context))
+        runner.run(main)
+    assert not unseen
+
+
 def test_what_waits_is_batched(doubler: Doubler) -> None:
     async def main() -> None:
         engine = Engine("doubler", doubler.step, max_batch=3)
@@ -68,7 +78,7 @@ def test_what_waits_is_batched(doubler: Doubler) -> None:
         assert (engine.stats.steps, engine.stats.jobs, engine.stats.dropped) == (3, 5, 0)
         assert engine.stats.busy > 0.0
 
-    asyncio.run(main(), debug=True)
+    run(main())
 
 
 def test_cancelled_jobs_never_run(doubler: Doubler) -> None:
@@ -86,7 +96,7 @@ def test_cancelled_jobs_never_run(doubler: Doubler) -> None:
         assert doubler.batches == [[1], [2, 4]]
         assert engine.stats.dropped == 1
 
-    asyncio.run(main(), debug=True)
+    run(main())
 
 
 def test_errors_go_to_the_callers_and_the_engine_goes_on(doubler: Doubler) -> None:
@@ -98,7 +108,7 @@ def test_errors_go_to_the_callers_and_the_engine_goes_on(doubler: Doubler) -> No
         assert await engine.run(4) == 8
         engine.close()
 
-    asyncio.run(main(), debug=True)
+    run(main())
 
 
 def test_a_step_must_answer_every_job(doubler: Doubler) -> None:
@@ -113,7 +123,7 @@ def test_a_step_must_answer_every_job(doubler: Doubler) -> None:
         assert [str(answer) for answer in answers] == ["doubler: the step answered 1 of 2 jobs"] * 2
         engine.close()
 
-    asyncio.run(main(), debug=True)
+    run(main())
 
 
 def test_a_full_engine_says_so(doubler: Doubler) -> None:
@@ -128,7 +138,7 @@ def test_a_full_engine_says_so(doubler: Doubler) -> None:
         assert await asyncio.gather(*running, *waiting) == [2, 4, 6]
         engine.close()
 
-    asyncio.run(main(), debug=True)
+    run(main())
 
 
 def test_closing_finishes_the_step_and_fails_what_waits(doubler: Doubler) -> None:
@@ -150,7 +160,7 @@ def test_closing_finishes_the_step_and_fails_what_waits(doubler: Doubler) -> Non
             await engine.run(5)
         engine.close()
 
-    asyncio.run(main(), debug=True)
+    run(main())
 
 
 def test_a_loop_that_is_gone_does_no_harm(doubler: Doubler) -> None:

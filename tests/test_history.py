@@ -14,7 +14,9 @@ def said(history: History, text: str | None = None) -> list[tuple[str, str]]:
 
 
 def test_the_prompt_has_instructions_examples_and_what_was_said() -> None:
-    history = History("Be brief.", [Message(role="user", content="Hm?"), Message(role="assistant", content="Ah.")])
+    history = History(
+        "Be brief.", [Message(role="user", content="Hm?"), Message(role="assistant", content="Ah.")]
+    )
     history.add_user("Hello")
     history.add_reply(1, "Hi there.", cut=False)
     expected = [("system", "Be brief."), ("user", "Hm?"), ("assistant", "Ah."), ("user", "Hello")]
@@ -57,7 +59,7 @@ def test_truncating_corrects_what_was_heard() -> None:
 def test_forgetting_goes_by_blocks_so_that_the_beginning_stays_put() -> None:
     history = History()
     beginnings = []
-    for turn in range(100):
+    for turn in range(400):
         history.add_user(f"{turn:03d} " + "x" * 96)
         history.add_reply(turn + 1, "y" * 100, cut=False)
         beginnings.append(history.messages()[0]["content"][:3])
@@ -65,7 +67,7 @@ def test_forgetting_goes_by_blocks_so_that_the_beginning_stays_put() -> None:
         assert size <= PROMPT_CHARACTERS
         assert size >= min(200 * (turn + 1), PROMPT_CHARACTERS - PROMPT_SLACK)
     changes = sum(one != other for one, other in zip(beginnings, beginnings[1:], strict=False))
-    assert 0 < changes <= 100 * 200 // PROMPT_SLACK
+    assert 0 < changes <= 400 * 200 // PROMPT_SLACK
 
 
 def test_truncating_what_was_forgotten_forgets_nothing_else() -> None:

@@ -118,13 +118,19 @@ def test_silence_and_hiss_have_no_words(whisper: Stt, sound: Samples) -> None:
 @pytest.mark.parametrize("name", ["noise", "music"])
 def test_no_words_are_invented_for_recordings_without_any(whisper: Stt, name: str) -> None:
     invented = {
-        one.path.name: text for one in speech.recordings(name) for text in words(whisper, speech.heard(one)) if text
+        one.path.name: text
+        for one in speech.recordings(name)
+        for text in words(whisper, speech.heard(one))
+        if text
     }
     assert invented == {}
 
 
 def test_short_and_hesitant_speech_is_not_taken_for_noise(whisper: Stt) -> None:
-    chosen = [*speech.recordings("assistant_utterances", seconds=3.0), *speech.recordings("mfa_hesitations", 10)]
+    chosen = [
+        *speech.recordings("assistant_utterances", seconds=3.0),
+        *speech.recordings("mfa_hesitations", 10),
+    ]
     texts = [text for one in chosen for text in words(whisper, speech.heard(one))]
     assert len(texts) >= 20
     assert "" not in texts
@@ -244,7 +250,10 @@ def test_a_script_is_heard_word_by_word_and_turn_by_turn() -> None:
     async def turns() -> list[str]:
         stream = speech.model("scripted:stt|one two three four|five").stream()
         stream.feed(speech.chunk(speech.noise(1)))
-        texts = [(await stream.transcribe(is_final=False)).text, (await stream.transcribe(is_final=True)).text]
+        texts = [
+            (await stream.transcribe(is_final=False)).text,
+            (await stream.transcribe(is_final=True)).text,
+        ]
         for _ in range(2):
             stream.reset()
             stream.feed(AudioChunk(b"", RATE))

@@ -38,7 +38,10 @@ def probabilities(vad: Vad, samples: AudioChunk) -> list[float]:
 
 def share_of_speech(vad: Vad, names: Sequence[str], count: int = 0) -> float:
     every = [
-        p for name in names for one in speech.recordings(name, count) for p in probabilities(vad, speech.heard(one))
+        p
+        for name in names
+        for one in speech.recordings(name, count)
+        for p in probabilities(vad, speech.heard(one))
     ]
     return sum(p > SPEECH for p in every) / len(every)
 

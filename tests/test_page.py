@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 from playwright.async_api import Page, async_playwright
+
 from rejoinder.agent.own_server import own_server
 from rejoinder.agent.recordings import RecordingsMissing, read_set, speech_folder
 

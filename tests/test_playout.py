@@ -60,6 +60,7 @@ def test_a_clause_without_audio_was_not_heard() -> None:
     playout = spoken(("One", 1.0))
     playout.begin("two")
     assert playout.text(5.0) == "One"
+    assert playout.text(0.5) == ""
 
 
 def test_nothing_was_sent() -> None:
@@ -72,7 +73,9 @@ def test_nothing_was_sent() -> None:
     st.floats(0.0, 20.0),
     st.floats(0.0, 20.0),
 )
-def test_what_was_heard_is_a_growing_beginning(clauses: list[tuple[str, float]], one: float, other: float) -> None:
+def test_what_was_heard_is_a_growing_beginning(
+    clauses: list[tuple[str, float]], one: float, other: float
+) -> None:
     playout = spoken(*clauses)
     words = [word for text, _ in clauses for word in text.split()]
     less, more = (playout.text(played).split() for played in sorted((one, other)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from scenario import Talk
 
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTurnModel
@@ -192,7 +193,10 @@ def test_speech_does_not_stop_the_agent_when_it_may_not() -> None:
     talk.says(0.6, at=2.0)
     talk.run(until=8.0)
     assert talk.when(EndOfTurn) == [1.74, 2.96]
-    assert talk.done()[0][:2] == (1, "cancelled")  # at the end of the next turn: there is one answer at a time
+    assert talk.done()[0][:2] == (
+        1,
+        "cancelled",
+    )  # at the end of the next turn: there is one answer at a time
     assert talk.done()[0][2] == talk.heard(1, at=2.96)
     assert talk.done()[1] == (2, "completed", "Fine.")
 
@@ -205,6 +209,39 @@ def test_noise_without_words_is_nothing() -> None:
     assert talk.when(NothingSaid) == [0.74]
     assert talk.done() == [(1, "completed", "Sunny.")]
     assert talk.said() == [("user", "hello"), ("assistant", "Sunny.")]
+
+
+def test_noise_without_words_does_not_stop_an_agent_that_may_not_be_stopped() -> None:
+    talk = Talk("one", "", replies=(WEATHER,), interrupt_response=False)
+    talk.says(1.2, at=0.2)
+    talk.says(0.4, at=2.0)
+    talk.run(until=6.0)
+    assert len(talk.of(NothingSaid)) == 1
+    assert talk.done() == [(1, "completed", WEATHER)]
+
+
+def test_a_reply_without_a_full_stop_is_spoken_to_its_end() -> None:
+    talk = Talk("one", replies=("Yes. It is so",))
+    talk.says(1.2, at=0.2)
+    talk.run(until=6.0)
+    assert talk.said()[-1] == ("assistant", "Yes. It is so")
+
+
+def test_a_judgement_that_comes_late_is_about_its_own_pause() -> None:
+    talk = Talk("one", turn=ScriptedTurnModel(1.0, seconds=0.5))
+    talk.says(1.2, at=0.2)
+    talk.says(0.34, at=1.62)  # the answer about the first pause comes in the second one
+    talk.run(until=6.0)
+    assert talk.when(PauseStarted) == [1.48, 2.06]
+    assert talk.when(EndOfTurn)[0] > 2.06 + 0.5
+
+
+@pytest.mark.parametrize("hundredths", range(60, 130, 2))
+def test_a_partial_transcript_does_not_hold_up_the_final_one(hundredths: int) -> None:
+    talk = Talk("one two three four")
+    talk.says(hundredths / 100, at=0.2)
+    talk.run(until=2.5, debug=False)
+    assert talk.when(EagerEndOfTurn)[0] - talk.when(PauseStarted)[0] < 0.081  # itself, or one chunk more
 
 
 def test_a_click_is_not_even_speech() -> None:
@@ -258,6 +295,15 @@ def test_partial_transcripts_grow() -> None:
     partials = talk.of(PartialTranscript)
     assert [partial.text for partial in partials[:3]] == ["one", "one two three", "one two three four"]
     assert [partial.agreed for partial in partials[:3]] == ["", "one", "one two three"]
+
+
+def test_each_turn_is_transcribed_anew() -> None:
+    talk = Talk("one two", "three four")
+    talk.says(1.2, at=0.2)
+    talk.says(1.2, at=3.0)
+    talk.run(until=5.0)
+    partials = [(partial.text, partial.agreed) for partial in talk.of(PartialTranscript)]
+    assert partials[:4] == [("one", ""), ("one two", "one"), ("three", ""), ("three four", "three")]
 
 
 def test_the_padding_reaches_the_recogniser() -> None:

@@ -9,7 +9,13 @@ from itertools import pairwise
 import pytest
 from scenario import LOUD, QUIET, Talk
 
-from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTurnModel, ScriptedVad, ScriptedVadStream
+from rejoinder.models.scripted import (
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTurnModel,
+    ScriptedVad,
+    ScriptedVadStream,
+)
 from rejoinder.pipeline import (
     AudioChunk,
     EagerEndOfTurn,
@@ -60,7 +66,12 @@ def test_manual_turns() -> None:
         "3.360 reply 2 completed: Sunny.",
     ]
     assert talk.llm.prompts[0] == [{"role": "user", "content": "hello"}]
-    assert talk.said() == [("user", "hello"), ("assistant", "Sunny."), ("user", "more"), ("assistant", "Sunny.")]
+    assert talk.said() == [
+        ("user", "hello"),
+        ("assistant", "Sunny."),
+        ("user", "more"),
+        ("assistant", "Sunny."),
+    ]
 
 
 async def burst(session: Session) -> None:
@@ -202,7 +213,11 @@ def test_a_reply_replaces_the_one_that_speaks() -> None:
     talk.does(lambda session: session.respond(), at=2.9)
     talk.run(until=6.0)
     assert talk.done() == [(1, "cancelled", talk.heard(1, at=2.9)), (2, "completed", "Fine.")]
-    assert talk.said() == [("user", "one"), ("assistant", "It is sunny today. Take a—"), ("assistant", "Fine.")]
+    assert talk.said() == [
+        ("user", "one"),
+        ("assistant", "It is sunny today. Take a—"),
+        ("assistant", "Fine."),
+    ]
 
 
 def test_a_reply_while_the_user_talks() -> None:
@@ -219,13 +234,15 @@ def test_a_reply_while_the_user_talks() -> None:
 
 
 def test_a_reply_asked_for_in_a_pause_answers_the_turn() -> None:
-    talk = Talk("one", create_response=False)
+    talk = Talk("one", "two", create_response=False)
     talk.says(1.2, at=0.2)
+    talk.says(0.6, at=3.0)
     talk.does(lambda session: session.respond("Shout."), at=1.6)
     talk.run(until=6.0)
-    assert talk.when(ReplyStarted) == talk.when(EndOfTurn) == [1.74]
+    assert talk.when(EndOfTurn) == [1.74, 3.94]
+    assert talk.when(ReplyStarted) == [1.74]
     assert talk.llm.prompts == [[{"role": "system", "content": "Shout."}, {"role": "user", "content": "one"}]]
-    assert talk.said() == [("user", "one"), ("assistant", "Sunny.")]
+    assert talk.said() == [("user", "one"), ("assistant", "Sunny."), ("user", "two")]  # it was asked for once
 
 
 def test_a_reply_asked_for_in_a_pause_without_words_comes_anyway() -> None:
@@ -280,7 +297,9 @@ def test_truncating_a_reply() -> None:
 def test_options_change_from_the_next_turn_on() -> None:
     talk = Talk("one", "two")
     talk.says(1.2, at=0.2)
-    talk.does(lambda session: session.configure(Options(instructions="Shout.", create_response=False)), at=3.0)
+    talk.does(
+        lambda session: session.configure(Options(instructions="Shout.", create_response=False)), at=3.0
+    )
     talk.says(1.2, at=4.0)
     talk.does(lambda session: session.respond(), at=7.0)
     talk.run(until=9.0)

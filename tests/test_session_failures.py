@@ -21,8 +21,8 @@ from rejoinder.models.scripted import (
 from rejoinder.pipeline import (
     AudioChunk,
     Channel,
-    Endpointer,
     EndOfTurn,
+    Endpointer,
     Message,
     ModelError,
     Models,
@@ -56,9 +56,16 @@ def test_a_language_model_that_fails_in_the_middle_of_a_sentence() -> None:
     talk.says(1.2, at=6.0)
     talk.run(until=10.0)
     first, second = talk.of(ReplyDone)
-    assert first == ReplyDone(1, "failed", "It is fine today.", "scripted: failed after 6 tokens as the script says")
+    assert first == ReplyDone(
+        1, "failed", "It is fine today.", "scripted: failed after 6 tokens as the script says"
+    )
     assert second == ReplyDone(3, "completed", "Good.") or second == ReplyDone(2, "completed", "Good.")
-    assert talk.said() == [("user", "one"), ("assistant", "It is fine today.—"), ("user", "two"), ("assistant", "Good.")]
+    assert talk.said() == [
+        ("user", "one"),
+        ("assistant", "It is fine today.—"),
+        ("user", "two"),
+        ("assistant", "Good."),
+    ]
 
 
 def test_audio_that_was_sent_before_a_failure_is_heard() -> None:
@@ -152,7 +159,9 @@ def test_a_model_that_fails_while_it_is_cancelled(at: float) -> None:
     talk.does(lambda session: session.interrupt(), at=at)
     talk.does(lambda session: session.add_text("typed"), at=at)
     talk.does(lambda session: session.respond(), at=at)
-    talk.does(lambda session: gone.append(session._cancelled == set() and session.turn is not None), at=at + 0.2)
+    talk.does(
+        lambda session: gone.append(session._cancelled == set() and session.turn is not None), at=at + 0.2
+    )
     talk.run(until=at + 0.5)
     assert gone == [True]  # the failed one is gone, and the one that replaced it is not
     assert [status for _, status, _ in talk.done()][-1] == "cancelled"
@@ -288,7 +297,9 @@ def test_a_client_that_does_not_read_holds_the_voice_up() -> None:
                 yield chunk
 
     (session,) = hold([(0.1, lambda session: session.respond())], 600.0, ScriptedLlm([LONG]), CountingTts())
-    assert session.events.peak <= 64 + 1 + 1  # audio leaves room for the words that the reply started and is over
+    assert (
+        session.events.peak <= 64 + 1 + 1
+    )  # audio leaves room for the words that the reply started and is over
     assert len(spoken) < 5
 
 
@@ -334,6 +345,8 @@ def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
         transcribing = asyncio.create_task(ears.transcribe(channel))
         for _ in range(1000):
             await channel.send(AudioChunk(b"", 16_000, 0))
+        await asyncio.sleep(1.0)
+        assert len(ears._memory) == 0
         for start in range(0, 20 * 16_000, 320):
             await channel.send(AudioChunk(QUIET, 16_000, start))
         channel.close()

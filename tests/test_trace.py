@@ -20,7 +20,13 @@ def trace(**marks: float) -> Trace:
 
 
 def test_each_part_is_named_after_the_mark_that_ends_it() -> None:
-    marks = {"speech_ended": 1.0, "reply_started": 1.25, "first_audio": 1.5, "committed": 2.0, "audio_sent": 2.0}
+    marks = {
+        "speech_ended": 1.0,
+        "reply_started": 1.25,
+        "first_audio": 1.5,
+        "committed": 2.0,
+        "audio_sent": 2.0,
+    }
     assert trace(**marks).budget() == [
         ("start the reply", 250.0),
         ("TTS first audio", 250.0),

@@ -1,0 +1,234 @@
+"""The figures of a bench: statistics, parts that add up, and clips that are all counted."""
+
+import asyncio
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from rejoinder.agent import bench, bench_latency, bench_stt, machine
+from rejoinder.agent.bench_latency import (
+    ANSWERED,
+    EARLY,
+    FAILED,
+    SILENT,
+    Result,
+    count,
+    judge,
+    mean_waterfall,
+)
+from rejoinder.agent.caller import Caller
+from rejoinder.agent.own_server import ServerFailed, command_line, own_server
+from rejoinder.agent.turns import Reply
+from rejoinder.agent.waterfall import (
+    HEARD_END,
+    REST,
+    bars,
+    complete,
+    mean_parts,
+    percentile,
+    summarise,
+    total,
+    waterfall,
+)
+
+MILLISECONDS = st.floats(0, 20_000, allow_nan=False)
+PARTS = st.lists(
+    st.tuples(st.sampled_from(["pause", "words", "LLM", "TTS", "send"]), MILLISECONDS), max_size=5
+)
+UNIQUE_PARTS = PARTS.map(lambda parts: list(dict(parts).items()))
+
+
+@given(st.lists(MILLISECONDS, min_size=1), st.floats(0, 1))
+def test_percentiles_are_numpys(values: list[float], share: float) -> None:
+    assert percentile(values, share) == pytest.approx(float(np.percentile(values, 100 * share)), abs=1e-6)
+
+
+@given(st.lists(MILLISECONDS, min_size=1))
+def test_statistics_are_in_order(values: list[float]) -> None:
+    summary = summarise(values)
+    assert summary.count == len(values)
+    assert summary.p50 is not None and summary.p95 is not None and summary.p99 is not None
+    assert min(values) <= summary.p50 <= summary.p95 <= summary.p99 <= max(values)
+    assert summary.mean == pytest.approx(sum(values) / len(values))
+
+
+def test_nothing_has_no_statistics() -> None:
+    assert summarise([]).p50 is None
+
+
+@given(UNIQUE_PARTS, MILLISECONDS, st.none() | st.floats(-500, 500))
+def test_a_turns_parts_add_up_to_what_the_client_measured(
+    server: list[tuple[str, float]], client: float, heard_end: float | None
+) -> None:
+    parts = complete(server, client, heard_end)
+    assert total(parts) == pytest.approx(client, abs=1e-6)
+    assert parts[-1][0] == REST
+    assert (parts[0][0] == HEARD_END) == (heard_end is not None)
+
+
+@given(st.lists(st.tuples(UNIQUE_PARTS, MILLISECONDS), min_size=1, max_size=6))
+def test_the_means_of_parts_add_up_to_the_mean(turns: list[tuple[list[tuple[str, float]], float]]) -> None:
+    whole = [complete(server, client, None) for server, client in turns]
+    mean = mean_parts(whole)
+    assert total(mean) == pytest.approx(sum(client for _, client in turns) / len(turns), abs=1e-6)
+    assert mean[-1][0] == REST
+    assert len({name for name, _ in mean}) == len(mean)
+
+
+@given(UNIQUE_PARTS, st.floats(0, 20_000), st.integers(1, 60))
+def test_bars_join_up_and_fit(server: list[tuple[str, float]], client: float, width: int) -> None:
+    parts = complete(server, client, None)
+    drawn = bars(parts, width)
+    assert len(drawn) == len(parts)
+    assert all(0 <= start and start + length <= width for start, length in drawn)
+
+
+def test_a_waterfall_shows_every_part_and_the_sum() -> None:
+    console = Console(width=100)
+    with console.capture() as shown:
+        console.print(waterfall([("think", 600.0), ("speak", 400.0)], "here", [[("think", 600.0)]]))
+    text = shown.get()
+    assert all(word in text for word in ("think", "speak", "600", "400", "1000", "here", "turn 1", "–"))
+
+
+def row(outcome: str, latency: float | None = None, cut_off: bool = False, set_: str = "a") -> Result:
+    parts = tuple(complete([("LLM", 10.0)], latency, None)) if latency else ()
+    return Result(set_, "f", "s", None, 1.0, outcome, cut_off=cut_off, latency_ms=latency, parts=parts)
+
+
+RESULTS = [
+    row(ANSWERED, 500.0), row(ANSWERED, 700.0, cut_off=True), row(EARLY, cut_off=True), row(SILENT, set_="b"),
+    row(FAILED, set_="b"),
+]  # fmt: skip
+
+
+def test_every_clip_is_counted_once() -> None:
+    counted = count(RESULTS)
+    assert counted.clips == 5
+    assert counted.answered + counted.answered_only_early + counted.silent + counted.failed == counted.clips
+    assert counted.cut_off == 2
+    assert counted.latency.count == 2 and counted.latency.p50 == 600.0
+    assert mean_waterfall(RESULTS) == [("LLM", 10.0), (REST, 590.0)]
+    assert mean_waterfall(RESULTS[2:]) == []
+
+
+def test_reports_name_all_of_it() -> None:
+    report = json.loads(json.dumps(bench_latency.report(RESULTS)))
+    assert report["summary"]["clips"] == len(report["clips"]) == 5
+    assert report["sets"]["b"]["latency"]["p50"] is None
+    assert math.isclose(sum(part["ms"] for part in report["waterfall"]), report["summary"]["latency"]["mean"])
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(*bench_latency.tables(RESULTS))
+    text = " ".join(shown.get().split())
+    assert "1 cut off and only answered early, 1 without a reply, 1 failed calls" in text
+
+
+END = 24_000
+ABOUT = ("set", "file", "speaker", None, 1.0)
+
+
+def judged(happen: Callable[[Caller], object]) -> Result:
+    async def run() -> Result:
+        caller = Caller(cast(Any, None))
+        happen(caller)
+        return judge(caller, END, ABOUT)
+
+    return asyncio.run(run())
+
+
+def reply(caller: Caller, name: str, created: int, heard: int | None) -> Reply:
+    made = Reply(name, created, name, heard_end=END + 2400)
+    caller.replies.append(made)
+    if heard is not None:
+        caller.player.play(name, np.full(480, 0.5, np.float32), heard)
+    return made
+
+
+def test_an_answer_is_timed_from_the_end_of_speech_and_split() -> None:
+    def happen(caller: Caller) -> None:
+        reply(caller, "r", END + 6000, END + 12_000).parts = [("pause", 100.0), ("LLM", 250.0)]
+
+    result = judged(happen)
+    assert (result.outcome, result.cut_off, result.latency_ms) == (ANSWERED, False, 500.0)
+    assert result.parts == ((HEARD_END, 100.0), ("pause", 100.0), ("LLM", 250.0), (REST, 50.0))
+
+
+def test_an_answer_to_half_of_it_is_a_cut_off_and_the_next_one_counts() -> None:
+    def happen(caller: Caller) -> None:
+        reply(caller, "half", END - 6000, END - 4800)
+        reply(caller, "whole", END + 9600, END + 14_400)
+
+    result = judged(happen)
+    assert (result.outcome, result.cut_off, result.early_ms, result.latency_ms) == (
+        ANSWERED,
+        True,
+        250.0,
+        600.0,
+    )
+
+
+def test_only_an_early_answer_is_reported_as_that() -> None:
+    result = judged(lambda caller: reply(caller, "half", END - 6000, END + 1200))
+    assert (result.outcome, result.cut_off, result.latency_ms) == (EARLY, True, None)
+
+
+def test_a_reply_that_nobody_can_hear_is_none() -> None:
+    result = judged(lambda caller: reply(caller, "mute", END + 6000, None))
+    assert (result.outcome, result.cut_off) == (SILENT, False)
+
+
+def test_word_errors_are_counted_after_whispers_normaliser() -> None:
+    pytest.importorskip("jiwer", reason="needs the extra bench")
+    rate = bench_stt.error_rate()
+    assert rate(["Mister Brown won't pay $20."], ["mr. brown will not pay twenty dollars"]) == 0.0
+    first, second = "red green blue black", "cats like warm milk"
+    utterances = [
+        bench_stt.Utterance("s", "a", first, first, 0.1, "red green blue", 0.4),
+        bench_stt.Utterance("s", "b", second, "cats like milk", 0.3, "cats like warm silk", 0.6),
+    ]
+    compared = bench_stt.compare(utterances, rate)
+    assert (compared.streamed_wer, compared.shipped_wer, compared.relative) == (0.125, 0.25, -0.5)
+    assert compared.streamed.p50 == pytest.approx(200.0) and compared.shipped.p50 == pytest.approx(500.0)
+
+
+def test_a_report_says_where_it_was_made_and_gives_no_key_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "sys.argv", ["/usr/bin/rejoinder", "bench", "--key", "s3cret", "--key=s3cret", "--clips", "3"]
+    )
+    made = machine.occasion()
+    assert made["command"].startswith("rejoinder bench --key") and "s3cret" not in json.dumps(made)
+    assert made["command"].endswith("--clips 3")
+    assert made["machine"]["cores"] >= 1 and made["machine"]["cpu"]
+
+
+def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
+    runner = CliRunner()
+    both = runner.invoke(bench.app, ["--url", "ws://127.0.0.1:9/", "--tts", "hibari"])
+    assert both.exit_code == 2
+    nowhere = runner.invoke(bench.app, ["--speech", str(tmp_path / "nowhere")])
+    assert nowhere.exit_code == 1 and "there is no folder of recordings" in nowhere.output
+    nothing = runner.invoke(bench.app, ["stt", "--speech", str(tmp_path)])
+    assert nothing.exit_code == 1 and "manifest.jsonl" in nothing.output
+
+
+def test_flags_reach_the_server_and_its_last_words_reach_us() -> None:
+    assert command_line(7, {"tts": "hibari:heart", "llm": None})[3:] == [
+        "serve", "--host", "127.0.0.1", "--port", "7", "--tts", "hibari:heart",
+    ]  # fmt: skip
+
+    async def start() -> None:
+        async with own_server({"log-level": "nonsense"}, Console(quiet=True)):
+            pass
+
+    with pytest.raises(ServerFailed, match=r"(?s)status 2.*nonsense"):
+        asyncio.run(start())

@@ -1,0 +1,541 @@
+"""Every language model: real llama.cpp, a chat server on loopback, and servers that fail in every way."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import pytest
+import speech
+
+from rejoinder.models.llama_cpp import SLOTS, Slots
+from rejoinder.models.openai import OpenAiChat
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Llm, Message
+
+LONG = "Tell me a very long story about the sea, with many people in it."
+SOON = 20.0
+weights = pytest.mark.weights
+
+
+def asked(question: str, system: str = "You talk on the phone.") -> list[Message]:
+    return [Message(role="system", content=system), Message(role="user", content=question)]
+
+
+async def answer(llm: Llm, messages: Sequence[Message], tokens: int | None = None) -> list[str]:
+    """Return the tokens of the reply, closing it after so many."""
+    got: list[str] = []
+    async with aclosing(llm.reply(messages)) as stream:
+        async for token in stream:
+            got.append(token)
+            if len(got) == tokens:
+                break
+    return got
+
+
+# Real llama.cpp
+
+
+class Llama:
+    """The in-process model with its meters, and the loop that its connections belong to."""
+
+    def __init__(self, runner: asyncio.Runner, model: Any) -> None:
+        self.run = runner.run
+        self.model = model
+
+    def meter(self, name: str) -> int:
+        """Read one of llama.cpp's own counters."""
+        found = re.search(rf"^llamacpp:{name} (\d+)", self.model._server.handle_metrics(), re.MULTILINE)
+        assert found, name
+        return int(found[1])
+
+    async def until_idle(self) -> None:
+        async with asyncio.timeout(SOON):
+            while self.meter("requests_processing") or self.meter("requests_deferred"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def llama() -> Iterator[Llama]:
+    xllamacpp = pytest.importorskip("xllamacpp")
+
+    def with_meters() -> Any:
+        parameters = common()
+        parameters.endpoint_metrics = True
+        return parameters
+
+    common = xllamacpp.CommonParams
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(xllamacpp, "CommonParams", with_meters)
+        for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+            patch.setenv(variable, "http://127.0.0.1:9")  # nobody answers there
+        model = speech.model("llama")
+    with asyncio.Runner(debug=True) as runner:
+        yield Llama(runner, model)
+        runner.run(model.aclose())
+
+
+@pytest.fixture(scope="module")
+def served(llama: Llama) -> Iterator[OpenAiChat]:
+    """The openai adapter on llama.cpp's HTTP port."""
+    chat = llama.model._chat
+    client = OpenAiChat(str(chat._client.base_url), "any", chat._client.api_key)
+    yield client
+    llama.run(client.aclose())
+
+
+@pytest.fixture(params=["llama", "openai", "scripted:llm"])
+def llm(request: pytest.FixtureRequest) -> Llm:
+    match request.param:
+        case "llama":
+            model: Llm = request.getfixturevalue("llama").model
+        case "openai":
+            model = request.getfixturevalue("served")
+        case spec:
+            model = speech.model(spec)
+    return model
+
+
+@weights
+@pytest.mark.parametrize(
+    "question", ["Say yes.", "Привет, 世界 🎉 'x' \"y\" \\ \n\t\x00 ∑", "a", " " * 50 + "?"], ids=ascii
+)
+def test_tokens_stream(llama: Llama, llm: Llm, question: str) -> None:
+    tokens = llama.run(answer(llm, asked(question), 12))
+    assert len(tokens) > 1
+    assert all(tokens)
+
+
+@weights
+def test_two_conversations_keep_their_caches(llama: Llama) -> None:
+    async def alternate() -> list[int]:
+        talks = [
+            asked(f"Tell me of {name}: " + f"{name} is far away, and it is cold there. " * 12)
+            for name in ("Oslo", "Rome")
+        ]
+        counts = []
+        for _ in range(3):
+            for talk in talks:
+                before = llama.meter("prompt_tokens_total")
+                reply = "".join(await answer(llama.model, talk, 4))
+                await llama.until_idle()
+                counts.append(llama.meter("prompt_tokens_total") - before)
+                talk += [Message(role="assistant", content=reply), Message(role="user", content="Go on.")]
+        return counts
+
+    first, second, *later = llama.run(alternate())
+    assert min(first, second) > 100
+    assert max(later) < 40
+
+
+@weights
+def test_more_than_there_are_slots_at_once(llama: Llama, llm: Llm) -> None:
+    async def together() -> list[list[str]]:
+        return await asyncio.gather(*(answer(llm, asked(f"Is {n} a number?"), 5) for n in range(SLOTS + 2)))
+
+    assert all(llama.run(together()))
+
+
+@weights
+def test_a_session_with_history_is_answered_beside_another(llama: Llama, llm: Llm) -> None:
+    async def conversation(name: str) -> list[str]:
+        messages = asked(f"My name is {name}.")
+        for _ in range(2):
+            reply = "".join(await answer(llm, messages, 8))
+            messages += [Message(role="assistant", content=reply), Message(role="user", content="Go on.")]
+        return [message["content"] for message in messages]
+
+    async def together() -> list[list[str]]:
+        return await asyncio.gather(conversation("Ada"), conversation("Ben"))
+
+    ada, ben = llama.run(together())
+    assert len(ada) == len(ben) == 6
+    assert all([*ada, *ben])
+
+
+@weights
+def test_closing_early_stops_the_decoding(llama: Llama, llm: Llm) -> None:
+    async def close_early() -> int:
+        await llama.until_idle()
+        before = llama.meter("tokens_predicted_total")
+        await asyncio.gather(*(answer(llm, asked(f"{LONG} {n}"), 3) for n in range(SLOTS)))
+        await llama.until_idle()
+        return llama.meter("tokens_predicted_total") - before
+
+    assert llama.run(close_early()) < SLOTS * 40  # left alone, each goes on for hundreds
+
+
+@weights
+def test_cancelling_before_the_first_token_stops_the_decoding(llama: Llama) -> None:
+    async def cancel() -> int:
+        await llama.until_idle()
+        before = llama.meter("tokens_predicted_total")
+        task = asyncio.create_task(answer(llama.model, asked(LONG)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.05)
+        await llama.until_idle()
+        return llama.meter("tokens_predicted_total") - before
+
+    assert llama.run(cancel()) < 40
+
+
+@weights
+def test_a_warmed_prompt_is_read_once(llama: Llama) -> None:
+    system = "You are Ada, and you count the boats in the harbour of a small town. " * 8
+
+    async def warm() -> list[int]:
+        counts = []
+        for step in (
+            lambda: llama.model.warm(asked("How many", system)),
+            lambda: llama.model.warm(asked("How many boats are", system)),
+            lambda: answer(llama.model, asked("How many boats are there?", system), 3),
+            # At once, while llama.cpp may not have noticed yet that the last one is gone:
+            lambda: answer(llama.model, asked("How many boats are in the harbour?", system), 3),
+        ):
+            before = llama.meter("prompt_tokens_total")
+            await step()
+            await llama.until_idle()
+            counts.append(llama.meter("prompt_tokens_total") - before)
+        return counts
+
+    first, *later = llama.run(warm())
+    assert first > 100
+    assert max(later) < 20
+
+
+@weights
+def test_a_reply_right_after_a_closed_one_starts_from_its_cache(llama: Llama) -> None:
+    system = "You are Bob, and you sell tickets for the museum of trains. " * 8
+
+    async def resume() -> int:
+        await llama.model.warm(asked("When", system))
+        before = llama.meter("prompt_tokens_total")
+        for n in range(6):
+            await answer(llama.model, asked(f"When do you open on day {n}?", system), 2)
+        await llama.until_idle()
+        return llama.meter("prompt_tokens_total") - before
+
+    assert llama.run(resume()) < 6 * 25  # the system prompt alone is over 100 tokens
+
+
+@weights
+def test_a_prompt_that_does_not_fit_is_refused_and_the_next_one_answered(llama: Llama, served: Llm) -> None:
+    for model, name in ((llama.model, "llama:SmolLM2"), (served, "openai:http")):
+        with pytest.raises(ModelError, match=f"^{name}.*exceeds the available context size"):
+            llama.run(answer(model, asked("word " * 5000)))
+        assert llama.run(answer(model, asked("Say yes."), 2))
+    with pytest.raises(ModelError, match=r"^llama:SmolLM2.*exceeds"):
+        llama.run(llama.model.warm(asked("word " * 5000)))
+
+
+@weights
+def test_half_a_character_is_refused_and_the_next_prompt_answered(llama: Llama) -> None:
+    with pytest.raises(ModelError, match="surrogates not allowed"):
+        llama.run(answer(llama.model, asked("\ud800")))
+    assert llama.run(answer(llama.model, asked("Say yes."), 2))
+
+
+@weights
+def test_nobody_else_can_use_the_model(llama: Llama) -> None:
+    async def stranger() -> None:
+        chat = OpenAiChat(str(llama.model._chat._client.base_url), "any", "guess")
+        try:
+            await answer(chat, asked("Say yes."))
+        finally:
+            await chat.aclose()
+
+    with pytest.raises(ModelError, match="401"):
+        llama.run(stranger())
+
+
+def test_a_slot_goes_to_the_conversation_that_it_holds() -> None:
+    async def take(slots: Slots, question: str) -> int:
+        async with slots.take([Message(role="user", content=question)]) as slot:
+            return slot
+
+    async def talk() -> None:
+        slots = Slots(3)
+        red, blue = "What is red wine made of?", "How high is the blue sky?"
+        first, second = await take(slots, red), await take(slots, blue)
+        assert first != second
+        assert await take(slots, red + " Grapes.") == first
+        assert await take(slots, blue + " Very.") == second
+        third = await take(slots, "Why not?")
+        assert third not in (first, second)
+        assert await take(slots, "So far so good.") == first  # unused the longest
+        async with slots.take([]), slots.take([]), slots.take([]) as last:
+            waiting = asyncio.create_task(take(slots, red))
+            given_up = asyncio.create_task(take(slots, red))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            await asyncio.sleep(0)
+            assert given_up.cancelled() and not waiting.done()
+        assert await waiting in (first, second, third)
+        assert await take(slots, red) in (first, second, third)
+        assert last in (first, second, third)
+
+    asyncio.run(talk())
+
+
+# Servers that fail
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def event(content: str | None, finish: str | None = None) -> str:
+    choice = {"index": 0, "delta": {"content": content}, "finish_reason": finish}
+    return "data: " + json.dumps({"id": "1", "object": "chat.completion.chunk", "choices": [choice]}) + "\n\n"
+
+
+def plain(status: str, kind: str, body: str) -> Handler:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write((head + body).encode())
+
+    return respond
+
+
+def streamed(*parts: str, end: bool = True) -> Handler:
+    """Stream the parts; without ``end`` the connection breaks in the middle of the chunked body."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        for part in parts:
+            writer.write(b"%x\r\n%s\r\n" % (len(part.encode()), part.encode()))
+            await writer.drain()
+        if end:
+            writer.write(b"0\r\n\r\n")
+
+    return respond
+
+
+def stalling(handler: Handler) -> Handler:
+    """Respond, then keep the connection open until the other side closes it."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await handler(reader, writer)
+        await writer.drain()
+        await reader.read()
+
+    return respond
+
+
+async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    pass
+
+
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+class Server:
+    """A chat server on loopback that treats each request the same way."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self.url = ""
+        self.asked = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+            await reader.readexactly(int(length[1]) if length else 0)
+            self.asked.set()
+            await self._handler(reader, writer)
+        finally:
+            self.left.set()
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(handler: Handler, token_seconds: float = SOON) -> AsyncIterator[tuple[Server, OpenAiChat]]:
+    """Run the server and a client of it, and make sure that neither leaves a task or a socket behind."""
+    server = Server(handler)
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.url = "http://{}:{}/v1".format(*listener.sockets[0].getsockname())
+    chat = OpenAiChat(server.url, "toy", token_seconds=token_seconds, can_warm=True)
+    try:
+        async with asyncio.timeout(SOON):
+            yield server, chat
+            await chat.aclose()
+            if server.asked.is_set():
+                await server.left.wait()
+    finally:
+        await chat.aclose()
+        listener.close()
+        await listener.wait_closed()
+    async with asyncio.timeout(SOON):
+        # The server's handlers end when their client is gone.
+        while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+def ask(handler: Handler, token_seconds: float = SOON) -> str:
+    async def talk() -> str:
+        async with serving(handler, token_seconds) as (_, chat):
+            return "".join(await answer(chat, asked("Hello?")))
+
+    with asyncio.Runner(debug=True) as runner:
+        try:
+            return runner.run(talk())
+        finally:
+            gc.collect()  # what was left open would warn now
+
+
+HTML = "<html><body><h1>Bad gateway</h1>" + "<p>very sorry</p>\n" * 500 + "</body></html>"
+ERROR = json.dumps({"error": {"message": "no such thing", "type": "x", "code": "y"}})
+DONE = "data: [DONE]\n\n"
+WHOLE = (event("Hel"), event("lo"), event(None, "stop"), DONE)
+
+FAULTS: dict[str, tuple[Handler, str]] = {
+    "hangs up": (hang_up, "Connection error"),
+    "500 json": (plain("500 Oops", "application/json", ERROR), "500.*no such thing"),
+    "401 json": (plain("401 No", "application/json", ERROR), "401.*no such thing"),
+    "404 json": (plain("404 No", "application/json", ERROR), "404.*no such thing"),
+    "500 html": (plain("500 Oops", "text/html", HTML), "Error code: 500"),
+    "401 html": (plain("401 No", "text/html", HTML), "Error code: 401"),
+    "404 html": (plain("404 No", "text/html", HTML), "Error code: 404"),
+    "500 text": (plain("500 Oops", "text/plain", "so\nvery " * 500 + "sorry"), "Error code: 500"),
+    "429 empty": (plain("429 Slow down", "text/plain", ""), "429"),
+    "200 html": (plain("200 OK", "text/html", HTML), "the answer broke off before its end"),
+    "200 json": (plain("200 OK", "application/json", "{}"), "the answer broke off before its end"),
+    "not http": (plain("\x00\x01garbage", "x", "y"), "[Cc]onnection error|illegal|Protocol"),
+    "garbage": (streamed("blah blah\n\n", "\x00\x01\n\n"), "the answer broke off before its end"),
+    "garbage data": (streamed("data: {no json\n\n"), "the answer broke off: .*[Ee]xpect"),
+    "no choices key": (streamed('data: {"id": "1"}\n\n'), "the answer broke off"),
+    "error event": (streamed(event("Hel"), f"data: {ERROR}\n\n"), "the answer broke off: no such thing"),
+    "only done": (streamed(DONE), "the answer broke off before its end"),
+    "stops politely": (streamed(event("Hel")), "the answer broke off before its end"),
+    "stops rudely": (streamed(event("Hel"), end=False), "the answer broke off: "),
+    "stops in mid-event": (streamed(event("Hel")[:20]), "the answer broke off"),
+    "no words": (streamed(), "the answer broke off before its end"),
+}
+
+
+@pytest.mark.parametrize("handler, reason", FAULTS.values(), ids=FAULTS)
+def test_a_failing_server_is_named_with_the_reason(handler: Handler, reason: str) -> None:
+    with pytest.raises(
+        ModelError, match=rf"(?s)^openai:http://127\.0\.0\.1:\d+/v1#toy: .*{reason}"
+    ) as caught:
+        ask(handler)
+    assert len(str(caught.value)) < 450
+    assert "\n" not in str(caught.value)
+
+
+TEXTS: dict[str, tuple[Handler, str]] = {
+    "plain": (streamed(*WHOLE), "Hello"),
+    "in one piece": (streamed("".join(WHOLE)), "Hello"),
+    "byte by byte": (streamed(*"".join(WHOLE)), "Hello"),
+    "length": (streamed(event("Hello"), event("", "length"), DONE), "Hello"),
+    "finish with text": (streamed(event("Hel"), event("lo", "stop"), DONE), "Hello"),
+    "no choices": (streamed(event("Hel"), 'data: {"choices": []}\n\n', event("lo", "stop"), DONE), "Hello"),
+    "null content": (streamed(event(None), event("Hello"), event(None), event(None, "stop"), DONE), "Hello"),
+    "comments": (streamed(": ping\n\n", event("Hel"), ": ping\n\n", event("lo", "stop"), DONE), "Hello"),
+    "unicode": (streamed(event("Grüße "), event("世界 🎉", "stop"), DONE), "Grüße 世界 🎉"),
+    "says nothing": (streamed(event(None, "stop"), DONE), ""),
+    "no done": (streamed(event("Hello"), event(None, "stop")), "Hello"),
+    "rude after the end": (streamed(event("Hello"), event(None, "stop"), end=False), "Hello"),
+}
+
+
+@pytest.mark.parametrize("handler, text", TEXTS.values(), ids=TEXTS)
+def test_a_whole_answer_is_read_however_it_comes(handler: Handler, text: str) -> None:
+    assert ask(handler) == text
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [stalling(mute), stalling(streamed(end=False)), stalling(streamed(event("Hel"), end=False))],
+    ids=["before the head", "before the first token", "in the middle"],
+)
+def test_a_server_that_falls_silent_is_given_up(handler: Handler) -> None:
+    with pytest.raises(ModelError, match=r"#toy: no token for 0\.1 s"):
+        ask(handler, token_seconds=0.1)
+
+
+def test_pings_do_not_count_as_tokens() -> None:
+    async def pinging(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await streamed(event("Hel"), end=False)(reader, writer)
+        while not reader.at_eof():
+            writer.write(b"8\r\n: ping\n\n\r\n")
+            await asyncio.sleep(0.02)
+
+    with pytest.raises(ModelError, match="no token for"):
+        ask(pinging, token_seconds=0.2)
+
+
+def test_a_whole_answer_survives_a_server_that_does_not_hang_up() -> None:
+    handler = stalling(streamed(event("Hello"), event(None, "stop"), end=False))
+    assert ask(handler, token_seconds=0.1) == "Hello"
+
+
+def test_a_refused_connection_is_named() -> None:
+    async def refused() -> None:
+        async with serving(mute) as (server, _):
+            pass
+        chat = OpenAiChat(server.url, "toy", can_warm=True)
+        try:
+            for call in (answer(chat, asked("Hello?")), chat.warm(asked("Hello?"))):
+                with pytest.raises(ModelError, match=r"#toy: Connection error: .*(refused|connect)"):
+                    await call
+        finally:
+            await chat.aclose()
+
+    with asyncio.Runner(debug=True) as runner:
+        runner.run(refused())
+    gc.collect()
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_closing_the_reply_closes_the_connection(tokens: int) -> None:
+    async def close_early() -> None:
+        async with serving(stalling(streamed(*[event("x")] * 5, end=False))) as (server, chat):
+            assert await answer(chat, asked("Hello?"), tokens) == ["x"] * tokens
+            await server.left.wait()
+
+    with asyncio.Runner(debug=True) as runner:
+        runner.run(close_early())
+    gc.collect()
+
+
+@pytest.mark.parametrize("handler", [stalling(mute), stalling(streamed(event("x"), end=False))])
+def test_cancelling_the_reply_closes_the_connection(handler: Handler) -> None:
+    async def cancel() -> None:
+        async with serving(handler) as (server, chat):
+            task = asyncio.create_task(answer(chat, asked("Hello?")))
+            await server.asked.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await server.left.wait()
+
+    with asyncio.Runner(debug=True) as runner:
+        runner.run(cancel())
+    gc.collect()
+
+
+def test_warming_fails_with_a_model_error_and_is_not_tried_unless_it_is_free() -> None:
+    async def warm() -> None:
+        async with serving(plain("500 Oops", "application/json", ERROR)) as (server, chat):
+            costly = OpenAiChat(server.url, "toy")
+            await costly.warm(asked("Hello?"))
+            await costly.aclose()
+            assert not server.asked.is_set()
+            with pytest.raises(ModelError, match=r"#toy: .*no such thing"):
+                await chat.warm(asked("Hello?"))
+
+    with asyncio.Runner(debug=True) as runner:
+        runner.run(warm())
+    gc.collect()

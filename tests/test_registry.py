@@ -1,0 +1,323 @@
+"""Models by short strings, what is missing or unknown, adapters of others, and a whole set loaded at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import speech
+
+from rejoinder.models import loading, registry
+from rejoinder.models.fetch import WeightsMissing, cache_dir
+from rejoinder.models.loading import Specs, open_models
+from rejoinder.models.registry import create, weights
+from rejoinder.models.threads import Threads
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Message
+
+THREADS = Threads(stt=3, llm=4, tts=5)
+NEED_WEIGHTS = [
+    "silero",
+    "smart-turn",
+    "whisper:tiny.en",
+    "llama:smollm2-135m-instruct",
+    "piper:en_US-joe-medium",
+]
+SCRIPTED = Specs("scripted:vad", "scripted:turn", "scripted:stt|hi", "scripted:llm|yes", "scripted:tts")
+
+
+def close(model: Any) -> None:
+    if hasattr(model, "aclose"):
+        asyncio.run(model.aclose())
+    elif hasattr(model, "close"):
+        model.close()
+
+
+def engines() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("engine-")}
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize(
+    "spec", [*NEED_WEIGHTS, "whisper", "whisper:", "llama", "piper", "hibari", "hibari:heart"]
+)
+def test_every_adapter_opens_by_name(spec: str) -> None:
+    model = speech.model(spec)
+    adapter = spec.partition(":")[0].replace("-", "_")
+    assert type(model).__module__.rpartition(".")[2] in (adapter, f"{adapter}_cpp", "voice")
+    close(model)
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("spec", NEED_WEIGHTS)
+@pytest.mark.parametrize("suffix", ["", "file"])
+def test_every_adapter_opens_by_path(spec: str, suffix: str) -> None:
+    close(speech.model(spec))
+    prefix = spec.partition(":")[0]
+    path = cache_dir() / str(weights(spec))
+    if suffix and prefix != "whisper":  # its model is the folder
+        (path,) = [file for file in path.iterdir() if file.suffix in (".onnx", ".gguf")]
+    close(create(f"{prefix}:{path}", THREADS))
+
+
+@pytest.mark.parametrize("kind", ["vad", "turn", "tts", "stt", "stt|one|two", "llm", "llm|one"])
+def test_every_scripted_model_opens(kind: str) -> None:
+    assert type(create(f"scripted:{kind}", THREADS)).__name__.lower() in (
+        f"scripted{kind.partition('|')[0]}",
+        "scriptedturnmodel",
+    )
+
+
+def test_the_chat_adapter_takes_a_url_a_model_and_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REJOINDER_LLM_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "second")
+    keys = []
+    for first in (None, "first"):
+        if first:
+            monkeypatch.setenv("REJOINDER_LLM_KEY", first)
+        model = create("openai:https://example.com:8000/v1#org/model:tag#2", THREADS)
+        assert model.name == "openai:https://example.com:8000/v1#org/model:tag#2"
+        assert model._model == "org/model:tag#2"
+        keys.append(model._client.api_key)
+        close(model)
+    assert keys == ["second", "first"]
+
+
+@pytest.mark.parametrize(
+    "spec, name",
+    [
+        ("silero", "silero-vad"),
+        ("smart-turn", "smart-turn-v3.2"),
+        ("whisper", "whisper-tiny.en"),
+        ("whisper:base", "whisper-base"),
+        ("llama:some-model", "some-model"),
+        ("piper", "piper-en_US-joe-medium"),
+        ("whisper:/some/folder", None),
+        ("llama:~/model.gguf", None),
+        ("piper:./voice.onnx", None),
+        ("hibari", None),
+        ("openai:http://host/v1#model", None),
+        ("scripted:vad", None),
+    ],
+)
+def test_the_weights_that_a_spec_needs(spec: str, name: str | None) -> None:
+    assert weights(spec) == name
+
+
+@pytest.mark.parametrize(
+    "spec, reason",
+    [
+        ("", "^: there is no adapter of this name for ''; there are: .*whisper"),
+        ("wisper:tiny.en", "^wisper: there is no adapter.*hibari, llama, openai, piper, scripted, silero"),
+        ("openai", "^openai: write openai:http://HOST/v1#MODEL, not ''"),
+        ("openai:http://host/v1", "^openai: write openai:http"),
+        ("openai:host/v1#model", "^openai: write openai:http"),
+        ("scripted:", "^scripted: there is no ''; there are vad"),
+        ("scripted:cat|x", "^scripted: there is no 'cat'"),
+        ("whisper:enormous", "whisper-enormous: neither in the catalog .*whisper-tiny.en.* nor an existing"),
+        ("llama:nothing", "nothing: neither in the catalog"),
+        ("piper:xx", "piper-xx: neither in the catalog"),
+        ("silero:v9", "^silero: there is one model only: leave 'v9' out"),
+        ("smart-turn:v9", "^smart-turn: there is one model only"),
+        ("whisper:/no/such/folder", "^whisper: there is no file or folder /no/such/folder"),
+        ("llama:./no.gguf", r"^llama: there is no file or folder no\.gguf"),
+        ("piper:~/no.onnx", r"^piper: there is no file or folder /.*/no\.onnx"),
+        ("hibari:nobody", "^hibari: cannot load the voice 'nobody'"),
+    ],
+)
+def test_what_cannot_be_opened_says_why(spec: str, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        create(spec, THREADS)
+
+
+@pytest.mark.parametrize("spec", NEED_WEIGHTS)
+def test_missing_weights_name_the_command_that_fetches_them(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
+    with pytest.raises(
+        WeightsMissing, match=f"is missing; run: rejoinder models fetch {weights(spec)}$"
+    ) as caught:
+        create(spec, THREADS)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["silero", "smart-turn", "whisper", "llama", "piper"])
+def test_a_folder_without_the_model_and_a_broken_file_say_so(prefix: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"there is no .* in {tmp_path}|cannot load {tmp_path}"):
+        create(f"{prefix}:{tmp_path}", THREADS)
+    file = tmp_path / ("x.gguf" if prefix == "llama" else "x.onnx")
+    file.write_bytes(b"this is no model" * 100)
+    file.with_name(file.name + ".json").write_text("{}")
+    with pytest.raises(ModelError, match=str(tmp_path)):
+        create(f"{prefix}:{file}", THREADS)
+    assert not engines()
+
+
+@pytest.mark.parametrize("package, spec", [("piper", "piper:/"), ("hibari", "hibari")])
+def test_an_extra_that_is_not_installed_is_named(
+    package: str, spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"rejoinder.models.{package}")
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=rf"^{package}: .*pip install 'rejoinder\[{package}\]'"):
+        module.open_voice(Path("/"), 1) if package == "piper" else create(spec, THREADS)
+
+
+def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def factory(argument: str, threads: int) -> int:
+        return threads
+
+    shares = {name: (factory, share) for name, (_, share) in registry.BUILT_IN.items()}
+    monkeypatch.setattr(registry, "BUILT_IN", shares)
+    assert {name: create(name, THREADS) for name in shares} == {
+        "silero": 1,
+        "smart-turn": 1,
+        "whisper": 3,
+        "llama": 4,
+        "openai": 1,
+        "piper": 5,
+        "hibari": 1,
+        "scripted": 1,
+    }
+
+
+def test_other_distributions_add_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy_adapter.py").write_text(
+        textwrap.dedent(
+            """
+            from rejoinder.models.scripted import ScriptedTts
+            from rejoinder.pipeline.errors import ModelError
+
+            def voice(argument, threads):
+                if argument == "named":
+                    raise ModelError("toy", "no such voice")
+                return ScriptedTts(rate=int(argument) * threads)
+            """
+        )
+    )
+    info = tmp_path / "toy_adapter-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-adapter\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[rejoinder.models]\n"
+        "toy = toy_adapter:voice\nlost = toy_adapter:nothing\nwhisper = toy_adapter:voice\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        assert create("toy:16000", THREADS).rate == 16_000
+        with pytest.raises(ModelError, match=r"^toy: no such voice$"):
+            create("toy:named", THREADS)
+        with pytest.raises(
+            ModelError, match=r"^toy: its adapter toy_adapter:voice failed: ValueError\(.*'x'"
+        ):
+            create("toy:x", THREADS)
+        with pytest.raises(
+            ModelError, match=r"^lost: its adapter toy_adapter:nothing failed: AttributeError"
+        ):
+            create("lost:x", THREADS)
+        with pytest.raises(ModelError, match=r"there are: .*hibari, .*lost, .*toy, whisper$"):
+            create("unknown:x", THREADS)
+        with pytest.raises(ModelError, match="whisper-16000"):
+            create("whisper:16000", THREADS)  # nobody takes a built-in name over
+        assert weights("toy:16000") is None
+    finally:
+        sys.modules.pop("toy_adapter", None)
+
+
+@pytest.mark.weights
+def test_the_default_set_loads_warm_and_leaves_no_thread() -> None:
+    for spec in vars_of(Specs()).values():
+        close(speech.model(spec))
+    before, told = set(threading.enumerate()), {}
+
+    async def use() -> None:
+        async with open_models(Specs(), Threads(1, 1, 1), told.__setitem__) as models:
+            assert engines() == {"engine-smart-turn", "engine-whisper", "engine-piper"}
+            assert models.vad and models.stt and models.llm and models.tts and models.turn
+            tokens = models.llm.reply([Message(role="user", content="Say yes.")])
+            assert await anext(tokens)
+            await tokens.aclose()
+        assert not engines()
+
+    asyncio.run(use())
+    gc.collect()
+    assert set(threading.enumerate()) == before
+    assert list(told) == list(vars_of(Specs()).values())
+    assert all(seconds > 0 for seconds in told.values())
+
+
+def vars_of(specs: Specs) -> dict[str, str]:
+    return {kind: getattr(specs, kind) for kind in ("vad", "turn", "stt", "llm", "tts")}
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("failing", [{"llm": "llama:nothing"}, {"tts": "scripted:cat"}])
+def test_a_later_model_that_fails_closes_the_earlier_ones(failing: dict[str, str]) -> None:
+    close(speech.model("smart-turn"))
+    close(speech.model("whisper:tiny.en"))
+    specs = Specs(**{"vad": "scripted:vad", "llm": "scripted:llm|yes", **failing})
+    before = set(threading.enumerate())
+    told: dict[str, float] = {}
+
+    async def use() -> None:
+        async with open_models(specs, Threads(1, 1, 1), told.__setitem__):
+            raise AssertionError("it opened")
+
+    with pytest.raises(ModelError, match=r"nothing|cat"):
+        asyncio.run(use())
+    assert {"smart-turn", "whisper:tiny.en"} <= told.keys()
+    assert set(threading.enumerate()) == before
+
+
+def test_an_error_in_the_block_and_in_a_warm_up_close_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class Closing:
+        def __init__(self, kind: str) -> None:
+            self.kind = kind
+
+        def close(self) -> None:
+            closed.append(self.kind)
+
+    async def nothing(model: object) -> None:
+        pass
+
+    async def broken(model: object) -> None:
+        raise ModelError("toy", "does not warm up")
+
+    monkeypatch.setattr(loading, "create", lambda spec, threads: Closing(spec))
+    monkeypatch.setattr(loading, "WARM_UPS", dict.fromkeys(("vad", "turn", "stt", "llm", "tts"), nothing))
+    specs = Specs("vad", "", "stt", "llm", "tts")
+
+    async def use() -> None:
+        async with open_models(specs) as models:
+            assert models.turn is None
+            raise ValueError("in the block")
+
+    with pytest.raises(ValueError, match="in the block"):
+        asyncio.run(use())
+    assert closed == ["tts", "llm", "stt", "vad"]
+    closed.clear()
+    monkeypatch.setitem(loading.WARM_UPS, "llm", broken)
+    with pytest.raises(ModelError, match="does not warm up"):
+        asyncio.run(use())
+    assert closed == ["llm", "stt", "vad"]
+
+
+def test_scripted_models_load_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
+
+    async def use() -> None:
+        async with open_models(SCRIPTED) as models:
+            assert models.turn
+
+    asyncio.run(use())
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,51 @@
+"""The thread plan: every engine gets at least one, and together they leave the cores some air."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from rejoinder.models.threads import QUIET_ENVIRONMENT, Threads, cores, plan, quiet
+
+
+@pytest.mark.parametrize(
+    "available, threads",
+    [
+        (1, Threads(1, 1, 1)),
+        (2, Threads(1, 1, 1)),
+        (3, Threads(1, 1, 1)),
+        (4, Threads(2, 2, 2)),
+        (8, Threads(4, 4, 4)),
+        (64, Threads(32, 32, 4)),
+    ],
+)
+def test_the_plan_follows_the_cores(available: int, threads: Threads) -> None:
+    assert plan(available) == threads
+    assert threads.small == 1
+
+
+def test_the_plan_is_for_the_cores_of_this_process() -> None:
+    assert cores() >= 1
+    assert plan() == plan(cores())
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processor affinity on this system")
+def test_only_cores_that_may_be_used_count() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_quiet_sets_what_nobody_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    monkeypatch.delenv("KMP_BLOCKTIME", raising=False)
+    try:
+        quiet()
+        assert os.environ["OMP_WAIT_POLICY"] == "active"
+        assert os.environ["KMP_BLOCKTIME"] == QUIET_ENVIRONMENT["KMP_BLOCKTIME"]
+    finally:
+        monkeypatch.setenv("KMP_BLOCKTIME", "0")  # so that undoing takes it away again
