@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from rich.text import Text
 from rejoinder.agent import bench, weights_command
 from rejoinder.agent.config import TOY, ConfigError, Settings, load
 from rejoinder.models.threads import quiet
+from rejoinder.pipeline.errors import PipelineError
 
 app = typer.Typer(
     help="Talk to open models: a real-time voice agent.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -111,6 +113,25 @@ TOY_NOTE = (
 
 
 @app.command()
+def demo(
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    out: Annotated[Path | None, typer.Option(help="folder for the WAV and the picture")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Let a simulated caller talk to the real server, and interrupt it; needs no microphone."""
+    from rejoinder.agent.demo import demo as hold
+
+    try:
+        asyncio.run(hold(llm=llm, stt=stt, tts=tts, turn=turn, config=config, out=out))
+    except PipelineError as error:
+        complain(error)
+        raise typer.Exit(1) from None
+
+
+@app.command()
 def ask(
     question: Annotated[Path, typer.Argument(help="a recording: WAV, FLAC, OGG or MP3, of any rate")],
     out: Annotated[Path, typer.Option(help="where the spoken answer goes")] = Path("reply.wav"),
@@ -178,7 +199,7 @@ def doctor(
 
 def complain(reason: object) -> None:
     """Print why a command failed."""
-    console.print(Text.assemble(("error: ", "red"), reason), highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("error: ", "red"), str(reason)), highlight=False, soft_wrap=True)
 
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:

@@ -256,7 +256,7 @@ class Session:
         self.turn = turn = Turn(self._turns, text, instructions)
         turn.trace.marks.update(self._marks if text else {})
         turn.mark("reply_started")
-        # The prompt is built here and not in the task: a commit in this same step adds the text to the history.
+        # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
         messages = self.history.messages(text, instructions)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
         return turn

@@ -1,4 +1,4 @@
-"""Conversations in virtual time: a user who says so much at such a time, and a client who notes what it gets."""
+"""Conversations in virtual time: a user who speaks at set times, and a client who notes what it is told."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ Act = Callable[[Session], Awaitable[None] | None]
 class Talk:
     """One conversation. Say what happens when, ``run`` it, then look at the log and the models.
 
+    lines, replies: what the user and the agent say. more: models (stt, llm, tts, vad, turn) and options.
     log: (loop time in seconds, event), in order.
     """
 
-    def __init__(self, *lines: str, replies: tuple[str, ...] = ("Sunny.",), **models: Any) -> None:
-        self.stt = models.pop("stt", None) or ScriptedStt(lines or ["what is the weather"])
-        self.llm = models.pop("llm", None) or ScriptedLlm(replies)
-        self.tts = models.pop("tts", None) or ScriptedTts()
-        self.vad = models.pop("vad", None) or ScriptedVad()
-        self.turn_model = models.pop("turn", None) or ScriptedTurnModel()
-        self.options = Options(instructions="", **models)
+    def __init__(self, *lines: str, replies: tuple[str, ...] = ("Sunny.",), **more: Any) -> None:
+        self.stt: Any = more.pop("stt", None) or ScriptedStt(lines or ["what is the weather"])
+        self.llm: Any = more.pop("llm", None) or ScriptedLlm(replies)
+        self.tts: Any = more.pop("tts", None) or ScriptedTts()
+        self.vad: Any = more.pop("vad", None) or ScriptedVad()
+        self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
+        self.options = Options(instructions="", **more)
         self.log: list[tuple[float, Event]] = []
         self.session: Session
         self._speech: list[tuple[float, float]] = []

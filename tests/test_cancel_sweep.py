@@ -18,7 +18,7 @@ from rejoinder.pipeline.turn import Turn
 
 REPLY = "It is fine. Take a hat."
 INSTANTS = [tick / 100 for tick in range(0, 280)]
-"""From before the first word, over the pause, the guess, the commit and both clauses, to after the last sample."""
+"""From before the first word, over the pause, the guess, the commit and both clauses, to after the end."""
 END = 2.8
 TOLD = ReplyStarted | ReplyText | ReplyAudio | ReplyDone
 

@@ -206,10 +206,9 @@ def test_a_woken_sender_who_is_cancelled_wakes_the_next() -> None:
 def test_waiting_that_is_given_up_leaves_nothing_behind() -> None:
     async def main() -> None:
         channel: Channel[int] = Channel(1)
-        waits = [channel.receive, lambda: channel.send(1)]
-        for wait in waits:
+        for full in (False, True):
             for _ in range(3):
-                waiting = asyncio.ensure_future(wait())
+                waiting = asyncio.ensure_future(channel.send(1) if full else channel.receive())
                 await turns(2)
                 waiting.cancel()
                 await asyncio.wait([waiting])

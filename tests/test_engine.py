@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -55,6 +56,14 @@ async def ask(engine: Engine[int, int], items: Sequence[int]) -> list[asyncio.Ta
     return tasks
 
 
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    deadline = time.monotonic() + SOON
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def run(main: Coroutine[Any, Any, None]) -> None:
     """Run on a real loop; fail on an error that nobody saw."""
     unseen: list[dict[str, Any]] = []
@@ -75,7 +84,8 @@ def test_what_waits_is_batched(doubler: Doubler) -> None:
         assert await asyncio.gather(*first, *later) == [2, 4, 6, 8, 10]
         engine.close()
         assert doubler.batches == [[1], [2, 3, 4], [5]]
-        assert (engine.stats.steps, engine.stats.jobs, engine.stats.dropped) == (3, 5, 0)
+        stats = engine.stats
+        assert (stats.steps, stats.jobs, stats.dropped) == (3, 5, 0)
         assert engine.stats.busy > 0.0
 
     run(main())
@@ -148,8 +158,7 @@ def test_closing_finishes_the_step_and_fails_what_waits(doubler: Doubler) -> Non
         await doubler.until_begun()
         waiting = await ask(engine, [2, 3, 4])
         closing = asyncio.create_task(asyncio.to_thread(engine.close))
-        while engine.waiting != 4:  # three jobs and the word to stop
-            await asyncio.sleep(0)
+        await asyncio.to_thread(until, lambda: engine.waiting == 4)  # three jobs and the word to stop
         doubler.open()
         await closing
         assert await asyncio.gather(*running) == [2]

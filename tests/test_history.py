@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,7 +68,7 @@ def test_forgetting_goes_by_blocks_so_that_the_beginning_stays_put() -> None:
         size = sum(len(entry["content"]) for entry in history.messages())
         assert size <= PROMPT_CHARACTERS
         assert size >= min(200 * (turn + 1), PROMPT_CHARACTERS - PROMPT_SLACK)
-    changes = sum(one != other for one, other in zip(beginnings, beginnings[1:], strict=False))
+    changes = sum(one != other for one, other in pairwise(beginnings))
     assert 0 < changes <= 400 * 200 // PROMPT_SLACK
 
 
@@ -99,7 +101,7 @@ def test_roles_alternate(entries: list[tuple[str, str]], text: str) -> None:
             history.add(role, words)
     roles = [message["role"] for message in history.messages(text)]
     assert roles[0] == "system"
-    assert all(one != other for one, other in zip(roles, roles[1:], strict=False))
+    assert all(one != other for one, other in pairwise(roles))
     assert not text or roles[-1] == "user"
 
 

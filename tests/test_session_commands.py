@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from scenario import LOUD, QUIET, Talk
@@ -33,7 +34,7 @@ from rejoinder.pipeline import (
 WEATHER = "It is sunny today. Take a hat, if you go out."
 
 
-def manual(*lines: str, **more: object) -> Talk:
+def manual(*lines: str, **more: Any) -> Talk:
     """A conversation in which the client says where turns end."""
     return Talk(*lines, detect_turns=False, **more)
 
@@ -286,9 +287,12 @@ def test_truncating_a_reply() -> None:
     answers: list[str | None] = []
     talk = Talk("one", replies=(WEATHER,))
     talk.says(1.2, at=0.2)
-    for at, seconds in ((2.0, 1.0), (5.0, 1.0), (5.1, 99.0), (5.2, 0.0)):
-        talk.does(lambda session, seconds=seconds: answers.append(session.truncate(1, seconds)), at=at)
-    talk.does(lambda session: answers.append(session.truncate(7, 1.0)), at=5.3)
+    for at, turn, seconds in ((2.0, 1, 1.0), (5.0, 1, 1.0), (5.1, 1, 99.0), (5.2, 1, 0.0), (5.3, 7, 1.0)):
+
+        def truncate(session: Session, turn: int = turn, seconds: float = seconds) -> None:
+            answers.append(session.truncate(turn, seconds))
+
+        talk.does(truncate, at=at)
     talk.run(until=6.0)
     assert answers == [None, "It is sunny", WEATHER, "", None]
     assert talk.said() == [("user", "one")]
@@ -297,9 +301,8 @@ def test_truncating_a_reply() -> None:
 def test_options_change_from_the_next_turn_on() -> None:
     talk = Talk("one", "two")
     talk.says(1.2, at=0.2)
-    talk.does(
-        lambda session: session.configure(Options(instructions="Shout.", create_response=False)), at=3.0
-    )
+    options = Options(instructions="Shout.", create_response=False)
+    talk.does(lambda session: session.configure(options), at=3.0)
     talk.says(1.2, at=4.0)
     talk.does(lambda session: session.respond(), at=7.0)
     talk.run(until=9.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import pytest
 import virtual_clock
@@ -59,7 +60,7 @@ def test_a_language_model_that_fails_in_the_middle_of_a_sentence() -> None:
     assert first == ReplyDone(
         1, "failed", "It is fine today.", "scripted: failed after 6 tokens as the script says"
     )
-    assert second == ReplyDone(3, "completed", "Good.") or second == ReplyDone(2, "completed", "Good.")
+    assert second == ReplyDone(2, "completed", "Good.")
     assert talk.said() == [
         ("user", "one"),
         ("assistant", "It is fine today.—"),
@@ -128,8 +129,8 @@ def test_a_voice_that_fails() -> None:
 def test_a_voice_without_sound_completes_with_nothing_heard() -> None:
     class Silent(ScriptedTts):
         async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-            for chunk in ():
-                yield chunk
+            if text == "aloud":
+                yield AudioChunk(b"", 16_000)
 
     talk = Talk("one", tts=Silent())
     talk.says(1.2, at=0.2)
@@ -236,7 +237,7 @@ class BrokenStream(ScriptedVadStream):
         ({"vad": BrokenVad()}, "broken: no sound"),
     ],
 )
-def test_a_listening_model_that_fails_ends_the_session(models: dict[str, object], message: str) -> None:
+def test_a_listening_model_that_fails_ends_the_session(models: dict[str, Any], message: str) -> None:
     talk = Talk("one", **models)
     talk.says(1.2, at=0.2)
 
