@@ -41,7 +41,7 @@ def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
 
 
 @asynccontextmanager
-async def own_server(flags: Mapping[str, str | None], console: Console) -> AsyncIterator[str]:
+async def own_server(flags: Mapping[str, str | None], console: Console | None = None) -> AsyncIterator[str]:
     """Serve for the length of the block and yield the WebSocket's URL, with tracing switched on.
 
     flags: options of ``rejoinder serve`` by name. console: shows that it takes a moment. Raises ServerFailed
@@ -53,7 +53,7 @@ async def own_server(flags: Mapping[str, str | None], console: Console) -> Async
             *command_line(port, flags), stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
         )
         try:
-            with console.status("starting the server and loading its models"):
+            with (console or Console(quiet=True)).status("starting the server and loading its models"):
                 await _until_ready(port, process, said)
             yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true"
         finally:

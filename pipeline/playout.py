@@ -7,6 +7,9 @@ from dataclasses import dataclass
 LEAD_SECONDS = 0.2
 """Audio is sent at most this far ahead of real time: what was sent cannot be called back on every wire."""
 
+ROUNDING_SECONDS = 0.001
+"""So little before its end a clause has been heard: the lengths of slices do not add up exactly."""
+
 
 @dataclass(slots=True)
 class _Clause:
@@ -27,12 +30,16 @@ class Playout:
         """Note that the audio that follows speaks ``text``."""
         self._clauses.append(_Clause(text, self.seconds, self.seconds))
 
-    def sent(self, seconds: float, now: float) -> float:
-        """Note that audio was sent; return how long to wait before sending more."""
+    def sent(self, seconds: float, now: float, made: float = 0.0) -> float:
+        """Note that audio was sent; return how long to wait before sending more.
+
+        made: seconds of audio of this clause that exist by now, sent or not: its words are spread over them.
+        """
         self._runs_dry = max(self._runs_dry, now) + seconds
         self.seconds += seconds
         if self._clauses:
-            self._clauses[-1].end = self.seconds
+            clause = self._clauses[-1]
+            clause.end = max(self.seconds, clause.start + made)
         return max(0.0, self._runs_dry - now - LEAD_SECONDS)
 
     def left(self, now: float) -> float:
@@ -48,11 +55,12 @@ class Playout:
 
         Inside a clause the words are spread over its audio by their length in characters.
         """
+        played = min(played, self.seconds)
         return " ".join(text for clause in self._clauses if (text := _heard(clause, played)))
 
 
 def _heard(clause: _Clause, played: float) -> str:
-    if played >= clause.end:
+    if played > clause.end - ROUNDING_SECONDS:
         return clause.text if clause.end > clause.start else ""
     if played <= clause.start:
         return ""

@@ -20,8 +20,8 @@ SLICE_SECONDS = 0.04
 CONTROL_PLACES = 64
 """Places in a session's outgoing channel that audio leaves free for events, which cannot wait."""
 
-Spoken = tuple[str, AudioChunk]
-"""A slice of audio with the clause that begins with it, or with an empty text."""
+Spoken = tuple[str, AudioChunk, float]
+"""The clause that begins or an empty text, a slice of its audio, and the seconds made of it by now."""
 
 
 async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out: Channel[Event]) -> None:
@@ -53,12 +53,13 @@ async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -
     """Turn clauses into slices of audio."""
     position = 0
     async for clause in inp:
-        text = clause
+        text, made = clause, 0.0
         async with aclosing(tts.speak(clause)) as chunks:
             async for chunk in chunks:
                 turn.mark("first_audio")
+                made += chunk.seconds
                 for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
-                    await out.send((text, AudioChunk(piece.pcm, piece.rate, position)))
+                    await out.send((text, AudioChunk(piece.pcm, piece.rate, position), made))
                     position += len(piece)
                     text = ""
     out.close()
@@ -68,12 +69,12 @@ async def play(turn: Turn, inp: Channel[Spoken], out: Channel[Event]) -> None:
     """Send the audio at the pace at which it is heard; the first line is the gate."""
     await turn.wait_committed()
     loop = asyncio.get_running_loop()
-    async for text, chunk in inp:
+    async for text, chunk, made in inp:
         if text:
             turn.playout.begin(text)
             await out.send(ReplyText(turn.id, text), CONTROL_PLACES)
         await out.send(ReplyAudio(turn.id, chunk), CONTROL_PLACES)
-        ahead = turn.playout.sent(chunk.seconds, loop.time())
+        ahead = turn.playout.sent(chunk.seconds, loop.time(), made)
         if "audio_sent" not in turn.trace.marks:
             turn.mark("audio_sent")
             await out.send(TurnTraced(turn.trace), CONTROL_PLACES)

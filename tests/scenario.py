@@ -9,7 +9,14 @@ from typing import Any
 
 import virtual_clock
 
-from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel, ScriptedVad
+from rejoinder.models.scripted import (
+    SECONDS_PER_CHARACTER,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurnModel,
+    ScriptedVad,
+)
 from rejoinder.pipeline import (
     Event,
     Models,
@@ -131,22 +138,21 @@ class Talk:
 
     def heard(self, turn: int, at: float) -> str:
         """Return what a client that plays audio as it comes has played of a reply by then."""
-        clauses: list[tuple[str, float, float]] = []  # text, and when its audio begins and ends in the reply
+        clauses: list[tuple[str, float]] = []  # text, and where its audio begins in the reply
         free = sent = played = 0.0
         for time, event in self.log:
             if isinstance(event, ReplyText) and event.turn == turn:
-                clauses.append((event.text, sent, sent))
+                clauses.append((event.text, sent))
             if isinstance(event, ReplyAudio) and event.turn == turn:
                 begin, free = max(free, time), max(free, time) + event.chunk.seconds
                 sent += event.chunk.seconds
                 played += min(max(0.0, at - begin), event.chunk.seconds)
-                clauses[-1] = (*clauses[-1][:2], sent)
         words = []
-        for text, begin, end in clauses:
+        for text, begin in clauses:
             position = 0
             for word in text.split():
                 position += len(word)
-                if begin + (end - begin) * position / len(text) <= played + 1e-6 and end > begin:
+                if begin + position * SECONDS_PER_CHARACTER <= played + 0.001:
                     words.append(word)
                 position += 1
         return " ".join(words)

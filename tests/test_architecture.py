@@ -6,6 +6,7 @@ import ast
 import inspect
 import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_what_is_exported_explains_itself(exported: str) -> None:
     assert thing.__doc__, exported
     assert not thing.__doc__.startswith(f"{exported}("), f"{exported} has only the docstring of a dataclass"
     for method, body in vars(thing).items() if inspect.isclass(thing) else ():
-        if inspect.isfunction(body) and not method.startswith("_"):
+        if isinstance(body, FunctionType | property) and not method.startswith("_"):
             assert body.__doc__, f"{exported}.{method}"
 
 

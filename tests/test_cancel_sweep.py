@@ -36,8 +36,8 @@ def check_history(talk: Talk, at: float, user: str = "hello") -> None:
     replies = [entry for entry in talk.session.history.entries if entry.role == "assistant"]
     for entry in replies:
         whole = entry.text == REPLY and not entry.cut
-        assert whole or entry.text in (talk.heard(entry.turn, at - 1e-5), talk.heard(entry.turn, at))
-    heard_of = {turn for turn in range(1, 9) if talk.heard(turn, at - 1e-5)}
+        assert whole or entry.text in (talk.heard(entry.turn, at - 0.002), talk.heard(entry.turn, at))
+    heard_of = {turn for turn in range(1, 9) if talk.heard(turn, at - 0.002)}
     assert heard_of <= {entry.turn for entry in replies}
     for prompt in talk.llm.prompts:
         assert " ".join(message["content"] for message in prompt if message["role"] == "user") == user
@@ -91,7 +91,7 @@ def test_spoken_into_at_any_instant(first: int) -> None:
         talk.says(0.4, at=at)
         talk.run(until=at + 3.0, debug=False)
         interrupted = talk.when(SpeechStarted)[-1]
-        heard = {talk.heard(1, interrupted - 1e-5), talk.heard(1, interrupted)} - {""}
+        heard = {talk.heard(1, interrupted - 0.002), talk.heard(1, interrupted)} - {""}
         answered = talk.llm.prompts[-1]
         assert answered[-1] == {"role": "user", "content": "stop it"} or not heard
         if REPLY not in heard:

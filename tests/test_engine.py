@@ -101,7 +101,7 @@ def test_cancelled_jobs_never_run(doubler: Doubler) -> None:
         running.cancel()  # its step runs on; nobody gets the answer
         await asyncio.wait([waiting[1], running])
         doubler.open()
-        assert await asyncio.gather(waiting[0], waiting[2]) == [4, 8]
+        assert [await waiting[0], await waiting[2]] == [4, 8]
         engine.close()
         assert doubler.batches == [[1], [2, 4]]
         assert engine.stats.dropped == 1

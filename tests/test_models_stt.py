@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import speech
 
+from rejoinder.models.whisper import Words
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Stt, SttStream
@@ -124,6 +125,25 @@ def test_no_words_are_invented_for_recordings_without_any(whisper: Stt, name: st
         if text
     }
     assert invented == {}
+
+
+@pytest.mark.parametrize(
+    "text, no_speech, confidence, kept",
+    [
+        ("Thank you.", 0.1, -0.2, "Thank you."),
+        ("Today", 0.06, -1.9, "Today"),
+        ("Thank you.", 0.9, -0.2, "Thank you."),
+        ("Thank you.", 0.7, -1.1, ""),
+        ("Music", 0.25, -3.6, ""),
+        (". . .", 0.1, -0.2, ""),
+        ("♪", 0.1, -0.2, ""),
+    ],
+)
+def test_words_that_whisper_doubts_are_dropped(
+    whisper: Any, monkeypatch: pytest.MonkeyPatch, text: str, no_speech: float, confidence: float, kept: str
+) -> None:
+    monkeypatch.setattr(whisper._engine, "_step", lambda batch: [Words(text, no_speech, confidence)])
+    assert words(whisper, speech.chunk(speech.noise(1))) == [kept]
 
 
 def test_short_and_hesitant_speech_is_not_taken_for_noise(whisper: Stt) -> None:

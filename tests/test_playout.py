@@ -64,6 +64,27 @@ def test_a_clause_without_audio_was_not_heard() -> None:
     assert playout.text(0.5) == ""
 
 
+def test_words_are_spread_over_what_is_made_and_not_over_what_was_sent() -> None:
+    playout = Playout()
+    playout.begin("One two three four")
+    for _ in range(10):
+        playout.sent(0.1, 0.0, made=3.0)
+    assert playout.text(1.0) == "One"  # a third of the clause, though all of the audio that was sent
+    assert playout.text(99.0) == "One"
+    for _ in range(20):
+        playout.sent(0.1, 0.0, made=3.0)
+    assert playout.text(playout.seconds) == "One two three four"
+
+
+def test_a_clause_is_whole_although_its_slices_do_not_quite_add_up() -> None:
+    playout = Playout()
+    playout.begin("One two.")
+    for _ in range(10):
+        playout.sent(0.1, 0.0, made=1.0)
+    assert playout.seconds < 1.0
+    assert playout.text(playout.seconds) == "One two."
+
+
 def test_nothing_was_sent() -> None:
     playout = Playout()
     assert (playout.played(3.0), playout.left(3.0), playout.text(3.0)) == (0.0, 0.0, "")

@@ -22,6 +22,8 @@ from rejoinder.pipeline import (
     TurnResumed,
     TurnTraced,
 )
+from rejoinder.pipeline.audio import Samples
+from rejoinder.pipeline.listen import ASK_SAMPLES, MEMORY_SAMPLES
 
 WEATHER = "It is sunny today. Take a hat, if you go out."
 
@@ -146,7 +148,7 @@ def test_barge_in() -> None:
         "2.620 text 1: Take a hat, if you go out.",
         "2.620 audio 1: 0.48 s until 3.060",
         "3.080 SpeechStarted(at=47616)",
-        "3.080 reply 1 cancelled: It is sunny today. Take a hat, if",
+        "3.080 reply 1 cancelled: It is sunny today. Take",
         "3.240 partial: never",
         "3.740 partial: never mind",
         "4.080 PauseStarted(at=64000)",
@@ -157,10 +159,10 @@ def test_barge_in() -> None:
         "4.320 audio 2: 0.30 s until 4.400",
         "4.420 reply 2 completed: Fine.",
     ]
-    assert talk.heard(1, at=3.08) == "It is sunny today. Take a hat, if"
+    assert talk.heard(1, at=3.08) == "It is sunny today. Take"
     assert [message["content"] for message in talk.llm.prompts[1]] == [
         "what is the weather",
-        "It is sunny today. Take a hat, if—",
+        "It is sunny today. Take—",
         "never mind",
     ]
     assert talk.said()[-1] == ("assistant", "Fine.")
@@ -295,6 +297,29 @@ def test_partial_transcripts_grow() -> None:
     partials = talk.of(PartialTranscript)
     assert [partial.text for partial in partials[:3]] == ["one", "one two three", "one two three four"]
     assert [partial.agreed for partial in partials[:3]] == ["", "one", "one two three"]
+
+
+def test_the_turn_model_hears_the_turn_and_no_more_than_it_needs() -> None:
+    heard: list[tuple[int, str]] = []
+
+    class Noting(ScriptedTurnModel):
+        async def probability(self, audio: Samples, text: str) -> float:
+            heard.append((len(audio), text))
+            return 1.0
+
+    for seconds in (1.2, 12.0):
+        talk = Talk("one two", turn=Noting())
+        talk.says(seconds, at=0.4)
+        talk.run(until=seconds + 1.5, debug=False)
+        start, end = talk.of(SpeechStarted)[0].at - 4800, talk.of(EndOfTurn)[0].at
+        length, text = heard[0]
+        assert text == "one two"
+        if seconds < 8.0:
+            assert end + ASK_SAMPLES <= start + length <= end + ASK_SAMPLES + 640
+            assert (start + length) % 320 == 0  # it ends with a chunk, and begins with the turn
+        else:
+            assert length == MEMORY_SAMPLES
+        heard.clear()
 
 
 def test_each_turn_is_transcribed_anew() -> None:

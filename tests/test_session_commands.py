@@ -145,6 +145,14 @@ def test_cleared_audio_is_not_heard() -> None:
     assert talk.session.floor.floor is Floor.NOBODY
 
 
+def test_words_of_cleared_audio_are_not_told() -> None:
+    talk = Talk(stt=ScriptedStt(["hello"], seconds=0.3))
+    talk.says(1.0, at=0.2)
+    talk.does(lambda session: session.clear_audio(), at=0.6)  # while a partial transcript is made
+    talk.run(until=0.85)
+    assert talk.of(PartialTranscript) == []
+
+
 def test_cleared_audio_is_not_heard_in_a_burst_either() -> None:
     async def speak_clear_speak(session: Session) -> None:
         for _ in range(20):
@@ -185,11 +193,14 @@ def test_clearing_what_a_reply_was_asked_for_answers_the_rest() -> None:
 
 
 def test_typed_words() -> None:
+    floors: list[Floor] = []
     talk = Talk()
     talk.does(lambda session: session.add_text("Be kind.", "system"), at=0.1)
     talk.does(lambda session: session.add_text("hello"), at=0.2)
     talk.does(lambda session: session.respond("Shout."), at=0.3)
+    talk.does(lambda session: floors.append(session.floor.floor), at=0.6)
     talk.run(until=3.0)
+    assert floors == [Floor.AGENT]
     assert talk.llm.prompts == [
         [{"role": "system", "content": "Shout. Be kind."}, {"role": "user", "content": "hello"}]
     ]
@@ -216,7 +227,7 @@ def test_a_reply_replaces_the_one_that_speaks() -> None:
     assert talk.done() == [(1, "cancelled", talk.heard(1, at=2.9)), (2, "completed", "Fine.")]
     assert talk.said() == [
         ("user", "one"),
-        ("assistant", "It is sunny today. Take a—"),
+        ("assistant", "It is sunny today.—"),
         ("assistant", "Fine."),
     ]
 
@@ -264,6 +275,7 @@ def test_a_reply_that_was_asked_for_may_be_called_off() -> None:
     talk.run(until=6.0)
     assert talk.said() == [("user", "one")]
     assert talk.llm.prompts == []
+    assert talk.session.floor.floor is Floor.NOBODY
 
 
 def test_interrupting_when_nobody_speaks_is_nothing() -> None:
@@ -278,7 +290,7 @@ def test_interrupting() -> None:
     talk.says(1.2, at=0.2)
     talk.does(lambda session: session.interrupt(), at=2.9)
     talk.run(until=6.0)
-    assert talk.done() == [(1, "cancelled", "It is sunny today. Take a")]
+    assert talk.done() == [(1, "cancelled", "It is sunny today.")]
     assert max(talk.when(ReplyAudio)) < 2.9
     assert talk.session.floor.floor is Floor.NOBODY
 
