@@ -8,6 +8,7 @@ under the window, a ban on repeated trigrams and a budget of tokens keep its acc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,9 @@ from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Transcript
 
 WINDOW_SECONDS = 30
-FLOOR_SECONDS = 10
-MARGIN_SECONDS = 2
+SHORT_SECONDS, SHORT_WINDOW_SECONDS = 5, 10
+LEAST_WINDOW_SECONDS, MARGIN_SECONDS = 15, 3
+"""The window: 10 s for audio up to 5 s; above, the audio and 3 s, but at least 15 s (docs/latency.md)."""
 FREEZE_SECONDS = 24
 """Audio of a turn that is recognised again with each hypothesis; what is older has its words frozen."""
 INVENTED = ((0.6, -1.0), (0.2, -1.75))
@@ -45,9 +47,7 @@ class Words:
 class Whisper:
     """Shared weights behind one engine; each session has a ``WhisperStream``."""
 
-    def __init__(
-        self, path: Path, threads: int = 1, language: str = "en", floor_seconds: int = FLOOR_SECONDS
-    ) -> None:
+    def __init__(self, path: Path, threads: int = 1, language: str = "en") -> None:
         from faster_whisper import WhisperModel
         from faster_whisper.tokenizer import Tokenizer
 
@@ -60,7 +60,6 @@ class Whisper:
         multilingual = self._model.model.is_multilingual
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
-        self._floor = floor_seconds
         self._engine: Engine[Samples, Words] = Engine("whisper", self._step, max_batch=4)
 
     def stream(self) -> WhisperStream:
@@ -81,7 +80,7 @@ class Whisper:
 
     def _step(self, batch: Sequence[Samples]) -> list[Words]:
         longest = max(len(audio) for audio in batch) / RATE
-        window = int(min(WINDOW_SECONDS, max(self._floor, np.ceil(longest + MARGIN_SECONDS))))
+        window = window_seconds(longest)
         padded = [np.pad(audio[: window * RATE], (0, max(0, window * RATE - len(audio)))) for audio in batch]
         features = np.stack(
             [self._model.feature_extractor(audio, padding=0)[:, : window * 100] for audio in padded]
@@ -150,6 +149,13 @@ class WhisperStream:
         frozen.append(text)
         self._chunks = [self._audio()[cut:]]
         self._length -= cut
+
+
+def window_seconds(audio: float) -> int:
+    """Return the length of the encoder's window for so many seconds of audio."""
+    if audio <= SHORT_SECONDS:
+        return SHORT_WINDOW_SECONDS
+    return min(WINDOW_SECONDS, max(LEAST_WINDOW_SECONDS, math.ceil(audio + MARGIN_SECONDS)))
 
 
 def quietest(audio: Samples, start: int) -> int:
