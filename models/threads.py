@@ -32,7 +32,7 @@ def cores() -> int:
 def plan(available: int | None = None) -> Threads:
     """Return the threads for a number of cores, by default those of this process."""
     available = available or cores()
-    return Threads(stt=max(1, available // 2), llm=max(1, available // 2), tts=max(1, min(4, available // 2)))
+    return Threads(stt=max(1, available // 2), llm=max(1, available // 2), tts=min(4, available))
 
 
 def quiet() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-FIRST_WORDS = 5
+FIRST_WORDS = 4
 """A first clause without any punctuation is cut after this many words, so that something is heard early."""
 LATER_CHARACTERS = 60
 """From this length on, a comma is enough to end a clause; shorter ones wait for the end of the sentence."""
@@ -21,7 +21,8 @@ _ABBREVIATION = re.compile(
 
 _LEANING = frozenset(
     "a an the of to in on at by for from with and or but so as if that which who my your our their its his "
-    "her is are was were be been not very more most this these those can could will would should".split()
+    "her is are was were be been not very more most this these those can could will would should about "
+    "into over after before than because".split()
 )
 """Words that a voice runs into the next one: a pause after them sounds wrong."""
 

@@ -9,7 +9,7 @@ cut and however late it arrives:
     AGENT   speech for ``start_ms``                                   USER    SpeechStarted
     USER    silence for ``pause_ms``, or talk for ``max_turn_ms``     PAUSE   PauseStarted
     PAUSE   the final transcript has words                            PAUSE   EagerEndOfTurn
-    PAUSE   the final transcript has none                             NOBODY  NothingSaid
+    PAUSE   silence for ``max_wait_ms``, the final transcript is empty  NOBODY  NothingSaid
     PAUSE   speech for ``resume_ms``                                  USER    TurnResumed
     PAUSE   silence as long as we are unsure, transcript final        AGENT   EndOfTurn
     AGENT   the agent has finished                                    NOBODY  -
@@ -60,7 +60,7 @@ class Endpointing:
     start_ms: int = 96
     resume_ms: int = 64
     padding_ms: int = 300
-    pause_ms: int = 64
+    pause_ms: int = 32
     min_wait_ms: int = 320
     max_wait_ms: int = 880
     max_turn_ms: int = 60_000
@@ -136,11 +136,7 @@ class Endpointer:
         if self.pause is None or not transcript.is_final or transcript.end < self.pause:
             return []
         self._final = text = transcript.text.strip()
-        if not text:
-            at = self.pause
-            self._release(Floor.NOBODY)
-            return [NothingSaid(at)]
-        return [EagerEndOfTurn(text), *self._decide()]
+        return [EagerEndOfTurn(text), *self._decide()] if text else self._decide()
 
     def judged(self, pause: int, probability: float) -> list[FloorEvent]:
         """Take the turn model's answer about the pause that began at sample ``pause``."""
@@ -212,14 +208,14 @@ class Endpointer:
         return [TurnResumed()]
 
     def _decide(self) -> list[FloorEvent]:
-        if self.pause is None or not self._final:
+        if self.pause is None or self._final is None:
             return []
-        if not self._forced:
-            silence = self.now - self.pause
-            if self._run or silence < _samples(self.options.wait_ms(self._probability)):
-                return []
-        event = EndOfTurn(self._final, self.pause)
-        self._release(Floor.AGENT)
+        # Without words there is nothing to answer, but they may still come: a hesitant start is not a noise.
+        wait = self.options.wait_ms(self._probability) if self._final else self.options.max_wait_ms
+        if not self._forced and (self._run or self.now - self.pause < _samples(wait)):
+            return []
+        event = EndOfTurn(self._final, self.pause) if self._final else NothingSaid(self.pause)
+        self._release(Floor.AGENT if self._final else Floor.NOBODY)
         return [event]
 
     def _release(self, floor: Floor) -> None:

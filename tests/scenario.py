@@ -18,6 +18,7 @@ from rejoinder.models.scripted import (
     ScriptedVad,
 )
 from rejoinder.pipeline import (
+    Endpointing,
     Event,
     Models,
     Options,
@@ -31,6 +32,7 @@ from rejoinder.pipeline import (
     open_session,
 )
 
+TIMES = Endpointing(pause_ms=64, min_wait_ms=320, max_wait_ms=880)
 CHUNK_SECONDS = 0.02
 LOUD = b"\x00\x30\x00\xd0" * 160
 QUIET = b"\x00\x00" * 320
@@ -51,6 +53,7 @@ class Talk:
         self.tts: Any = more.pop("tts", None) or ScriptedTts()
         self.vad: Any = more.pop("vad", None) or ScriptedVad()
         self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
+        more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
         self.options = Options(instructions="", **more)
         self.log: list[tuple[float, Event]] = []
         self.session: Session

@@ -78,7 +78,17 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "silence starts a pause": ("v10 q2", [STARTED, PAUSED], Floor.PAUSE),
     "a partial transcript decides nothing": ("v10 q2 partial=hi q50", [STARTED, PAUSED], Floor.PAUSE),
     "words may be the end": ("v10 q2 final=hi", [STARTED, PAUSED, EAGER], Floor.PAUSE),
-    "no words are nothing": ("v10 q2 final=", [STARTED, PAUSED, NothingSaid(windows(10))], Floor.NOBODY),
+    "no words may yet become some": ("v10 q2 final= q25", [STARTED, PAUSED], Floor.PAUSE),
+    "no words for long are nothing": (
+        "v10 q2 final= q26",
+        [STARTED, PAUSED, NothingSaid(windows(10))],
+        Floor.NOBODY,
+    ),
+    "words may come after a hesitation": (
+        "v10 q2 final= v2 q2 final=hi",
+        [STARTED, PAUSED, TurnResumed(), PauseStarted(windows(14)), EAGER],
+        Floor.PAUSE,
+    ),
     "speech resumes the turn": ("v10 q2 final=hi v2", [STARTED, PAUSED, EAGER, TurnResumed()], Floor.USER),
     "a click does not": ("v10 q2 final=hi v1 q3", [STARTED, PAUSED, EAGER], Floor.PAUSE),
     "a click does not end the wait early": (
@@ -169,7 +179,7 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
 
 @pytest.mark.parametrize(("script", "events", "floor"), TABLE.values(), ids=TABLE)
 def test_the_table(script: str, events: list[FloorEvent], floor: Floor) -> None:
-    endpointer = Endpointer()
+    endpointer = Endpointer(Endpointing(pause_ms=64))
     assert play(endpointer, script) == events
     assert endpointer.floor is floor
 

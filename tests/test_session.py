@@ -208,7 +208,7 @@ def test_noise_without_words_is_nothing() -> None:
     talk.says(0.4, at=0.2)
     talk.says(0.6, at=2.0)
     talk.run(until=6.0)
-    assert talk.when(NothingSaid) == [0.74]
+    assert talk.when(NothingSaid) == [1.52]
     assert talk.done() == [(1, "completed", "Sunny.")]
     assert talk.said() == [("user", "hello"), ("assistant", "Sunny.")]
 
@@ -280,7 +280,7 @@ def test_an_unsure_turn_model_waits_longer() -> None:
 
 
 def test_a_turn_that_is_too_long_is_answered() -> None:
-    talk = Talk("on and on", endpointing=Endpointing(max_turn_ms=960))
+    talk = Talk("on and on", endpointing=Endpointing(pause_ms=64, max_turn_ms=960))
     talk.says(1.5, at=0.2)
     talk.run(until=8.0)
     ends = talk.of(EndOfTurn)

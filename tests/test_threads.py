@@ -13,9 +13,9 @@ from rejoinder.models.threads import QUIET_ENVIRONMENT, Threads, cores, plan, qu
     "available, threads",
     [
         (1, Threads(1, 1, 1)),
-        (2, Threads(1, 1, 1)),
-        (3, Threads(1, 1, 1)),
-        (4, Threads(2, 2, 2)),
+        (2, Threads(1, 1, 2)),
+        (3, Threads(1, 1, 3)),
+        (4, Threads(2, 2, 4)),
         (8, Threads(4, 4, 4)),
         (64, Threads(32, 32, 4)),
     ],
