@@ -10,7 +10,7 @@ from pathlib import Path
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from rejoinder.agent.realtime import (
+from rejoinder.agent.commands import (
     AddText,
     Command,
     Configure,
@@ -18,10 +18,10 @@ from rejoinder.agent.realtime import (
     Forget,
     Hear,
     Interrupt,
-    Realtime,
     Respond,
     Truncate,
 )
+from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_events import ServerEvent, failure
 from rejoinder.pipeline import (
     Models,

@@ -72,7 +72,6 @@ NEEDED_BY = {
     "openai": ("openai",),
     "piper": ("onnxruntime", "piper"),
     "hibari": ("onnxruntime", "hibari"),
-    "vllm": ("vllm", "torch"),
 }
 """Libraries by adapter."""
 HEAVY = ("vllm", "torch")

@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     min_wait_ms: int = Field(
         320, ge=100, le=10_000, description="silence that ends a turn that sounds finished"
     )
-    max_wait_ms: int = Field(880, ge=100, le=20_000, description="silence that ends a turn that does not")
+    max_wait_ms: int = Field(800, ge=100, le=20_000, description="silence that ends a turn that does not")
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
     trace_file: str = Field("", description="file to append one JSON line per turn to")
     log_level: str = Field("warning", pattern="^(debug|info|warning|error)$", description="how much to log")

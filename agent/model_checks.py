@@ -42,22 +42,19 @@ def check_model(kind: str, spec: str) -> tuple[str, str, str]:
         return "broken", "there is no adapter of this name", f"set {kind} to one of: {', '.join(BUILT_IN)}"
     if prefix == "openai":
         return check_server(argument)
-    if known := catalogued(spec):
-        if problems := absent(known):
-            state = "missing" if all("missing" in problem for problem in problems) else "broken"
-            return state, "; ".join(problems), f"rejoinder models fetch {known.name}"
-        return "ok", f"{known.size / 1e6:.0f} MB of weights", ""
-    if prefix in CATALOGUED:
-        if (name := weights(spec)) is not None:
-            return (
-                "broken",
-                f"{name} is not in the catalog",
-                f"set {kind} to a path, or one of: {_names(prefix)}",
-            )
-        if not Path(argument).expanduser().exists():
-            return "missing", "there is no such file or folder", f"set {kind} to a path that exists"
-        return "ok", "your own weights", ""
-    return "ok", "needs no weights of ours", ""
+    if prefix not in CATALOGUED:
+        return "ok", "needs no weights of ours", ""
+    if (name := weights(spec)) is None:
+        return _own(Path(argument), f"set {kind} to a path that exists")
+    if argument and "{}" not in CATALOGUED[prefix]:
+        return "broken", "there is one model only", f"set {kind} to {prefix}, or to a path with a /"
+    if not (known := catalogued(spec)):
+        return _own(Path(name), f"set {kind} to a path, or one of: {_names(prefix)}")
+    if lacking := absent(known):
+        state = "missing" if all("missing" in problem for problem in lacking) else "broken"
+        more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        return state, lacking[0] + more, f"rejoinder models fetch {known.name}"
+    return "ok", f"{known.size / 1e6:.0f} MB of weights", ""
 
 
 def check_server(address: str) -> tuple[str, str, str]:
@@ -119,8 +116,16 @@ def _json(request: urllib.request.Request) -> Any:
         return json.loads(response.read(ANSWER_BYTES))
 
 
+def _own(path: Path, fix: str) -> tuple[str, str, str]:
+    if path.expanduser().exists():
+        return "ok", "your own weights", ""
+    return "missing", f"{path} is neither in the catalog nor a file or folder", fix
+
+
 def _names(prefix: str) -> str:
     """Return the specs of an adapter whose weights are in the catalog."""
-    before, _, after = CATALOGUED[prefix].partition("{}")
-    arguments = [name[len(before) : len(name) - len(after)] for name in catalog() if name.startswith(before)]
-    return ", ".join(f"{prefix}:{argument}" for argument in arguments)
+    start = CATALOGUED[prefix].partition("{}")[0]
+    others = tuple(begin for pattern in CATALOGUED.values() if (begin := pattern.partition("{}")[0]) != start)
+    taken = tuple(filter(None, others))
+    names = [name for name in catalog() if name.startswith(start) and (start or not name.startswith(taken))]
+    return ", ".join(f"{prefix}:{name[len(start) :]}" for name in names)

@@ -10,11 +10,21 @@ import base64
 import binascii
 import json
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 import soxr
 
+from rejoinder.agent.commands import (
+    AddText,
+    Command,
+    Configure,
+    EndTurn,
+    Forget,
+    Hear,
+    Interrupt,
+    Respond,
+    Truncate,
+)
 from rejoinder.agent.realtime_events import (
     ResponseEvents,
     ServerEvent,
@@ -63,63 +73,8 @@ from rejoinder.pipeline import (
 
 MAX_ITEMS = 400
 """Items that can be retrieved and truncated; the oldest are forgotten."""
-PATIENCE = {"high": (240, 600), "medium": (320, 880), "auto": (320, 880), "low": (480, 2000)}
+PATIENCE = {"high": (240, 600), "medium": (320, 800), "auto": (320, 800), "low": (480, 2000)}
 """Shortest and longest wait in milliseconds for each eagerness of ``semantic_vad``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hear:
-    """Audio of the user, 16 kHz 16-bit mono."""
-
-    pcm: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class EndTurn:
-    """The user's turn ends here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Drop the user's unfinished turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class AddText:
-    """Typed words for the history."""
-
-    role: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Respond:
-    """Reply now, with other instructions if there are any."""
-
-    instructions: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """Stop the reply."""
-
-
-@dataclass(frozen=True, slots=True)
-class Truncate:
-    """Only ``seconds`` of a reply were played."""
-
-    turn: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Configure:
-    """The session's options have changed."""
-
-    options: Options
-
-
-Command = Hear | EndTurn | Forget | AddText | Respond | Interrupt | Truncate | Configure
 
 
 class Realtime:

@@ -56,13 +56,13 @@ class Endpointing:
     """
 
     threshold: float = 0.5
-    release: float = 0.35
+    release: float = 0.5
     start_ms: int = 96
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
     min_wait_ms: int = 320
-    max_wait_ms: int = 880
+    max_wait_ms: int = 800
     max_turn_ms: int = 60_000
 
     def __post_init__(self) -> None:

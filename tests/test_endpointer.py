@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scenario import TIMES
 
 from rejoinder.models.scripted import WINDOW, ScriptedVad
 from rejoinder.pipeline.audio import RATE, AudioChunk
@@ -179,7 +180,7 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
 
 @pytest.mark.parametrize(("script", "events", "floor"), TABLE.values(), ids=TABLE)
 def test_the_table(script: str, events: list[FloorEvent], floor: Floor) -> None:
-    endpointer = Endpointer(Endpointing(pause_ms=64))
+    endpointer = Endpointer(TIMES)
     assert play(endpointer, script) == events
     assert endpointer.floor is floor
 
@@ -219,7 +220,7 @@ def test_options_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None
 
 
 def manual() -> Endpointer:
-    floor = Endpointer()
+    floor = Endpointer(TIMES)
     floor.manual = True
     return floor
 
@@ -289,8 +290,8 @@ FOLLOWS: dict[type | None, set[type]] = {
 @given(st.lists(STEPS, max_size=60))
 def test_any_sequence_keeps_its_order_and_gives_the_same_again(steps: list[str]) -> None:
     script = " ".join(steps)
-    events = play(Endpointer(), script)
-    assert play(Endpointer(), script) == events
+    events = play(Endpointer(TIMES), script)
+    assert play(Endpointer(TIMES), script) == events
     last: type | None = None
     for event in events:
         assert type(event) in FOLLOWS[last], events
@@ -308,7 +309,7 @@ def test_the_same_audio_cut_anywhere_gives_the_same_events(
     pcm = (levels * 32767).astype("<i2").tobytes()
 
     def events(cuts: list[int]) -> list[FloorEvent]:
-        vad, floor, found, start = ScriptedVad().stream(), Endpointer(), [], 0
+        vad, floor, found, start = ScriptedVad().stream(), Endpointer(TIMES), [], 0
         for end in [*sorted({min(cut, len(levels)) for cut in cuts}), len(levels)]:
             for at, probability in vad.feed(AudioChunk(pcm[2 * start : 2 * end], RATE, start)):
                 found += floor.vad(at, probability)

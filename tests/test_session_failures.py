@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import virtual_clock
-from scenario import LOUD, QUIET, Act, Talk
+from scenario import LOUD, QUIET, TIMES, Act, Talk
 
 from rejoinder.models.scripted import (
     ScriptedLlm,
@@ -384,7 +384,10 @@ def test_a_session_without_turn_model_waits_for_silence() -> None:
     async def main() -> None:
         talk = Talk("one")
         models = Models(talk.vad, talk.stt, talk.llm, talk.tts)
-        async with asyncio.TaskGroup() as tasks, open_session(models, Options()) as talk.session:
+        async with (
+            asyncio.TaskGroup() as tasks,
+            open_session(models, Options(endpointing=TIMES)) as talk.session,
+        ):
             talk.says(1.2, at=0.2)
             tasks.create_task(talk._note(talk.session))
             speaking = tasks.create_task(talk._speak())
