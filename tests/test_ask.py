@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rejoinder.agent.ask import Conversation, ask, read_audio
 from rejoinder.agent.cli import app
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel, ScriptedVad
-from rejoinder.pipeline import RATE, AudioChunk, Endpointing, Models, Options
+from rejoinder.pipeline import RATE, Endpointing, Models, Options
 
 TALK = {"llm": "scripted:llm|Yes.", "tts": "scripted:tts"}
 SCRIPTED = {**TALK, "vad": "scripted:vad", "turn": "", "stt": "scripted:stt|are you there"}
@@ -117,20 +117,24 @@ def test_two_questions_in_a_stereo_file_are_two_turns_however_busy_the_machine_i
     assert len(alone) == 4 and "weather" in alone[0] and "lamp" in alone[2]
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.3, 5.0])
+@pytest.mark.parametrize("seconds", [0.3, 5.0])
 def test_the_turns_do_not_depend_on_how_slow_the_recogniser_is(seconds: float) -> None:
     audio = np.concatenate((QUIET, LOUD, QUIET[:8000], LOUD, QUIET, LOUD))
-    conversation, said = held(audio, "are you", "there", stt_seconds=seconds)
+    (conversation, said), (_, at_once) = (
+        held(audio, "are you", "there", stt_seconds=taken) for taken in (seconds, 0.0)
+    )
     assert conversation.turns == 3
-    assert [line for line in said if line.startswith(("you", " "))] == [
+    assert [line for line in said if line.startswith(("you", "agent"))] == [
         "you:     are you",
-        "         (ended by 320 ms of silence)",
+        "agent:   Yes, I am.",
         "you:     there",
-        "         (ended by 320 ms of silence)",
+        "agent:   Yes, I am.",
         "you:     there",
-        "         (ended by 320 ms of silence)",
+        "agent:   Yes, I am.",
     ]
-    assert [line for line in said if line.startswith("agent")] == ["agent:   Yes, I am."] * 3
+    assert [line for line in said if line.startswith(" ")] == [
+        line for line in at_once if line.startswith(" ")
+    ]
     assert len(conversation.pcm) > 0 and conversation.rate == 24_000
 
 
@@ -227,5 +231,4 @@ def test_missing_weights_come_with_the_command_that_fetches_them(
 def test_a_float_recording_with_impossible_samples_is_heard(tmp_path: Path) -> None:
     samples = np.array([0.5, np.nan, np.inf, -np.inf] * 400, np.float32)
     soundfile.write(tmp_path / "odd.wav", samples, RATE, subtype="FLOAT")
-    audio = read_audio(tmp_path / "odd.wav")
-    assert np.isfinite(audio).all() and AudioChunk(b"", RATE).seconds == 0
+    assert np.isfinite(read_audio(tmp_path / "odd.wav")).all()
