@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +28,7 @@ class NoDevice(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A sound device: PortAudio's number and name for it, and the rate that it likes best, in hertz."""
+    """A sound device: PortAudio's number and name for it, and the rate to use it at, in hertz."""
 
     number: int
     name: str
@@ -122,19 +122,23 @@ class Converter:
         self._stream: Any = None
 
     def convert(self, chunk: AudioChunk) -> bytes:
-        """Return the audio, 16-bit, at the rate; a chunk that starts at 0 begins a stream.
-
-        The filter holds the last milliseconds of a stream back; they are dropped with the next one's start.
-        """
+        """Return the audio, 16-bit, up to 40 ms late; a chunk that starts at 0 begins a stream."""
         import soxr
 
         if chunk.rate == self._rate:
             return chunk.pcm
         if chunk.start == 0 or chunk.rate != self._from:
-            self._stream = soxr.ResampleStream(chunk.rate, self._rate, 1, dtype="float32", quality="MQ")
+            self._stream = soxr.ResampleStream(chunk.rate, self._rate, 1, dtype="float32", quality="HQ")
             self._from = chunk.rate
         resampled = self._stream.resample_chunk(to_float(chunk.pcm))
         return to_pcm(np.asarray(resampled, np.float32))
+
+    def finish(self) -> bytes:
+        """End the stream: return what the filter has held back of it."""
+        stream, self._stream, self._from = self._stream, None, 0
+        if stream is None:
+            return b""
+        return to_pcm(np.asarray(stream.resample_chunk(np.zeros(0, np.float32), last=True), np.float32))
 
 
 def portaudio() -> Any:
@@ -183,9 +187,23 @@ def choose(kind: str, wanted: str | None) -> Device:
     return Device(info["index"], info["name"], int(info["default_samplerate"]))
 
 
+def at_rate(kind: str, device: Device, rate: int) -> Device:
+    """Return the device at ``rate`` if it takes that, which most do, else as it is.
+
+    What the system converts needs no filter of ours, and so comes up to 40 ms sooner.
+    """
+    sounddevice = portaudio()
+    check = getattr(sounddevice, f"check_{kind}_settings")
+    try:
+        check(device=device.number, channels=1, dtype="int16", samplerate=rate)
+    except sounddevice.PortAudioError:
+        return device
+    return replace(device, rate=rate)
+
+
 @contextmanager
 def microphone(device: Device, handover: Handover) -> Iterator[None]:
-    """Record for the length of the block, at the device's own rate. Raises NoDevice."""
+    """Record for the length of the block, at the device's rate. Raises NoDevice."""
 
     def recorded(data: Any, frames: int, time: object, status: object) -> None:
         handover.put(bytes(data))
@@ -196,7 +214,7 @@ def microphone(device: Device, handover: Handover) -> Iterator[None]:
 
 @contextmanager
 def speaker(device: Device, playback: Playback) -> Iterator[None]:
-    """Play for the length of the block, at the device's own rate. Raises NoDevice."""
+    """Play for the length of the block, at the device's rate. Raises NoDevice."""
 
     def play(data: Any, frames: int, time: object, status: object) -> None:
         data[:] = playback.take(2 * frames)

@@ -17,6 +17,7 @@ from rejoinder.agent.devices import (
     Handover,
     NoDevice,
     Playback,
+    at_rate,
     choose,
     list_devices,
     microphone,
@@ -127,6 +128,8 @@ async def tell(session: Session, playback: Playback, rate: int, console: Console
                 case ReplyAudio(chunk=chunk):
                     playback.put(converter.convert(chunk))
                     continue
+                case ReplyDone(status="completed"):
+                    playback.put(converter.finish())
                 case SpeechStarted() | ReplyDone(status="cancelled" | "failed"):
                     playback.clear()
             finished = transcript.take(event)
@@ -139,11 +142,18 @@ async def tell(session: Session, playback: Playback, rate: int, console: Console
 async def talk(settings: Settings, source: Device, sink: Device, console: Console, report: Report) -> None:
     """Hold a conversation until it is cancelled. Raises NoDevice and ModelError."""
     async with open_models(settings.specs(), report=report) as models:
+        source = at_rate("input", source, RATE)
+        sink = at_rate("output", sink, getattr(models.tts, "rate", sink.rate))
         handover, playback = Handover(), Playback(sink.rate)
         try:
             async with open_session(models, settings.options()) as session:
                 with microphone(source, handover), speaker(sink, playback):
-                    console.print(f"{source.name} -> {sink.name}. {HEADPHONES} Ctrl-C ends.", markup=False)
+                    console.print(
+                        f"{source.name} -> {sink.name}. {HEADPHONES} Ctrl-C ends.",
+                        markup=False,
+                        highlight=False,
+                        soft_wrap=True,
+                    )
                     async with asyncio.TaskGroup() as tasks:
                         tasks.create_task(record(session, handover, source))
                         tasks.create_task(tell(session, playback, sink.rate, console))

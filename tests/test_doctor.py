@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -267,9 +268,7 @@ def test_a_gpu_is_found_through_its_driver(
 def test_a_cache_without_room_is_told(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SCRIPTED:
         monkeypatch.delenv(f"REJOINDER_{name.upper()}", raising=False)
-    full = os.statvfs_result if hasattr(os, "statvfs_result") else None
-    assert full is not None
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000_000})())
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))
     code, whole, parts = report("--port", "0")
     assert code == 1 and "0.2 GB to fetch" in parts["cache"]["detail"]
     assert "name another folder in REJOINDER_CACHE" in whole["fixes"]

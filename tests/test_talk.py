@@ -1,4 +1,4 @@
-"""``rejoinder talk``: the ways from and to PortAudio's threads, what is shown, and what is said without a device."""
+"""``rejoinder talk``: to and from PortAudio's threads, what is shown, and what is said without a device."""
 
 import asyncio
 import io
@@ -20,6 +20,7 @@ from rejoinder.agent.cli import app
 from rejoinder.agent.config import load
 from rejoinder.agent.devices import Converter, Handover, NoDevice, Playback, choose, list_devices
 from rejoinder.agent.talk import HEADPHONES, Transcript, run
+from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import (
     AudioChunk,
     EndOfTurn,
@@ -69,7 +70,7 @@ class FakeStream:
 
 
 class FakeSounddevice:
-    """Enough of sounddevice for one headset: a second of speech, two and a half of silence, then it is unplugged."""
+    """Enough of sounddevice for one headset: speech for a second, then silence, unplugged once answered."""
 
     PortAudioError = PortAudioError
 
@@ -86,6 +87,7 @@ class FakeSounddevice:
         self.heard = bytearray()
         self.opened: list[dict[str, Any]] = []
         self._recorded = 0
+        self._quiet: int | None = None
 
     def query_devices(self, device: Any = None, kind: str | None = None) -> Any:
         if kind is None:
@@ -93,6 +95,12 @@ class FakeSounddevice:
         if device in (None, 0, "Headset"):
             return self.infos[0]
         raise ValueError(f"No {kind} device matching {device!r}")
+
+    def check_input_settings(self, samplerate: int, **how: Any) -> None:
+        if samplerate != RATE:
+            raise PortAudioError("Invalid sample rate [PaErrorCode -9997]")
+
+    check_output_settings = check_input_settings
 
     def RawInputStream(self, **how: Any) -> FakeStream:
         self.opened.append(how)
@@ -105,12 +113,16 @@ class FakeSounddevice:
     def _record(self, callback: Any) -> bool:
         self._recorded += 1
         callback(LOUD if self._recorded <= 50 else bytes(len(LOUD)), BLOCK, None, None)
-        return self._recorded < 175
+        return self._recorded < 1000 and (self._quiet or 0) < 25
 
     def _play(self, callback: Any) -> bool:
         data = bytearray(2 * BLOCK)
         callback(data, BLOCK, None, None)
         self.heard += data
+        if any(data):
+            self._quiet = 0
+        elif self._quiet is not None:
+            self._quiet += 1
         return True
 
 
@@ -194,11 +206,21 @@ def test_a_converter_keeps_a_tone_whole_across_chunks(rate: int) -> None:
             converter.convert(AudioChunk(to_pcm(tone[start : start + step]), rate, start))
             for start in range(0, rate, step)
         )
+        pcm += converter.finish()
         audio = to_float(pcm)[1000:-1000]
-        assert 23_000 < len(pcm) // 2 <= 24_000
+        assert abs(len(pcm) // 2 - 24_000) <= 1
         spectrum = np.abs(np.fft.rfft(audio * np.hanning(len(audio))))
         assert abs(np.argmax(spectrum) * 24_000 / len(audio) - 440) < 2
         assert np.sqrt(np.mean(audio**2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.01)
+
+
+def test_a_rate_that_a_device_takes_is_used(
+    headset: FakeSounddevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = choose("input", None)
+    assert devices.at_rate("input", device, 16_000).rate == 48_000
+    monkeypatch.setattr(headset, "check_input_settings", lambda **how: None)
+    assert devices.at_rate("input", device, 16_000).rate == 16_000
 
 
 def shown(transcript: Transcript) -> str:
@@ -330,6 +352,5 @@ def test_a_whole_conversation_until_the_headset_is_unplugged(headset: FakeSoundd
         (48000, 960, 1)
     ] * 2
     heard = to_float(bytes(headset.heard))
-    loud = np.flatnonzero(np.abs(heard) > 0.1)
-    assert 0.2 < (loud[-1] - loud[0]) / RATE < 0.3  # four characters of the scripted voice, without a gap
-    assert np.sqrt(np.mean(heard[loud[0] : loud[-1]] ** 2)) == pytest.approx(0.3 / np.sqrt(2), rel=0.1)
+    # Four characters of the scripted voice, whatever gaps a busy machine may have left between its slices.
+    assert np.sum(heard**2) / RATE == pytest.approx(4 * SECONDS_PER_CHARACTER * 0.3**2 / 2, rel=0.05)
