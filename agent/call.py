@@ -131,7 +131,10 @@ class Call:
     async def _tell(self, session: Session) -> None:
         async for happened in session.events:
             if isinstance(happened, TurnTraced) and self._trace_file is not None:
-                await asyncio.to_thread(_append_line, self._trace_file, happened.trace.to_json())
+                try:
+                    await asyncio.to_thread(_append_line, self._trace_file, happened.trace.to_json())
+                except OSError as error:  # a full disk is no reason to hang up
+                    log.warning("cannot write the trace: %s", error)
             if events := self._wire.tell(happened):
                 await self._send(events)
 

@@ -83,7 +83,7 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
             ("environment", EnvSettingsSource(Settings)()),
             ("flag", {name: value for name, value in flags.items() if value is not None}),
         ]
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     values: dict[str, Any] = {}
     sources = dict.fromkeys(Settings.model_fields, "default")
@@ -97,8 +97,15 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
         reasons = [_explain(detail, _places(sources)) for detail in error.errors()]
         raise ConfigError("; ".join(reasons)) from error
     if settings.min_wait_ms > settings.max_wait_ms:
-        raise ConfigError("min_wait_ms is greater than max_wait_ms")
+        raise ConfigError(_disorder(settings, _places(sources)))
     return settings, _places(sources)
+
+
+def _disorder(settings: Settings, places: dict[str, str]) -> str:
+    waits = [
+        f"{name} {getattr(settings, name)} from {places[name]}" for name in ("min_wait_ms", "max_wait_ms")
+    ]
+    return " is greater than ".join(waits)
 
 
 def _places(sources: dict[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from collections import OrderedDict
 from typing import Any
 
@@ -36,6 +37,7 @@ from rejoinder.agent.realtime_events import (
     user_turn,
 )
 from rejoinder.agent.realtime_messages import (
+    MAX_ID,
     PCM_RATE,
     AudioAppend,
     AudioClear,
@@ -94,6 +96,7 @@ class Realtime:
         self._responses: OrderedDict[str, ResponseEvents] = OrderedDict()
         self._response: ResponseEvents | None = None
         self._asked = False
+        self._cancelling = False
         self._metadata: dict[str, str] | None = None
         self._speech: str | None = None
         self._speech_at = 0
@@ -108,7 +111,7 @@ class Realtime:
         if isinstance(detection, ServerVad):
             endpointing = Endpointing(
                 threshold=detection.threshold,
-                release=max(0.0, min(detection.threshold, detection.threshold - 0.15)),
+                release=max(detection.threshold - 0.15, detection.threshold / 2),
                 padding_ms=detection.prefix_padding_ms,
                 min_wait_ms=detection.silence_duration_ms,
                 max_wait_ms=detection.silence_duration_ms,
@@ -165,7 +168,9 @@ class Realtime:
                 return [self._asked_for(params.instructions if params else None, params)]
             case ResponseCancel():
                 # Cancelling what is not there is a race that clients lose all the time: it is no error.
-                return [Interrupt()] if self._response else []
+                active = self._response is not None or self._asked
+                self._cancelling = active
+                return [Interrupt()] if active else []
 
     def _decoded(self, audio: str) -> bytes:
         try:
@@ -179,8 +184,11 @@ class Realtime:
         return _resample(self._to_session, AudioChunk(pcm, PCM_RATE), last=False)
 
     def _commit(self) -> Command:
-        if not self._uncommitted or self._ending:
+        if not self._uncommitted:
             raise ProtocolError("there is no audio to commit", "input_audio_buffer_commit_empty")
+        if self._ending:
+            reason = "the audio committed before is still being recognised: commit when its item was added"
+            raise ProtocolError(reason, "input_audio_buffer_commit_active")
         self._uncommitted = 0
         self._ending = True
         return EndTurn()
@@ -203,6 +211,13 @@ class Realtime:
         response = self._responses.get(message.item_id)
         if response is None:
             raise ProtocolError(f"there is no spoken item {message.item_id}", "item_not_found", "item_id")
+        if response is self._response and not self._cancelling:
+            reason = "the response is in progress: cancel it first"
+            raise ProtocolError(reason, "conversation_already_has_active_response", "item_id")
+        sent_ms = math.ceil(response.sent_bytes * 1000 / (2 * PCM_RATE))
+        if message.audio_end_ms > sent_ms:
+            reason = f"only {sent_ms} ms of audio were sent, not {message.audio_end_ms}"
+            raise ProtocolError(reason, "invalid_value", "audio_end_ms")
         done = event(
             "conversation.item.truncated",
             item_id=message.item_id,
@@ -261,15 +276,19 @@ class Realtime:
     def _turn_ended(self, text: str, at: int) -> list[ServerEvent]:
         """Tell of the end of the user's turn; noise without words makes an item too, but an empty one."""
         events = []
-        id_, self._speech = self._speech or new_id("item"), None
-        if self._config.audio.input.turn_detection is not None:
+        spoken, id_, self._speech = self._speech, self._speech or new_id("item"), None
+        if spoken:  # else the client committed what was no speech, or holds its own button
             stopped = event("input_audio_buffer.speech_stopped", item_id=id_, audio_end_ms=at * 1000 // RATE)
             events.append(stopped)
         previous = self._last()
         item = message_item(id_, "user", [{"type": "input_audio", "transcript": text}], "completed")
         seconds = max(0.0, (at - self._speech_at) / RATE)
-        self._uncommitted = 0
+        self._speech_at = at
+        if not self._ending:  # a commit has counted already, and what came since is the next one's
+            self._uncommitted = 0
         self._ending = False
+        if self._cancelling and self._response is None:  # cancelled before it began: it never will
+            self._asked, self._cancelling, self._metadata = False, False, None
         return events + user_turn(self._keep(item), previous, seconds, text)
 
     def _begin(self, turn: int) -> list[ServerEvent]:
@@ -296,8 +315,11 @@ class Realtime:
             events += response.audio(_resample(self._from_voice, AudioChunk(b"", PCM_RATE), last=True))
         if done.status == "failed":
             events.append(failure(ProtocolError(done.error, "model_error"), None, "server_error"))
-        events += response.end(done.status)
-        self.heard(response.turn, done.heard)
+        reason = "client_cancelled" if self._cancelling else "turn_detected"
+        self._cancelling = False
+        events += response.end(done.status, reason)
+        if not response.corrected:
+            self._rewrite(response, done.heard)
         return events
 
     def _traced(self, budget: list[tuple[str, float]]) -> list[ServerEvent]:
@@ -314,12 +336,16 @@ class Realtime:
         return [trace] if parts else []
 
     def heard(self, turn: int, text: str) -> None:
-        """Note what the user heard of a reply: what its item holds from now on."""
+        """Note what the user heard of a reply by the client's account: what its item holds from now on."""
         for response in self._responses.values():
             if response.turn == turn:
-                cut = text != response.transcript
-                response.transcript = text
-                self._keep(response.item("incomplete" if cut else "completed"))
+                response.corrected = True
+                self._rewrite(response, text)
+
+    def _rewrite(self, response: ResponseEvents, text: str) -> None:
+        response.cut = response.cut or text != response.transcript
+        response.transcript = text
+        self._keep(response.item("incomplete" if response.cut else "completed"))
 
     # --- items ------------------------------------------------------------------------------------------
 
@@ -357,4 +383,4 @@ def _event_id(text: str) -> str | None:
     except (ValueError, RecursionError):
         return None
     given = message.get("event_id") if isinstance(message, dict) else None
-    return given if isinstance(given, str) else None
+    return given if isinstance(given, str) and len(given) <= MAX_ID else None

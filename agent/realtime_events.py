@@ -9,6 +9,8 @@ from typing import Any
 from rejoinder.pipeline import ProtocolError
 
 ServerEvent = dict[str, Any]
+MAX_MESSAGE = 500
+"""Characters of an error's message: it may quote what the client sent."""
 
 
 def new_id(kind: str) -> str:
@@ -28,7 +30,7 @@ def failure(
     body = {
         "type": kind,
         "code": error.code,
-        "message": str(error),
+        "message": str(error)[:MAX_MESSAGE],
         "param": error.param,
         "event_id": client_event,
     }
@@ -78,6 +80,8 @@ class ResponseEvents:
         self.id = new_id("resp")
         self.item_id = new_id("item")
         self.transcript = ""
+        self.sent_bytes = 0
+        self.corrected = self.cut = False
         self._previous = previous
         self._metadata = metadata
         self._place = {"response_id": self.id, "item_id": self.item_id, "output_index": 0, "content_index": 0}
@@ -100,11 +104,15 @@ class ResponseEvents:
 
     def audio(self, pcm: bytes) -> list[ServerEvent]:
         """Send audio."""
+        self.sent_bytes += len(pcm)
         delta = base64.b64encode(pcm).decode("ascii")
         return [event("response.output_audio.delta", **self._place, delta=delta)] if pcm else []
 
-    def end(self, status: str, error: str = "") -> list[ServerEvent]:
-        """Close everything that was opened; ``status`` is completed, cancelled or failed."""
+    def end(self, status: str, reason: str = "turn_detected") -> list[ServerEvent]:
+        """Close everything that was opened.
+
+        status: completed, cancelled or failed. reason: turn_detected or client_cancelled, where cancelled.
+        """
         part = {"type": "audio", "transcript": self.transcript}
         item = self.item("completed" if status == "completed" else "incomplete")
         return [
@@ -113,7 +121,7 @@ class ResponseEvents:
             event("response.content_part.done", **self._place, part=part),
             event("response.output_item.done", response_id=self.id, output_index=0, item=item),
             event("conversation.item.done", item=item, previous_item_id=self._previous),
-            event("response.done", response=self._response(status, [item], error)),
+            event("response.done", response=self._response(status, [item], reason)),
         ]
 
     def item(self, status: str) -> dict[str, Any]:
@@ -121,10 +129,10 @@ class ResponseEvents:
         content = [{"type": "output_audio", "transcript": self.transcript}]
         return message_item(self.item_id, "assistant", content, status)
 
-    def _response(self, status: str, output: list[Any], error: str = "") -> dict[str, Any]:
+    def _response(self, status: str, output: list[Any], reason: str = "") -> dict[str, Any]:
         details: dict[str, Any] | None = None
         if status == "cancelled":
-            details = {"type": "cancelled", "reason": error or "turn_detected"}
+            details = {"type": "cancelled", "reason": reason}
         elif status == "failed":
             details = {"type": "failed", "error": {"type": "server_error", "code": "model_error"}}
         return {

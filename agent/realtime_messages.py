@@ -5,18 +5,25 @@ Shapes as in OpenAI's published GA schema, https://platform.openai.com/docs/api-
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from rejoinder.pipeline import ProtocolError
 
 PCM_RATE = 24_000
 """Hertz of ``audio/pcm``: the only rate that the published type allows."""
+MAX_TEXT = 2**17
+"""Characters in a message without audio, and in the session object: they are kept in memory."""
+MAX_ID = 512
+"""Characters in an identifier that a client chose."""
+LONGEST_MS = 24 * 60 * 60 * 1000
 
 
 class Base(BaseModel):
-    """A part of a message; fields unknown here are kept and ignored."""
+    """A part of an object that is kept; fields unknown here are kept and ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -87,8 +94,8 @@ class SessionConfig(Base):
     max_output_tokens: int | Literal["inf"] = "inf"
 
 
-class _Message(Base):
-    event_id: str | None = None
+class _Message(BaseModel):
+    event_id: str | None = Field(None, max_length=MAX_ID)
 
 
 class SessionUpdate(_Message):
@@ -145,16 +152,16 @@ class ItemRetrieve(_Message):
     """Ask for an item."""
 
     type: Literal["conversation.item.retrieve"]
-    item_id: str
+    item_id: str = Field(max_length=MAX_ID)
 
 
 class ItemTruncate(_Message):
     """Say how much of a reply was played."""
 
     type: Literal["conversation.item.truncate"]
-    item_id: str
+    item_id: str = Field(max_length=MAX_ID)
     content_index: Literal[0] = 0
-    audio_end_ms: int = Field(ge=0)
+    audio_end_ms: int = Field(ge=0, le=LONGEST_MS)
 
 
 class ResponseParams(Base):
@@ -199,17 +206,36 @@ _CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field
 def parse(text: str) -> ClientMessage:
     """Return the client's message. Raises ProtocolError that names the field and what is wrong with it."""
     try:
-        return _CLIENT.validate_json(text)
+        given = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise ProtocolError(f"not JSON: {error}", "invalid_json") from None
+    try:
+        message = _CLIENT.validate_python(given)
     except ValidationError as error:
         raise explain(error) from None
+    if not isinstance(message, AudioAppend):
+        _check_size(given, None)
+    return message
 
 
 def merge(session: SessionConfig, update: dict[str, Any]) -> SessionConfig:
     """Return the session with an update laid over it, object by object. Raises ProtocolError."""
     try:
-        return SessionConfig.model_validate(_merged(session.model_dump(), update))
+        merged = SessionConfig.model_validate(_merged(session.model_dump(), update))
     except ValidationError as error:
         raise explain(error, "session") from None
+    _check_size(merged.model_dump(), "session")
+    return merged
+
+
+def _check_size(value: Any, param: str | None) -> None:
+    """Refuse what would take much memory if it is kept, and numbers that JSON cannot say back."""
+    try:
+        size = len(json.dumps(value, allow_nan=False))
+    except ValueError as error:
+        raise ProtocolError(str(error), "invalid_value", param) from None
+    if size > MAX_TEXT:
+        raise ProtocolError(f"{size} characters, which is more than {MAX_TEXT}", "invalid_value", param)
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -223,16 +249,18 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+TAGS = frozenset(("server_vad", "semantic_vad", "str", "int", "dict[str,any]", "literal['inf']"))
+"""How pydantic names the branches of the unions here: parts of a place that are no fields."""
+
+
 def explain(error: ValidationError, root: str = "") -> ProtocolError:
     """Turn the first of pydantic's complaints into the protocol's own error."""
     detail = error.errors(include_url=False, include_input=False)[0]
     # The first part of the place is the union's tag, which is no field of the message.
-    place = [str(part) for part in (detail["loc"] if root else detail["loc"][1:])]
+    place = [str(part) for part in (detail["loc"] if root else detail["loc"][1:]) if part not in TAGS]
     param = ".".join([root, *place] if root else place) or None
     code = "invalid_value"
-    if detail["type"] == "json_invalid":
-        code = "invalid_json"
-    elif detail["type"] in ("missing", "union_tag_not_found"):
+    if detail["type"] in ("missing", "union_tag_not_found"):
         code, param = "missing_required_parameter", param or "type"
     elif detail["type"] == "union_tag_invalid" and not param:
         code, param = "unknown_event", "type"

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket, WebSocketState
 
 from rejoinder.agent.call import Call
 from rejoinder.agent.config import Settings, trace_path
+from rejoinder.agent.connection import Connection
 from rejoinder.models.loading import Report, open_models
 from rejoinder.pipeline import Models
 
@@ -28,8 +29,10 @@ log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 MAX_MESSAGE = 15 * 2**20
 """Bytes in one WebSocket message: the protocol's own limit for appended audio. More closes with 1009."""
-SEND_BUFFER = 64 * 2**10
+SEND_BUFFER, RECEIVE_BUFFER = 64 * 2**10, 256 * 2**10
 """Bytes the kernel may hold per socket. Left alone it takes megabytes, that is minutes of stale speech."""
+GONE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
+"""After 40 s without a sign of life from its kernel a client is gone: unplugged, or out of reach."""
 SHUTDOWN_SECONDS = 3
 TRY_AGAIN_LATER = 1013
 
@@ -113,6 +116,11 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # accepted sockets inherit it
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in GONE.items():
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         sock.bind((host, port))
     except OSError:
         sock.close()
@@ -131,20 +139,24 @@ def serve(settings: Settings, sock: socket.socket, report: Report) -> Exception 
         errors.append(error)
         server.should_exit = True
 
-    program = Server(settings, report, failed)
-    config = uvicorn.Config(
-        program.app(),
-        ws="websockets-sansio",
-        ws_max_size=MAX_MESSAGE,
-        ws_ping_interval=20.0,
-        ws_ping_timeout=20.0,
-        log_level=settings.log_level,
-        access_log=False,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(web(Server(settings, report, failed)))
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises them once more after its orderly end, and that would be the exit status.
         signal.signal(number, signal.SIG_IGN)
     server.run(sockets=[sock])
     return errors[0] if errors else None
+
+
+def web(program: Server) -> uvicorn.Config:
+    """Return how the program is served."""
+    return uvicorn.Config(
+        program.app(),
+        ws=Connection,
+        ws_max_size=MAX_MESSAGE,
+        ws_ping_interval=20.0,
+        # A pong waits behind audio that is not taken yet: late, it means backpressure and no dead client.
+        ws_ping_timeout=None,
+        log_level=program.settings.log_level,
+        access_log=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )

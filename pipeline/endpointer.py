@@ -98,6 +98,7 @@ class Endpointer:
         self.turn_start: int | None = None
         self.pause: int | None = None
         self._free_from = 0
+        self._by_hand_from = 0
         self._onset = 0
         self._voiced_until = 0
         self._run = 0
@@ -117,9 +118,10 @@ class Endpointer:
         step, self.now = end - self.now, end
         if self.manual:
             if self.floor in (Floor.NOBODY, Floor.AGENT):
-                self._open(end - step)
+                self._open(max(self._free_from, self._by_hand_from))
             self._voiced_until = end
             return []
+        self._by_hand_from = end
         speaking = self.floor is Floor.USER
         voiced = probability >= (self.options.release if speaking else self.options.threshold)
         self._run = self._run + step if voiced else max(0, self._run - 2 * step)
@@ -157,8 +159,9 @@ class Endpointer:
 
     def end_turn(self, at: int) -> list[FloorEvent]:
         """End the user's turn at sample ``at`` as soon as its transcript is final, whatever the silence."""
-        if self.manual and self.floor in (Floor.NOBODY, Floor.AGENT) and at > self.now:
-            self._open(self.now)  # the end overtook the audio, which is still on its way here
+        start = max(self._free_from, self._by_hand_from)
+        if self.manual and self.floor in (Floor.NOBODY, Floor.AGENT) and at > start:
+            self._open(start)  # its audio is still on its way here, or came while the last turn was ending
         if self.floor is Floor.USER:
             self.now = max(self.now, at)
             self._voiced_until = at

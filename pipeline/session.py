@@ -119,8 +119,14 @@ class Session:
             self.received = piece.end
 
     async def end_user_turn(self) -> None:
-        """End the user's turn here, whatever the silence; its transcript follows as an EndOfTurn event."""
-        for event in self.floor.end_turn(self.received):
+        """End the user's turn here, whatever the silence.
+
+        Its transcript follows as an EndOfTurn event, or NothingSaid where there was no turn to end.
+        """
+        ended = self.floor.end_turn(self.received)
+        if not ended and self.floor.pause is None:
+            ended = [NothingSaid(self.received)]
+        for event in ended:
             self._react(event)
         await self._heard.send(AudioChunk(b"", RATE, self.received))  # an empty chunk wakes the stages up
 
@@ -159,6 +165,9 @@ class Session:
 
         Returns None for a reply that is unknown, forgotten, or not over.
         """
+        if self.turn and self.turn.id == turn and self.turn.done:
+            self._cancel()  # all of it was sent, and the last bit would have been heard by and by
+            self.floor.agent_done()
         for settled in self._settled:
             if settled.id == turn:
                 heard = settled.playout.text(seconds)

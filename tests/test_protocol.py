@@ -192,6 +192,7 @@ def test_an_item_holds_what_was_heard() -> None:
     realtime = wire()
     added = realtime.tell(ReplyStarted(1))[1]["item"]["id"]
     realtime.tell(ReplyText(1, "One two three."))
+    realtime.tell(ReplyAudio(1, AudioChunk(bytes(24_000), 24_000)))
     realtime.tell(ReplyDone(1, "cancelled", "One two"))
     answers = say(realtime, "conversation.item.truncate", item_id=added, content_index=0, audio_end_ms=400)
     assert answers[0] == Truncate(1, 0.4) and answers[1]["type"] == "conversation.item.truncated"

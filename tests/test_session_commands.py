@@ -13,6 +13,7 @@ from scenario import LOUD, QUIET, Talk
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
+    ScriptedSttStream,
     ScriptedTurnModel,
     ScriptedVad,
     ScriptedVadStream,
@@ -26,6 +27,7 @@ from rejoinder.pipeline import (
     Options,
     PartialTranscript,
     ReplyAudio,
+    ReplyDone,
     ReplyStarted,
     Session,
     SpeechStarted,
@@ -55,9 +57,9 @@ def test_manual_turns() -> None:
         "1.400 text 1: Sunny.",
         "1.400 audio 1: 0.36 s until 1.520",
         "1.560 reply 1 completed: Sunny.",
-        "1.820 partial: more",
-        "2.320 partial: more",
-        "2.820 partial: more",
+        "1.760 partial: more",
+        "2.260 partial: more",
+        "2.760 partial: more",
         "3.010 PauseStarted(at=48000)",
         "3.070 EagerEndOfTurn(text='more')",
         "3.070 EndOfTurn(text='more', at=48000)",
@@ -65,6 +67,7 @@ def test_manual_turns() -> None:
         "3.200 text 2: Sunny.",
         "3.200 audio 2: 0.36 s until 3.320",
         "3.360 reply 2 completed: Sunny.",
+        "3.560 partial: more",
     ]
     assert talk.llm.prompts[0] == [{"role": "user", "content": "hello"}]
     assert talk.said() == [
@@ -107,6 +110,50 @@ def test_two_ends_in_a_row_are_one() -> None:
     assert talk.done() == [(1, "completed", "Sunny.")]
 
 
+def test_an_end_without_speech_is_told_though_turns_are_detected() -> None:
+    talk = Talk("hello")
+    talk.does(lambda session: session.end_user_turn(), at=1.01)
+    talk.says(1.2, at=2.0)
+    talk.run(until=5.0)
+    assert talk.of(NothingSaid, EndOfTurn) == [NothingSaid(16_000), EndOfTurn("hello", 51_200)]
+    assert talk.done() == [(1, "completed", "Sunny.")]
+
+
+def test_audio_right_behind_an_end_belongs_to_the_next_turn() -> None:
+    fed: list[AudioChunk] = []
+
+    class NotingStt(ScriptedSttStream):
+        def feed(self, chunk: AudioChunk) -> None:
+            super().feed(chunk)
+            fed.append(chunk)
+
+    stt = ScriptedStt(["one", "two"])
+    stt.stream = lambda: NotingStt(stt)  # type: ignore[method-assign]
+    talk = manual(create_response=False, stt=stt)
+    talk.does(burst, at=0.5)
+    talk.does(lambda session: session.hear(100 * LOUD), at=0.5)
+    talk.does(lambda session: session.end_user_turn(), at=1.0)
+    talk.run(until=3.0, microphone=False)
+    assert talk.of(EndOfTurn) == [EndOfTurn("one", 30 * 320), EndOfTurn("two", 130 * 320)]
+    second = [chunk for chunk in fed if chunk.end > 30 * 320]
+    assert (second[0].start, sum(map(len, second))) == (30 * 320, 100 * 320)
+
+
+def test_the_end_of_a_reply_can_be_truncated_before_it_has_sounded() -> None:
+    answers: list[str | None] = []
+    talk = Talk("one", replies=(WEATHER,))
+    talk.says(1.2, at=0.2)
+    talk.run(until=6.0)
+    (done,) = talk.when(ReplyDone)
+    talk = Talk("one", replies=(WEATHER,))
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: answers.append(session.truncate(1, 1.0)), at=done + 0.05)
+    talk.run(until=6.0)
+    assert answers == ["It is sunny"]
+    assert talk.said() == [("user", "one"), ("assistant", "It is sunny—")]
+    assert talk.session.floor.floor is Floor.NOBODY
+
+
 def test_two_turns_in_a_row_are_answered_by_the_second() -> None:
     talk = manual("one", "two", replies=(WEATHER, "Fine."))
     talk.does(burst, at=0.5)
@@ -120,7 +167,7 @@ def test_two_turns_in_a_row_are_answered_by_the_second() -> None:
 
 def test_the_end_of_a_turn_in_which_nothing_was_said() -> None:
     talk = quiet(manual("hello"), lambda session: session.end_user_turn(), at=0.5)
-    assert talk.log == []
+    assert [event for _, event in talk.log] == [NothingSaid(0)]
     talk = quiet(manual("", "hello"), burst, at=0.5)
     assert talk.of(NothingSaid) == [NothingSaid(30 * 320)]
     assert talk.done() == []
