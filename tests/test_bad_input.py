@@ -152,7 +152,7 @@ def test_a_client_that_stops_reading_is_hung_up_on(server: Server, neighbour: Ta
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.connect(("127.0.0.1", server.port))
-    talk = Talk(server, greeted=False, sock=raw, max_queue=1)
+    talk = Talk(server, greeted=False, sock=raw, max_queue=1, compression=None)
     before = server.memory()
     talk.speak()
     deadline = time.monotonic() + 60
