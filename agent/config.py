@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     tts: str = Field("piper:en_US-joe-medium", description="voice")
     instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
     min_wait_ms: int = Field(
-        320, ge=100, le=10_000, description="silence that ends a turn that sounds finished"
+        200, ge=100, le=10_000, description="silence that ends a turn that sounds finished"
     )
     max_wait_ms: int = Field(800, ge=100, le=20_000, description="silence that ends a turn that does not")
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 
-from rejoinder.models.voice import Voice
-from rejoinder.pipeline.audio import Samples
+from rejoinder.models.voice import Piece, Voice
 from rejoinder.pipeline.errors import ModelError
 
 RATE = 24_000
@@ -22,8 +22,7 @@ def open_voice(name: str, threads: int) -> Voice:
     except Exception as error:
         raise ModelError("hibari", f"cannot load the voice {name!r}: {error}") from error
 
-    def synthesize(text: str) -> Samples:
-        audio: Samples = hibari(text)
-        return audio
+    def synthesize(text: str) -> Iterator[Piece]:
+        yield hibari(text), 0
 
     return Voice("hibari", RATE, synthesize)

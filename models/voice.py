@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -18,51 +18,63 @@ TAIL_SECONDS = {".": 0.2, "!": 0.2, "?": 0.2, ":": 0.15, ";": 0.15, ",": 0.1}
 """Silence that stays after a clause, by its last character; one cut mid-phrase keeps next to none."""
 CUT_TAIL_SECONDS = 0.02
 
+Piece = tuple[Samples, int]
+"""Some audio of a clause, and about how many samples of it are still to come."""
+
 
 class Voice:
-    """A TTS model that synthesises a whole clause at a time, behind one engine."""
+    """A TTS model behind one engine, which makes the audio of a clause piece by piece.
 
-    def __init__(self, name: str, rate: int, synthesize: Callable[[str], Samples]) -> None:
+    The engine's step is one piece, so a long clause does not hold up somebody else's first word.
+    """
+
+    def __init__(self, name: str, rate: int, synthesize: Callable[[str], Iterator[Piece]]) -> None:
         self.name = name
         self.rate = rate
         self._synthesize = synthesize
-        self._engine: Engine[str, Samples] = Engine(name, self._step)
+        self._engine: Engine[Iterator[Piece], Piece | None] = Engine(name, self._step)
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-        """Stream the audio of one clause: a single chunk, or none for text without a spoken form.
+        """Stream the audio of one clause; nothing comes for text without a spoken form.
 
-        Closing the generator drops the clause; one that is being synthesised is finished and thrown away.
-        Raises ModelError.
+        Closing the generator drops the rest of the clause; a piece that is being made is finished and thrown
+        away. Raises ModelError.
         """
-        audio = await self._engine.run(text)
-        if len(audio):
-            yield AudioChunk(to_pcm(audio), self.rate)
+        pieces, position = self._clause(text), 0
+        while piece := await self._engine.run(pieces):
+            audio, left = piece
+            yield AudioChunk(to_pcm(audio), self.rate, position, left / self.rate)
+            position += len(audio)
 
     def close(self) -> None:
         """End the engine's thread."""
         self._engine.close()
 
-    def _step(self, batch: Sequence[str]) -> list[Samples]:
-        return [self._clause(text) for text in batch]
+    def _step(self, batch: Sequence[Iterator[Piece]]) -> list[Piece | None]:
+        return [next(pieces, None) for pieces in batch]
 
-    def _clause(self, text: str) -> Samples:
-        words = spoken(text)
-        if not words:
-            return np.zeros(0, np.float32)
-        try:
-            audio = self._synthesize(words)
-        except Exception as error:
-            raise ModelError(self.name, f"cannot speak {words!r}: {error}") from error
-        return trim(audio, self.rate, TAIL_SECONDS.get(text.rstrip("\"')*_ ")[-1:], CUT_TAIL_SECONDS))
+    def _clause(self, text: str) -> Iterator[Piece]:
+        if words := spoken(text):
+            tail = TAIL_SECONDS.get(text.rstrip("\"')*_ ")[-1:], CUT_TAIL_SECONDS)
+            try:
+                yield from trim(self._synthesize(words), self.rate, tail)
+            except Exception as error:
+                raise ModelError(self.name, f"cannot speak {words!r}: {error}") from error
 
 
-def trim(audio: Samples, rate: int, tail: float) -> Samples:
+def trim(pieces: Iterator[Piece], rate: int, tail: float) -> Iterator[Piece]:
     """Cut the silence around speech down to ``LEAD_SECONDS`` before and ``tail`` seconds after it.
 
     Models add up to 0.3 s before and 0.4 s after a clause (Hibari does); before the first word of a reply
-    that silence is latency, and between two clauses it is a stumble.
+    that silence is latency, and between two clauses it is a stumble. Silence is held back until sound
+    follows it.
     """
-    loud = np.flatnonzero(np.abs(audio) > AUDIBLE)
-    if not len(loud):
-        return audio[:0]
-    return audio[max(0, loud[0] - int(LEAD_SECONDS * rate)) : loud[-1] + 1 + int(tail * rate)]
+    held, begun = np.zeros(0, np.float32), False
+    for audio, left in pieces:
+        held = np.concatenate((held, audio))
+        if len(loud := np.flatnonzero(np.abs(held) > AUDIBLE)):
+            end = loud[-1] + 1
+            yield held[0 if begun else max(0, loud[0] - int(LEAD_SECONDS * rate)) : end], left
+            held, begun = held[end:], True
+    if begun and len(rest := held[: int(tail * rate)]):
+        yield rest, 0

@@ -22,11 +22,13 @@ class AudioChunk:
     pcm: little-endian signed 16-bit samples.
     rate: hertz.
     start: index of the first sample, counted from the start of the stream the chunk belongs to.
+    to_come: seconds that follow it in the same clause, where a voice knows that before they are made.
     """
 
     pcm: bytes
     rate: int
     start: int = 0
+    to_come: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.pcm) % 2:

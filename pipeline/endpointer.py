@@ -61,7 +61,7 @@ class Endpointing:
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
-    min_wait_ms: int = 320
+    min_wait_ms: int = 200
     max_wait_ms: int = 800
     max_turn_ms: int = 60_000
 
@@ -74,11 +74,10 @@ class Endpointing:
     def wait_ms(self, probability: float | None) -> float:
         """Return the silence after which a turn is over, given how likely the turn model finds that.
 
-        Linear from ``max_wait_ms`` at 0 to ``min_wait_ms`` at 0.5 and above, where the model itself says
-        "done". Without an answer the speaker gets the benefit of the doubt.
+        Linear in the probability: of the rules tried it answers soonest for as many turns cut off
+        (docs/latency.md). Without an answer the speaker gets the benefit of the doubt.
         """
-        sure = min(1.0, 2.0 * probability) if probability is not None else 0.0
-        return self.max_wait_ms - sure * (self.max_wait_ms - self.min_wait_ms)
+        return self.max_wait_ms - (probability or 0.0) * (self.max_wait_ms - self.min_wait_ms)
 
 
 class Endpointer:

@@ -33,7 +33,7 @@ class Playout:
     def sent(self, seconds: float, now: float, made: float = 0.0) -> float:
         """Note that audio was sent; return how long to wait before sending more.
 
-        made: seconds of audio of this clause that exist by now, sent or not: its words are spread over them.
+        made: seconds that this clause will be long, as known by now: its words are spread over them.
         """
         self._runs_dry = max(self._runs_dry, now) + seconds
         self.seconds += seconds

@@ -21,7 +21,7 @@ CONTROL_PLACES = 64
 """Places in a session's outgoing channel that audio leaves free for events, which cannot wait."""
 
 Spoken = tuple[str, AudioChunk, float]
-"""The clause that begins or an empty text, a slice of its audio, and the seconds made of it by now."""
+"""The clause that begins or an empty text, a slice of its audio, and how many seconds it will have."""
 
 
 async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out: Channel[Event]) -> None:
@@ -59,7 +59,7 @@ async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -
                 turn.mark("first_audio")
                 made += chunk.seconds
                 for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
-                    await out.send((text, AudioChunk(piece.pcm, piece.rate, position), made))
+                    await out.send((text, AudioChunk(piece.pcm, piece.rate, position), made + chunk.to_come))
                     position += len(piece)
                     text = ""
     out.close()

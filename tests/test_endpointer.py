@@ -104,13 +104,12 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     ),
     "sure: the short wait": ("v10 q2 final=hi judged=1 q8", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
     "sure: not before it": ("v10 q2 final=hi judged=1 q7", [STARTED, PAUSED, EAGER], Floor.PAUSE),
-    "half sure is sure": ("v10 q2 final=hi judged=0.5 q8", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
-    "a quarter sure: halfway, 600 ms": (
-        "v10 q2 final=hi judged=0.25 q17",
+    "half sure: halfway, 600 ms": (
+        "v10 q2 final=hi judged=0.5 q17",
         [STARTED, PAUSED, EAGER, END],
         Floor.AGENT,
     ),
-    "a quarter sure: not before": ("v10 q2 final=hi judged=0.25 q16", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "half sure: not before": ("v10 q2 final=hi judged=0.5 q16", [STARTED, PAUSED, EAGER], Floor.PAUSE),
     "unsure: the long wait": ("v10 q2 final=hi judged=0 q26", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
     "unsure: not before it": ("v10 q2 final=hi judged=0 q25", [STARTED, PAUSED, EAGER], Floor.PAUSE),
     "not asked: the long wait": ("v10 q2 final=hi q26", [STARTED, PAUSED, EAGER, END], Floor.AGENT),

@@ -73,6 +73,12 @@ def say(tts: Tts, text: str) -> list[AudioChunk]:
     return spoken
 
 
+def joined(chunks: list[AudioChunk]) -> AudioChunk:
+    """Return a clause in one piece, having seen that its pieces follow each other."""
+    assert [chunk.start for chunk in chunks[1:]] == [chunk.end for chunk in chunks[:-1]]
+    return AudioChunk(b"".join(chunk.pcm for chunk in chunks), chunks[0].rate)
+
+
 def edges(audio: AudioChunk) -> tuple[float, float]:
     """Return the seconds before the first and after the last audible sample."""
     loud = np.flatnonzero(np.abs(audio.samples()) > AUDIBLE)
@@ -80,7 +86,7 @@ def edges(audio: AudioChunk) -> tuple[float, float]:
 
 
 def listen(whisper: Stt, chunks: list[AudioChunk]) -> str:
-    (audio,) = chunks
+    audio = joined(chunks)
     stream = whisper.stream()
     stream.feed(speech.chunk(soxr.resample(audio.samples(), audio.rate, RATE).astype(np.float32)))
     text: str = run(stream.transcribe(is_final=True)).text
@@ -109,7 +115,7 @@ def test_text_without_a_spoken_form_is_silent(any_tts: tuple[Tts, int], text: st
     [("Hello there.", 0.2), ("Is it?", 0.2), ("Well,", 0.1), ('"Yes."', 0.2), ("and then it", 0.02)],
 )
 def test_the_edges_are_trimmed(tts: Tts, text: str, tail: float) -> None:
-    (audio,) = say(tts, text)
+    audio = joined(say(tts, text))
     before, after = edges(audio)
     assert before <= 0.03
     assert after <= tail + 0.001
@@ -149,7 +155,7 @@ def test_whisper_understands_what_is_said(tts: Tts, whisper: Stt) -> None:
 
 def test_a_long_clause_takes_about_as_long_as_its_words(tts: Tts) -> None:
     assert len(CLAUSE) >= 155
-    (audio,) = say(tts, CLAUSE)
+    audio = joined(say(tts, CLAUSE))
     assert 6.0 < audio.seconds < 14.0
 
 
@@ -172,8 +178,11 @@ def test_closing_early_and_cancelling_leave_the_voice_usable(any_tts: tuple[Tts,
 
 
 def test_clauses_asked_for_together_do_not_mix(tts: Tts) -> None:
+    async def clause(text: str) -> AudioChunk:
+        return joined([chunk async for chunk in tts.speak(text)])
+
     async def together() -> list[AudioChunk]:
-        return await asyncio.gather(*(anext(tts.speak(text)) for text in ("Yes.", CLAUSE, "No, not today.")))
+        return await asyncio.gather(*map(clause, ("Yes.", CLAUSE, "No, not today.")))
 
     short, long, medium = run(together())
     assert short.seconds < medium.seconds < long.seconds
