@@ -75,7 +75,7 @@ from rejoinder.pipeline import (
 
 MAX_ITEMS = 400
 """Items that can be retrieved and truncated; the oldest are forgotten."""
-PATIENCE = {"high": (240, 600), "medium": (320, 800), "auto": (320, 800), "low": (480, 2000)}
+PATIENCE = {"high": (160, 500), "medium": (200, 800), "auto": (200, 800), "low": (480, 2000)}
 """Shortest and longest wait in milliseconds for each eagerness of ``semantic_vad``."""
 
 

@@ -44,6 +44,17 @@ class Words:
     confidence: float
 
 
+NOTHING = Words("", 1.0, 0.0)
+
+
+@dataclass(slots=True)
+class Job:
+    """Audio to be recognised, until nobody wants its words any more."""
+
+    audio: Samples
+    wanted: bool = True
+
+
 class Whisper:
     """Shared weights behind one engine; each session has a ``WhisperStream``."""
 
@@ -60,17 +71,25 @@ class Whisper:
         multilingual = self._model.model.is_multilingual
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
-        self._engine: Engine[Samples, Words] = Engine("whisper", self._step, max_batch=4)
+        self._engine: Engine[Job, Words] = Engine("whisper", self._step, max_batch=4)
 
     def stream(self) -> WhisperStream:
         """Open the state of one session."""
         return WhisperStream(self)
 
     async def recognise(self, audio: Samples) -> str:
-        """Return the words in up to 30 s of 16 kHz audio, or nothing where Whisper itself doubts them."""
+        """Return the words in up to 30 s of 16 kHz audio, or nothing where Whisper itself doubts them.
+
+        Cancelling before the words are written leaves the engine free after the encoder's step. Raises
+        ModelError.
+        """
         if len(audio) < RATE // 10:
             return ""
-        words = await self._engine.run(audio)
+        job = Job(audio)
+        try:
+            words = await self._engine.run(job)
+        finally:
+            job.wanted = False
         doubted = any(words.no_speech > silent and words.confidence < unsure for silent, unsure in INVENTED)
         return "" if doubted or not any(map(str.isalnum, words.text)) else words.text
 
@@ -78,15 +97,19 @@ class Whisper:
         """End the engine's thread."""
         self._engine.close()
 
-    def _step(self, batch: Sequence[Samples]) -> list[Words]:
-        longest = max(len(audio) for audio in batch) / RATE
+    def _step(self, batch: Sequence[Job]) -> list[Words]:
+        longest = max(len(job.audio) for job in batch) / RATE
         window = window_seconds(longest)
-        padded = [np.pad(audio[: window * RATE], (0, max(0, window * RATE - len(audio)))) for audio in batch]
+        cut = [job.audio[: window * RATE] for job in batch]
+        padded = [np.pad(audio, (0, window * RATE - len(audio))) for audio in cut]
         features = np.stack(
             [self._model.feature_extractor(audio, padding=0)[:, : window * 100] for audio in padded]
         )
+        encoded = self._model.encode(features)
+        if not any(job.wanted for job in batch):  # a final one waits behind this partial transcript
+            return [NOTHING] * len(batch)
         results = self._model.model.generate(
-            self._model.encode(features),
+            encoded,
             [self._prompt] * len(batch),
             beam_size=1,
             no_repeat_ngram_size=3,

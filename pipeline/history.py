@@ -44,19 +44,18 @@ class History:
         """Note what was said or written in one of the roles user, assistant and system."""
         self._append(Entry(role, text))
 
-    def add_reply(self, turn: int, heard: str, cut: bool) -> None:
-        """Note what the user heard of a reply; nothing heard leaves no entry."""
-        if heard:
-            self._append(Entry("assistant", heard, turn, cut))
+    def begin_reply(self, turn: int) -> None:
+        """Keep the place of a reply whose words are not heard yet; what is said during it comes after it."""
+        self._append(Entry("assistant", "", turn))
 
-    def truncate(self, turn: int, heard: str) -> bool:
-        """Correct what was heard of an earlier reply; return whether it was there."""
-        for index, entry in enumerate(self.entries):
+    def settle(self, turn: int, heard: str, cut: bool) -> bool:
+        """Note what the user heard of a reply, again where more is known by now; return whether it was there.
+
+        One of which nothing was heard is not in the prompt.
+        """
+        for entry in reversed(self.entries):
             if entry.turn == turn and entry.role == "assistant":
-                entry.text, entry.cut = heard, True
-                if not heard:
-                    del self.entries[index]
-                    self._forgotten -= index < self._forgotten
+                entry.text, entry.cut = heard, cut
                 return True
         return False
 
@@ -67,7 +66,7 @@ class History:
         """
         instructions = instructions or self.instructions
         self._forget()
-        told = list(self.entries)[self._forgotten :]
+        told = [entry for entry in list(self.entries)[self._forgotten :] if entry.text]
         messages = [Message(role="system", content=instructions)] if instructions else []
         messages += [message.copy() for message in self.examples]
         for entry in (*told, Entry("user", text)) if text else told:

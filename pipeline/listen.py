@@ -53,17 +53,24 @@ class Ears:
         self._final_for: int | None = None
         self._asked_at: int | None = None
         self._text = ""
+        self._recognising: asyncio.Task[None] | None = None
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
-        """Keep the transcript of the turn up to date, and the turn model asked while a pause grows."""
-        async with asyncio.TaskGroup() as asking:
+        """Keep the transcript of the turn up to date, and the turn model asked while a pause grows.
+
+        A final transcript stops the one that runs; a partial one is left out while anything runs. Audio that
+        comes faster than it can be written down waits.
+        """
+        async with asyncio.TaskGroup() as tasks:
             async for chunk in inp:
                 self._take(chunk)
+                if self._recognising is not None and self._fed - self._partial_at >= PARTIAL_SAMPLES:
+                    await asyncio.wait([self._recognising])
                 if self._floor.pause is not None:
-                    self._ask(asking)
-                    await self._finish()
+                    self._ask(tasks)
+                    await self._finish(tasks)
                 elif self._floor.talking:
-                    await self._update()
+                    await self._update(tasks)
 
     def _take(self, chunk: AudioChunk) -> None:
         if len(chunk):
@@ -76,6 +83,7 @@ class Ears:
             self._feed(chunk)
 
     def _begin(self, start: int | None) -> None:
+        self._stop()
         self._stream.reset()
         self._agreement = LocalAgreement()
         self._turn_start = start
@@ -92,25 +100,34 @@ class Ears:
             self._stream.feed(AudioChunk(chunk.pcm[2 * skip :], chunk.rate, chunk.start + skip))
             self._fed = chunk.end
 
-    async def _update(self) -> None:
-        if self._fed - self._partial_at < PARTIAL_SAMPLES:
-            return
-        self._partial_at = self._fed
-        transcript = await self._stream.transcribe(is_final=False)
-        if self._turn_start is not None and self._turn_start == self._floor.turn_start and transcript.text:
-            self._text = transcript.text
-            self._react(PartialTranscript(transcript.text, self._agreement.feed(transcript.text)))
+    async def _update(self, tasks: asyncio.TaskGroup) -> None:
+        if self._fed - self._partial_at >= PARTIAL_SAMPLES:
+            await self._recognise(tasks, is_final=False)
 
-    async def _finish(self) -> None:
+    async def _finish(self, tasks: asyncio.TaskGroup) -> None:
         pause = self._floor.pause
-        if pause is None or pause == self._final_for or self._fed < pause:
-            return
-        self._final_for = pause
+        if pause is not None and pause != self._final_for and self._fed >= pause:
+            self._final_for = pause
+            await self._recognise(tasks, is_final=True)
+
+    async def _recognise(self, tasks: asyncio.TaskGroup, is_final: bool) -> None:
+        self._stop()
         self._partial_at = self._fed
-        transcript = await self._stream.transcribe(is_final=True)
+        self._recognising = tasks.create_task(self._write_down(is_final))
+        await asyncio.sleep(0)  # it begins with the audio that is here, not with what arrives meanwhile
+
+    def _stop(self) -> None:
+        if self._recognising is not None:
+            self._recognising.cancel()
+
+    async def _write_down(self, is_final: bool) -> None:
+        transcript = await self._stream.transcribe(is_final)
         self._text = transcript.text
-        for event in self._floor.transcript(transcript):
-            self._react(event)
+        if is_final:
+            for event in self._floor.transcript(transcript):
+                self._react(event)
+        elif self._turn_start is not None and self._turn_start == self._floor.turn_start and transcript.text:
+            self._react(PartialTranscript(transcript.text, self._agreement.feed(transcript.text)))
 
     def _ask(self, asking: asyncio.TaskGroup) -> None:
         pause = self._floor.pause

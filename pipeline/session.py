@@ -171,7 +171,7 @@ class Session:
         for settled in self._settled:
             if settled.id == turn:
                 heard = settled.playout.text(seconds)
-                self.history.truncate(turn, heard)
+                self.history.settle(turn, heard, cut=True)
                 return heard
         return None
 
@@ -273,6 +273,7 @@ class Session:
     def _commit(self, turn: Turn) -> Turn:
         if turn.text:
             self.history.add_user(turn.text)
+        self.history.begin_reply(turn.id)
         self.floor.agent_speaks()
         self._emit(ReplyStarted(turn.id))
         turn.commit()
@@ -293,9 +294,9 @@ class Session:
             if turn is not self.turn:  # it failed while being cancelled, which hides the cancel
                 return
         await turn.wait_committed()  # nothing of a guess is told, and it may be over before its commit
+        self._settle(turn, turn.playout.seconds, cut=status == "failed")  # before a client can add to it
         self._tell_done(turn, status, turn.playout.seconds, cause)
         await asyncio.sleep(turn.playout.left(self._now()))  # what was sent is heard, whatever the status
-        self._settle(turn, turn.playout.seconds, cut=status == "failed")
         self.turn = None
         self.floor.agent_done()
 
@@ -318,8 +319,10 @@ class Session:
             self._emit(ReplyDone(turn.id, status, turn.playout.text(played), error))
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
-        self.history.add_reply(turn.id, turn.playout.text(played), cut)
-        self._settled.append(turn)
+        """Put into the history what was heard; a reply that is cut after it was told as done is put in again."""
+        self.history.settle(turn.id, turn.playout.text(played), cut)
+        if turn not in self._settled:
+            self._settled.append(turn)
 
     def _warm(self, text: str) -> None:
         if self._warming is None or self._warming.done():

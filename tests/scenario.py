@@ -120,7 +120,8 @@ class Talk:
 
     def said(self) -> list[tuple[str, str]]:
         """Return the history as (role, words), with a dash where a reply was cut."""
-        return [(entry.role, entry.text + "—" * entry.cut) for entry in self.session.history.entries]
+        entries = [entry for entry in self.session.history.entries if entry.text]
+        return [(entry.role, entry.text + "—" * entry.cut) for entry in entries]
 
     def timeline(self) -> list[str]:
         """Return the log, a line per event; audio of one reply in a row is one line, traces are left out."""

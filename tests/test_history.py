@@ -15,12 +15,17 @@ def said(history: History, text: str | None = None) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in history.messages(text)]
 
 
+def add_reply(history: History, turn: int, heard: str, cut: bool) -> None:
+    history.begin_reply(turn)
+    assert history.settle(turn, heard, cut)
+
+
 def test_the_prompt_has_instructions_examples_and_what_was_said() -> None:
     history = History(
         "Be brief.", [Message(role="user", content="Hm?"), Message(role="assistant", content="Ah.")]
     )
     history.add_user("Hello")
-    history.add_reply(1, "Hi there.", cut=False)
+    add_reply(history, 1, "Hi there.", cut=False)
     expected = [("system", "Be brief."), ("user", "Hm?"), ("assistant", "Ah."), ("user", "Hello")]
     assert said(history, "Well?") == [*expected, ("assistant", "Hi there."), ("user", "Well?")]
     assert history.messages(None, "Shout.")[0]["content"] == "Shout."
@@ -36,26 +41,39 @@ def test_asking_for_the_prompt_changes_nothing() -> None:
 def test_a_reply_that_was_cut_shows_it() -> None:
     history = History()
     history.add_user("Hello")
-    history.add_reply(1, "Once upon a", cut=True)
+    add_reply(history, 1, "Once upon a", cut=True)
     assert said(history) == [("user", "Hello"), ("assistant", "Once upon a—")]
 
 
-def test_a_reply_nobody_heard_is_not_there() -> None:
+def test_a_reply_nobody_heard_is_not_in_the_prompt() -> None:
     history = History()
-    history.add_reply(1, "", cut=True)
-    assert not history.entries
+    history.add_user("Hello")
+    add_reply(history, 1, "", cut=True)
+    assert said(history, "Well?") == [("user", "Hello Well?")]
+
+
+def test_a_reply_stands_where_it_began() -> None:
+    history = History()
+    history.add_user("Hello")
+    history.begin_reply(1)
+    assert said(history, "Well?") == [("user", "Hello Well?")]
+    history.add_user("Wait")
+    assert history.settle(1, "Hi there", cut=True)
+    assert said(history) == [("user", "Hello"), ("assistant", "Hi there—"), ("user", "Wait")]
 
 
 def test_truncating_corrects_what_was_heard() -> None:
     history = History()
     history.add_user("Hello")
-    history.add_reply(1, "Once upon a time", cut=False)
-    assert history.truncate(1, "Once")
+    add_reply(history, 1, "Once upon a time", cut=False)
+    assert history.settle(1, "Once", cut=True)
     assert said(history) == [("user", "Hello"), ("assistant", "Once—")]
-    assert history.truncate(1, "")
+    assert history.settle(1, "", cut=True)
     assert said(history) == [("user", "Hello")]
-    assert not history.truncate(1, "Once")
-    assert not history.truncate(0, "Hello")  # entries of users have no number
+    assert history.settle(1, "Once upon", cut=True)
+    assert said(history) == [("user", "Hello"), ("assistant", "Once upon—")]
+    assert not history.settle(2, "Once", cut=True)
+    assert not history.settle(0, "Hello", cut=True)  # entries of users have no number
 
 
 def test_forgetting_goes_by_blocks_so_that_the_beginning_stays_put() -> None:
@@ -63,7 +81,7 @@ def test_forgetting_goes_by_blocks_so_that_the_beginning_stays_put() -> None:
     beginnings = []
     for turn in range(400):
         history.add_user(f"{turn:03d} " + "x" * 96)
-        history.add_reply(turn + 1, "y" * 100, cut=False)
+        add_reply(history, turn + 1, "y" * 100, cut=False)
         beginnings.append(history.messages()[0]["content"][:3])
         size = sum(len(entry["content"]) for entry in history.messages())
         assert size <= PROMPT_CHARACTERS
@@ -76,9 +94,9 @@ def test_truncating_what_was_forgotten_forgets_nothing_else() -> None:
     history = History()
     for turn in range(1, 41):
         history.add_user(f"question {turn:02d} " + "x" * 90)
-        history.add_reply(turn, "y" * 100, cut=False)
+        add_reply(history, turn, "y" * 100, cut=False)
     before = said(history)
-    assert history.truncate(1, "")
+    assert history.settle(1, "", cut=True)
     assert said(history) == before
 
 
@@ -96,7 +114,7 @@ def test_roles_alternate(entries: list[tuple[str, str]], text: str) -> None:
     history = History("Be brief.")
     for turn, (role, words) in enumerate(entries):
         if role == "assistant":
-            history.add_reply(turn, words, cut=False)
+            add_reply(history, turn, words, cut=False)
         else:
             history.add(role, words)
     roles = [message["role"] for message in history.messages(text)]
