@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from contextlib import suppress
-from pathlib import Path
+from io import RawIOBase
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -46,13 +46,13 @@ class Call:
     """Carry messages between a client and its session, in both directions at once."""
 
     def __init__(
-        self, websocket: WebSocket, models: Models, options: Options, tracing: bool, trace_file: Path | None
+        self, websocket: WebSocket, models: Models, options: Options, tracing: bool, traces: RawIOBase | None
     ) -> None:
         self._websocket = websocket
         self._models = models
         self._options = options
         self._wire = Realtime(options, websocket.query_params.get("model", "default"), tracing)
-        self._trace_file = trace_file
+        self._traces = traces
         self._writing = asyncio.Lock()
 
     async def run(self) -> tuple[int, str]:
@@ -130,9 +130,9 @@ class Call:
 
     async def _tell(self, session: Session) -> None:
         async for happened in session.events:
-            if isinstance(happened, TurnTraced) and self._trace_file is not None:
+            if isinstance(happened, TurnTraced) and self._traces is not None:
                 try:
-                    await asyncio.to_thread(_append_line, self._trace_file, happened.trace.to_json())
+                    self._traces.write(f"{happened.trace.to_json()}\n".encode())
                 except OSError as error:  # a full disk is no reason to hang up
                     log.warning("cannot write the trace: %s", error)
             if events := self._wire.tell(happened):
@@ -151,8 +151,3 @@ class Call:
                     raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
                 except RuntimeError as error:  # Starlette's word for a socket that is closed already
                     raise WebSocketDisconnect(reason=str(error)) from None
-
-
-def _append_line(path: Path, line: str) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")

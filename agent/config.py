@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from rejoinder.models.loading import Specs
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 
 DEFAULT_FILE = Path("rejoinder.toml")
+PREFIX = "REJOINDER_"
+OTHER_VARIABLES = ("REJOINDER_CACHE", "REJOINDER_KEY", "REJOINDER_LLM_KEY", "REJOINDER_SPEECH")
+"""Variables of ours that are no settings: they also count where no configuration is read."""
 INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
     "sentences, without lists or symbols."
@@ -35,7 +40,7 @@ class ConfigError(PipelineError):
 class Settings(BaseSettings):
     """Everything that can be set. The environment's names are these in capitals after ``REJOINDER_``."""
 
-    model_config = SettingsConfigDict(env_prefix="REJOINDER_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid")
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="TCP port; 0 takes a free one")
@@ -52,6 +57,14 @@ class Settings(BaseSettings):
     )
     max_wait_ms: int = Field(800, ge=100, le=20_000, description="silence that ends a turn that does not")
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
+    allowed_origins: str = Field(
+        "", description="web pages of others that may call: origins with blanks between them, * for any"
+    )
+    speculate: str = Field(
+        "auto",
+        pattern="^(auto|always|never)$",
+        description="start answers before the turn is surely over; auto: unless a hosted model would bill them",
+    )
     trace_file: str = Field("", description="file to append one JSON line per turn to")
     log_level: str = Field("warning", pattern="^(debug|info|warning|error)$", description="how much to log")
 
@@ -65,6 +78,8 @@ class Settings(BaseSettings):
             instructions=self.instructions,
             examples=TOY_EXAMPLES if self.llm == TOY else (),
             endpointing=Endpointing(min_wait_ms=self.min_wait_ms, max_wait_ms=self.max_wait_ms),
+            speculate=self.speculate == "always"
+            or (self.speculate == "auto" and not self.llm.startswith("openai:https:")),
         )
 
 
@@ -124,6 +139,27 @@ def _explain(detail: Any, sources: dict[str, str]) -> str:
     return f"{name} from {sources.get(name, 'default')}: {detail['msg']}, not {detail['input']!r}"
 
 
-def trace_path(settings: Settings) -> Path | None:
-    """Return the file for traces, None for none."""
-    return Path(os.path.expanduser(settings.trace_file)) if settings.trace_file else None
+def authority(host: str, port: int) -> str:
+    """Return host and port as a URL has them: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def unknown_variables(environment: Mapping[str, str]) -> str:
+    """Return which of the environment's variables look like ours and are not, in a sentence; "" for none."""
+    known = [*OTHER_VARIABLES, *(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)]
+    told = []
+    for name in sorted(environment):
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            near = get_close_matches(name.upper(), known, 1)
+            told.append(f"{name} (did you mean {near[0]}?)" if near else name)
+    return f"there is no setting for: {', '.join(told)}" if told else ""
+
+
+def open_traces(settings: Settings) -> FileIO | None:
+    """Open the file for traces, None for none. Raises ConfigError."""
+    if not settings.trace_file:
+        return None
+    try:
+        return FileIO(os.path.expanduser(settings.trace_file), "a")
+    except OSError as error:
+        raise ConfigError(f"trace_file {settings.trace_file}: {error.strerror}") from error

@@ -128,6 +128,7 @@ class Realtime:
             detect_turns=detection is not None,
             create_response=detection is not None and detection.create_response,
             interrupt_response=detection is not None and detection.interrupt_response,
+            speculate=self._defaults.speculate,
         )
 
     def open(self) -> list[ServerEvent]:

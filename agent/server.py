@@ -6,20 +6,21 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
 from rejoinder.agent.call import Call
-from rejoinder.agent.config import Settings, trace_path
+from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.connection import Connection
 from rejoinder.models.loading import Report, open_models
 from rejoinder.pipeline import Models
@@ -38,7 +39,10 @@ TRY_AGAIN_LATER = 1013
 
 
 class Server:
-    """The program behind the port: models that load while the port already answers, and the calls."""
+    """The program behind the port: models that load while the port already answers, and the calls.
+
+    Raises ConfigError where the file for traces cannot be written.
+    """
 
     def __init__(self, settings: Settings, report: Report, failed: Callable[[Exception], None]) -> None:
         self.settings = settings
@@ -46,7 +50,7 @@ class Server:
         self.calls: set[Call] = set()
         self._report = report
         self._failed = failed
-        self._trace_file = trace_path(settings)
+        self._traces = open_traces(settings)
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -68,6 +72,8 @@ class Server:
             finally:
                 loading.cancel()
                 await asyncio.wait([loading])
+                if self._traces is not None:
+                    self._traces.close()
 
     async def _load(self, stack: AsyncExitStack) -> None:
         try:
@@ -90,6 +96,11 @@ class Server:
 
     async def _realtime(self, websocket: WebSocket) -> None:
         """Run one call. A socket that cannot be served is accepted first, so that clients see the reason."""
+        origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
+        if not may_call(origin, host, self.settings.allowed_origins.split()):
+            reason = f"pages from {origin} may not call; see the setting allowed_origins\n"
+            await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
+            return
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(subprotocol="realtime" if "realtime" in offered else None)
         if self.models is None:
@@ -99,7 +110,7 @@ class Server:
             await websocket.close(TRY_AGAIN_LATER, f"all {self.settings.max_sessions} lines are busy")
             return
         tracing = websocket.query_params.get("trace") == "true"
-        call = Call(websocket, self.models, self.settings.options(), tracing, self._trace_file)
+        call = Call(websocket, self.models, self.settings.options(), tracing, self._traces)
         self.calls.add(call)
         try:
             code, reason = await call.run()
@@ -107,6 +118,15 @@ class Server:
             self.calls.discard(call)
         if code and websocket.application_state is WebSocketState.CONNECTED:
             await call.hang_up(code, reason)
+
+
+def may_call(origin: str | None, host: str, allowed: Sequence[str]) -> bool:
+    """Tell whether a browser may call from a page of ``origin``; other clients name no origin.
+
+    Browsers let any page open a WebSocket anywhere, also to this machine (RFC 6455, 10.2): without this rule
+    whatever page somebody visits could talk to their agent.
+    """
+    return origin is None or "*" in allowed or origin in allowed or urlsplit(origin).netloc == host
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -139,7 +159,11 @@ def serve(settings: Settings, sock: socket.socket, report: Report) -> Exception 
         errors.append(error)
         server.should_exit = True
 
-    server = uvicorn.Server(web(Server(settings, report, failed)))
+    try:
+        program = Server(settings, report, failed)
+    except ConfigError as error:
+        return error
+    server = uvicorn.Server(web(program))
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises them once more after its orderly end, and that would be the exit status.
         signal.signal(number, signal.SIG_IGN)

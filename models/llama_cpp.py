@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rejoinder.models.openai import OpenAiChat
+from rejoinder.models.openai import MAX_TOKENS, OpenAiChat
+from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 
@@ -73,6 +74,9 @@ class LlamaCpp:
 
         if not path.is_file():
             raise ModelError("llama", f"there is no model file {path}")
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":  # llama.cpp would end the process over some other files
+                raise ModelError("llama", f"{path} is not a GGUF file")
         key = secrets.token_urlsafe(24)
         parameters: Any = xllamacpp.CommonParams()
         parameters.model.path = str(path)
@@ -96,11 +100,29 @@ class LlamaCpp:
         self._slots = Slots(SLOTS)
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
-        async with self._slots.take(messages) as slot:
-            async with aclosing(self._chat.reply(messages, {"id_slot": slot})) as tokens:
-                async for token in tokens:
-                    yield token
+        """Stream the answer; closing the generator stops the decoding. Raises ModelError.
+
+        It is decoded as fast as the model can, however slowly it is read: a voice takes seconds to speak what
+        is written in a tenth of that, and a slot that waited for it would keep other callers waiting.
+        """
+        tokens: Channel[str] = Channel(MAX_TOKENS, "tokens")
+        decoding = asyncio.create_task(self._decode(messages, tokens), name="decode")
+        try:
+            async for token in tokens:
+                yield token
+            await decoding
+        finally:
+            decoding.cancel()
+            await asyncio.gather(decoding, return_exceptions=True)
+
+    async def _decode(self, messages: Sequence[Message], out: Channel[str]) -> None:
+        try:
+            async with self._slots.take(messages) as slot:
+                async with aclosing(self._chat.reply(messages, {"id_slot": slot})) as tokens:
+                    async for token in tokens:
+                        await out.send(token)
+        finally:
+            out.close()
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Bring the prompt into a slot's cache. Raises ModelError."""

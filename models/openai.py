@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from rejoinder.pipeline.errors import ModelError
@@ -14,8 +14,11 @@ from rejoinder.pipeline.interfaces import Message
 CONNECT_SECONDS = 3.0
 TOKEN_SECONDS = 15.0
 """Longest wait for the first token and between two tokens."""
+FAREWELL_SECONDS = 0.25
+"""Wait for the end of the stream after the answer's own end; a connection that ends in order is used again."""
 MAX_TOKENS = 400
 """An answer longer than this is not a spoken one."""
+NEW_LIMIT = "max_completion_tokens"
 REASON_CHARACTERS = 300
 """A failing server may answer with a whole web page."""
 
@@ -52,6 +55,7 @@ class OpenAiChat:
         self._can_warm = can_warm
         self._token_seconds = token_seconds
         self._extra = extra or {}
+        self._limit = "max_tokens"
 
     async def reply(
         self, messages: Sequence[Message], extra: dict[str, Any] | None = None
@@ -69,7 +73,7 @@ class OpenAiChat:
             async with stream:
                 chunks = aiter(stream)
                 while True:
-                    async with asyncio.timeout(self._token_seconds):
+                    async with asyncio.timeout(FAREWELL_SECONDS if finished else self._token_seconds):
                         chunk = await anext(chunks, None)
                     if chunk is None:
                         break
@@ -102,11 +106,23 @@ class OpenAiChat:
     async def _create(
         self, messages: Sequence[Message], max_tokens: int, stream: bool, extra: dict[str, Any] | None
     ) -> Any:
-        prompt: Any = list(messages)
+        import openai
+
         body = {**self._extra, **(extra or {})}
-        return await self._client.chat.completions.create(
-            model=self._model, messages=prompt, max_tokens=max_tokens, stream=stream, extra_body=body
-        )
+        while True:
+            limit = self._limit
+            try:
+                return await self._client.chat.completions.create(
+                    model=self._model,
+                    messages=cast(Any, list(messages)),
+                    stream=stream,
+                    extra_body={limit: max_tokens, **body},
+                )
+            except openai.BadRequestError as error:
+                # OpenAI's reasoning models refuse the name that every other server knows.
+                if limit == NEW_LIMIT or NEW_LIMIT not in str(error):
+                    raise
+                self._limit = NEW_LIMIT
 
 
 def is_loopback(url: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rejoinder.pipeline.errors import ModelError, Overloaded
+from rejoinder.pipeline.errors import ModelError, Overloaded, PipelineError
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -68,8 +68,8 @@ class Engine(Generic[In, Out]):
         """Run one item through the model.
 
         Cancelling stops the wait at once: a job that has not started never runs, and the result of one that
-        has is dropped. Raises Overloaded when the queue is full, ModelError when closed, and whatever the
-        step raised.
+        has is dropped. Raises Overloaded when the queue is full, ModelError when closed, and what the step
+        raised: as it is if it is a PipelineError, else as the cause of a ModelError.
         """
         if self.waiting >= self._max_waiting:
             raise Overloaded(f"{self.name}: {self._max_waiting} jobs are waiting already")
@@ -99,6 +99,13 @@ class Engine(Generic[In, Out]):
             elif live:
                 self._run(live)
 
+    def _named(self, error: Exception) -> Exception:
+        if isinstance(error, PipelineError):
+            return error
+        failure = ModelError(self.name, str(error) or type(error).__name__)
+        failure.__cause__ = error
+        return failure
+
     def _take(self) -> list[_Job[In, Out]] | None:
         if (first := self._jobs.get()) is None:
             return None
@@ -118,7 +125,7 @@ class Engine(Generic[In, Out]):
                 raise ModelError(self.name, f"the step answered {len(results)} of {len(jobs)} jobs")
         except Exception as error:
             for job in jobs:
-                _answer(job, None, error)
+                _answer(job, None, self._named(error))
         else:
             for job, result in zip(jobs, results, strict=True):
                 _answer(job, result, None)

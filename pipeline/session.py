@@ -61,7 +61,9 @@ class Options:
 
     examples: an imagined beginning of the conversation, which shows a small model how to answer.
     detect_turns: False means that the client says where turns begin and end.
-    create_response: answer a turn when it ends. interrupt_response: speech stops the agent.
+    create_response: answer a turn when it ends.
+    interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
+    speculate: start answers at the first sign of an end; False where those thrown away would be billed.
     """
 
     instructions: str = INSTRUCTIONS
@@ -70,6 +72,7 @@ class Options:
     detect_turns: bool = True
     create_response: bool = True
     interrupt_response: bool = True
+    speculate: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class Session:
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=512)
         self._marks: dict[str, float] = {}
         self._asked: Asked | None = None
+        self._owed = False
         self._overflown = asyncio.Event()
 
     # --- what the client says ---------------------------------------------------------------------------
@@ -156,7 +160,7 @@ class Session:
 
     def interrupt(self) -> None:
         """Stop the reply, or the one that was asked for; the history keeps what was heard of it."""
-        self._asked = None
+        self._asked, self._owed = None, False
         self._cancel()
         self.floor.agent_done()
 
@@ -219,7 +223,7 @@ class Session:
                 self._warm(text)
             case EagerEndOfTurn(text):
                 self._marks["transcribed"] = self._now()
-                if self.options.create_response and not (self.turn and self.turn.committed):
+                if self.options.speculate and self.options.create_response and not self._replying:
                     self._guess(text)
             case TurnResumed():
                 self._drop_guess()
@@ -236,7 +240,10 @@ class Session:
         self._emit(event)
 
     def _end_turn(self, text: str) -> None:
-        if self.options.create_response or self._asked:
+        if self._replying and not self._asked and not self.options.interrupt_response:
+            self.history.add_user(text)
+            self._owed = self.options.create_response
+        elif self.options.create_response or self._asked:
             self._answer(text)
         else:
             self.history.add_user(text)
@@ -249,6 +256,10 @@ class Session:
         else:
             self._cancel()
             self._commit(self._start(text, asked.instructions if asked else None))
+
+    @property
+    def _replying(self) -> bool:
+        return self.turn is not None and self.turn.committed
 
     def _drop_guess(self) -> None:
         if self.turn and not self.turn.committed:
@@ -271,6 +282,7 @@ class Session:
         return turn
 
     def _commit(self, turn: Turn) -> Turn:
+        self._owed = False
         if turn.text:
             self.history.add_user(turn.text)
         self.history.begin_reply(turn.id)
@@ -299,6 +311,8 @@ class Session:
         await asyncio.sleep(turn.playout.left(self._now()))  # what was sent is heard, whatever the status
         self.turn = None
         self.floor.agent_done()
+        if self._owed:
+            self.respond()
 
     def _cancel(self) -> None:
         """Drop the current turn; synchronous, so that the next prompt is built from a settled history."""
@@ -319,7 +333,7 @@ class Session:
             self._emit(ReplyDone(turn.id, status, turn.playout.text(played), error))
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
-        """Put into the history what was heard; a reply that is cut after it was told as done is put in again."""
+        """Put what was heard into the history, again for a reply that is cut after it was told as done."""
         self.history.settle(turn.id, turn.playout.text(played), cut)
         if turn not in self._settled:
             self._settled.append(turn)

@@ -8,12 +8,13 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import speech
 
-from rejoinder.models.llama_cpp import SLOTS, Slots
+from rejoinder.models.llama_cpp import SLOTS, LlamaCpp, Slots
 from rejoinder.models.openai import OpenAiChat
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm, Message
@@ -139,6 +140,33 @@ def test_more_than_there_are_slots_at_once(llama: Llama, llm: Llm) -> None:
         return await asyncio.gather(*(answer(llm, asked(f"Is {n} a number?"), 5) for n in range(SLOTS + 2)))
 
     assert all(llama.run(together()))
+
+
+@weights
+def test_a_reply_that_is_read_slowly_keeps_nobody_waiting(llama: Llama) -> None:
+    async def listen() -> str:
+        slow = [llama.model.reply(asked(f"Tell me {n} things about the sea.")) for n in range(2, 2 + SLOTS)]
+        try:
+            for reply in slow:
+                await anext(reply)
+            await llama.until_idle()
+            async with asyncio.timeout(SOON):
+                quick = "".join(await answer(llama.model, asked("Say yes."), 5))
+            rest = "".join([token async for token in slow[0]])
+        finally:
+            for reply in slow:
+                await reply.aclose()
+        return quick and rest
+
+    assert llama.run(listen())
+
+
+@weights
+def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"<html>not found</html>")
+    with pytest.raises(ModelError, match=r"model\.gguf is not a GGUF file"):
+        LlamaCpp(file, 1)
 
 
 @weights
@@ -478,7 +506,44 @@ def test_pings_do_not_count_as_tokens() -> None:
 
 def test_a_whole_answer_survives_a_server_that_does_not_hang_up() -> None:
     handler = stalling(streamed(event("Hello"), event(None, "stop"), end=False))
-    assert ask(handler, token_seconds=0.1) == "Hello"
+    assert ask(handler) == "Hello"  # within SOON, the time that a token may take here
+
+
+def test_a_server_that_wants_the_new_name_of_the_limit_gets_it() -> None:
+    bodies: list[dict[str, Any]] = []
+    words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    refusal = plain("400 No", "application/json", json.dumps({"error": {"message": words}}))
+
+    async def picky(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> None:
+        bodies.append(json.loads(body))
+        await (streamed(*WHOLE) if "max_completion_tokens" in bodies[-1] else refusal)(reader, writer)
+
+    async def talk() -> list[str]:
+        server = await asyncio.start_server(one_request(picky), "127.0.0.1", 0)
+        chat = OpenAiChat("http://{}:{}/v1".format(*server.sockets[0].getsockname()), "toy")
+        try:
+            async with asyncio.timeout(SOON):
+                return ["".join(await answer(chat, asked("Hello?"))) for _ in range(2)]
+        finally:
+            await chat.aclose()
+            server.close()
+            await server.wait_closed()
+
+    assert asyncio.run(talk()) == ["Hello", "Hello"]
+    assert ["max_tokens" in body for body in bodies] == [True, False, False]  # learned once
+
+
+def one_request(respond: Any) -> Handler:
+    """Read one request, respond to it knowing its body, and close the connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        await respond(reader, writer, await reader.readexactly(int(length[1]) if length else 0))
+        await writer.drain()
+        writer.close()
+
+    return serve
 
 
 def test_a_refused_connection_is_named() -> None:

@@ -16,6 +16,7 @@ from rejoinder.pipeline import (
     PartialTranscript,
     PauseStarted,
     ReplyAudio,
+    ReplyDone,
     ReplyStarted,
     ReplyText,
     SpeechStarted,
@@ -195,12 +196,28 @@ def test_speech_does_not_stop_the_agent_when_it_may_not() -> None:
     talk.says(0.6, at=2.0)
     talk.run(until=8.0)
     assert talk.when(EndOfTurn) == [1.74, 2.96]
-    assert talk.done()[0][:2] == (
-        1,
-        "cancelled",
-    )  # at the end of the next turn: there is one answer at a time
-    assert talk.done()[0][2] == talk.heard(1, at=2.96)
-    assert talk.done()[1] == (2, "completed", "Fine.")
+    assert talk.done() == [(1, "completed", WEATHER), (2, "completed", "Fine.")]  # one answer after the other
+    assert talk.when(ReplyStarted)[1] > talk.when(ReplyDone)[0] > 2.96
+    assert talk.said() == [("user", "one"), ("assistant", WEATHER), ("user", "two"), ("assistant", "Fine.")]
+
+
+def test_who_stops_the_agent_is_owed_no_answer() -> None:
+    talk = Talk("one", "two", replies=(WEATHER, "Fine."), interrupt_response=False)
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=2.0)
+    talk.does(lambda session: session.interrupt(), at=3.0)
+    talk.run(until=8.0)
+    assert [status for _, status, _ in talk.done()] == ["cancelled"]
+    assert talk.said()[-1] == ("user", "two")
+
+
+def test_nothing_is_started_early_where_that_costs_money() -> None:
+    talk = Talk("one", speculate=False)
+    talk.says(0.6, at=0.2)
+    talk.says(0.6, at=1.0)
+    talk.run(until=6.0)
+    assert len(talk.llm.prompts) == 1
+    assert talk.when(ReplyStarted) == talk.when(EndOfTurn)
 
 
 def test_noise_without_words_is_nothing() -> None:

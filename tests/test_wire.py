@@ -324,11 +324,55 @@ def test_other_addresses_are_no_calls(server: Server) -> None:
     assert status.value.response.status_code in (403, 404)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 def test_a_trace_that_cannot_be_written_ends_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REJOINDER_TRACE_FILE", str(tmp_path))  # a folder
+    monkeypatch.setenv("REJOINDER_TRACE_FILE", "/dev/full")
     with serving(tmp_path) as server, Talk(server) as talk:
         assert talk.turn()["status"] == "completed"
     assert "cannot write the trace" in server.log.read_text()
+
+
+def test_each_turn_is_a_line_of_the_trace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "traces.jsonl"
+    monkeypatch.setenv("REJOINDER_TRACE_FILE", str(file))
+    with serving(tmp_path) as server, Talk(server) as talk:
+        talk.turn()
+        talk.turn()
+    assert [json.loads(line)["turn"] for line in file.read_text().splitlines()] == [1, 2]
+
+
+def test_a_trace_file_that_cannot_be_opened_is_named_at_the_start(tmp_path: Path) -> None:
+    said = run_command("serve", "--port", "0", "--trace-file", str(tmp_path), folder=tmp_path)
+    assert said.returncode == 1
+    assert f"trace_file {tmp_path}: Is a directory" in " ".join(said.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed", "welcome"),
+    [
+        (None, "", True),
+        ("http://127.0.0.1:{port}", "", True),
+        ("https://evil.example", "", False),
+        ("null", "", False),
+        ("http://127.0.0.1:1", "", False),
+        ("https://good.example", "https://other.example https://good.example", True),
+        ("https://evil.example", "https://good.example", False),
+        ("null", "*", True),
+    ],
+)
+def test_pages_of_others_may_not_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str | None, allowed: str, welcome: bool
+) -> None:
+    monkeypatch.setenv("REJOINDER_ALLOWED_ORIGINS", allowed)
+    with serving(tmp_path) as server:
+        given = {"origin": origin.format(port=server.port)} if origin else {}
+        if welcome:
+            Talk(server, **given).socket.close()
+        else:
+            with pytest.raises(InvalidStatus) as refusal:
+                Talk(server, **given)
+            assert refusal.value.response.status_code == 403
+            assert b"may not call" in (refusal.value.response.body or b"")
 
 
 def test_settings_that_contradict_each_other_name_their_sources(tmp_path: Path) -> None:
