@@ -11,6 +11,7 @@ import binascii
 import json
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
 import soxr
@@ -137,8 +138,11 @@ class Realtime:
 
     # --- from the client --------------------------------------------------------------------------------
 
-    def receive(self, text: str) -> list[Command | ServerEvent]:
-        """Take one text message; what is wrong with it becomes an error event, and the session goes on."""
+    def receive(self, text: str) -> Iterable[Command | ServerEvent]:
+        """Take one text message; what is wrong with it becomes an error event, and the session goes on.
+
+        What is returned is to be used before the next message is taken.
+        """
         client_event = None
         try:
             message = parse(text)
@@ -147,13 +151,13 @@ class Realtime:
         except ProtocolError as error:
             return [failure(error, client_event or _event_id(text))]
 
-    def _received(self, message: ClientMessage) -> list[Command | ServerEvent]:
+    def _received(self, message: ClientMessage) -> Iterable[Command | ServerEvent]:
         match message:
             case SessionUpdate(session=update):
                 self._config = merge(self._config, update)
                 return [Configure(self.options()), event("session.updated", session=self._session())]
             case AudioAppend(audio=audio):
-                return [Hear(self._decoded(audio))]
+                return self._heard(self._decoded(audio))
             case AudioCommit():
                 return [self._commit()]
             case AudioClear():
@@ -182,7 +186,12 @@ class Realtime:
             reason = f"audio: 16-bit samples need an even number of bytes, not {len(pcm)}"
             raise ProtocolError(reason, "invalid_value", "audio")
         self._uncommitted += len(pcm)
-        return _resample(self._to_session, AudioChunk(pcm, PCM_RATE), last=False)
+        return pcm
+
+    def _heard(self, pcm: bytes) -> Iterable[Command]:
+        """Resample minutes of audio a second at a time, as it is taken: nobody else waits for all of it."""
+        for piece in AudioChunk(pcm, PCM_RATE).slices(PCM_RATE):
+            yield Hear(_resample(self._to_session, piece, last=False))
 
     def _commit(self) -> Command:
         if not self._uncommitted:

@@ -70,7 +70,7 @@ def orderly(answers: list[Any]) -> None:
 
 @given(st.text())
 def test_no_text_raises(text: str) -> None:
-    answers = wire().receive(text)
+    answers = list(wire().receive(text))
     orderly(answers)
     assert types(answers) == ["error"]
 
