@@ -1,0 +1,184 @@
+"""How often the agent cuts people off, against how long it keeps them waiting.
+
+Every case is heard by the real VAD, floor, recogniser and turn model, in sample time: what they said, and
+when, is written down once, and every rule is then judged on it. A rule is charged what the models cost on
+this machine: a judgement counts from when it was asked plus what the answer took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rejoinder.agent.turn_cases import Case
+from rejoinder.agent.waterfall import percentile
+from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
+from rejoinder.pipeline.endpointer import Endpointer, Endpointing
+from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
+from rejoinder.pipeline.interfaces import Stt, TurnModel, Vad
+from rejoinder.pipeline.listen import ASK_SAMPLES, MEMORY_SAMPLES
+
+FRAME = RATE // 50
+PATIENCE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0)
+"""Factors of the waits, for the curve; 1 is the rule as it is."""
+LONGEST_MS = 2_400.0
+
+Wait = Callable[["Observation", float | None], float]
+"""A rule: the silence in ms that ends a turn, by what is known of it and the latest judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was known of a case. Times in ms since the silence began, by truth and not by the VAD.
+
+    pause: where the VAD put the begin of the pause. judged: (time of the answer, probability), in order.
+    text: the words before the pause. text_at: when they were there. resumes: when the speaker went on, None
+        where the turn was over.
+    """
+
+    set: str
+    file: str
+    speaker: str
+    natural: bool
+    pause: float
+    judged: tuple[tuple[float, float], ...]
+    text: str
+    text_at: float
+    resumes: float | None
+
+
+async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Observation | None:
+    """Hear one case; None where the VAD found no speech, or no pause at the place in question."""
+    floor, stream = Endpointer(), vad.stream()
+    pcm = to_pcm(case.audio)
+    pause = start = None
+    for first in range(0, len(case.audio) - FRAME + 1, FRAME):
+        chunk = AudioChunk(pcm[2 * first : 2 * (first + FRAME)], RATE, first)
+        for end, probability in stream.feed(chunk):
+            for event in floor.vad(end, probability):
+                match event:
+                    case SpeechStarted():
+                        start = floor.turn_start
+                    case PauseStarted(at):
+                        pause = at
+                    case TurnResumed():
+                        pause = None
+        reached = first + FRAME >= case.at + int((case.seconds or 1.0) * RATE)
+        if reached and (pause is not None or first + FRAME >= case.at + 2 * RATE):
+            break
+    if pause is None or start is None or pause < case.at - RATE // 2:
+        return None
+    return await _ask(case, pause, start, stt, turn_model)
+
+
+async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnModel) -> Observation:
+    def at(sample: float) -> float:
+        return (sample - case.at) * 1000.0 / RATE
+
+    resumes = None if case.seconds is None else case.at + int(case.seconds * RATE)
+    heard = pause + 2 * FRAME
+    stream = stt.stream()
+    stream.feed(AudioChunk(to_pcm(case.audio[start:heard]), RATE, start))
+    began = time.perf_counter()
+    text = (await stream.transcribe(is_final=True)).text
+    text_at = at(heard) + (time.perf_counter() - began) * 1000.0
+    judged = []
+    asked = pause + ASK_SAMPLES
+    while at(asked) < LONGEST_MS and asked < (resumes or len(case.audio)):
+        sound = case.audio[max(start, asked - MEMORY_SAMPLES) : asked]
+        began = time.perf_counter()
+        probability = await turn_model.probability(sound, text)
+        judged.append((at(asked) + (time.perf_counter() - began) * 1000.0, probability))
+        asked += ASK_SAMPLES
+    return Observation(
+        case.set,
+        case.file,
+        case.speaker,
+        case.natural,
+        at(pause),
+        tuple(judged),
+        text,
+        text_at,
+        None if resumes is None else at(resumes),
+    )
+
+
+def end_of_turn(seen: Observation, wait: Wait) -> float:
+    """Return the ms of silence after which a rule ends the turn, if the speaker lets it."""
+    known: float | None = None
+    moments = [seen.text_at, *(when for when, _ in seen.judged if when > seen.text_at), float("inf")]
+    for now, following in pairwise(moments):
+        known = next((p for when, p in reversed(seen.judged) if when <= now), known)
+        ends = max(now, seen.pause + wait(seen, known))
+        if ends < following:
+            return ends
+    raise AssertionError("the last moment has no end")
+
+
+def cuts_off(seen: Observation, wait: Wait) -> bool:
+    """Tell whether a rule would have ended the turn before the speaker went on."""
+    return seen.resumes is not None and end_of_turn(seen, wait) < seen.resumes
+
+
+def as_it_is(options: Endpointing, patience: float = 1.0) -> Wait:
+    """Return the rule of a session with these options, its waits multiplied by ``patience``."""
+
+    def wait(seen: Observation, probability: float | None) -> float:
+        return patience * options.wait_ms(probability)
+
+    return wait
+
+
+def silence_alone(ms: float) -> Wait:
+    """Return the rule that asks nobody."""
+    return lambda seen, probability: ms
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A rule's result: the share of holds cut off, and the ms from the last speech to the end of the turn."""
+
+    name: str
+    holds: int
+    ends: int
+    cut_off: float
+    p50: float
+    p95: float
+
+
+def judge(name: str, seen: Sequence[Observation], wait: Wait) -> Point:
+    """Judge one rule; there must be holds and ends."""
+    holds = [each for each in seen if each.resumes is not None]
+    ends = [end_of_turn(each, wait) for each in seen if each.resumes is None]
+    cut = sum(cuts_off(each, wait) for each in holds)
+    return Point(name, len(holds), len(ends), cut / len(holds), percentile(ends, 0.5), percentile(ends, 0.95))
+
+
+def curve(seen: Sequence[Observation], rule: Callable[[float], Wait], steps: Sequence[float]) -> list[Point]:
+    """Judge a rule at every setting of its knob."""
+    return [judge(f"{step:g}", seen, rule(step)) for step in steps]
+
+
+def at_median(points: Sequence[Point], ms: float) -> float | None:
+    """Return the share cut off where the median latency is ``ms``, between the two nearest points."""
+    ordered = sorted(points, key=lambda point: point.p50)
+    medians, cut = [point.p50 for point in ordered], [point.cut_off for point in ordered]
+    if not medians or not medians[0] <= ms <= medians[-1]:
+        return None
+    return float(np.interp(ms, medians, cut))
+
+
+def at_cut_off(points: Sequence[Point], share: float) -> float | None:
+    """Return the least median latency at which no more than ``share`` of the holds are cut off."""
+    good = [point.p50 for point in points if point.cut_off <= share]
+    return min(good, default=None)
+
+
+def rows(seen: Sequence[Observation]) -> list[dict[str, Any]]:
+    """Return the observations for a machine, as the fit reads them."""
+    return [asdict(each) for each in seen]

@@ -1,0 +1,113 @@
+"""Silences whose truth is known: real ends of utterances, and pauses of a speaker who goes on.
+
+A hold that is made by cutting is shorter than its whole, and a detector that has learnt "long means over"
+would look good for nothing. So every recording that is cut gives a pair of about equal length: its beginning
+up to the gap, which is a hold, and an equally long piece up to its end, which is an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from rejoinder.agent.recordings import Recording, background, speech_end
+from rejoinder.pipeline.audio import RATE, Samples
+
+HOP = RATE // 100
+SMOOTH_HOPS = 6
+"""A gap between words is 60 ms wide at least: the closure of a plosive is shorter."""
+LEAST_SECONDS = 0.8
+"""Speech on each side of a gap; after less of it nobody could know whether more will come."""
+BELOW_SPEECH_DB, NATURAL_SECONDS = 12.0, 0.3
+HOLD_SECONDS = (0.3, 2.0)
+END_SECONDS = 2.5
+"""Silence after an end: longer than any detector under test waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Speech and the silence after it.
+
+    audio: 16 kHz. at: sample at which the silence begins. seconds: how long it lasts before the speaker goes
+    on, None where the turn is over. natural: whether the speaker paused by himself.
+    """
+
+    set: str
+    file: str
+    speaker: str
+    audio: Samples
+    at: int
+    seconds: float | None
+    natural: bool = False
+
+
+def cases(recording: Recording, seed: int = 0) -> list[Case]:
+    """Return its end, the speaker's own pauses in it, and a hold and an end of about equal length."""
+    whole = recording.load(RATE)
+    audio = whole[: speech_end(whole, RATE)]
+    about = recording.set, recording.path.name, recording.speaker
+
+    def end(speech: Samples) -> Case:
+        silence = background(whole, RATE, END_SECONDS)
+        return Case(*about, np.concatenate((speech, silence)), len(speech), None)
+
+    if len(audio) < 2 * LEAST_SECONDS * RATE:
+        return [end(audio)] if len(audio) else []
+    found = [end(audio)]
+    for begin, goes_on in silences(audio):
+        heard = audio[: goes_on + RATE]
+        found.append(Case(*about, heard, begin, (goes_on - begin) / RATE, natural=True))
+    if places := gaps(audio):
+        draw = Random(f"{seed} {recording.path.name}")
+        cut = draw.choice(places)
+        seconds = draw.uniform(*HOLD_SECONDS)
+        silence = background(whole, RATE, seconds)
+        heard = np.concatenate((audio[:cut], silence, audio[cut : cut + RATE]))
+        found.append(Case(*about, heard, cut, seconds))
+        found.append(end(audio[min(places, key=lambda place: abs(len(audio) - place - cut)) :]))
+    return found
+
+
+def gaps(audio: Samples) -> list[int]:
+    """Return the middles of the quiet moments between words, at least 0.2 s apart."""
+    levels = _smooth_levels(audio)
+    loud = np.percentile(levels, 95)
+    least = int(LEAST_SECONDS * 100)
+    places = []
+    for hop in range(least, len(levels) - least):
+        near = levels[max(0, hop - 10) : hop + 11]
+        if levels[hop] == near.min() and levels[hop] < loud - BELOW_SPEECH_DB:
+            places.append(hop * HOP + SMOOTH_HOPS * HOP // 2)
+    return places
+
+
+def silences(audio: Samples) -> Iterator[tuple[int, int]]:
+    """Yield the pauses inside a recording, by level, that last 0.3 s or more."""
+    levels = _smooth_levels(audio)
+    floor, loud = np.percentile(levels, (5, 95))
+    quiet = np.flatnonzero(levels < max(loud - 30.0, min(floor + 6.0, loud - 20.0)))
+    for run in np.split(quiet, np.flatnonzero(np.diff(quiet) > 1) + 1):
+        if not len(run):
+            continue
+        begin, end = int(run[0]) * HOP + SMOOTH_HOPS * HOP // 2, int(run[-1]) * HOP + SMOOTH_HOPS * HOP // 2
+        far = begin >= LEAST_SECONDS * RATE and len(audio) - end >= LEAST_SECONDS * RATE / 2
+        if far and end - begin >= NATURAL_SECONDS * RATE:
+            yield begin, end
+
+
+def halves(found: Sequence[Case]) -> tuple[list[Case], list[Case]]:
+    """Return the cases in two halves that share no speaker: one to tune on, one to report."""
+    speakers = sorted({case.speaker for case in found})
+    Random(0).shuffle(speakers)
+    first = set(speakers[::2])
+    return [case for case in found if case.speaker in first], [c for c in found if c.speaker not in first]
+
+
+def _smooth_levels(audio: Samples) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    power = np.square(audio[: len(audio) // HOP * HOP], dtype=np.float64).reshape(-1, HOP).mean(axis=1)
+    smooth = np.convolve(power, np.ones(SMOOTH_HOPS) / SMOOTH_HOPS, mode="valid")
+    levels: np.ndarray[tuple[int], np.dtype[np.float64]] = 10 * np.log10(smooth + 1e-12)
+    return levels
