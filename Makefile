@@ -2,8 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 EXTRAS ?= piper,hibari
+# One stamp for each set of extras: another set is installed even where nothing else has changed.
+NOTHING :=
+COMMA := ,
+WANTED := $(subst $(NOTHING) ,,$(EXTRAS))
+SUFFIX := $(subst $(COMMA),+,$(WANTED))
+STAMP := $(VENV)/.installed-$(SUFFIX)
 
 .PHONY: setup run demo test check bench clean weights
 
@@ -18,7 +23,7 @@ $(VENV)/bin/python:
 # Installs editable; again only when the dependencies change.
 $(STAMP): pyproject.toml | $(VENV)/bin/python
 	@echo "Installing Rejoinder into $(VENV) (prebuilt wheels only)"
-	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(EXTRAS)]'
+	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(WANTED)]'
 	@touch $@
 
 # What is in the cache already costs no download.
@@ -28,24 +33,24 @@ weights: $(STAMP)
 run: setup
 	@$(BIN)/rejoinder serve
 
-demo: weights $(VENV)/.bench
+demo: weights $(VENV)/.bench-$(SUFFIX)
 	@$(BIN)/rejoinder demo
 
-bench: weights $(VENV)/.bench
+bench: weights $(VENV)/.bench-$(SUFFIX)
 	@$(BIN)/rejoinder bench
 
-$(VENV)/.bench: $(STAMP)
-	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(EXTRAS),bench]'
+$(VENV)/.bench-$(SUFFIX): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(WANTED),bench]'
 	@touch $@
 
-$(VENV)/.dev: $(STAMP)
-	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(EXTRAS),dev]'
+$(VENV)/.dev-$(SUFFIX): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(WANTED),dev]'
 	@touch $@
 
-test: weights $(VENV)/.dev
+test: weights $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev
+check: $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -10,17 +10,27 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from rejoinder.agent import bench_latency, bench_stt
+from rejoinder.agent import bench_latency, bench_soak, bench_stt
 from rejoinder.agent.bench_latency import Result
 from rejoinder.agent.machine import occasion
-from rejoinder.agent.own_server import own_server
-from rejoinder.agent.recordings import DEFAULT_SETS, VARIABLE, Recording, read_set, sample, speech_folder
+from rejoinder.agent.own_server import own_process, own_server
+from rejoinder.agent.recordings import (
+    DEFAULT_SETS,
+    MAX_SECONDS,
+    VARIABLE,
+    Recording,
+    choose,
+    read_set,
+    sample,
+    speech_folder,
+)
 from rejoinder.pipeline.errors import PipelineError
 
 app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
@@ -31,7 +41,7 @@ SpeechOption = Annotated[
 JsonOption = Annotated[
     Path | None, typer.Option("--json", help="write a report to this file, - for stdout", allow_dash=True)
 ]
-SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base or a folder")]
+SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
 
 
 @app.callback()
@@ -57,19 +67,26 @@ def latency(
     if context.invoked_subcommand is not None:
         return
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
-    if url and any(value is not None for value in flags.values()):
-        raise typer.BadParameter("models cannot be chosen for a server that runs already (--url)")
+    if url is not None:
+        _check_url(url)
+        if any(value is not None for value in flags.values()):
+            raise typer.BadParameter("models cannot be chosen for a server that runs already (--url)")
     report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed}
     console = _console(json_file)
     try:
-        folder = speech_folder(speech)
-        recordings = sample([read_set(folder, name) for name in sets.split(",")], clips, seed)
+        names = _names(sets)
+        recordings = choose(speech_folder(speech), names, clips, seed)
+        if len(recordings) < clips:
+            words = f"there are only {len(recordings)} recordings of up to {MAX_SECONDS:.0f} s in "
+            console.print(f"{words}{', '.join(names)}: all of them are played", highlight=False)
         results = asyncio.run(_measure(url, key, flags, recordings, console))
     except PipelineError as error:
         _leave(error)
     for part in bench_latency.tables(results):
         console.print(part)
     _write(json_file, {**report, **bench_latency.report(results)})
+    if reason := bench_latency.nothing_answered(results):
+        _leave(PipelineError(reason))
 
 
 @app.command()
@@ -86,7 +103,7 @@ def stt(
     try:
         rate = bench_stt.error_rate()
         folder = speech_folder(speech)
-        names = sets.split(",")
+        names = _names(sets)
         recordings = [recording for name in names for recording in _with_text(folder, name, limit)]
         utterances = asyncio.run(_recognise(stt, recordings, console))
     except PipelineError as error:
@@ -99,6 +116,45 @@ def stt(
     console.print(bench_stt.table(stt, compared))
     report["sets"] = {name: {**asdict(row), "relative": row.relative} for name, row in compared.items()}
     _write(json_file, {**report, "utterances": [asdict(utterance) for utterance in utterances]})
+
+
+@app.command()
+def soak(
+    turns: Annotated[int, typer.Option(min=bench_soak.WARM_TURNS + 1, help="turns in one call")] = 200,
+    idle: Annotated[float, typer.Option(min=0.1, help="seconds of an idle call")] = 30.0,
+    set_: Annotated[str, typer.Option("--set", help="set to take the recording from")] = DEFAULT_SETS[0],
+    llm: Annotated[str | None, typer.Option(help="llama:NAME|PATH or openai:http://HOST/v1#MODEL")] = None,
+    stt: SttOption = None,
+    tts: Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")] = None,
+    turn: Annotated[str | None, typer.Option(help="smart-turn, or empty for silence alone")] = None,
+    speech: SpeechOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Hold one long call of interrupted turns and show the server's memory and idle processor time."""
+    flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
+    report: dict[str, Any] = {**occasion(), "models": flags}
+    console = _console(json_file)
+    try:
+        bench_soak.check_proc()
+        recording = bench_soak.usual(choose(speech_folder(speech), [set_], sys.maxsize))
+        result = asyncio.run(_soak(flags, recording, turns, idle, console))
+    except PipelineError as error:
+        _leave(error)
+    console.print(bench_soak.table(result))
+    _write(json_file, {**report, **asdict(result), "ratio": result.ratio, "file": recording.path.name})
+
+
+async def _soak(
+    flags: dict[str, str | None], recording: Recording, turns: int, idle: float, console: Console
+) -> bench_soak.Soak:
+    async with own_process(flags, console) as (url, process):
+        with _progress(console) as progress:
+            task = progress.add_task("turns", total=turns)
+
+            def tell(turn: int) -> None:
+                progress.update(task, completed=turn)
+
+            return await bench_soak.soak(url, process, recording, turns, idle, tell)
 
 
 async def _measure(
@@ -141,7 +197,30 @@ def _with_text(folder: Path, name: str, limit: int | None) -> list[Recording]:
     known = [recording for recording in read_set(folder, name) if recording.text]
     if not known:
         raise PipelineError(f"the set {name} has no transcripts")
-    return known if limit is None else sample([known], limit)
+    chosen = known if limit is None else sample([known], limit)
+    if not chosen:
+        raise PipelineError(f"the set {name} has no transcribed recording of up to {MAX_SECONDS:.0f} s")
+    return chosen
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("ws", "wss") and parts.hostname and parts.port != 0
+    except ValueError:  # an impossible port, or half an IPv6 address
+        good = False
+    if not good:
+        raise typer.BadParameter(
+            f"{url!r} is no address of a WebSocket: write ws://HOST:PORT/v1/realtime, or wss://…",
+            param_hint="--url",
+        )
+
+
+def _names(sets: str) -> list[str]:
+    names = [name.strip() for name in sets.split(",") if name.strip()]
+    if not names:
+        raise typer.BadParameter("name at least one set of recordings", param_hint="--sets")
+    return list(dict.fromkeys(names))
 
 
 def _progress(console: Console) -> Progress:

@@ -8,6 +8,7 @@ of the latency.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -69,7 +70,8 @@ class Result:
         """Return one line for people."""
         said = self.outcome if self.latency_ms is None else f"{self.latency_ms:5.0f} ms"
         early = ", cut off before" if self.cut_off and self.latency_ms is not None else ""
-        return f"{said}{early}  {self.set}/{self.file}"
+        why = f": {self.error}" if self.error and self.latency_ms is None else ""
+        return f"{said}{early}  {self.set}/{self.file}{why}"
 
 
 async def run_clip(url: str, key: str | None, recording: Recording) -> Result:
@@ -155,6 +157,25 @@ def count(results: Sequence[Result]) -> Count:
     )
 
 
+def reasons(results: Sequence[Result]) -> list[tuple[str, int]]:
+    """Return the errors of clips that were not answered, with how many each befell, most common first."""
+    return Counter(
+        result.error for result in results if result.error and result.latency_ms is None
+    ).most_common()
+
+
+def nothing_answered(results: Sequence[Result]) -> str:
+    """Return why no clip at all was answered, in a sentence; "" where one was."""
+    if any(result.outcome == ANSWERED for result in results):
+        return ""
+    whole = f"none of the {len(results)} clips was answered"
+    if told := reasons(results):
+        reason, often = told[0]
+        return f"{whole}; most common reason ({often} of {len(results)}): {reason}"
+    outcome, often = Counter(result.outcome for result in results).most_common(1)[0]
+    return f"{whole}, and the server gave no reason; most common outcome ({often}): {outcome}"
+
+
 def mean_waterfall(results: Sequence[Result]) -> list[tuple[str, float]]:
     """Return the mean parts of all answers whose server told its own; empty where none did."""
     return mean_parts([result.parts for result in results if result.parts])
@@ -183,6 +204,7 @@ def tables(results: Sequence[Result]) -> list[RenderableType]:
             "Last sample of speech to first audible sample, in ms", ("clips", "answered", "cut off"), rows
         ),
         Text(note, style="dim"),
+        *(Text(f"  {often} x {reason}", style="dim") for reason, often in reasons(results)),
     ]
     if parts := mean_waterfall(results):
         told = sum(bool(result.parts) for result in results)
@@ -195,6 +217,7 @@ def report(results: Sequence[Result]) -> dict[str, Any]:
     return {
         "summary": asdict(count(results)),
         "sets": {name: asdict(count(chosen)) for name, chosen in by_set(results).items()},
+        "errors": dict(reasons(results)),
         "waterfall": [{"name": name, "ms": value} for name, value in mean_waterfall(results)],
         "clips": [asdict(result) for result in results],
     }

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -19,7 +18,8 @@ from rich.table import Table
 from rejoinder.agent.recordings import Recording
 from rejoinder.agent.waterfall import Summary, ms, summarise
 from rejoinder.models.fetch import locate
-from rejoinder.models.registry import create, weights
+from rejoinder.models.hints import install
+from rejoinder.models.registry import create, own_path, weights, with_language
 from rejoinder.models.threads import plan
 from rejoinder.models.whisper import Whisper
 from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
@@ -73,8 +73,9 @@ class Recognisers:
             raise ModelError(spec, "only whisper:… can be compared with faster-whisper")
         from faster_whisper import WhisperModel
 
+        self._language = with_language(spec.partition(":")[2])[1]
         name = weights(spec)
-        path = locate(name) if name else Path(spec.partition(":")[2]).expanduser()
+        path = locate(name) if name else own_path(spec)
         self._shipped: Any = WhisperModel(
             str(path), device="cpu", compute_type="int8", cpu_threads=threads.stt, local_files_only=True
         )
@@ -92,7 +93,7 @@ class Recognisers:
         began = time.perf_counter()
         streamed = (await stream.transcribe(is_final=True)).text
         middle = time.perf_counter()
-        segments, _ = self._shipped.transcribe(audio, beam_size=1, language="en", vad_filter=False)
+        segments, _ = self._shipped.transcribe(audio, beam_size=1, language=self._language, vad_filter=False)
         shipped = " ".join(segment.text.strip() for segment in segments)
         end = time.perf_counter()
         return Utterance(
@@ -113,9 +114,7 @@ class Recognisers:
 def error_rate() -> Callable[[Sequence[str], Sequence[str]], float]:
     """Return the word error rate after Whisper's English normaliser. Raises ExtraMissing."""
     if find_spec("jiwer") is None or find_spec("whisper_normalizer") is None:
-        raise ExtraMissing(
-            "jiwer and whisper-normalizer are not installed; run: pip install 'rejoinder[bench]'"
-        )
+        raise ExtraMissing(f"jiwer and whisper-normalizer are not installed; run: {install('bench')}")
     import jiwer
     from whisper_normalizer.english import EnglishTextNormalizer
 

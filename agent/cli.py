@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.agent import bench, weights_command
-from rejoinder.agent.config import TOY, ConfigError, Settings, load
+from rejoinder.agent.config import TOY, ConfigError, Settings, authority, load, unknown_variables
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
@@ -28,9 +30,26 @@ console = Console(stderr=True)
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]
 LlmOption = Annotated[str | None, typer.Option(help="llama:NAME|PATH or openai:http://HOST/v1#MODEL")]
-SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base or a folder")]
+SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
 TtsOption = Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")]
 TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty for silence alone")]
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        typer.echo(f"rejoinder {version('rejoinder')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="show the version and stop"),
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
 
 
 def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[Settings, dict[str, str]]:
@@ -74,6 +93,8 @@ def serve(
         max_sessions=max_sessions, log_level=log_level,
     )  # fmt: skip
     settings, sources = settings_or_exit(flags, config)
+    if warning := unknown_variables(os.environ):
+        console.print(Text.assemble(("warning: ", "yellow"), warning), highlight=False, soft_wrap=True)
     if print_config:
         show_config(settings, sources)
         return
@@ -83,12 +104,10 @@ def serve(
     try:
         sock = listen(settings.host, settings.port)
     except OSError as error:
-        place = f"{settings.host}:{settings.port}"
-        console.print(
-            f"[red]error:[/] cannot listen on {place}: {error.strerror}; try --port 0", highlight=False
-        )
+        place = authority(settings.host, settings.port)
+        complain(f"cannot listen on {place}: {error.strerror}; try --port 0")
         raise typer.Exit(1) from None
-    url = f"http://{settings.host}:{sock.getsockname()[1]}/"
+    url = f"http://{authority(settings.host, sock.getsockname()[1])}/"
     total = sum(1 for spec in (settings.vad, settings.turn, settings.stt, settings.llm, settings.tts) if spec)
     ready: list[str] = []
 

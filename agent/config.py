@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     speculate: str = Field(
         "auto",
         pattern="^(auto|always|never)$",
-        description="start answers before the turn is surely over; auto: unless a hosted model would bill them",
+        description="start answers before a turn is surely over; auto: unless a hosted model would bill them",
     )
     trace_file: str = Field("", description="file to append one JSON line per turn to")
     log_level: str = Field("warning", pattern="^(debug|info|warning|error)$", description="how much to log")
@@ -150,8 +150,11 @@ def unknown_variables(environment: Mapping[str, str]) -> str:
     told = []
     for name in sorted(environment):
         if name.upper().startswith(PREFIX) and name.upper() not in known:
-            near = get_close_matches(name.upper(), known, 1)
-            told.append(f"{name} (did you mean {near[0]}?)" if near else name)
+            # What they have in common would make them all alike.
+            near = get_close_matches(
+                name.upper().removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], 1
+            )
+            told.append(f"{name} (did you mean {PREFIX}{near[0]}?)" if near else name)
     return f"there is no setting for: {', '.join(told)}" if told else ""
 
 

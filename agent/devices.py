@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.hints import install
 from rejoinder.pipeline import AudioChunk, PipelineError, to_float, to_pcm
 
 BLOCK_SECONDS = 0.02
@@ -146,7 +147,7 @@ def portaudio() -> Any:
     try:
         return import_module("sounddevice")
     except ImportError:
-        raise NoDevice("sounddevice is not installed; run: pip install 'rejoinder[mic]'") from None
+        raise NoDevice(f"sounddevice is not installed; run: {install('mic')}") from None
     except OSError as error:
         raise NoDevice(
             f"{error}; run: apt install libportaudio2 (elsewhere than Debian: install PortAudio)"

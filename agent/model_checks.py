@@ -8,15 +8,15 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from rejoinder.agent.checks import Check, absent, catalogued, specs
-from rejoinder.agent.config import Settings
+from rejoinder.agent.config import Settings, authority
 from rejoinder.models.catalog import catalog
 from rejoinder.models.openai import key_from_environment
-from rejoinder.models.registry import BUILT_IN, CATALOGUED, GROUP, weights
+from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, own_path, weights
+from rejoinder.pipeline.errors import ModelError
 
 ANSWER_SECONDS = 2.0
 ANSWER_BYTES = 2**20
@@ -37,15 +37,32 @@ def check_models(settings: Settings) -> Iterator[Check]:
 
 def check_model(kind: str, spec: str) -> tuple[str, str, str]:
     """Return the state of one model, what there is to say, and how to mend it."""
+    found = _look(kind, spec)
+    if found[0] == "ok" and spec.startswith("whisper"):
+        try:
+            check(kind, spec)
+        except ModelError as error:  # it is there, and does not know the language
+            return (
+                "broken",
+                str(error),
+                f"set {kind} to a model and a language that it knows: whisper:base@de",
+            )
+    return found
+
+
+def _look(kind: str, spec: str) -> tuple[str, str, str]:
     prefix, _, argument = spec.partition(":")
-    if prefix not in {*BUILT_IN, *entry_points(group=GROUP).names}:
-        return "broken", "there is no adapter of this name", f"set {kind} to one of: {', '.join(BUILT_IN)}"
+    fix = f"set {kind} to one of: {', '.join(adapters(kind))}"
+    if prefix not in adapters():
+        return "broken", "there is no adapter of this name", fix
+    if prefix not in adapters(kind):
+        return "broken", f"is no {ROLES[kind]}", fix
     if prefix == "openai":
         return check_server(argument)
     if prefix not in CATALOGUED:
         return "ok", "needs no weights of ours", ""
     if (name := weights(spec)) is None:
-        return _own(Path(argument), f"set {kind} to a path that exists")
+        return _own(own_path(spec), f"set {kind} to a path that exists")
     if argument and "{}" not in CATALOGUED[prefix]:
         return "broken", "there is one model only", f"set {kind} to {prefix}, or to a path with a /"
     if not (known := catalogued(spec)):
@@ -86,7 +103,7 @@ def check_server(address: str) -> tuple[str, str, str]:
 
 def check_port(settings: Settings) -> Check:
     """Look whether the configured port can be listened on; a Rejoinder that runs there already is fine."""
-    place = f"{settings.host}:{settings.port}"
+    place = authority(settings.host, settings.port)
     if settings.port == 0:
         return Check("port", "ok", f"{settings.host}, any free one")
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -102,9 +119,8 @@ def check_port(settings: Settings) -> Check:
 
 
 def _is_ours(settings: Settings) -> bool:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
-        answer = _json(urllib.request.Request(f"http://{host}:{settings.port}/healthz"))
+        answer = _json(urllib.request.Request(f"http://{authority(settings.host, settings.port)}/healthz"))
     except UNANSWERED:
         return False
     return isinstance(answer, dict) and "sessions" in answer

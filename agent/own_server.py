@@ -47,6 +47,15 @@ async def own_server(flags: Mapping[str, str | None], console: Console | None = 
     flags: options of ``rejoinder serve`` by name. console: shows that it takes a moment. Raises ServerFailed
     when the server is not ready in time.
     """
+    async with own_process(flags, console) as (url, _):
+        yield url
+
+
+@asynccontextmanager
+async def own_process(
+    flags: Mapping[str, str | None], console: Console | None = None
+) -> AsyncIterator[tuple[str, int]]:
+    """Do the same and yield the process's number as well."""
     port = free_port()
     with tempfile.TemporaryFile() as said:
         process = await asyncio.create_subprocess_exec(
@@ -55,7 +64,7 @@ async def own_server(flags: Mapping[str, str | None], console: Console | None = 
         try:
             with (console or Console(quiet=True)).status("starting the server and loading its models"):
                 await _until_ready(port, process, said)
-            yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true"
+            yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true", process.pid
         finally:
             await _stop(process)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.hints import install
 from rejoinder.pipeline.audio import Samples
 from rejoinder.pipeline.errors import PipelineError
 
@@ -73,7 +74,7 @@ class PlotMissing(PipelineError):
 def check() -> None:
     """Raise PlotMissing if ``draw`` could not draw."""
     if find_spec("matplotlib") is None:
-        raise PlotMissing("the picture needs matplotlib; run: pip install 'rejoinder[bench]'")
+        raise PlotMissing(f"the picture needs matplotlib; run: {install('bench')}")
 
 
 def draw(timeline: Timeline, path: Path) -> None:

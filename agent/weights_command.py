@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -12,7 +13,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from rejoinder.models import fetch as weights
-from rejoinder.models.catalog import catalog
+from rejoinder.models.catalog import PACKAGED, catalog
+from rejoinder.models.hints import require
 from rejoinder.models.sources import Report
 from rejoinder.pipeline.errors import ModelError
 
@@ -36,6 +38,9 @@ def list_models() -> None:
         )
         for known in catalog().values()
     ]
+    for name, known in PACKAGED.items():
+        where = f"in the package {known.package}"
+        rows.append((name, _state(name), "", "", known.licence, f"{known.purpose}; {where}"))
     if not _on_terminal():
         for name, state, default, size, licence, purpose in rows:
             typer.echo(f"{name:<24} {state:<7} {default:<8} {size:>9}  {licence:<24} {purpose}")
@@ -59,6 +64,9 @@ def fetch(
     with _progress(chosen) as report_for:
 
         def fetch_one(name: str) -> None:
+            if name in PACKAGED:
+                _need_package(name)
+                return
             report = report_for(name)
             weights.fetch(name, report, again=again)
             size = catalog()[name].size if name in catalog() else 0
@@ -84,6 +92,9 @@ def verify(
         typer.echo("nothing has been fetched yet; run: rejoinder models fetch")
 
     def verify_one(name: str) -> None:
+        if name in PACKAGED:
+            _need_package(name)
+            return
         typer.echo(f"{name}: good, in {weights.verify(name)}")
 
     _exit_on(_each(chosen, verify_one))
@@ -139,7 +150,15 @@ def _plain_report(name: str) -> Report:
     return report
 
 
+def _need_package(name: str) -> None:
+    """Tell that a model needs nothing but its package. Raises ModelError where that is not installed."""
+    require(name)
+    typer.echo(f"{name}: here, in the package {PACKAGED[name].package}")
+
+
 def _state(name: str) -> str:
+    if name in PACKAGED:
+        return "here" if find_spec(PACKAGED[name].module) else "absent"
     try:
         weights.locate(name)
     except weights.WeightsMissing:

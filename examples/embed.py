@@ -1,8 +1,6 @@
 """Embed the pipeline: a spoken question goes in, the spoken answer comes out.
 
-    python examples/embed.py question.wav answer.wav
-
-The WAV must be 16 kHz mono; anything that yields such audio, a microphone or a phone line, serves as well.
+python examples/embed.py question.wav answer.wav       (16 kHz mono, as from a microphone or a phone line)
 """
 
 import asyncio
@@ -11,15 +9,16 @@ import sys
 import soundfile
 
 from rejoinder.models.loading import Specs, open_models
-from rejoinder.pipeline import EndOfTurn, ReplyAudio, ReplyDone, ReplyText, open_session
+from rejoinder.pipeline import EndOfTurn, NothingSaid, Options, ReplyAudio, ReplyDone, ReplyText, open_session
 
 
 async def main(question: str, answer: str) -> None:
     pcm = soundfile.read(question, dtype="int16")[0].tobytes()
     audio, rate = bytearray(), 16_000
-    async with open_models(Specs()) as models, open_session(models) as session:
+    by_hand = Options(detect_turns=False)  # on a live line, leave it out: the session hears where turns end
+    async with open_models(Specs()) as models, open_session(models, by_hand) as session:
         await session.hear(pcm)
-        await session.hear(bytes(2 * 16_000))  # a second of silence: the turn is over
+        await session.end_user_turn()
         async for event in session.events:
             match event:
                 case EndOfTurn(text):
@@ -28,11 +27,12 @@ async def main(question: str, answer: str) -> None:
                     print("agent:", text)
                 case ReplyAudio(chunk=chunk):
                     audio, rate = audio + chunk.pcm, chunk.rate
-                case ReplyDone():
+                case ReplyDone() | NothingSaid():
                     break
-    with soundfile.SoundFile(answer, "w", samplerate=rate, channels=1, subtype="PCM_16") as file:
-        file.buffer_write(bytes(audio), dtype="int16")
+    if not audio:
+        sys.exit(f"there is no answer to {question}")
+    soundfile.write(answer, memoryview(audio).cast("h"), rate)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:3]))
+    asyncio.run(main(*sys.argv[1:])) if len(sys.argv) == 3 else sys.exit(__doc__)

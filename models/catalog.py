@@ -92,6 +92,26 @@ class Weights(_Entry):
         return self
 
 
+class Packaged(_Entry):
+    """A model that comes with its weights inside a package: nothing to fetch, nothing to compare."""
+
+    package: str
+    module: str
+    purpose: str
+    licence: str
+
+
+PACKAGED = {
+    "hibari": Packaged(
+        package="hibari-tts",
+        module="hibari",
+        purpose="text to speech, English, 24,000 Hz",
+        licence="Apache-2.0",
+    )
+}
+"""By the name of their adapter and extra."""
+
+
 class _Catalog(_Entry):
     weights: tuple[Weights, ...]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 
+from rejoinder.models.hints import require
 from rejoinder.models.voice import Piece, Voice
 from rejoinder.pipeline.errors import ModelError
 
@@ -13,8 +13,7 @@ RATE = 24_000
 
 def open_voice(name: str, threads: int) -> Voice:
     """Open a voice by name; "heart" is inside the package. Raises ModelError."""
-    if find_spec("hibari") is None:
-        raise ModelError("hibari", "is not installed; run: pip install 'rejoinder[hibari]'")
+    require("hibari")
     from hibari import Hibari
 
     try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from rejoinder.models.registry import create
+from rejoinder.models.registry import ROLES, check, create
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
 from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
@@ -37,19 +37,40 @@ Report = Callable[[str, float], None]
 async def open_models(
     specs: Specs, threads: Threads | None = None, report: Report = lambda name, seconds: None
 ) -> AsyncIterator[Models]:
-    """Load and warm up the models for the length of the block; raises ModelError."""
+    """Load and warm up the models for the length of the block; raises ModelError.
+
+    What can be found out without loading is looked at first, of all of them. Cancelling waits for the model
+    that is being loaded.
+    """
     threads = threads or plan()
+    for kind in ROLES:
+        if (spec := getattr(specs, kind)) or kind != "turn":
+            check(kind, spec)
     async with AsyncExitStack() as stack:
         loaded: dict[str, Any] = {}
-        for kind in ("vad", "turn", "stt", "llm", "tts"):
+        for kind in ROLES:
             if spec := getattr(specs, kind):
                 began = time.perf_counter()
-                # Loading blocks for seconds: on a thread of its own, the port answers meanwhile.
-                loaded[kind] = await asyncio.to_thread(create, spec, threads)
+                loaded[kind] = await _load(spec, threads)
                 stack.push_async_callback(_close, loaded[kind])
                 await WARM_UPS[kind](loaded[kind])
                 report(spec, time.perf_counter() - began)
         yield Models(loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"))
+
+
+async def _load(spec: str, threads: Threads) -> Any:
+    # Loading blocks for seconds: on a thread of its own, the port answers meanwhile.
+    making = asyncio.get_running_loop().run_in_executor(None, create, spec, threads)
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        # The thread cannot be cancelled, and what it makes has threads and sockets of its own.
+        while not making.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([making])
+        if making.exception() is None:
+            await _close(making.result())
+        raise
 
 
 def _noise(seconds: float) -> AudioChunk:

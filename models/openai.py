@@ -15,7 +15,7 @@ CONNECT_SECONDS = 3.0
 TOKEN_SECONDS = 15.0
 """Longest wait for the first token and between two tokens."""
 FAREWELL_SECONDS = 0.25
-"""Wait for the end of the stream after the answer's own end; a connection that ends in order is used again."""
+"""Wait for the stream's end after the answer's: a connection that ends in order can be used again."""
 MAX_TOKENS = 400
 """An answer longer than this is not a spoken one."""
 NEW_LIMIT = "max_completion_tokens"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rejoinder.models.graph import halves
+from rejoinder.models.hints import require
 from rejoinder.models.onnx import open_session
 from rejoinder.models.voice import Piece, Voice
 from rejoinder.pipeline.audio import Samples
@@ -41,8 +41,7 @@ def open_voice(path: Path, threads: int) -> Voice:
 
     A voice that cannot be cut is spoken a sentence at a time.
     """
-    if find_spec("piper") is None:
-        raise ModelError("piper", "is not installed; run: pip install 'rejoinder[piper]' (GPL-3.0-or-later)")
+    require("piper")
     from piper import PiperVoice
     from piper.config import PiperConfig
 

@@ -8,24 +8,46 @@ returns the model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rejoinder.models.fetch import locate
+from rejoinder.models.hints import require
 from rejoinder.models.threads import Threads
+from rejoinder.models.whisper_languages import ENGLISH, check_language
 from rejoinder.pipeline.errors import ModelError, PipelineError
 
 GROUP = "rejoinder.models"
-Factory = Callable[[str, int], Any]
+ROLES = {
+    "vad": "voice activity detector",
+    "turn": "turn model",
+    "stt": "speech recogniser",
+    "llm": "language model",
+    "tts": "voice",
+}
+"""What a model can serve as, in the order in which a set is loaded."""
+
+
+class Adapter(NamedTuple):
+    """One kind of model of ours.
+
+    find: takes the argument of a spec, returns what it names without loading it, and raises ModelError.
+    open: loads what was found, with so many threads. share: of the thread plan. kinds: what it serves as.
+    """
+
+    find: Callable[[str], Any]
+    open: Callable[[Any, int], Any]
+    share: str
+    kinds: tuple[str, ...]
 
 
 def create(spec: str, threads: Threads) -> Any:
     """Load the model that ``spec`` names. Raises ModelError where it is unknown, missing or broken."""
     prefix, _, argument = spec.partition(":")
-    if prefix in BUILT_IN:
-        factory, share = BUILT_IN[prefix]
-        return factory(argument, getattr(threads, share))
+    if adapter := BUILT_IN.get(prefix):
+        return adapter.open(adapter.find(argument), getattr(threads, adapter.share))
     for entry in entry_points(group=GROUP, name=prefix):
         try:
             return entry.load()(argument, threads.small)
@@ -33,15 +55,45 @@ def create(spec: str, threads: Threads) -> Any:
             raise
         except Exception as error:
             raise ModelError(prefix, f"its adapter {entry.value} failed: {error!r}") from error
-    known = ", ".join(sorted({*BUILT_IN, *entry_points(group=GROUP).names}))
-    raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; there are: {known}")
+    raise ModelError(
+        prefix, f"there is no adapter of this name for {spec!r}; there are: {', '.join(adapters())}"
+    )
+
+
+def check(kind: str, spec: str) -> None:
+    """Look whether ``spec`` names a model that serves as ``kind`` and is there, without loading it.
+
+    What a model of other distributions serves as shows when it is used. Raises ModelError.
+    """
+    prefix, _, argument = spec.partition(":")
+    there_are = f"there are: {', '.join(adapters(kind))}"
+    if not spec:
+        raise ModelError(kind, f"a {ROLES[kind]} is needed; {there_are}")
+    if prefix not in adapters():
+        raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; {there_are}")
+    scripted_as = argument.partition("|")[0] if prefix == "scripted" else kind
+    if prefix not in adapters(kind) or scripted_as != kind:
+        raise ModelError(prefix, f"{spec!r} is no {ROLES[kind]}; {there_are}")
+    if prefix in BUILT_IN:
+        BUILT_IN[prefix].find(argument)
+
+
+def adapters(kind: str = "") -> list[str]:
+    """Return the names of the adapters that may serve as ``kind``, of all without one."""
+    ours = {name for name, adapter in BUILT_IN.items() if not kind or kind in adapter.kinds}
+    return sorted(ours | (set(entry_points(group=GROUP).names) - BUILT_IN.keys()))
 
 
 def weights(spec: str) -> str | None:
     """Return the catalog's name of the weights that ``spec`` needs, None where it needs none of ours."""
-    prefix, _, argument = spec.partition(":")
+    prefix, name = _name(spec)
     pattern = CATALOGUED.get(prefix)
-    return None if pattern is None or _is_path(argument) else pattern.format(argument or DEFAULTS[prefix])
+    return None if pattern is None or _is_path(name) else pattern.format(name or DEFAULTS[prefix])
+
+
+def own_path(spec: str) -> Path:
+    """Return the path in a spec that names a file or a folder instead of something in the catalog."""
+    return Path(_name(spec)[1]).expanduser()
 
 
 DEFAULTS = {
@@ -65,7 +117,20 @@ def _is_path(argument: str) -> bool:
     return "/" in argument or argument.startswith((".", "~"))
 
 
-def _files(prefix: str, argument: str, suffix: str = "") -> Path:
+def _name(spec: str) -> tuple[str, str]:
+    prefix, _, argument = spec.partition(":")
+    return prefix, with_language(argument)[0] if prefix == "whisper" else argument
+
+
+def with_language(argument: str) -> tuple[str, str]:
+    """Split ``NAME@LANGUAGE``; a path that exists may have an @ of its own."""
+    name, at, language = argument.rpartition("@")
+    if not at or "/" in language or (_is_path(argument) and Path(argument).expanduser().exists()):
+        return argument, ENGLISH
+    return name, language
+
+
+def _find(prefix: str, suffix: str, argument: str) -> Path:
     """Return the folder of a model, or the one file in it that ends in ``suffix``."""
     if _is_path(argument):
         path = Path(argument).expanduser()
@@ -83,49 +148,73 @@ def _files(prefix: str, argument: str, suffix: str = "") -> Path:
     raise ModelError(prefix, f"there is no *{suffix} in {path}")
 
 
-def _silero(argument: str, threads: int) -> Any:
-    from rejoinder.models.silero import Silero
-
-    return Silero(_files("silero", argument, ".onnx"), threads)
-
-
-def _smart_turn(argument: str, threads: int) -> Any:
-    from rejoinder.models.smart_turn import SmartTurn
-
-    return SmartTurn(_files("smart-turn", argument, ".onnx"), threads)
+def _find_whisper(argument: str) -> tuple[Path, str]:
+    name, language = with_language(argument)
+    path = _find("whisper", "", name)
+    if language != ENGLISH:  # which they all know
+        check_language(path, language)
+    return path, language
 
 
-def _whisper(argument: str, threads: int) -> Any:
-    from rejoinder.models.whisper import Whisper
-
-    return Whisper(_files("whisper", argument), threads)
-
-
-def _llama(argument: str, threads: int) -> Any:
-    from rejoinder.models.llama_cpp import LlamaCpp
-
-    return LlamaCpp(_files("llama", argument, ".gguf"), threads)
-
-
-def _openai(argument: str, threads: int) -> Any:
-    from rejoinder.models.openai import OpenAiChat, key_from_environment
-
+def _find_server(argument: str) -> tuple[str, str]:
     url, _, model = argument.partition("#")
     if not url.startswith(("http://", "https://")) or not model:
         raise ModelError("openai", f"write openai:http://HOST/v1#MODEL, not {argument!r}")
+    return url, model
+
+
+def _find_piper(argument: str) -> Path:
+    require("piper")
+    return _find("piper", ".onnx", argument)
+
+
+def _find_hibari(argument: str) -> str:
+    require("hibari")
+    return argument or DEFAULTS["hibari"]
+
+
+def _silero(path: Path, threads: int) -> Any:
+    from rejoinder.models.silero import Silero
+
+    return Silero(path, threads)
+
+
+def _smart_turn(path: Path, threads: int) -> Any:
+    from rejoinder.models.smart_turn import SmartTurn
+
+    return SmartTurn(path, threads)
+
+
+def _whisper(found: tuple[Path, str], threads: int) -> Any:
+    from rejoinder.models.whisper import Whisper
+
+    path, language = found
+    return Whisper(path, threads, language)
+
+
+def _llama(path: Path, threads: int) -> Any:
+    from rejoinder.models.llama_cpp import LlamaCpp
+
+    return LlamaCpp(path, threads)
+
+
+def _openai(found: tuple[str, str], threads: int) -> Any:
+    from rejoinder.models.openai import OpenAiChat, key_from_environment
+
+    url, model = found
     return OpenAiChat(url, model, key_from_environment())
 
 
-def _piper(argument: str, threads: int) -> Any:
+def _piper(path: Path, threads: int) -> Any:
     from rejoinder.models.piper import open_voice
 
-    return open_voice(_files("piper", argument, ".onnx"), threads)
+    return open_voice(path, threads)
 
 
-def _hibari(argument: str, threads: int) -> Any:
+def _hibari(voice: str, threads: int) -> Any:
     from rejoinder.models.hibari import open_voice
 
-    return open_voice(argument or DEFAULTS["hibari"], threads)
+    return open_voice(voice, threads)
 
 
 def _scripted(argument: str, threads: int) -> Any:
@@ -134,14 +223,14 @@ def _scripted(argument: str, threads: int) -> Any:
     return create(argument)
 
 
-BUILT_IN: dict[str, tuple[Factory, str]] = {
-    "silero": (_silero, "small"),
-    "smart-turn": (_smart_turn, "small"),
-    "whisper": (_whisper, "stt"),
-    "llama": (_llama, "llm"),
-    "openai": (_openai, "small"),
-    "piper": (_piper, "tts"),
-    "hibari": (_hibari, "small"),
-    "scripted": (_scripted, "small"),
+BUILT_IN: dict[str, Adapter] = {
+    "silero": Adapter(partial(_find, "silero", ".onnx"), _silero, "small", ("vad",)),
+    "smart-turn": Adapter(partial(_find, "smart-turn", ".onnx"), _smart_turn, "small", ("turn",)),
+    "whisper": Adapter(_find_whisper, _whisper, "stt", ("stt",)),
+    "llama": Adapter(partial(_find, "llama", ".gguf"), _llama, "llm", ("llm",)),
+    "openai": Adapter(_find_server, _openai, "small", ("llm",)),
+    "piper": Adapter(_find_piper, _piper, "tts", ("tts",)),
+    "hibari": Adapter(_find_hibari, _hibari, "small", ("tts",)),
+    "scripted": Adapter(str, _scripted, "small", tuple(ROLES)),
 }
-"""Adapter by prefix, with the share of the thread plan that it gets. Hibari is slower on two threads."""
+"""Adapters by prefix. Hibari is slower on two threads."""

@@ -4,17 +4,20 @@ import asyncio
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import psutil
 import pytest
+import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from rejoinder.agent import bench, bench_latency, bench_stt, machine
+from rejoinder.agent import bench, bench_latency, bench_soak, bench_stt, machine
 from rejoinder.agent.bench_latency import (
     ANSWERED,
     EARLY,
@@ -26,7 +29,7 @@ from rejoinder.agent.bench_latency import (
     mean_waterfall,
 )
 from rejoinder.agent.caller import Caller
-from rejoinder.agent.own_server import ServerFailed, command_line, own_server
+from rejoinder.agent.own_server import ServerFailed, command_line, free_port, own_server
 from rejoinder.agent.turns import Reply
 from rejoinder.agent.waterfall import (
     HEARD_END,
@@ -219,6 +222,99 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
     assert nowhere.exit_code == 1 and "there is no folder of recordings" in nowhere.output
     nothing = runner.invoke(bench.app, ["stt", "--speech", str(tmp_path)])
     assert nothing.exit_code == 1 and "manifest.jsonl" in nothing.output
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8080/v1/realtime", "127.0.0.1:8080", "ws://", "ws://[::1", "ws://a:b/", ""]
+)
+def test_an_address_that_is_no_websocket_is_refused_before_anything_is_played(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "choose", None)  # would be called for the recordings
+    refused = CliRunner().invoke(bench.app, ["--url", url])
+    assert refused.exit_code == 2 and "ws://HOST:PORT/v1/realtime" in " ".join(refused.stderr.split())
+
+
+def toy_set(folder: Path, *speakers: str) -> Path:
+    (folder / "toy").mkdir()
+    rows = []
+    for speaker in speakers:
+        audio = np.random.default_rng(0).normal(0.0, 0.1, 4000).astype(np.float32)
+        soundfile.write(folder / "toy" / f"{speaker}.wav", audio, 16_000)
+        rows.append({"file": f"{speaker}.wav", "speaker": speaker, "duration_s": 0.25})
+    (folder / "toy" / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_calls_that_all_fail_say_why_and_end_with_1(tmp_path: Path) -> None:
+    url = f"ws://127.0.0.1:{free_port()}/"
+    arguments = [
+        "--speech",
+        str(toy_set(tmp_path, "a", "b")),
+        "--sets",
+        " toy,",
+        "--clips",
+        "3",
+        "--url",
+        url,
+    ]
+    result = CliRunner().invoke(bench.app, [*arguments, "--json", str(tmp_path / "report.json")])
+    assert result.exit_code == 1, result.output
+    said = " ".join(result.stdout.split())
+    assert "there are only 2 recordings of up to 15 s in toy: all of them are played" in said
+    assert f"call failed toy/a.wav: cannot call {url}" in said
+    assert f"2 x cannot call {url}" in said
+    assert "none of the 2 clips was answered; most common reason (2 of 2): cannot call" in result.stderr
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert list(written["errors"].values()) == [2] and len(written["clips"]) == 2
+
+
+def test_why_nothing_was_answered_is_the_most_common_reason() -> None:
+    failed = [replace(row(FAILED), error=error) for error in ("no", "busy", "busy")]
+    assert bench_latency.nothing_answered([row(ANSWERED, 5.0), *failed]) == ""
+    assert bench_latency.nothing_answered([row(SILENT), *failed]) == (
+        "none of the 4 clips was answered; most common reason (2 of 4): busy"
+    )
+    assert bench_latency.nothing_answered([row(SILENT), row(EARLY), row(SILENT)]) == (
+        "none of the 3 clips was answered, and the server gave no reason; most common outcome (2): no answer"
+    )
+    assert bench_latency.reasons(failed) == [("busy", 2), ("no", 1)]
+    assert str(failed[0]).endswith("call failed  a/f: no")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="needs Linux")
+def test_a_soak_holds_a_long_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
+    monkeypatch.setattr(bench_soak, "SETTLE_SECONDS", 0.1)
+    flags = ["--llm", "scripted:llm|It is a sunny day today.", "--stt", "scripted:stt|hello there"]
+    flags += ["--tts", "scripted:tts", "--turn", "scripted:turn", "--speech", str(toy_set(tmp_path, "a"))]
+    flags += ["--turns", "22", "--idle", "0.5", "--set", "toy", "--json", str(tmp_path / "soak.json")]
+    result = CliRunner().invoke(bench.app, ["soak", *flags])
+    assert result.exit_code == 0, result.output
+    assert "memory after 22 turns" in result.stdout and "of one core" in result.stdout
+    written = json.loads((tmp_path / "soak.json").read_text())
+    assert 1e7 < written["early"] < 1e9 and 0.9 < written["ratio"] < 1.2
+    assert 0.0 <= written["idle"] < 1.0
+
+
+def test_a_soak_reads_the_memory_and_the_time_of_a_process() -> None:
+    process = psutil.Process()
+    if not Path("/proc/self/statm").is_file():
+        with pytest.raises(bench_soak.NeedsLinux):
+            bench_soak.check_proc()
+        return
+    assert bench_soak.resident(process.pid) == pytest.approx(process.memory_info().rss, rel=0.05)
+    spent = process.cpu_times()
+    assert bench_soak.processor_seconds(process.pid) == pytest.approx(spent.user + spent.system, abs=0.1)
+
+
+def test_sets_that_are_unknown_or_none_are_told(tmp_path: Path) -> None:
+    folder = str(toy_set(tmp_path, "a"))
+    unknown = CliRunner().invoke(bench.app, ["--speech", folder, "--sets", "tay"])
+    assert unknown.exit_code == 1 and "there is no set 'tay'" in unknown.stderr
+    assert unknown.stderr.strip().endswith("are: toy")
+    none = CliRunner().invoke(bench.app, ["--speech", folder, "--sets", " , "])
+    assert none.exit_code == 2 and "name at least one set" in none.stderr
 
 
 def test_flags_reach_the_server_and_its_last_words_reach_us() -> None:

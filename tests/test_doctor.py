@@ -17,6 +17,7 @@ from rejoinder.agent import checks, model_checks
 from rejoinder.agent.checks import Library, check_gpu, check_library
 from rejoinder.agent.cli import app
 from rejoinder.agent.model_checks import check_model, check_server
+from rejoinder.models import hints
 from rejoinder.models.catalog import catalog
 
 SCRIPTED = {
@@ -145,7 +146,18 @@ def test_a_file_of_the_wrong_size_is_told(scripted: None, cache: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "state", "said", "fix"),
     [
-        ("nobody:model", "broken", "there is no adapter of this name", "set stt to one of: silero, "),
+        (
+            "nobody:model",
+            "broken",
+            "there is no adapter of this name",
+            "set stt to one of: scripted, whisper",
+        ),
+        (
+            "piper:en_US-joe-medium",
+            "broken",
+            "is no speech recogniser",
+            "set stt to one of: scripted, whisper",
+        ),
         (
             "whisper:huge",
             "missing",
@@ -154,14 +166,16 @@ def test_a_file_of_the_wrong_size_is_told(scripted: None, cache: Path) -> None:
         ),
         ("llama:huge", "missing", "huge is neither", "one of: llama:smollm2-135m-instruct"),
         ("whisper:/no/where", "missing", "/no/where is neither", "set stt to a path that exists"),
-        ("silero:huge", "broken", "there is one model only", "set stt to silero"),
+        ("silero:huge", "broken", "there is one model only", "set vad to silero"),
         ("openai:somewhere", "broken", "not an address", "openai:http://HOST/v1#MODEL"),
         ("hibari", "ok", "needs no weights of ours", ""),
         (f"whisper:{Path(__file__).parent}", "ok", "your own weights", ""),
+        (f"whisper:{Path(__file__).parent}@de", "broken", "cannot read which languages", "whisper:base@de"),
     ],
 )
 def test_a_spec_that_leads_nowhere_is_told(cache: Path, spec: str, state: str, said: str, fix: str) -> None:
-    found = check_model("stt", spec)
+    kinds = {"llama": "llm", "openai": "llm", "silero": "vad", "hibari": "tts"}
+    found = check_model(kinds.get(spec.partition(":")[0], "stt"), spec)
     assert found[0] == state and said in found[1] and fix in found[2]
 
 
@@ -231,7 +245,8 @@ def test_a_port_that_is_taken_is_told_unless_it_is_by_a_rejoinder(
 
 
 def test_libraries_that_are_missing_or_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = Library("no_such_library", ("nothing",), "rejoinder[more]", "more")
+    monkeypatch.setattr(hints, "is_checkout", lambda: False)
+    absent = Library("no_such_library", ("nothing",), "more", "more")
     assert check_library(absent, True) == checks.Check(
         "no_such_library", "missing", "more", "pip install 'rejoinder[more]'", True
     )
@@ -239,9 +254,11 @@ def test_libraries_that_are_missing_or_broken(tmp_path: Path, monkeypatch: pytes
         "raise OSError('libgomp.so.1: cannot open shared object file')"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    broken = check_library(Library("broken_library", ("broken-library",), "rejoinder", "more"), False)
+    broken = check_library(Library("broken_library", ("broken-library",), "", "more"), False)
     assert broken.state == "broken" and "libgomp.so.1" in broken.detail
     assert broken.fix == "pip install --force-reinstall broken-library"
+    monkeypatch.setattr(hints, "is_checkout", lambda: True)
+    assert check_library(absent, True).fix == ".venv/bin/pip install -e '.[more]'"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="fakes a program with a shell script")

@@ -113,7 +113,7 @@ def test_errors_go_to_the_callers_and_the_engine_goes_on(doubler: Doubler) -> No
     async def main() -> None:
         engine = Engine("doubler", doubler.step, max_batch=2)
         doubler.open()
-        with pytest.raises(ModelError, match="^doubler: unlucky$") as caught:
+        with pytest.raises(ModelError, match=r"^doubler: unlucky$") as caught:
             await engine.run(13)
         assert isinstance(caught.value.__cause__, ValueError)
         assert await engine.run(4) == 8

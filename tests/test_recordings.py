@@ -16,6 +16,7 @@ from rejoinder.agent.recordings import (
     Recording,
     RecordingsMissing,
     background,
+    choose,
     read_set,
     sample,
     speech_end,
@@ -41,6 +42,26 @@ def test_speech_ends_before_silence_clicks_and_breath() -> None:
 def test_a_final_consonant_after_its_closure_is_speech() -> None:
     audio = np.concatenate((noise(1.0, 0.1), noise(0.1, 0.0005), noise(0.03, 0.03), noise(0.5, 0.0005)))
     assert speech_end(audio, RATE) / RATE == pytest.approx(1.13, abs=0.011)
+
+
+def test_a_last_word_dies_away_and_a_breath_after_a_dip_is_no_word() -> None:
+    dying = [noise(0.05, 0.1 * 10 ** (-decibels / 20)) for decibels in (10, 16, 21, 23)]
+    audio = np.concatenate(
+        (noise(1.0, 0.1), *dying, noise(0.15, 0.0005), noise(0.3, 0.008), noise(0.1, 0.0005))
+    )
+    assert speech_end(audio, RATE) / RATE == pytest.approx(1.2, abs=0.011)
+    loud_breath = np.concatenate((noise(1.0, 0.1), noise(0.3, 0.0005), noise(0.3, 0.02)))
+    assert speech_end(loud_breath, RATE) / RATE == pytest.approx(1.0, abs=0.011)
+    word = np.concatenate((noise(1.0, 0.1), noise(0.3, 0.0005), noise(0.3, 0.05)))
+    assert speech_end(word, RATE) / RATE == pytest.approx(1.6, abs=0.011)
+
+
+def test_a_known_recording_ends_before_the_breath_after_its_last_word() -> None:
+    try:
+        [jfk] = [one for one in read_set(speech_folder(), "read_misc") if one.path.stem == "jfk"]
+    except (RecordingsMissing, ValueError) as error:
+        pytest.skip(str(error))
+    assert 10.2 < speech_end(jfk.load(RATE), RATE) / RATE < 10.5
 
 
 @settings(deadline=None)
@@ -100,6 +121,22 @@ def test_a_manifest_is_read_and_its_audio_loaded_at_any_rate(tmp_path: Path) -> 
     assert recording == Recording("toy", tmp_path / "toy" / "a.flac", "me", None, 0.5)
     assert len(recording.load(24_000)) == 12_000
     assert recording.load(24_000).dtype == np.float32
+
+
+def test_an_empty_set_and_one_of_monologues_are_told(tmp_path: Path) -> None:
+    rows = {"empty": [], "long": [{"file": "a", "speaker": "b", "duration_s": 60.0}]}
+    rows["good"] = [{"file": f"{number}", "speaker": "b", "duration_s": 2.0} for number in range(3)]
+    for name, lines in rows.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert len(choose(tmp_path, ["good"], 2)) == 2
+    assert len(choose(tmp_path, ["good"], 20)) == 3
+    with pytest.raises(RecordingsMissing, match=r"^the set 'empty' in .* has no recordings at all"):
+        choose(tmp_path, ["good", "empty"], 2)
+    with pytest.raises(RecordingsMissing, match=r"^the set 'long' in .* has no recordings of up to 15 s"):
+        choose(tmp_path, ["long"], 2)
+    with pytest.raises(RecordingsMissing, match=r"^there is no set 'bad': .* are: empty, good, long"):
+        choose(tmp_path, ["bad"], 2)
 
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

