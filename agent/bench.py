@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from rejoinder.agent import bench_latency, bench_soak, bench_stt
+from rejoinder.agent import bench_latency, bench_soak, bench_stt, turn_report
 from rejoinder.agent.bench_latency import Result
+from rejoinder.agent.bench_output import (
+    JsonOption,
+    SpeechOption,
+    console_beside,
+    leave,
+    progress_bar,
+    write,
+)
 from rejoinder.agent.machine import occasion
 from rejoinder.agent.own_server import own_process, own_server
 from rejoinder.agent.recordings import (
     DEFAULT_SETS,
     MAX_SECONDS,
-    VARIABLE,
     Recording,
     choose,
     read_set,
@@ -35,12 +40,6 @@ from rejoinder.pipeline.errors import PipelineError
 
 app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
 
-SpeechOption = Annotated[
-    Path | None, typer.Option("--speech", envvar=VARIABLE, help="folder of recordings, one folder per set")
-]
-JsonOption = Annotated[
-    Path | None, typer.Option("--json", help="write a report to this file, - for stdout", allow_dash=True)
-]
 SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
 
 
@@ -72,7 +71,7 @@ def latency(
         if any(value is not None for value in flags.values()):
             raise typer.BadParameter("models cannot be chosen for a server that runs already (--url)")
     report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed}
-    console = _console(json_file)
+    console = console_beside(json_file)
     try:
         names = _names(sets)
         recordings = choose(speech_folder(speech), names, clips, seed)
@@ -81,12 +80,12 @@ def latency(
             console.print(f"{words}{', '.join(names)}: all of them are played", highlight=False)
         results = asyncio.run(_measure(url, key, flags, recordings, console))
     except PipelineError as error:
-        _leave(error)
+        leave(error)
     for part in bench_latency.tables(results):
         console.print(part)
-    _write(json_file, {**report, **bench_latency.report(results)})
+    write(json_file, {**report, **bench_latency.report(results)})
     if reason := bench_latency.nothing_answered(results):
-        _leave(PipelineError(reason))
+        leave(PipelineError(reason))
 
 
 @app.command()
@@ -99,7 +98,7 @@ def stt(
 ) -> None:
     """Compare the streaming recogniser with faster-whisper as shipped, on the same weights."""
     report: dict[str, Any] = {**occasion(), "model": stt}
-    console = _console(json_file)
+    console = console_beside(json_file)
     try:
         rate = bench_stt.error_rate()
         folder = speech_folder(speech)
@@ -107,7 +106,7 @@ def stt(
         recordings = [recording for name in names for recording in _with_text(folder, name, limit)]
         utterances = asyncio.run(_recognise(stt, recordings, console))
     except PipelineError as error:
-        _leave(error)
+        leave(error)
     compared = {
         name: bench_stt.compare(chosen, rate)
         for name in names
@@ -115,7 +114,7 @@ def stt(
     }
     console.print(bench_stt.table(stt, compared))
     report["sets"] = {name: {**asdict(row), "relative": row.relative} for name, row in compared.items()}
-    _write(json_file, {**report, "utterances": [asdict(utterance) for utterance in utterances]})
+    write(json_file, {**report, "utterances": [asdict(utterance) for utterance in utterances]})
 
 
 @app.command()
@@ -133,22 +132,52 @@ def soak(
     """Hold one long call of interrupted turns and show the server's memory and idle processor time."""
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
     report: dict[str, Any] = {**occasion(), "models": flags}
-    console = _console(json_file)
+    console = console_beside(json_file)
     try:
         bench_soak.check_proc()
         recording = bench_soak.usual(choose(speech_folder(speech), [set_], sys.maxsize))
         result = asyncio.run(_soak(flags, recording, turns, idle, console))
     except PipelineError as error:
-        _leave(error)
+        leave(error)
     console.print(bench_soak.table(result))
-    _write(json_file, {**report, **asdict(result), "ratio": result.ratio, "file": recording.path.name})
+    write(json_file, {**report, **asdict(result), "ratio": result.ratio, "file": recording.path.name})
+
+
+@app.command()
+def turns(
+    limit: Annotated[int | None, typer.Option(min=1, help="recordings in all; default: all")] = None,
+    sets: Annotated[str, typer.Option(help="sets to take them from")] = ",".join(turn_report.SETS),
+    stt: Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")] = "whisper:tiny.en",
+    turn: Annotated[str, typer.Option(help="turn model under test")] = "smart-turn",
+    plot: Annotated[Path | None, typer.Option(help="draw the curve into this PNG")] = None,
+    speech: SpeechOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Measure how often people who only pause are cut off, against how long those who are done wait.
+
+    Ends and pauses of known truth are made of the recordings, heard by the real models in sample time, and
+    each rule is judged on what they said.
+    """
+    report: dict[str, Any] = {**occasion(), "models": {"stt": stt, "turn": turn}}
+    console = console_beside(json_file)
+    try:
+        if plot:
+            turn_report.check_plot()
+        recordings = choose(speech_folder(speech), _names(sets), limit or sys.maxsize)
+        seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, progress_bar(console)))
+        console.print(turn_report.table(seen), *turn_report.notes(seen), sep="\n")
+        if plot:
+            turn_report.draw(seen, plot)
+    except PipelineError as error:
+        leave(error)
+    write(json_file, {**report, **turn_report.report(seen)})
 
 
 async def _soak(
     flags: dict[str, str | None], recording: Recording, turns: int, idle: float, console: Console
 ) -> bench_soak.Soak:
     async with own_process(flags, console) as (url, process):
-        with _progress(console) as progress:
+        with progress_bar(console) as progress:
             task = progress.add_task("turns", total=turns)
 
             def tell(turn: int) -> None:
@@ -166,7 +195,7 @@ async def _measure(
 ) -> list[Result]:
     results: list[Result] = []
     async with nullcontext(url) if url else own_server(flags, console) as address:
-        with _progress(console) as progress:
+        with progress_bar(console) as progress:
             task = progress.add_task("calling", total=len(recordings))
             for recording in recordings:
                 result = await bench_latency.run_clip(address, key, recording)
@@ -182,7 +211,7 @@ async def _recognise(
     recognisers = bench_stt.Recognisers(spec)
     try:
         await recognisers.recognise(recordings[0])  # the first run of each is slower
-        with _progress(console) as progress:
+        with progress_bar(console) as progress:
             task = progress.add_task("recognising", total=len(recordings))
             utterances = []
             for recording in recordings:
@@ -221,27 +250,3 @@ def _names(sets: str) -> list[str]:
     if not names:
         raise typer.BadParameter("name at least one set of recordings", param_hint="--sets")
     return list(dict.fromkeys(names))
-
-
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, refresh_per_second=2)
-
-
-def _console(json_file: Path | None) -> Console:
-    """Return where tables go: beside a report on stdout they would be in its way."""
-    return Console(stderr=json_file == Path("-"))
-
-
-def _write(json_file: Path | None, report: dict[str, Any]) -> None:
-    text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-    if json_file == Path("-"):
-        sys.stdout.write(text)
-    elif json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(text, encoding="utf-8")
-
-
-def _leave(error: PipelineError) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
-    raise typer.Exit(1) from None

@@ -1,0 +1,140 @@
+"""``rejoinder bench turns``: the observations of all recordings, and the curve they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+from rich.table import Table
+
+from rejoinder.agent.bench_turns import (
+    PATIENCE,
+    Observation,
+    Point,
+    as_it_is,
+    at_cut_off,
+    at_median,
+    curve,
+    judge,
+    observe,
+    rows,
+    silence_alone,
+)
+from rejoinder.agent.recordings import DEFAULT_SETS, Recording
+from rejoinder.agent.turn_cases import cases
+from rejoinder.models.hints import install
+from rejoinder.models.loading import Specs, open_models
+from rejoinder.pipeline.endpointer import Endpointing
+from rejoinder.pipeline.errors import PipelineError
+
+SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
+SILENCES = tuple(range(100, 2_500, 100))
+MEDIANS, SHARES = (300.0, 500.0, 700.0), (0.05, 0.1, 0.15)
+
+
+async def observe_all(
+    recordings: Sequence[Recording], stt: str, turn: str, progress: Progress
+) -> list[Observation]:
+    """Hear all cases of the recordings. Raises ModelError, and PipelineError where nothing can be judged."""
+    # The language model and the voice say nothing here; scripted ones cost no time to load.
+    specs = Specs(turn=turn, stt=stt, llm="scripted:llm", tts="scripted:tts")
+    seen: list[Observation] = []
+    async with open_models(specs) as models:
+        if models.turn is None:
+            raise PipelineError("a turn model is needed: --turn smart-turn")
+        with progress:
+            task = progress.add_task("listening", total=len(recordings))
+            for recording in recordings:
+                for case in cases(recording):
+                    if found := await observe(case, models.vad, models.stt, models.turn):
+                        seen.append(found)
+                progress.advance(task)
+    if not all(any((each.resumes is None) == over for each in seen) for over in (True, False)):
+        raise PipelineError("these recordings give no ends or no pauses: take more of them")
+    return seen
+
+
+def curves(seen: Sequence[Observation]) -> dict[str, list[Point]]:
+    """Return the curve of each rule over its knob."""
+    return {
+        "as it is, times patience": curve(seen, lambda step: as_it_is(Endpointing(), step), PATIENCE),
+        "silence alone, ms": curve(seen, silence_alone, SILENCES),
+    }
+
+
+def table(seen: Sequence[Observation]) -> Table:
+    """Return what the terminal shows: the rule as it is for each set, and what each rule could reach."""
+    shown = Table(
+        title="Pauses cut off, and ms from the last speech to the end of the turn", title_justify="left"
+    )
+    for column in ("", "pauses", "ends", "cut off", "p50", "p95"):
+        shown.add_column(column, justify="right" if column else "left")
+    rule = as_it_is(Endpointing())
+    for name in dict.fromkeys(each.set for each in seen):
+        chosen = [each for each in seen if each.set == name]
+        if any(each.resumes is None for each in chosen) and any(each.resumes for each in chosen):
+            _add(shown, judge(name, chosen, rule))
+    shown.add_section()
+    _add(shown, judge("all", seen, rule))
+    for kind, natural in (("pauses put in", False), ("their own pauses", True)):
+        chosen = [each for each in seen if each.resumes is None or each.natural == natural]
+        if any(each.resumes for each in chosen):
+            _add(shown, judge(kind, chosen, rule))
+    return shown
+
+
+def notes(seen: Sequence[Observation]) -> list[str]:
+    """Return a line for each rule: what it reaches at usual medians, and its median at usual shares."""
+    lines = []
+    for name, points in curves(seen).items():
+        told = [f"{cut:.1%} at {ms:.0f} ms" for ms in MEDIANS if (cut := at_median(points, ms)) is not None]
+        told += [f"{ms:.0f} ms for {share:.0%}" for share in SHARES if (ms := at_cut_off(points, share))]
+        lines.append(f"{name}: {'; '.join(told)}")
+    return lines
+
+
+def report(seen: Sequence[Observation]) -> dict[str, Any]:
+    """Return the same for a machine, with a row for each case."""
+    points = {name: [asdict(point) for point in points] for name, points in curves(seen).items()}
+    return {"curves": points, "cases": rows(seen)}
+
+
+def check_plot() -> None:
+    """Raise PipelineError where nothing can be drawn."""
+    if find_spec("matplotlib") is None:
+        raise PipelineError(f"a plot needs matplotlib; run: {install('bench')}")
+
+
+def draw(seen: Sequence[Observation], path: Path) -> None:
+    """Draw the curves into a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for name, points in curves(seen).items():
+        line = axes.plot([point.p50 for point in points], [100 * point.cut_off for point in points], ".-")
+        axes.plot(
+            [point.p95 for point in points],
+            [100 * point.cut_off for point in points],
+            ":",
+            color=line[0].get_color(),
+        )
+        line[0].set_label(name)
+    axes.set_xlabel("ms from the last speech to the end of the turn (dotted: p95)")
+    axes.set_ylabel("% of pauses cut off")
+    axes.set_xlim(0, 2000)
+    axes.set_ylim(0, 100)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def _add(shown: Table, point: Point) -> None:
+    cells = (point.holds, point.ends, f"{point.cut_off:.1%}", f"{point.p50:.0f}", f"{point.p95:.0f}")
+    shown.add_row(point.name, *map(str, cells))
