@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-FIRST_WORDS = 4
-"""A first clause without any punctuation is cut after this many words, so that something is heard early."""
+FIRST_WORDS, LEAST_WORDS = 3, 2
+"""A first clause without any punctuation is cut after this many words, so that something is heard early, and
+after fewer where the last ones lean on what follows."""
 LATER_CHARACTERS = 60
 """From this length on, a comma is enough to end a clause; shorter ones wait for the end of the sentence."""
 MAX_CHARACTERS = 160
@@ -69,8 +70,8 @@ class ClauseSplitter:
 
 
 def _after_words(words: list[re.Match[str]]) -> int:
-    """Return the end of most of the words, without those at the end that lean on what follows."""
+    """Return the end of the words, without those at the end that lean on what follows."""
     end = len(words)
-    while end > len(words) // 2 and words[end - 1][1].lower() in _LEANING:
+    while end > LEAST_WORDS and words[end - 1][1].lower() in _LEANING:
         end -= 1
     return words[end - 1].end()

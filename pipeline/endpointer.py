@@ -46,7 +46,9 @@ class Floor(Enum):
 class Endpointing:
     """How turns begin and end; all times in milliseconds.
 
-    threshold, release: speech probability that starts speech, and below which it stops.
+    threshold, release: speech probability that starts speech, or takes it up again after a pause, and below
+        which it may have stopped. A pause is noticed sooner with a release above the threshold; no turn ends
+        while the probability is above the threshold.
     start_ms: speech that takes the floor. resume_ms: speech that ends a pause.
     padding_ms: audio before the start that belongs to the turn.
     pause_ms: silence after which the transcript is made final and an answer may start, unheard.
@@ -56,7 +58,7 @@ class Endpointing:
     """
 
     threshold: float = 0.5
-    release: float = 0.5
+    release: float = 0.7
     start_ms: int = 96
     resume_ms: int = 64
     padding_ms: int = 300
@@ -66,8 +68,8 @@ class Endpointing:
     max_turn_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.release <= self.threshold <= 1.0:
-            raise ValueError("need 0 <= release <= threshold <= 1")
+        if not (0.0 <= self.release <= 1.0 and 0.0 <= self.threshold <= 1.0):
+            raise ValueError("need release and threshold from 0 to 1")
         if not self.pause_ms <= self.min_wait_ms <= self.max_wait_ms:
             raise ValueError("need pause_ms <= min_wait_ms <= max_wait_ms")
 

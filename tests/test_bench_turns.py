@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import speech
+from serving import run_command
 
 from rejoinder.agent.bench_turns import (
     Observation,
@@ -75,6 +78,27 @@ def test_cases_of_real_recordings_have_matched_lengths() -> None:
     first, second = halves(found)
     assert len(first) + len(second) == len(found)
     assert not {case.speaker for case in first} & {case.speaker for case in second}
+
+
+@pytest.mark.weights
+def test_the_command_reports_every_case(tmp_path: Path) -> None:
+    speech.recordings("speechocean762_adult", 1)
+    speech.model("smart-turn")
+    given = ["bench", "turns", "--sets", "speechocean762_adult", "--limit", "3", "--json", "-"]
+    result = run_command(*given, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert {case["resumes"] is None for case in report["cases"]} == {True, False}
+    for points in report["curves"].values():
+        assert points[0]["cut_off"] >= points[-1]["cut_off"]
+    assert "Pauses cut off" in result.stderr and "silence alone, ms:" in result.stderr
+
+
+def test_recordings_that_give_no_pauses_are_told(tmp_path: Path) -> None:
+    result = run_command("bench", "turns", "--speech", str(tmp_path), folder=tmp_path)
+    assert result.returncode == 1 and "there is no set" in result.stderr
+    result = run_command("bench", "turns", "--turn", "", "--limit", "1", folder=tmp_path)
+    assert result.returncode == 1 and "a turn model is needed" in result.stderr
 
 
 @pytest.mark.weights

@@ -38,7 +38,7 @@ def clauses(pieces: list[str]) -> list[str]:
         ("Yes.", ["Yes."]),
         ("Yes. It rains. Take care!", ["Yes.", "It rains.", "Take care!"]),
         ("Well, it rains.", ["Well,", "it rains."]),
-        ("It is sunny here today but cold.", ["It is sunny here", "today but cold."]),
+        ("It is sunny here today but cold.", ["It is sunny", "here today but cold."]),
         ('He said "no!" Then he left.', ['He said "no!"', "Then he left."]),
         ("Really?! Yes…  So be it.", ["Really?!", "Yes…", "So be it."]),
         ("Hi.\n\nOne, two.", ["Hi.", "One, two."]),

@@ -211,7 +211,7 @@ def test_equal_waits_are_plain_silence_detection() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"threshold": 1.2}, {"release": 0.9}, {"min_wait_ms": 10}, {"max_wait_ms": 100}],
+    [{"threshold": 1.2}, {"release": 1.1}, {"min_wait_ms": 10}, {"max_wait_ms": 100}],
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="need"):

@@ -41,11 +41,13 @@ def test_a_turn() -> None:
         "1.540 EagerEndOfTurn(text='what is the weather')",
         "1.740 EndOfTurn(text='what is the weather', at=22528)",
         "1.740 reply 1 starts",
-        "1.740 text 1: It is sunny today.",
-        "1.740 audio 1: 1.08 s until 2.580",
-        "2.620 text 1: Take a hat, if you go out.",
-        "2.620 audio 1: 1.56 s until 4.140",
-        f"4.180 reply 1 completed: {WEATHER}",
+        "1.740 text 1: It is sunny",
+        "1.740 audio 1: 0.66 s until 2.180",
+        "2.200 text 1: today.",
+        "2.200 audio 1: 0.36 s until 2.520",
+        "2.560 text 1: Take a hat, if you go out.",
+        "2.560 audio 1: 1.56 s until 4.080",
+        f"4.120 reply 1 completed: {WEATHER}",
     ]
     assert talk.said() == [("user", "what is the weather"), ("assistant", WEATHER)]
     assert talk.llm.prompts == [[{"role": "user", "content": "what is the weather"}]]
@@ -145,9 +147,9 @@ def test_barge_in() -> None:
     talk.says(1.2, at=0.2)
     talk.says(1.0, at=3.0)
     talk.run(until=8.0)
-    assert talk.timeline()[9:] == [
-        "2.620 text 1: Take a hat, if you go out.",
-        "2.620 audio 1: 0.48 s until 3.060",
+    assert talk.timeline()[11:] == [
+        "2.560 text 1: Take a hat, if you go out.",
+        "2.560 audio 1: 0.56 s until 3.080",
         "3.080 SpeechStarted(at=47616)",
         "3.080 reply 1 cancelled: It is sunny today. Take",
         "3.240 partial: never",
