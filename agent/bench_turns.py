@@ -73,6 +73,8 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
             break
     if pause is None or start is None or pause < case.at - RATE // 2:
         return None
+    if case.seconds is not None and pause >= case.at + int(case.seconds * RATE):
+        return None  # in what came after it
     return await _ask(case, pause, start, stt, turn_model)
 
 

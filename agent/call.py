@@ -133,7 +133,7 @@ class Call:
             if isinstance(happened, TurnTraced) and self._traces is not None:
                 try:
                     self._traces.write(f"{happened.trace.to_json()}\n".encode())
-                except OSError as error:  # a full disk is no reason to hang up
+                except (OSError, ValueError) as error:  # full, or closed: no reason to hang up
                     log.warning("cannot write the trace: %s", error)
             if events := self._wire.tell(happened):
                 await self._send(events)

@@ -20,9 +20,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
 from rejoinder.agent.call import Call
-from rejoinder.agent.config import ConfigError, Settings, open_traces
+from rejoinder.agent.config import ConfigError, Settings, authority, open_traces
 from rejoinder.agent.connection import Connection
 from rejoinder.models.loading import Report, open_models
+from rejoinder.models.openai import is_loopback
 from rejoinder.pipeline import Models
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,8 @@ class Server:
     async def _realtime(self, websocket: WebSocket) -> None:
         """Run one call. A socket that cannot be served is accepted first, so that clients see the reason."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
-        if not may_call(origin, host, self.settings.allowed_origins.split()):
+        allowed = self.settings.allowed_origins.split()
+        if not may_call(origin, host, allowed, is_loopback(f"//{authority(self.settings.host, 0)}")):
             reason = f"pages from {origin} may not call; see the setting allowed_origins\n"
             await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
             return
@@ -120,13 +122,20 @@ class Server:
             await call.hang_up(code, reason)
 
 
-def may_call(origin: str | None, host: str, allowed: Sequence[str]) -> bool:
+def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool) -> bool:
     """Tell whether a browser may call from a page of ``origin``; other clients name no origin.
 
     Browsers let any page open a WebSocket anywhere, also to this machine (RFC 6455, 10.2): without this rule
-    whatever page somebody visits could talk to their agent.
+    whatever page somebody visits could talk to their agent. local: whether only this machine can call; then
+    a page has to come from this machine by name, because names of others can be made to lead here.
     """
-    return origin is None or "*" in allowed or origin in allowed or urlsplit(origin).netloc == host
+    if origin is None or "*" in allowed or origin in allowed:
+        return True
+    try:
+        same = urlsplit(origin).netloc == host
+    except ValueError:  # half an IPv6 address
+        return False
+    return same and (not local or is_loopback(origin))
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 DECODER = "/dec/"
@@ -11,14 +12,16 @@ DECODER = "/dec/"
 
 
 def halves(path: Path) -> tuple[Path, Path]:
-    """Return the files of the graph before its decoder, and of the decoder; made once, in a folder beside it.
+    """Return the files of the graph before its decoder, and of the decoder; made once, in a folder beside it
+    that is named after the voice's size and time: another voice of the same name gets its own.
 
     Raises ImportError without the onnx package, ValueError for a graph that hangs together by more than one
     tensor there (a voice of several speakers does), and OSError where the files cannot be written.
     """
-    folder = path.with_suffix(".halves")
+    stat = path.stat()
+    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.halves")
     front, back = folder / "front.onnx", folder / "decoder.onnx"
-    if not all(half.exists() and half.stat().st_mtime >= path.stat().st_mtime for half in (front, back)):
+    if not (front.exists() and back.exists()):
         import onnx
         from onnx.utils import Extractor
 
@@ -48,6 +51,12 @@ def seam(graph: Any) -> str:
 
 
 def _save(model: Any, path: Path) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # another process may be making the same file
-    part.write_bytes(model.SerializeToString())
-    part.replace(path)
+    # Another process may be making the same file, and none may see half of it.
+    with NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+        try:
+            part.write(model.SerializeToString())
+        except BaseException:
+            os.unlink(part.name)
+            raise
+    os.chmod(part.name, 0o644)
+    os.replace(part.name, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
@@ -128,7 +129,10 @@ class OpenAiChat:
 def is_loopback(url: str) -> bool:
     """Tell whether a URL leads to this machine."""
     host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, whatever it begins with
+        return False
 
 
 def key_from_environment() -> str:

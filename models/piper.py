@@ -58,9 +58,13 @@ def open_voice(path: Path, threads: int) -> Voice:
         for phonemes in voice.phonemize(text):
             if phonemes:
                 made: Any = voice.phoneme_ids_to_audio(voice.phonemes_to_ids(phonemes))
-                yield from slices(made, config.hop_length, decode) if decode else [(made, 0)]
+                yield from slices(made, decode) if decode else [(made, 0)]
 
-    loudest = max((float(np.abs(audio).max()) for audio, _ in pieces(USUAL)), default=PEAK)
+    try:
+        loudest = max((float(np.abs(audio).max(initial=0.0)) for audio, _ in pieces(USUAL)), default=0.0)
+    except Exception as error:
+        raise ModelError("piper", f"{path} cannot speak: {error}") from error
+    loudest = loudest or PEAK
 
     def synthesize(text: str) -> Iterator[Piece]:
         for audio, left in pieces(text):
@@ -72,27 +76,30 @@ def open_voice(path: Path, threads: int) -> Voice:
 def _open(path: Path, threads: int) -> tuple[Any, Decode | None]:
     """Open the graph in two halves, or whole and without a decoder of its own."""
     try:
-        front, back = halves(path)
+        first, second = halves(path)
+        front, decoder = open_session(first, threads), open_session(second, threads)
+        (seam,) = decoder.get_inputs()
     except Exception as error:  # not only what halves says: onnx raises errors of its own on a broken file
         log.info("%s is not spoken in slices: %s", path.name, error)
         return open_session(path, threads), None
-    decoder = open_session(back, threads)
-    (seam,) = decoder.get_inputs()
 
     def decode(frames: NDArray[np.float32]) -> Samples:
         audio: Samples = decoder.run(None, {seam.name: frames[np.newaxis]})[0].reshape(-1)
         return audio
 
-    return open_session(front, threads), decode
+    return front, decode
 
 
-def slices(frames: NDArray[np.float32], hop: int, decode: Decode) -> Iterator[Piece]:
-    """Decode ``frames`` (channels, time) of ``hop`` samples each in slices that join without a seam."""
+def slices(frames: NDArray[np.float32], decode: Decode) -> Iterator[Piece]:
+    """Decode ``frames`` (channels, time) in slices that join without a seam."""
+    frames = frames.reshape(len(frames), -1)  # a single one has lost its second axis
     count = frames.shape[-1]
     start, size = 0, FIRST_FRAMES
     while start < count:
         end = count if count - start - size < OVERLAP_FRAMES else start + size  # no crumb at the end
         left = max(0, start - OVERLAP_FRAMES)
-        audio = decode(frames[:, left : end + OVERLAP_FRAMES])
+        seen = frames[:, left : end + OVERLAP_FRAMES]
+        audio = decode(seen)
+        hop = len(audio) // seen.shape[-1]
         yield audio[(start - left) * hop : (end - left) * hop], (count - end) * hop
         start, size = end, FRAMES

@@ -19,6 +19,8 @@ PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
 ASK_SAMPLES = int(0.16 * RATE)
 """Silence before the turn model is asked, and between asking it again: it judges by the silence too."""
+LOOK_SECONDS = 0.02
+"""How often it is looked whether a pause has begun while a partial transcript takes long."""
 MEMORY_SAMPLES = 8 * RATE
 """Audio that the turn model is shown, at most; the pre-roll of a turn comes out of the same memory."""
 
@@ -54,6 +56,7 @@ class Ears:
         self._asked_at: int | None = None
         self._text = ""
         self._recognising: asyncio.Task[None] | None = None
+        self._is_final = False
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
         """Keep the transcript of the turn up to date, and the turn model asked while a pause grows.
@@ -64,13 +67,21 @@ class Ears:
         async with asyncio.TaskGroup() as tasks:
             async for chunk in inp:
                 self._take(chunk)
-                if self._recognising is not None and self._fed - self._partial_at >= PARTIAL_SAMPLES:
-                    await asyncio.wait([self._recognising])
+                await self._catch_up()
                 if self._floor.pause is not None:
                     self._ask(tasks)
                     await self._finish(tasks)
                 elif self._floor.talking:
                     await self._update(tasks)
+
+    async def _catch_up(self) -> None:
+        """Wait for what is being recognised once half a second is behind it, a partial one until a pause."""
+        if self._fed - self._partial_at < PARTIAL_SAMPLES:
+            return
+        while self._recognising is not None and not self._recognising.done():
+            if not self._is_final and self._floor.pause is not None:
+                return
+            await asyncio.wait([self._recognising], timeout=None if self._is_final else LOOK_SECONDS)
 
     def _take(self, chunk: AudioChunk) -> None:
         if len(chunk):
@@ -113,6 +124,7 @@ class Ears:
     async def _recognise(self, tasks: asyncio.TaskGroup, is_final: bool) -> None:
         self._stop()
         self._partial_at = self._fed
+        self._is_final = is_final
         self._recognising = tasks.create_task(self._write_down(is_final))
         await asyncio.sleep(0)  # it begins with the audio that is here, not with what arrives meanwhile
 

@@ -140,6 +140,8 @@ class Session:
         self.floor.abandon(self.received)
         if self._asked:
             self._answer(None)
+        elif not self._replying:
+            self._answer_owed()
 
     def add_text(self, text: str, role: str = "user") -> None:
         """Add words that were typed instead of spoken; ``role`` is user, assistant or system."""
@@ -155,7 +157,7 @@ class Session:
         if self.floor.pause is not None:
             self._asked = Asked(instructions)
             return
-        self._cancel()
+        self._cancel(superseded=True)
         self._commit(self._start(None, instructions))
 
     def interrupt(self) -> None:
@@ -172,12 +174,14 @@ class Session:
         if self.turn and self.turn.id == turn and self.turn.done:
             self._cancel()  # all of it was sent, and the last bit would have been heard by and by
             self.floor.agent_done()
+        heard = None
         for settled in self._settled:
             if settled.id == turn:
                 heard = settled.playout.text(seconds)
                 self.history.settle(turn, heard, cut=True)
-                return heard
-        return None
+        if not self._replying:
+            self._answer_owed()
+        return heard
 
     def configure(self, options: Options) -> None:
         """Change the options from the next turn on."""
@@ -233,6 +237,10 @@ class Session:
                     self._emit(event)
                     self._answer(None)
                     return
+                if self._owed and not self._replying:
+                    self._emit(event)
+                    self._answer_owed()
+                    return
             case EndOfTurn(text):
                 self._emit(event)
                 self._end_turn(text)
@@ -254,7 +262,7 @@ class Session:
         if text and not (asked and asked.instructions):
             self._commit(self._guess(text))
         else:
-            self._cancel()
+            self._cancel(superseded=True)
             self._commit(self._start(text, asked.instructions if asked else None))
 
     @property
@@ -268,8 +276,13 @@ class Session:
     def _guess(self, text: str) -> Turn:
         if self.turn and not self.turn.committed and bare(self.turn.text or "") == bare(text):
             return self.turn
-        self._cancel()
+        self._cancel(superseded=True)
         return self._start(text)
+
+    def _answer_owed(self) -> None:
+        """Answer what was said during a reply; who speaks again at this moment is answered afterwards."""
+        if self._owed and self.floor.floor is not Floor.USER:
+            self.respond()
 
     def _start(self, text: str | None, instructions: str | None = None) -> Turn:
         self._turns += 1
@@ -311,18 +324,20 @@ class Session:
         await asyncio.sleep(turn.playout.left(self._now()))  # what was sent is heard, whatever the status
         self.turn = None
         self.floor.agent_done()
-        if self._owed:
-            self.respond()
+        self._answer_owed()
 
-    def _cancel(self) -> None:
-        """Drop the current turn; synchronous, so that the next prompt is built from a settled history."""
+    def _cancel(self, superseded: bool = False) -> None:
+        """Drop the current turn; synchronous, so that the next prompt is built from a settled history.
+
+        superseded: another reply takes its place, which cuts nothing off one that only has to sound out.
+        """
         turn, self.turn = self.turn, None
         if turn is None or turn.task is None:
             return
         turn.cancel()
         self._cancelled.add(turn.task)
         turn.task.add_done_callback(self._cancelled.discard)
-        if turn.committed:
+        if turn.committed and not (superseded and turn.done):
             played = turn.playout.played(self._now())
             self._settle(turn, played, cut=True)
             self._tell_done(turn, "cancelled", played)

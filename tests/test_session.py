@@ -19,6 +19,7 @@ from rejoinder.pipeline import (
     ReplyDone,
     ReplyStarted,
     ReplyText,
+    Session,
     SpeechStarted,
     TurnResumed,
     TurnTraced,
@@ -201,6 +202,54 @@ def test_speech_does_not_stop_the_agent_when_it_may_not() -> None:
     assert talk.done() == [(1, "completed", WEATHER), (2, "completed", "Fine.")]  # one answer after the other
     assert talk.when(ReplyStarted)[1] > talk.when(ReplyDone)[0] > 2.96
     assert talk.said() == [("user", "one"), ("assistant", WEATHER), ("user", "two"), ("assistant", "Fine.")]
+
+
+def test_who_speaks_again_at_the_end_of_the_agent_is_answered_afterwards() -> None:
+    talk = Talk("one", "two", "three", replies=(WEATHER, "Fine."), interrupt_response=False)
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=2.0)
+    talk.says(1.4, at=3.6)  # the reply ends at 4.1
+    talk.run(until=8.0)
+    assert talk.done() == [(1, "completed", WEATHER), (2, "completed", "Fine.")]
+    assert talk.when(ReplyStarted)[1] == talk.when(EndOfTurn)[2] > 5.0
+    assert talk.said()[2:] == [("user", "two"), ("user", "three"), ("assistant", "Fine.")]
+
+
+def test_the_next_reply_cuts_nothing_off_the_one_that_is_done() -> None:
+    talk = Talk("one", replies=("Sunny.", "Fine."))
+    talk.says(1.2, at=0.2)
+    talk.run(until=6.0)
+    (done,) = talk.when(ReplyDone)
+    talk = Talk("one", replies=("Sunny.", "Fine."))
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: session.add_text("typed"), at=done + 0.02)
+    talk.does(lambda session: session.respond(), at=done + 0.02)
+    talk.run(until=6.0)
+    assert talk.said() == [
+        ("user", "one"),
+        ("assistant", "Sunny."),
+        ("user", "typed"),
+        ("assistant", "Fine."),
+    ]
+
+
+def test_who_truncates_the_end_of_a_reply_still_gets_the_answer_that_is_owed() -> None:
+    talk = Talk("one", "two", replies=(WEATHER, "Fine."), interrupt_response=False)
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=2.0)
+    talk.run(until=8.0)
+    done = talk.when(ReplyDone)[0]
+    talk = Talk("one", "two", replies=(WEATHER, "Fine."), interrupt_response=False)
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=2.0)
+
+    def truncate(session: Session) -> None:
+        session.truncate(1, 1.0)
+
+    talk.does(truncate, at=done + 0.05)
+    talk.run(until=8.0)
+    assert [status for _, status, _ in talk.done()] == ["completed", "completed"]
+    assert talk.said()[1][1].endswith("—") and talk.said()[-1] == ("assistant", "Fine.")
 
 
 def test_who_stops_the_agent_is_owed_no_answer() -> None:

@@ -23,7 +23,7 @@ from websockets.frames import Frame, Opcode
 
 from rejoinder.agent.config import load
 from rejoinder.agent.server import Server as Program
-from rejoinder.agent.server import listen, web
+from rejoinder.agent.server import listen, may_call, web
 
 LONG = f"scripted:llm|{LINE * 40}"
 SECOND = bytes(48_000)
@@ -324,6 +324,22 @@ def test_other_addresses_are_no_calls(server: Server) -> None:
     assert status.value.response.status_code in (403, 404)
 
 
+@pytest.mark.parametrize(
+    ("origin", "host", "local", "welcome"),
+    [
+        ("http://evil.example:8080", "evil.example:8080", True, False),  # a name that was made to lead here
+        ("http://127.evil.example:8080", "127.evil.example:8080", True, False),
+        ("http://agent.example", "agent.example", False, True),
+        ("http://localhost:8080", "localhost:8080", True, True),
+        ("http://[::1]:8080", "[::1]:8080", True, True),
+    ],
+)
+def test_on_loopback_only_pages_of_this_machine_call(
+    origin: str, host: str, local: bool, welcome: bool
+) -> None:
+    assert may_call(origin, host, [], local) == welcome
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 def test_a_trace_that_cannot_be_written_ends_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_TRACE_FILE", "/dev/full")
@@ -358,6 +374,7 @@ def test_a_trace_file_that_cannot_be_opened_is_named_at_the_start(tmp_path: Path
         ("https://good.example", "https://other.example https://good.example", True),
         ("https://evil.example", "https://good.example", False),
         ("null", "*", True),
+        ("http://[half", "", False),
     ],
 )
 def test_pages_of_others_may_not_call(
