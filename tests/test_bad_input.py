@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from serving import LINE, Server, Talk, run_command, serving
+from serving import LINE, PATIENCE, Server, Talk, run_command, serving
 from websockets.exceptions import ConnectionClosed
 
 LONG = f"scripted:llm|{LINE * 40}"
@@ -125,7 +125,12 @@ def test_audio_faster_than_real_time_and_an_hour_of_silence(server: Server, neig
             talk.append(bytes(48_000 * 60))
         talk.speak()
         talk.until("input_audio_buffer.speech_started", timeout=120)
-        assert server.memory() < before + 40 * 2**20
+        # The allocator keeps what big messages needed for a while, a tenth of a gigabyte; it is no backlog.
+        deadline = time.monotonic() + PATIENCE
+        while server.memory() >= before + 40 * 2**20:
+            assert time.monotonic() < deadline, "an hour of audio left memory behind"
+            talk.append(bytes(960))
+            time.sleep(0.1)
 
 
 def test_audio_while_a_reply_plays_interrupts_it(server: Server, neighbour: Talk) -> None:

@@ -83,7 +83,7 @@ def test_cases_of_real_recordings_have_matched_lengths() -> None:
 @pytest.mark.weights
 def test_the_command_reports_every_case(tmp_path: Path) -> None:
     speech.recordings("speechocean762_adult", 1)
-    speech.model("smart-turn")
+    speech.model("smart-turn").close()
     given = ["bench", "turns", "--sets", "speechocean762_adult", "--limit", "3", "--json", "-"]
     result = run_command(*given, folder=tmp_path)
     assert result.returncode == 0, result.stderr
