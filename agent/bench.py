@@ -15,17 +15,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rejoinder.agent import bench_latency, bench_soak, bench_stt, turn_report
+from rejoinder.agent import bench_latency, bench_soak, bench_stt, timeline, turn_report
 from rejoinder.agent.bench_latency import Result
-from rejoinder.agent.bench_output import (
-    JsonOption,
-    SpeechOption,
-    console_beside,
-    leave,
-    progress_bar,
-    write,
-)
+from rejoinder.agent.bench_output import console_beside, leave, progress_bar, write
 from rejoinder.agent.machine import occasion
+from rejoinder.agent.options import JsonOption, LlmOption, SpeechOption, SttOption, TtsOption, TurnOption
 from rejoinder.agent.own_server import own_process, own_server
 from rejoinder.agent.recordings import (
     DEFAULT_SETS,
@@ -40,8 +34,6 @@ from rejoinder.pipeline.errors import PipelineError
 
 app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
 
-SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
-
 
 @app.callback()
 def latency(
@@ -51,10 +43,10 @@ def latency(
     clips: Annotated[int, typer.Option(min=1, help="recordings to play")] = 44,
     sets: Annotated[str, typer.Option(help="sets to take them from")] = ",".join(DEFAULT_SETS),
     seed: Annotated[int, typer.Option(help="which recordings are taken")] = 0,
-    llm: Annotated[str | None, typer.Option(help="llama:NAME|PATH or openai:http://HOST/v1#MODEL")] = None,
+    llm: LlmOption = None,
     stt: SttOption = None,
-    tts: Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")] = None,
-    turn: Annotated[str | None, typer.Option(help="smart-turn, or empty for silence alone")] = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -122,10 +114,10 @@ def soak(
     turns: Annotated[int, typer.Option(min=bench_soak.WARM_TURNS + 1, help="turns in one call")] = 200,
     idle: Annotated[float, typer.Option(min=0.1, help="seconds of an idle call")] = 30.0,
     set_: Annotated[str, typer.Option("--set", help="set to take the recording from")] = DEFAULT_SETS[0],
-    llm: Annotated[str | None, typer.Option(help="llama:NAME|PATH or openai:http://HOST/v1#MODEL")] = None,
+    llm: LlmOption = None,
     stt: SttOption = None,
-    tts: Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")] = None,
-    turn: Annotated[str | None, typer.Option(help="smart-turn, or empty for silence alone")] = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -162,15 +154,16 @@ def turns(
     console = console_beside(json_file)
     try:
         if plot:
-            turn_report.check_plot()
+            timeline.check()
         recordings = choose(speech_folder(speech), _names(sets), limit or sys.maxsize)
         seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, progress_bar(console)))
-        console.print(turn_report.table(seen), *turn_report.notes(seen), sep="\n")
-        if plot:
-            turn_report.draw(seen, plot)
     except PipelineError as error:
         leave(error)
-    write(json_file, {**report, **turn_report.report(seen)})
+    curves = turn_report.curves(seen)
+    console.print(turn_report.table(seen), *turn_report.notes(curves), sep="\n")
+    if plot:
+        turn_report.draw(curves, plot)
+    write(json_file, {**report, **turn_report.report(seen, curves)})
 
 
 async def _soak(

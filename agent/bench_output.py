@@ -1,25 +1,17 @@
-"""What all benches share: options, progress bars, reports, and how they give up."""
+"""What all benches share: progress bars, reports, and how they give up."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rejoinder.agent.recordings import VARIABLE
 from rejoinder.pipeline.errors import PipelineError
-
-SpeechOption = Annotated[
-    Path | None, typer.Option("--speech", envvar=VARIABLE, help="folder of recordings, one folder per set")
-]
-JsonOption = Annotated[
-    Path | None, typer.Option("--json", help="write a report to this file, - for stdout", allow_dash=True)
-]
 
 
 def progress_bar(console: Console) -> Progress:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -22,8 +21,8 @@ from rejoinder.pipeline.endpointer import Endpointer, Endpointing
 from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
 from rejoinder.pipeline.interfaces import Stt, TurnModel, Vad
 from rejoinder.pipeline.listen import ASK_SAMPLES, MEMORY_SAMPLES
+from rejoinder.pipeline.session import HEAR_SLICE
 
-FRAME = RATE // 50
 PATIENCE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0)
 """Factors of the waits, for the curve; 1 is the rule as it is."""
 LONGEST_MS = 2_400.0
@@ -57,8 +56,8 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
     floor, stream = Endpointer(), vad.stream()
     pcm = to_pcm(case.audio)
     pause = start = None
-    for first in range(0, len(case.audio) - FRAME + 1, FRAME):
-        chunk = AudioChunk(pcm[2 * first : 2 * (first + FRAME)], RATE, first)
+    for first in range(0, len(case.audio) - HEAR_SLICE + 1, HEAR_SLICE):
+        chunk = AudioChunk(pcm[2 * first : 2 * (first + HEAR_SLICE)], RATE, first)
         for end, probability in stream.feed(chunk):
             for event in floor.vad(end, probability):
                 match event:
@@ -68,12 +67,12 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
                         pause = at
                     case TurnResumed():
                         pause = None
-        reached = first + FRAME >= case.at + int((case.seconds or 1.0) * RATE)
-        if reached and (pause is not None or first + FRAME >= case.at + 2 * RATE):
+        reached = first + HEAR_SLICE >= (case.resumes or case.at + RATE)
+        if reached and (pause is not None or first + HEAR_SLICE >= case.at + 2 * RATE):
             break
     if pause is None or start is None or pause < case.at - RATE // 2:
         return None
-    if case.seconds is not None and pause >= case.at + int(case.seconds * RATE):
+    if case.resumes is not None and pause >= case.resumes:
         return None  # in what came after it
     return await _ask(case, pause, start, stt, turn_model)
 
@@ -82,8 +81,7 @@ async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnMod
     def at(sample: float) -> float:
         return (sample - case.at) * 1000.0 / RATE
 
-    resumes = None if case.seconds is None else case.at + int(case.seconds * RATE)
-    heard = pause + 2 * FRAME
+    heard = pause + 2 * HEAR_SLICE
     stream = stt.stream()
     stream.feed(AudioChunk(to_pcm(case.audio[start:heard]), RATE, start))
     began = time.perf_counter()
@@ -91,7 +89,7 @@ async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnMod
     text_at = at(heard) + (time.perf_counter() - began) * 1000.0
     judged = []
     asked = pause + ASK_SAMPLES
-    while at(asked) < LONGEST_MS and asked < (resumes or len(case.audio)):
+    while at(asked) < LONGEST_MS and asked < (case.resumes or len(case.audio)):
         sound = case.audio[max(start, asked - MEMORY_SAMPLES) : asked]
         began = time.perf_counter()
         probability = await turn_model.probability(sound, text)
@@ -106,7 +104,7 @@ async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnMod
         tuple(judged),
         text,
         text_at,
-        None if resumes is None else at(resumes),
+        None if case.resumes is None else at(case.resumes),
     )
 
 
@@ -179,8 +177,3 @@ def at_cut_off(points: Sequence[Point], share: float) -> float | None:
     """Return the least median latency at which no more than ``share`` of the holds are cut off."""
     good = [point.p50 for point in points if point.cut_off <= share]
     return min(good, default=None)
-
-
-def rows(seen: Sequence[Observation]) -> list[dict[str, Any]]:
-    """Return the observations for a machine, as the fit reads them."""
-    return [asdict(each) for each in seen]

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from rejoinder.agent import bench, weights_command
 from rejoinder.agent.config import TOY, ConfigError, Settings, authority, load, unknown_variables
+from rejoinder.agent.options import LlmOption, SttOption, TtsOption, TurnOption
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
@@ -29,10 +30,6 @@ app.add_typer(weights_command.app, name="models", help="The weights: list, fetch
 console = Console(stderr=True)
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]
-LlmOption = Annotated[str | None, typer.Option(help="llama:NAME|PATH or openai:http://HOST/v1#MODEL")]
-SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
-TtsOption = Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")]
-TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty for silence alone")]
 
 
 def show_version(wanted: bool) -> None:

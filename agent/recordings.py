@@ -172,8 +172,14 @@ def background(audio: Samples, rate: int, seconds: float, seed: int = 0) -> Samp
     return scaled.astype(np.float32)
 
 
+def hop_power(audio: Samples, hop: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the mean square of each ``hop`` samples; an incomplete last one is left out."""
+    hops = audio[: len(audio) // hop * hop].astype(np.float64).reshape(-1, hop)
+    power: np.ndarray[tuple[int], np.dtype[np.float64]] = np.mean(hops**2, axis=1)
+    return power
+
+
 def _levels(audio: Samples, hop: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the level of each hop in dBFS."""
-    hops = audio[: len(audio) // hop * hop].astype(np.float64).reshape(-1, hop)
-    levels: np.ndarray[tuple[int], np.dtype[np.float64]] = 10 * np.log10(np.mean(hops**2, axis=1) + 1e-12)
+    levels: np.ndarray[tuple[int], np.dtype[np.float64]] = 10 * np.log10(hop_power(audio, hop) + 1e-12)
     return levels

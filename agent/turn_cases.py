@@ -13,7 +13,7 @@ from random import Random
 
 import numpy as np
 
-from rejoinder.agent.recordings import Recording, background, speech_end
+from rejoinder.agent.recordings import Recording, background, hop_power, speech_end
 from rejoinder.pipeline.audio import RATE, Samples
 
 HOP = RATE // 100
@@ -42,6 +42,11 @@ class Case:
     at: int
     seconds: float | None
     natural: bool = False
+
+    @property
+    def resumes(self) -> int | None:
+        """The sample at which the speaker goes on, None where the turn is over."""
+        return None if self.seconds is None else self.at + int(self.seconds * RATE)
 
 
 def cases(recording: Recording, seed: int = 0) -> list[Case]:
@@ -107,7 +112,6 @@ def halves(found: Sequence[Case]) -> tuple[list[Case], list[Case]]:
 
 
 def _smooth_levels(audio: Samples) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    power = np.square(audio[: len(audio) // HOP * HOP], dtype=np.float64).reshape(-1, HOP).mean(axis=1)
-    smooth = np.convolve(power, np.ones(SMOOTH_HOPS) / SMOOTH_HOPS, mode="valid")
+    smooth = np.convolve(hop_power(audio, HOP), np.ones(SMOOTH_HOPS) / SMOOTH_HOPS, mode="valid")
     levels: np.ndarray[tuple[int], np.dtype[np.float64]] = 10 * np.log10(smooth + 1e-12)
     return levels

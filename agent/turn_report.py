@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,18 @@ from rejoinder.agent.bench_turns import (
     curve,
     judge,
     observe,
-    rows,
     silence_alone,
 )
 from rejoinder.agent.recordings import DEFAULT_SETS, Recording
 from rejoinder.agent.turn_cases import cases
-from rejoinder.models.hints import install
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.pipeline.endpointer import Endpointing
 from rejoinder.pipeline.errors import PipelineError
 
 SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
 SILENCES = tuple(range(100, 2_500, 100))
+Curves = dict[str, list[Point]]
+"""The points of each rule, by its name."""
 MEDIANS, SHARES = (300.0, 500.0, 700.0), (0.05, 0.1, 0.15)
 
 
@@ -58,7 +57,7 @@ async def observe_all(
     return seen
 
 
-def curves(seen: Sequence[Observation]) -> dict[str, list[Point]]:
+def curves(seen: Sequence[Observation]) -> Curves:
     """Return the curve of each rule over its knob."""
     return {
         "as it is, times patience": curve(seen, lambda step: as_it_is(Endpointing(), step), PATIENCE),
@@ -87,29 +86,23 @@ def table(seen: Sequence[Observation]) -> Table:
     return shown
 
 
-def notes(seen: Sequence[Observation]) -> list[str]:
+def notes(curves: Curves) -> list[str]:
     """Return a line for each rule: what it reaches at usual medians, and its median at usual shares."""
     lines = []
-    for name, points in curves(seen).items():
+    for name, points in curves.items():
         told = [f"{cut:.1%} at {ms:.0f} ms" for ms in MEDIANS if (cut := at_median(points, ms)) is not None]
         told += [f"{ms:.0f} ms for {share:.0%}" for share in SHARES if (ms := at_cut_off(points, share))]
         lines.append(f"{name}: {'; '.join(told)}")
     return lines
 
 
-def report(seen: Sequence[Observation]) -> dict[str, Any]:
-    """Return the same for a machine, with a row for each case."""
-    points = {name: [asdict(point) for point in points] for name, points in curves(seen).items()}
-    return {"curves": points, "cases": rows(seen)}
+def report(seen: Sequence[Observation], curves: Curves) -> dict[str, Any]:
+    """Return the same for a machine, with a row for each case, as a fit reads them."""
+    points = {name: [asdict(point) for point in points] for name, points in curves.items()}
+    return {"curves": points, "cases": [asdict(each) for each in seen]}
 
 
-def check_plot() -> None:
-    """Raise PipelineError where nothing can be drawn."""
-    if find_spec("matplotlib") is None:
-        raise PipelineError(f"a plot needs matplotlib; run: {install('bench')}")
-
-
-def draw(seen: Sequence[Observation], path: Path) -> None:
+def draw(curves: Curves, path: Path) -> None:
     """Draw the curves into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -117,7 +110,7 @@ def draw(seen: Sequence[Observation], path: Path) -> None:
     figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for name, points in curves(seen).items():
+    for name, points in curves.items():
         line = axes.plot([point.p50 for point in points], [100 * point.cut_off for point in points], ".-")
         axes.plot(
             [point.p95 for point in points],

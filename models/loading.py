@@ -15,7 +15,7 @@ from rejoinder.models.registry import ROLES, check, create
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
 from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
-from rejoinder.pipeline.session import Models
+from rejoinder.pipeline.options import Models
 
 
 @dataclass(frozen=True, slots=True)

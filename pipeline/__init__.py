@@ -32,7 +32,8 @@ from rejoinder.pipeline.interfaces import (
     Vad,
     VadStream,
 )
-from rejoinder.pipeline.session import Models, Options, Session, open_session
+from rejoinder.pipeline.options import Models, Options
+from rejoinder.pipeline.session import Session, open_session
 from rejoinder.pipeline.trace import Trace
 
 __all__ = [

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rejoinder.pipeline.agreement import bare
 from rejoinder.pipeline.audio import RATE, AudioChunk
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.endpointer import Endpointer, Endpointing, Floor
+from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.errors import Overloaded, PipelineError, first_error
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
@@ -28,8 +28,9 @@ from rejoinder.pipeline.events import (
     TurnResumed,
 )
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
+from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.listen import Ears, hear
+from rejoinder.pipeline.options import Models, Options
 from rejoinder.pipeline.reply import CONTROL_PLACES, reply
 from rejoinder.pipeline.turn import Turn
 
@@ -41,38 +42,6 @@ HEAR_SLICE = RATE // 50
 """Longer chunks are cut up, so that a count of chunks bounds the seconds that wait."""
 TRANSCRIBE_SLICES = 150
 """Slices that may wait for the recogniser: three seconds, so that no recogniser that keeps up delays VAD."""
-INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The models of a conversation. Their weights are shared by all sessions."""
-
-    vad: Vad
-    stt: Stt
-    llm: Llm
-    tts: Tts
-    turn: TurnModel | None = None
-
-
-@dataclass(slots=True)
-class Options:
-    """What may differ from one session to the next.
-
-    examples: an imagined beginning of the conversation, which shows a small model how to answer.
-    detect_turns: False means that the client says where turns begin and end.
-    create_response: answer a turn when it ends.
-    interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
-    speculate: start answers at the first sign of an end; False where those thrown away would be billed.
-    """
-
-    instructions: str = INSTRUCTIONS
-    examples: Sequence[Message] = ()
-    endpointing: Endpointing = field(default_factory=Endpointing)
-    detect_turns: bool = True
-    create_response: bool = True
-    interrupt_response: bool = True
-    speculate: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +109,7 @@ class Session:
         self.floor.abandon(self.received)
         if self._asked:
             self._answer(None)
-        elif not self._replying:
+        else:
             self._answer_owed()
 
     def add_text(self, text: str, role: str = "user") -> None:
@@ -179,8 +148,7 @@ class Session:
             if settled.id == turn:
                 heard = settled.playout.text(seconds)
                 self.history.settle(turn, heard, cut=True)
-        if not self._replying:
-            self._answer_owed()
+        self._answer_owed()
         return heard
 
     def configure(self, options: Options) -> None:
@@ -233,14 +201,12 @@ class Session:
                 self._drop_guess()
             case NothingSaid():
                 self._drop_guess()
+                self._emit(event)
                 if self._asked:
-                    self._emit(event)
                     self._answer(None)
-                    return
-                if self._owed and not self._replying:
-                    self._emit(event)
+                else:
                     self._answer_owed()
-                    return
+                return
             case EndOfTurn(text):
                 self._emit(event)
                 self._end_turn(text)
@@ -281,7 +247,7 @@ class Session:
 
     def _answer_owed(self) -> None:
         """Answer what was said during a reply; who speaks again at this moment is answered afterwards."""
-        if self._owed and self.floor.floor is not Floor.USER:
+        if self._owed and not self._replying and self.floor.floor is not Floor.USER:
             self.respond()
 
     def _start(self, text: str | None, instructions: str | None = None) -> Turn:
@@ -398,6 +364,3 @@ async def open_session(models: Models, options: Options | None = None) -> AsyncI
         raise first_error(group) from group
     finally:
         await session.aclose()  # only now, when nothing listens that could start another reply
-
-
-__all__ = ["Floor", "Models", "Options", "Session", "open_session"]
