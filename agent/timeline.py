@@ -122,6 +122,14 @@ def wrap(text: str, seconds: float) -> str:
     return "\n".join(textwrap.wrap(text, max(16, int(seconds * CHARACTERS_PER_SECOND))))
 
 
+def drawable(text: str) -> str:
+    """Leave out what the font cannot draw: a language model writes emoji, and no voice speaks them."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    font = get_font(findfont(FontProperties()))
+    return "".join(sign for sign in text if sign.isspace() or font.get_char_index(ord(sign)))
+
+
 def _track(axes: Any, who: str, samples: Samples, rate: int) -> None:
     times, peaks = envelope(samples, rate)
     loudest = max(float(peaks.max(initial=0.0)), 1e-3)
@@ -135,12 +143,13 @@ def _track(axes: Any, who: str, samples: Samples, rate: int) -> None:
 def _caption(axes: Any, spoken: Spoken) -> None:
     above = spoken.who == CALLER
     place = PLACES[spoken.who] + (0.6 if above else -0.6)
-    shown = wrap(spoken.text, spoken.end - spoken.begin)
+    shown = wrap(drawable(spoken.text), spoken.end - spoken.begin)
     style = {"fontsize": 8.5, "va": "bottom" if above else "top", "ha": "left", "linespacing": 1.2}
+    style |= {"parse_math": False}  # two prices in a sentence are no formula
     axes.text(spoken.begin, place, shown, color=INK, **style)
     if spoken.unheard:
         lines = "\n" * (shown.count("\n") + 1 if shown else 0)
-        lost = f"{lines}{wrap(f'[{spoken.unheard}]', max(3.0, spoken.end - spoken.begin))}"
+        lost = f"{lines}{wrap(f'[{drawable(spoken.unheard)}]', max(3.0, spoken.end - spoken.begin))}"
         axes.text(spoken.begin, place, lost, color=FAINT, style="italic", **style)
 
 

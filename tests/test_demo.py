@@ -3,13 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 from rich.console import Console
 
 from rejoinder.agent.demo import demo
 from rejoinder.agent.player import RATE
-from rejoinder.agent.timeline import envelope, wrap
+from rejoinder.agent.timeline import AGENT, Spoken, Timeline, draw, drawable, envelope, wrap
 from rejoinder.pipeline.audio import to_float
 
 
@@ -48,3 +49,14 @@ def test_an_envelope_keeps_its_peaks() -> None:
 def test_captions_are_about_as_wide_as_their_speech() -> None:
     assert wrap("one two three four five six", 2.0) == "one two three\nfour five six"
     assert wrap("", 1.0) == ""
+
+
+def test_words_that_no_font_can_draw_do_not_spoil_the_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert drawable("A \N{GLOWING STAR} for you, Zoë.") == "A  for you, Zoë."
+    text = "It costs $5 or $6 \N{GLOWING STAR}"
+    silence = np.zeros(24_000, np.float32)
+    draw(
+        Timeline(silence, silence, 24_000, [Spoken(AGENT, 0.1, 0.9, text, text)], [], []), tmp_path / "x.png"
+    )
+    assert (tmp_path / "x.png").stat().st_size > 1000
