@@ -22,9 +22,10 @@ from rejoinder.models.hints import install
 from rejoinder.models.registry import create, own_path, weights, with_language
 from rejoinder.models.threads import plan
 from rejoinder.models.whisper import Whisper
-from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
+from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import ModelError, PipelineError
-from rejoinder.pipeline.listen import PARTIAL_SAMPLES
+from rejoinder.pipeline.listen import DIP_SAMPLES, PARTIAL_SAMPLES
+from rejoinder.pipeline.loudness import Loudness
 from rejoinder.pipeline.session import HEAR_SLICE
 
 SETS = ("librispeech_test_other", "speechocean762_adult")
@@ -85,7 +86,7 @@ class Recognisers:
         audio = recording.load(RATE)
         stream = self.streaming.stream()
         partial_at = 0
-        for chunk in AudioChunk(to_pcm(audio), RATE).slices(HEAR_SLICE):
+        for chunk in AudioChunk(to_pcm(until_quiet(audio)), RATE).slices(HEAR_SLICE):
             stream.feed(chunk)
             if chunk.end - partial_at >= PARTIAL_SAMPLES:
                 partial_at = chunk.end
@@ -109,6 +110,13 @@ class Recognisers:
     def close(self) -> None:
         """End the engine's thread."""
         self.streaming.close()
+
+
+def until_quiet(audio: Samples) -> Samples:
+    """Return the audio that a session's last transcript has: up to where the speaker fell quiet."""
+    loudness = Loudness()
+    loudness.feed(AudioChunk(to_pcm(audio), RATE))
+    return audio if loudness.quiet_from is None else audio[: loudness.quiet_from + DIP_SAMPLES]
 
 
 def error_rate() -> Callable[[Sequence[str], Sequence[str]], float]:

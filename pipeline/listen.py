@@ -13,10 +13,15 @@ from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.endpointer import Endpointer
 from rejoinder.pipeline.events import FloorEvent, PartialTranscript
-from rejoinder.pipeline.interfaces import Stt, TurnModel, VadStream
+from rejoinder.pipeline.interfaces import Stt, Transcript, TurnModel, VadStream
+from rejoinder.pipeline.loudness import Loudness
 
 PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
+DIP_SAMPLES, DIPS_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
+"""Quiet that may be the end of the turn, and new audio in which only one of them is looked into."""
+LATE_SAMPLES = int(0.12 * RATE)
+"""Voice activity lags behind the level; where it lags by more than this, the turn ended in quiet speech."""
 ASK_SAMPLES = int(0.16 * RATE)
 """Silence before the turn model is asked, and between asking it again: it judges by the silence too."""
 LOOK_SECONDS = 0.02
@@ -49,20 +54,23 @@ class Ears:
         self._react = react
         self._memory: deque[AudioChunk] = deque()
         self._agreement = LocalAgreement()
+        self._loudness = Loudness()
         self._turn_start: int | None = None
         self._fed = 0
-        self._partial_at = 0
+        self._reached = 0
         self._final_for: int | None = None
         self._asked_at: int | None = None
         self._text = ""
         self._recognising: asyncio.Task[None] | None = None
-        self._is_final = False
+        self._complete = self._awaited = False
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
         """Keep the transcript of the turn up to date, and the turn model asked while a pause grows.
 
-        A final transcript stops the one that runs; a partial one is left out while anything runs. Audio that
-        comes faster than it can be written down waits.
+        A turn may be over wherever its speaker falls quiet, and the level tells that sooner than voice
+        activity: the words are written down from there on, and are final if a pause follows. Another pause
+        stops the transcript that runs and asks for its own. Audio that comes faster than it can be written
+        down waits.
         """
         async with asyncio.TaskGroup() as tasks:
             async for chunk in inp:
@@ -76,12 +84,12 @@ class Ears:
 
     async def _catch_up(self) -> None:
         """Wait for what is being recognised once half a second is behind it, a partial one until a pause."""
-        if self._fed - self._partial_at < PARTIAL_SAMPLES:
+        if self._fed - self._reached < PARTIAL_SAMPLES:
             return
         while self._recognising is not None and not self._recognising.done():
-            if not self._is_final and self._floor.pause is not None:
+            if not self._awaited and self._floor.pause is not None:
                 return
-            await asyncio.wait([self._recognising], timeout=None if self._is_final else LOOK_SECONDS)
+            await asyncio.wait([self._recognising], timeout=None if self._awaited else LOOK_SECONDS)
 
     def _take(self, chunk: AudioChunk) -> None:
         if len(chunk):
@@ -97,49 +105,70 @@ class Ears:
         self._stop()
         self._stream.reset()
         self._agreement = LocalAgreement()
+        self._loudness = Loudness()
         self._turn_start = start
         self._final_for = self._asked_at = None
         self._text = ""
         if start is not None:
-            self._fed = self._partial_at = start
+            self._fed = self._reached = start
             for chunk in self._memory:
                 self._feed(chunk)
 
     def _feed(self, chunk: AudioChunk) -> None:
         if chunk.end > self._fed:
             skip = max(0, self._fed - chunk.start)
-            self._stream.feed(AudioChunk(chunk.pcm[2 * skip :], chunk.rate, chunk.start + skip))
+            new = AudioChunk(chunk.pcm[2 * skip :], chunk.rate, chunk.start + skip)
+            self._stream.feed(new)
+            self._loudness.feed(new)
             self._fed = chunk.end
 
     async def _update(self, tasks: asyncio.TaskGroup) -> None:
-        if self._fed - self._partial_at >= PARTIAL_SAMPLES:
-            await self._recognise(tasks, is_final=False)
+        new, quiet = self._fed - self._reached, self._loudness.quiet_from
+        dips = quiet is not None and self._reached < quiet <= self._fed - DIP_SAMPLES
+        if new >= PARTIAL_SAMPLES or (dips and new >= DIPS_APART_SAMPLES):
+            await self._recognise(tasks, complete=dips)
 
     async def _finish(self, tasks: asyncio.TaskGroup) -> None:
         pause = self._floor.pause
-        if pause is not None and pause != self._final_for and self._fed >= pause:
-            self._final_for = pause
-            await self._recognise(tasks, is_final=True)
+        if pause is None or pause == self._final_for or self._fed < pause:
+            return
+        self._final_for = pause
+        if self._recognising is None or not self._has_all(pause):
+            await self._recognise(tasks, complete=True, awaited=True)
+        elif self._recognising.done():
+            self._tell_final()
+        else:
+            self._awaited = True
 
-    async def _recognise(self, tasks: asyncio.TaskGroup, is_final: bool) -> None:
+    def _has_all(self, pause: int) -> bool:
+        """Tell whether the latest transcript has every word said before ``pause``."""
+        quiet = self._loudness.quiet_from
+        in_time = quiet is not None and quiet <= self._reached and pause <= quiet + LATE_SAMPLES
+        return self._complete and in_time
+
+    async def _recognise(self, tasks: asyncio.TaskGroup, complete: bool, awaited: bool = False) -> None:
         self._stop()
-        self._partial_at = self._fed
-        self._is_final = is_final
-        self._recognising = tasks.create_task(self._write_down(is_final))
+        self._reached, self._complete, self._awaited = self._fed, complete, awaited
+        self._recognising = tasks.create_task(self._write_down(complete))
         await asyncio.sleep(0)  # it begins with the audio that is here, not with what arrives meanwhile
 
     def _stop(self) -> None:
         if self._recognising is not None:
             self._recognising.cancel()
+            self._recognising = None
 
-    async def _write_down(self, is_final: bool) -> None:
-        transcript = await self._stream.transcribe(is_final)
+    async def _write_down(self, complete: bool) -> None:
+        transcript = await self._stream.transcribe(complete)
         self._text = transcript.text
-        if is_final:
-            for event in self._floor.transcript(transcript):
-                self._react(event)
+        if self._awaited:
+            self._tell_final()
         elif self._turn_start is not None and self._turn_start == self._floor.turn_start and transcript.text:
             self._react(PartialTranscript(transcript.text, self._agreement.feed(transcript.text)))
+
+    def _tell_final(self) -> None:
+        end = max(self._reached, self._final_for or 0)
+        for event in self._floor.transcript(Transcript(self._text, True, end)):
+            self._react(event)
 
     def _ask(self, asking: asyncio.TaskGroup) -> None:
         pause = self._floor.pause

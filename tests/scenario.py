@@ -35,6 +35,8 @@ from rejoinder.pipeline import (
 TIMES = Endpointing(release=0.35, pause_ms=64, min_wait_ms=320, max_wait_ms=880)
 CHUNK_SECONDS = 0.02
 LOUD = b"\x00\x30\x00\xd0" * 160
+SOFT = b"\x80\x03\x80\xfc" * 160
+"""Loud enough for voice activity, and 23 dB below ``LOUD``."""
 QUIET = b"\x00\x00" * 320
 
 Act = Callable[[Session], Awaitable[None] | None]
@@ -57,12 +59,12 @@ class Talk:
         self.options = Options(instructions="", **more)
         self.log: list[tuple[float, Event]] = []
         self.session: Session
-        self._speech: list[tuple[float, float]] = []
+        self._speech: list[tuple[float, float, bytes]] = []
         self._acts: list[tuple[float, Act]] = []
 
-    def says(self, seconds: float, at: float) -> None:
+    def says(self, seconds: float, at: float, sound: bytes = LOUD) -> None:
         """Make noise for so long, from ``at`` on."""
-        self._speech.append((at, at + seconds))
+        self._speech.append((at, at + seconds, sound))
 
     def does(self, act: Act, at: float) -> None:
         """Let the client do something with the session."""
@@ -93,8 +95,8 @@ class Talk:
             begin = tick * CHUNK_SECONDS
             tick += 1
             await _sleep_until(tick * CHUNK_SECONDS)
-            loud = any(start <= begin + 1e-9 < end for start, end in self._speech)
-            await self.session.hear(LOUD if loud else QUIET)
+            now = (sound for start, end, sound in self._speech if start <= begin + 1e-9 < end)
+            await self.session.hear(next(now, QUIET))
 
     async def _note(self, session: Session) -> None:
         loop = asyncio.get_running_loop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from scenario import Talk
+from scenario import SOFT, Talk
 
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTurnModel
 from rejoinder.pipeline import (
@@ -38,8 +38,9 @@ def test_a_turn() -> None:
         "0.300 SpeechStarted(at=3072)",
         "0.560 partial: what",
         "1.060 partial: what is the",
+        "1.480 partial: what is the weather",
         "1.480 PauseStarted(at=22528)",
-        "1.540 EagerEndOfTurn(text='what is the weather')",
+        "1.480 EagerEndOfTurn(text='what is the weather')",
         "1.740 EndOfTurn(text='what is the weather', at=22528)",
         "1.740 reply 1 starts",
         "1.740 text 1: It is sunny",
@@ -62,12 +63,12 @@ def test_the_trace_says_where_the_time_went() -> None:
     parts = {name: round(ms) for name, ms in traced.trace.budget()}
     assert parts == {
         "notice the pause": 60,
-        "final transcript": 60,
+        "final transcript": 0,
         "start the reply": 0,
         "LLM first token": 80,
         "LLM first clause": 0,
         "TTS first audio": 50,
-        "wait for the end of the turn": 70,
+        "wait for the end of the turn": 130,
         "send": 0,
     }
     # The last loud sample arrives at 1.42 s.
@@ -105,12 +106,14 @@ def test_a_guess_is_dropped_when_the_user_goes_on() -> None:
         "0.300 SpeechStarted(at=3072)",
         "0.560 partial: what",
         "1.060 partial: what is the",
+        "1.480 partial: what is the weather",
         "1.480 PauseStarted(at=22528)",
-        "1.540 EagerEndOfTurn(text='what is the weather')",
+        "1.480 EagerEndOfTurn(text='what is the weather')",
         "1.680 TurnResumed()",
-        "2.040 partial: what is the weather",
+        "1.980 partial: what is the weather",
+        "2.480 partial: what is the weather",
         "2.480 PauseStarted(at=38400)",
-        "2.540 EagerEndOfTurn(text='what is the weather')",
+        "2.480 EagerEndOfTurn(text='what is the weather')",
         "2.720 EndOfTurn(text='what is the weather', at=38400)",
         "2.720 reply 2 starts",
         "2.720 text 2: Sunny.",
@@ -148,15 +151,16 @@ def test_barge_in() -> None:
     talk.says(1.2, at=0.2)
     talk.says(1.0, at=3.0)
     talk.run(until=8.0)
-    assert talk.timeline()[11:] == [
+    assert talk.timeline()[12:] == [
         "2.560 text 1: Take a hat, if you go out.",
         "2.560 audio 1: 0.56 s until 3.080",
         "3.080 SpeechStarted(at=47616)",
         "3.080 reply 1 cancelled: It is sunny today. Take",
         "3.240 partial: never",
         "3.740 partial: never mind",
+        "4.080 partial: never mind",
         "4.080 PauseStarted(at=64000)",
-        "4.140 EagerEndOfTurn(text='never mind')",
+        "4.080 EagerEndOfTurn(text='never mind')",
         "4.320 EndOfTurn(text='never mind', at=64000)",
         "4.320 reply 2 starts",
         "4.320 text 2: Fine.",
@@ -396,7 +400,32 @@ def test_each_turn_is_transcribed_anew() -> None:
     talk.says(1.2, at=3.0)
     talk.run(until=5.0)
     partials = [(partial.text, partial.agreed) for partial in talk.of(PartialTranscript)]
-    assert partials[:4] == [("one", ""), ("one two", "one"), ("three", ""), ("three four", "three")]
+    assert partials == [
+        ("one", ""),
+        ("one two", "one"),
+        ("one two", "one two"),
+        ("three", ""),
+        ("three four", "three"),
+        ("three four", "three four"),
+    ]
+
+
+def test_the_words_are_final_when_the_level_fell_before_the_voice_activity() -> None:
+    """One transcript serves: begun where the speaker fell quiet, it is there when the pause is noticed."""
+    talk = Talk("what is the weather")
+    talk.says(1.2, at=0.2)
+    talk.run(until=2.0)
+    assert talk.when(PartialTranscript)[-1] == talk.when(PauseStarted)[0] == talk.when(EagerEndOfTurn)[0]
+
+
+def test_quiet_speech_at_the_end_is_not_left_out() -> None:
+    """Voice activity goes on long after the level has fallen: what was written down there is not final."""
+    talk = Talk("what is the weather")
+    talk.says(1.2, at=0.2)
+    talk.says(0.5, at=1.4, sound=SOFT)
+    talk.run(until=3.0)
+    (pause,), (final,) = talk.when(PauseStarted), talk.when(EagerEndOfTurn)
+    assert (pause, final) == (1.96, 2.02)
 
 
 def test_the_padding_reaches_the_recogniser() -> None:

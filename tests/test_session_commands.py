@@ -49,7 +49,7 @@ def test_manual_turns() -> None:
     talk.run(until=3.58)
     assert talk.timeline() == [
         "0.560 partial: hello",
-        "1.060 partial: hello",
+        "0.880 partial: hello",
         "1.210 PauseStarted(at=19200)",
         "1.270 EagerEndOfTurn(text='hello')",
         "1.270 EndOfTurn(text='hello', at=19200)",
@@ -288,7 +288,7 @@ def test_a_reply_while_the_user_talks() -> None:
     talk.says(2.0, at=0.2)
     talk.does(lambda session: session.respond(), at=1.0)
     talk.run(until=6.0)
-    assert talk.when(EagerEndOfTurn) == [2.34]
+    assert talk.when(EagerEndOfTurn) == [2.28]
     assert talk.when(EndOfTurn) == [2.54]
     assert [(turn, status) for turn, status, _ in talk.done()] == [(1, "cancelled"), (2, "completed")]
     assert talk.done()[0][2] == talk.heard(1, at=talk.when(EndOfTurn)[0])

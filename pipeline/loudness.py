@@ -1,0 +1,33 @@
+"""How loud a turn is, and since when its speaker has been quiet."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rejoinder.pipeline.audio import RATE, AudioChunk
+
+HOP = RATE // 100
+QUIET = 10 ** (-20 / 10)
+"""Below this share of the power of the turn's loudest hop nobody speaks: a gap between words, or the end."""
+
+
+class Loudness:
+    """The level of one turn, in hops of 10 ms.
+
+    quiet_from: the sample since which every hop was quiet, None while somebody is loud.
+    """
+
+    def __init__(self) -> None:
+        self.quiet_from: int | None = None
+        self._loudest = 0.0
+
+    def feed(self, chunk: AudioChunk) -> None:
+        """Take the next audio of the turn."""
+        samples = chunk.samples()
+        for first in range(0, len(samples), HOP):
+            power = float(np.mean(np.square(samples[first : first + HOP])))
+            self._loudest = max(self._loudest, power)
+            if power > self._loudest * QUIET:
+                self.quiet_from = None
+            elif self.quiet_from is None:
+                self.quiet_from = chunk.start + first
