@@ -17,8 +17,8 @@ from rejoinder.pipeline.interfaces import Stt, TurnModel, VadStream
 
 PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
-ASK_SAMPLES = int(0.16 * RATE)
-"""Silence before the turn model is asked, and between asking it again: it judges by the silence too."""
+ASK_SAMPLES = int(0.096 * RATE)
+"""Silence before the turn model is asked, and again whenever it has doubled: it judges by the silence too."""
 LOOK_SECONDS = 0.02
 """How often it is looked whether a pause has begun while a partial transcript takes long."""
 MEMORY_SAMPLES = 8 * RATE
@@ -37,6 +37,13 @@ async def hear(
                 react(event)
         await out.send(chunk)
     out.close()
+
+
+def next_ask(pause: int, asked: int | None) -> int:
+    """Return the sample at which the turn model is asked about a pause after it was asked at ``asked``."""
+    if asked is None or asked < pause + ASK_SAMPLES:  # it was about an earlier pause
+        return pause + ASK_SAMPLES
+    return pause + 2 * (asked - pause)
 
 
 class Ears:
@@ -145,7 +152,7 @@ class Ears:
         pause = self._floor.pause
         if self._turn_model is None or pause is None:
             return
-        if self._fed - max(pause, self._asked_at or 0) >= ASK_SAMPLES:
+        if self._fed >= next_ask(pause, self._asked_at):
             self._asked_at = self._fed
             asking.create_task(self._judge(self._turn_model, pause))
 
