@@ -96,7 +96,7 @@ async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnMod
         began = time.perf_counter()
         if isinstance(turn_model, SmartTurn):
             heard = await turn_model.sound(sound)
-            sounds.append(heard.pooled)
+            sounds += [heard.pooled] if len(heard.pooled) else []
             probability = heard.answer
         else:
             probability = await turn_model.probability(sound, text)

@@ -18,6 +18,7 @@ import numpy as np
 from rejoinder.models.onnx import open_session
 from rejoinder.pipeline.audio import RATE, Samples
 from rejoinder.pipeline.engine import Engine
+from rejoinder.pipeline.errors import ModelError
 
 SECONDS = 8
 POOLED, SIZE = "sum_1", 384
@@ -44,7 +45,10 @@ def load_head(path: Path) -> Head:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """What the network makes of audio: the answer of its own last layer, and what that layer saw."""
+    """What the network makes of audio: the answer of its own last layers, and what they saw.
+
+    pooled: ``SIZE`` numbers, none where the file names its tensors otherwise.
+    """
 
     answer: float
     pooled: Samples
@@ -60,13 +64,17 @@ class SmartTurn:
         from faster_whisper.feature_extractor import FeatureExtractor
 
         self._mel = FeatureExtractor(chunk_length=SECONDS)
-        self._session = open_session(path, threads, also=POOLED)
-        self._head = head
+        self._head: Head | None = head
+        try:
+            self._session = open_session(path, threads, also=POOLED)
+        except ModelError:  # somebody's own export, with other names: its own last layer has to do
+            self._session, self._head = open_session(path, threads), None
         self._engine: Engine[Samples, Sound] = Engine("smart-turn", self._step, max_batch=4)
 
     async def probability(self, audio: Samples, text: str) -> float:
         """Judge the end of ``audio`` (16 kHz; only its last eight seconds count). The text is not used."""
-        return self._head.probability((await self.sound(audio)).pooled)
+        sound = await self.sound(audio)
+        return self._head.probability(sound.pooled) if self._head else sound.answer
 
     async def sound(self, audio: Samples) -> Sound:
         """Return what the network makes of the same audio."""
@@ -78,9 +86,9 @@ class SmartTurn:
 
     def _step(self, batch: Sequence[Samples]) -> list[Sound]:
         features = np.stack([self._features(audio) for audio in batch])
-        answers, pooled = self._session.run(None, {"input_features": features})
-        seen = pooled.reshape(len(batch), SIZE)
-        return [Sound(float(answer[0]), row) for answer, row in zip(answers, seen, strict=True)]
+        answers, *more = self._session.run(None, {"input_features": features})
+        pooled = more[0].reshape(len(batch), SIZE) if more else np.zeros((len(batch), 0), np.float32)
+        return [Sound(float(answer[0]), row) for answer, row in zip(answers, pooled, strict=True)]
 
     def _features(self, audio: Samples) -> Samples:
         """Return Whisper's log-mel spectrogram, [80, 800], of the audio padded on its left."""

@@ -83,10 +83,28 @@ def test_cases_of_real_recordings_have_matched_lengths() -> None:
 def test_the_command_reports_every_case(tmp_path: Path) -> None:
     speech.recordings("speechocean762_adult", 1)
     speech.model("smart-turn").close()
-    given = ["bench", "turns", "--sets", "speechocean762_adult", "--limit", "3", "--json", "-"]
+    kept = str(tmp_path / "seen.json.gz")
+    given = [
+        "bench",
+        "turns",
+        "--sets",
+        "speechocean762_adult",
+        "--limit",
+        "3",
+        "--keep",
+        kept,
+        "--json",
+        "-",
+    ]
     result = run_command(*given, folder=tmp_path)
     assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
+    *lines, last = result.stdout.splitlines()
+    assert list(json.loads(last)) == ["false_cutoff_at_300ms", "median_ms_at_5pct", "p95_ms_at_5pct"]
+    report = json.loads("\n".join(lines))
+    again = run_command(
+        "bench", "turns", "--again", kept, "--json", str(tmp_path / "x.json"), folder=tmp_path
+    )
+    assert again.stdout.splitlines()[-1] == last
     assert {case["resumes"] is None for case in report["cases"]} == {True, False}
     for points in report["curves"].values():
         assert points[0]["cut_off"] >= points[-1]["cut_off"]
