@@ -40,5 +40,4 @@ def row_of(seen: Observation) -> dict[str, Any]:
 def _observation(row: dict[str, Any]) -> Observation:
     sounds = tuple(np.asarray(sound, np.float32) for sound in row.pop("sounds"))
     judged = tuple((when, probability) for when, probability in row.pop("judged"))
-    row.pop("own_pause", None)
     return Observation(**row, judged=judged, sounds=sounds)
