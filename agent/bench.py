@@ -145,7 +145,9 @@ def turns(
     turn: Annotated[str, typer.Option(help="turn model under test")] = "smart-turn",
     plot: Annotated[Path | None, typer.Option(help="draw the curve into this PNG")] = None,
     keep: Annotated[Path | None, typer.Option(help="write what was heard into this .json.gz")] = None,
-    again: Annotated[Path | None, typer.Option(help="judge what was kept there, and hear nothing")] = None,
+    again: Annotated[
+        Path | None, typer.Option(exists=True, help="judge what was kept there, and hear nothing")
+    ] = None,
     fit: Annotated[Path | None, typer.Option(help="fit the rule to it all, in this checkout")] = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
@@ -160,11 +162,15 @@ def turns(
     try:
         if plot:
             timeline.check()
+        if fit and not (fit / "pipeline" / "turn_end.json").is_file():
+            raise PipelineError(f"{fit} is no checkout of Rejoinder: it has no pipeline/turn_end.json")
         if again:
             seen = turn_store.read(again)
         else:
             recordings = choose(speech_folder(speech), _names(sets), limit or sys.maxsize)
             seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, progress_bar(console)))
+        if fit and not turn_fit.can_be_fitted(seen):
+            raise PipelineError(f"a fit needs ends and pauses of {turn_fit.LEAST_SPEAKERS} speakers")
     except PipelineError as error:
         leave(error)
     if keep:

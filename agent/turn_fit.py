@@ -23,7 +23,7 @@ from rejoinder.pipeline.endpointer import Endpointing
 STEP_MS, LONGEST_MS = 96, 2_300
 """Silences at which a row of the fit is made from a pause, as long as it lasts."""
 HEAD_RIDGE, RIDGE = 600.0, 10.0
-FOLDS = 4
+FOLDS, LEAST_SPEAKERS = 4, 20
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Answers = dict[int, tuple[float, ...]]
 """The turn model's answers about each observation, by its place."""
@@ -105,8 +105,8 @@ def cross_validated(seen: Sequence[Observation]) -> list[Fit]:
 
 
 def can_be_fitted(seen: Sequence[Observation]) -> bool:
-    """Tell whether both halves of the speakers have ends and pauses that were judged."""
-    return all(
+    """Tell whether there are enough speakers, and ends and pauses that were judged in both halves of them."""
+    return len({each.speaker for each in seen}) >= LEAST_SPEAKERS and all(
         {seen[place].resumes is None for place in rest if seen[place].judged} == {True, False}
         for rest, _ in folds(seen, 2)
     )

@@ -105,6 +105,11 @@ def test_the_command_reports_every_case(tmp_path: Path) -> None:
         "bench", "turns", "--again", kept, "--json", str(tmp_path / "x.json"), folder=tmp_path
     )
     assert again.stdout.splitlines()[-1] == last
+    here = str(Path(__file__).parents[1])
+    few = run_command("bench", "turns", "--again", kept, "--fit", here, folder=tmp_path)
+    assert few.returncode == 1 and "a fit needs ends and pauses of 20 speakers" in few.stderr
+    nowhere = run_command("bench", "turns", "--again", kept, "--fit", str(tmp_path), folder=tmp_path)
+    assert nowhere.returncode == 1 and "is no checkout" in nowhere.stderr
     assert {case["resumes"] is None for case in report["cases"]} == {True, False}
     for points in report["curves"].values():
         assert points[0]["cut_off"] >= points[-1]["cut_off"]

@@ -30,7 +30,7 @@ def observed(speaker: int, over: bool, sure: float) -> Observation:
     return Observation("s", "f", f"who{speaker}", False, 50.0, judged, words, 130.0, ends, tuple(sounds))
 
 
-SEEN = [observed(speaker, over, 0.7) for speaker in range(20) for over in (True, False)]
+SEEN = [observed(speaker, over, 0.7) for speaker in range(24) for over in (True, False)]
 
 
 def test_the_regression_finds_the_odds_that_made_the_data() -> None:
