@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rejoinder.agent import bench_latency, bench_soak, bench_stt, timeline, turn_report
+from rejoinder.agent import bench_latency, bench_soak, bench_stt, timeline, turn_fit, turn_report, turn_store
 from rejoinder.agent.bench_latency import Result
 from rejoinder.agent.bench_output import console_beside, leave, progress_bar, write
 from rejoinder.agent.machine import occasion
@@ -30,6 +31,7 @@ from rejoinder.agent.recordings import (
     sample,
     speech_folder,
 )
+from rejoinder.pipeline.endpointer import Endpointing
 from rejoinder.pipeline.errors import PipelineError
 
 app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
@@ -142,6 +144,11 @@ def turns(
     stt: Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")] = "whisper:tiny.en",
     turn: Annotated[str, typer.Option(help="turn model under test")] = "smart-turn",
     plot: Annotated[Path | None, typer.Option(help="draw the curve into this PNG")] = None,
+    keep: Annotated[Path | None, typer.Option(help="write what was heard into this .json.gz")] = None,
+    again: Annotated[
+        Path | None, typer.Option(exists=True, help="judge what was kept there, and hear nothing")
+    ] = None,
+    fit: Annotated[Path | None, typer.Option(help="fit the rule to it all, in this checkout")] = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -155,15 +162,30 @@ def turns(
     try:
         if plot:
             timeline.check()
-        recordings = choose(speech_folder(speech), _names(sets), limit or sys.maxsize)
-        seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, progress_bar(console)))
+        if fit and not (fit / "pipeline" / "turn_end.json").is_file():
+            raise PipelineError(f"{fit} is no checkout of Rejoinder: it has no pipeline/turn_end.json")
+        if again:
+            seen = turn_store.read(again)
+        else:
+            recordings = choose(speech_folder(speech), _names(sets), limit or sys.maxsize)
+            seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, progress_bar(console)))
+        if fit and not turn_fit.can_be_fitted(seen):
+            raise PipelineError(f"a fit needs ends and pauses of {turn_fit.LEAST_SPEAKERS} speakers")
     except PipelineError as error:
         leave(error)
-    curves = turn_report.curves(seen)
-    console.print(turn_report.table(seen), *turn_report.notes(curves), sep="\n")
+    if keep:
+        turn_store.write(keep, seen)
+    fits = turn_report.fits_for(seen)
+    curves = turn_report.curves(seen, fits)
+    rule = turn_fit.fused(seen, fits, Endpointing().patience)
+    console.print(turn_report.table(seen, rule), *turn_report.notes(curves), sep="\n")
     if plot:
         turn_report.draw(curves, plot)
+    if fit:
+        turn_fit.fit(seen).write(fit)
     write(json_file, {**report, **turn_report.report(seen, curves)})
+    if json_file:
+        typer.echo(json.dumps(turn_report.summary(curves[turn_report.FUSED])))
 
 
 async def _soak(

@@ -16,19 +16,18 @@ import numpy as np
 
 from rejoinder.agent.turn_cases import Case
 from rejoinder.agent.waterfall import percentile
-from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
-from rejoinder.pipeline.endpointer import Endpointer, Endpointing
+from rejoinder.models.smart_turn import SmartTurn
+from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
+from rejoinder.pipeline.endpointer import Endpointer
 from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
 from rejoinder.pipeline.interfaces import Stt, TurnModel, Vad
-from rejoinder.pipeline.listen import ASK_SAMPLES, MEMORY_SAMPLES
+from rejoinder.pipeline.listen import MEMORY_SAMPLES, next_ask
 from rejoinder.pipeline.session import HEAR_SLICE
 
-PATIENCE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0)
-"""Factors of the waits, for the curve; 1 is the rule as it is."""
 LONGEST_MS = 2_400.0
 
-Wait = Callable[["Observation", float | None], float]
-"""A rule: the silence in ms that ends a turn, by what is known of it and the latest judgement."""
+Wait = Callable[["Observation", int], float]
+"""A rule: the silence in ms that ends a turn, by what is known of it and how many judgements there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,8 @@ class Observation:
     pause: where the VAD put the begin of the pause. judged: (time of the answer, probability), in order.
     text: the words before the pause. text_at: when they were there. resumes: when the speaker went on, None
         where the turn was over.
+    sounds: what Smart Turn's network made of each, for the fit of its last layer; ``judged`` then has the
+        answers of its own one.
     """
 
     set: str
@@ -49,6 +50,7 @@ class Observation:
     text: str
     text_at: float
     resumes: float | None
+    sounds: tuple[Samples, ...] = ()
 
 
 async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Observation | None:
@@ -81,20 +83,25 @@ async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnMod
     def at(sample: float) -> float:
         return (sample - case.at) * 1000.0 / RATE
 
-    heard = pause + 2 * HEAR_SLICE
+    until = pause + 2 * HEAR_SLICE
     stream = stt.stream()
-    stream.feed(AudioChunk(to_pcm(case.audio[start:heard]), RATE, start))
+    stream.feed(AudioChunk(to_pcm(case.audio[start:until]), RATE, start))
     began = time.perf_counter()
     text = (await stream.transcribe(is_final=True)).text
-    text_at = at(heard) + (time.perf_counter() - began) * 1000.0
-    judged = []
-    asked = pause + ASK_SAMPLES
+    text_at = at(until) + (time.perf_counter() - began) * 1000.0
+    judged, sounds = [], []
+    asked = next_ask(pause, None)
     while at(asked) < LONGEST_MS and asked < (case.resumes or len(case.audio)):
         sound = case.audio[max(start, asked - MEMORY_SAMPLES) : asked]
         began = time.perf_counter()
-        probability = await turn_model.probability(sound, text)
+        if isinstance(turn_model, SmartTurn):
+            heard = await turn_model.sound(sound)
+            sounds += [heard.pooled] if len(heard.pooled) else []
+            probability = heard.answer
+        else:
+            probability = await turn_model.probability(sound, text)
         judged.append((at(asked) + (time.perf_counter() - began) * 1000.0, probability))
-        asked += ASK_SAMPLES
+        asked = next_ask(pause, asked)
     return Observation(
         case.set,
         case.file,
@@ -105,15 +112,15 @@ async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnMod
         text,
         text_at,
         None if case.resumes is None else at(case.resumes),
+        sounds=tuple(sounds),
     )
 
 
 def end_of_turn(seen: Observation, wait: Wait) -> float:
     """Return the ms of silence after which a rule ends the turn, if the speaker lets it."""
-    known: float | None = None
     moments = [seen.text_at, *(when for when, _ in seen.judged if when > seen.text_at), float("inf")]
     for now, following in pairwise(moments):
-        known = next((p for when, p in reversed(seen.judged) if when <= now), known)
+        known = sum(when <= now for when, _ in seen.judged)
         ends = max(now, seen.pause + wait(seen, known))
         if ends < following:
             return ends
@@ -125,18 +132,18 @@ def cuts_off(seen: Observation, wait: Wait) -> bool:
     return seen.resumes is not None and end_of_turn(seen, wait) < seen.resumes
 
 
-def as_it_is(options: Endpointing, patience: float = 1.0) -> Wait:
-    """Return the rule of a session with these options, its waits multiplied by ``patience``."""
+def latest_answer(patience: float = 1.0) -> Wait:
+    """Return the rule that there was before: 800 ms down to 200 as Smart Turn's latest answer is surer."""
 
-    def wait(seen: Observation, probability: float | None) -> float:
-        return patience * options.wait_ms(probability)
+    def wait(seen: Observation, known: int) -> float:
+        return patience * (800.0 - (seen.judged[known - 1][1] if known else 0.0) * 600.0)
 
     return wait
 
 
 def silence_alone(ms: float) -> Wait:
     """Return the rule that asks nobody."""
-    return lambda seen, probability: ms
+    return lambda seen, known: ms
 
 
 @dataclass(frozen=True, slots=True)

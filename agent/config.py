@@ -52,10 +52,14 @@ class Settings(BaseSettings):
     )
     tts: str = Field("piper:en_US-joe-medium", description="voice")
     instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
-    min_wait_ms: int = Field(
-        200, ge=100, le=10_000, description="silence that ends a turn that sounds finished"
+    patience: float = Field(
+        5.0,
+        gt=0.0,
+        le=1000.0,
+        description="how many times as likely as more speech the end of a turn must be",
     )
-    max_wait_ms: int = Field(800, ge=100, le=20_000, description="silence that ends a turn that does not")
+    min_wait_ms: int = Field(200, ge=100, le=10_000, description="silence before which no turn ends")
+    max_wait_ms: int = Field(2200, ge=100, le=20_000, description="silence that ends any turn")
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
     allowed_origins: str = Field(
         "", description="web pages of others that may call: origins with blanks between them, * for any"
@@ -77,7 +81,9 @@ class Settings(BaseSettings):
         return Options(
             instructions=self.instructions,
             examples=TOY_EXAMPLES if self.llm == TOY else (),
-            endpointing=Endpointing(min_wait_ms=self.min_wait_ms, max_wait_ms=self.max_wait_ms),
+            endpointing=Endpointing(
+                patience=self.patience, min_wait_ms=self.min_wait_ms, max_wait_ms=self.max_wait_ms
+            ),
             speculate=self.speculate == "always"
             or (self.speculate == "auto" and not self.llm.startswith("openai:https:")),
         )

@@ -32,7 +32,7 @@ def check_models(settings: Settings) -> Iterator[Check]:
         state, detail, fix = check_model(kind, spec)
         yield Check(kind, state, f"{spec}: {detail}", fix)
     if not settings.turn:
-        yield Check("turn", "ok", "off: silence alone ends a turn")
+        yield Check("turn", "ok", "off: words and silence alone end a turn")
 
 
 def check_model(kind: str, spec: str) -> tuple[str, str, str]:

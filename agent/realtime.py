@@ -76,8 +76,8 @@ from rejoinder.pipeline import (
 
 MAX_ITEMS = 400
 """Items that can be retrieved and truncated; the oldest are forgotten."""
-PATIENCE = {"high": (160, 500), "medium": (200, 800), "auto": (200, 800), "low": (480, 2000)}
-"""Shortest and longest wait in milliseconds for each eagerness of ``semantic_vad``."""
+PATIENCE = {"high": (2.0, 1_400), "medium": (5.0, 2_200), "low": (15.0, 3_000)}
+"""Patience, and the longest wait in milliseconds, for each eagerness; auto is as configured."""
 
 
 class Realtime:
@@ -118,8 +118,8 @@ class Realtime:
                 max_wait_ms=detection.silence_duration_ms,
             )
         elif isinstance(detection, SemanticVad) and detection.eagerness != "auto":
-            shortest, longest = PATIENCE[detection.eagerness]
-            endpointing = Endpointing(min_wait_ms=shortest, max_wait_ms=longest)
+            patience, longest = PATIENCE[detection.eagerness]
+            endpointing = Endpointing(patience=patience, max_wait_ms=longest)
         return Options(
             instructions=self._config.instructions,
             examples=self._defaults.examples

@@ -23,6 +23,9 @@ LEAST_SECONDS = 0.8
 """Speech on each side of a gap; after less of it nobody could know whether more will come."""
 BELOW_SPEECH_DB, NATURAL_SECONDS = 12.0, 0.3
 HOLD_SECONDS = (0.3, 2.0)
+FADE_SECONDS = 0.06
+"""How long the voice dies away before a silence that is put in, at ends and pauses alike: cut short it would
+sound unlike any pause, and at ends unlike at pauses."""
 END_SECONDS = 2.5
 """Silence after an end: longer than any detector under test waits."""
 
@@ -57,7 +60,7 @@ def cases(recording: Recording, seed: int = 0) -> list[Case]:
 
     def end(speech: Samples) -> Case:
         silence = background(whole, RATE, END_SECONDS)
-        return Case(*about, np.concatenate((speech, silence)), len(speech), None)
+        return Case(*about, np.concatenate((_faded(speech), silence)), len(speech), None)
 
     if len(audio) < 2 * LEAST_SECONDS * RATE:
         return [end(audio)] if len(audio) else []
@@ -70,7 +73,7 @@ def cases(recording: Recording, seed: int = 0) -> list[Case]:
         cut = draw.choice(places)
         seconds = draw.uniform(*HOLD_SECONDS)
         silence = background(whole, RATE, seconds)
-        heard = np.concatenate((audio[:cut], silence, audio[cut : cut + RATE]))
+        heard = np.concatenate((_faded(audio[:cut]), silence, audio[cut : cut + RATE]))
         found.append(Case(*about, heard, cut, seconds))
         found.append(end(audio[min(places, key=lambda place: abs(len(audio) - place - cut)) :]))
     return found
@@ -109,6 +112,13 @@ def halves(found: Sequence[Case]) -> tuple[list[Case], list[Case]]:
     Random(0).shuffle(speakers)
     first = set(speakers[::2])
     return [case for case in found if case.speaker in first], [c for c in found if c.speaker not in first]
+
+
+def _faded(speech: Samples) -> Samples:
+    faded = speech.copy()
+    tail = faded[-int(FADE_SECONDS * RATE) :]
+    tail *= np.linspace(1.0, 0.0, len(tail), dtype=np.float32)
+    return faded
 
 
 def _smooth_levels(audio: Samples) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -11,25 +11,50 @@ from rich.progress import Progress
 from rich.table import Table
 
 from rejoinder.agent.bench_turns import (
-    PATIENCE,
     Observation,
     Point,
-    as_it_is,
+    Wait,
     at_cut_off,
     at_median,
     curve,
     judge,
+    latest_answer,
     observe,
     silence_alone,
 )
 from rejoinder.agent.recordings import DEFAULT_SETS, Recording
 from rejoinder.agent.turn_cases import cases
+from rejoinder.agent.turn_fit import SHIPPED, Fit, can_be_fitted, cross_validated, fused
+from rejoinder.agent.turn_store import row_of
 from rejoinder.models.loading import Specs, open_models
-from rejoinder.pipeline.endpointer import Endpointing
 from rejoinder.pipeline.errors import PipelineError
 
 SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
+PATIENCE = (
+    0.5,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    3.0,
+    3.5,
+    4.0,
+    5.0,
+    6.0,
+    7.0,
+    8.0,
+    10.0,
+    12.0,
+    15.0,
+    20.0,
+    30.0,
+    50.0,
+    99.0,
+)
+FACTORS = (0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+"""Factors of the waits of the rule that there was before."""
 SILENCES = tuple(range(100, 2_500, 100))
+FUSED = "fused, patience"
 Curves = dict[str, list[Point]]
 """The points of each rule, by its name."""
 MEDIANS, SHARES = (300.0, 500.0, 700.0), (0.05, 0.1, 0.15)
@@ -57,22 +82,27 @@ async def observe_all(
     return seen
 
 
-def curves(seen: Sequence[Observation]) -> Curves:
+def fits_for(seen: Sequence[Observation]) -> list[Fit]:
+    """Return for each observation what was fitted on other speakers; what is shipped, where there are few."""
+    return cross_validated(seen) if can_be_fitted(seen) else [SHIPPED] * len(seen)
+
+
+def curves(seen: Sequence[Observation], fits: Sequence[Fit]) -> Curves:
     """Return the curve of each rule over its knob."""
     return {
-        "as it is, times patience": curve(seen, lambda step: as_it_is(Endpointing(), step), PATIENCE),
+        FUSED: curve(seen, lambda step: fused(seen, fits, step), PATIENCE),
+        "the latest answer alone, times": curve(seen, latest_answer, FACTORS),
         "silence alone, ms": curve(seen, silence_alone, SILENCES),
     }
 
 
-def table(seen: Sequence[Observation]) -> Table:
-    """Return what the terminal shows: the rule as it is for each set, and what each rule could reach."""
+def table(seen: Sequence[Observation], rule: Wait) -> Table:
+    """Return what the terminal shows: a rule for each set."""
     shown = Table(
         title="Pauses cut off, and ms from the last speech to the end of the turn", title_justify="left"
     )
     for column in ("", "pauses", "ends", "cut off", "p50", "p95"):
         shown.add_column(column, justify="right" if column else "left")
-    rule = as_it_is(Endpointing())
     for name in dict.fromkeys(each.set for each in seen):
         chosen = [each for each in seen if each.set == name]
         if any(each.resumes is None for each in chosen) and any(each.resumes for each in chosen):
@@ -91,7 +121,11 @@ def notes(curves: Curves) -> list[str]:
     lines = []
     for name, points in curves.items():
         told = [f"{cut:.1%} at {ms:.0f} ms" for ms in MEDIANS if (cut := at_median(points, ms)) is not None]
-        told += [f"{ms:.0f} ms for {share:.0%}" for share in SHARES if (ms := at_cut_off(points, share))]
+        told += [
+            f"{ms:.0f} ms for {share:.0%}"
+            for share in SHARES
+            if (ms := at_cut_off(points, share)) is not None
+        ]
         lines.append(f"{name}: {'; '.join(told)}")
     return lines
 
@@ -99,7 +133,20 @@ def notes(curves: Curves) -> list[str]:
 def report(seen: Sequence[Observation], curves: Curves) -> dict[str, Any]:
     """Return the same for a machine, with a row for each case, as a fit reads them."""
     points = {name: [asdict(point) for point in points] for name, points in curves.items()}
-    return {"curves": points, "cases": [asdict(each) for each in seen]}
+    return {"curves": points, "cases": [row_of(each) for each in seen]}
+
+
+def summary(points: Sequence[Point]) -> dict[str, float | None]:
+    """Return the three figures that are followed, None where the curve does not reach so far."""
+    cut = at_median(points, 300.0)
+    good = min(
+        (point for point in points if point.cut_off <= 0.05), key=lambda point: point.p50, default=None
+    )
+    return {
+        "false_cutoff_at_300ms": None if cut is None else round(cut, 4),
+        "median_ms_at_5pct": None if good is None else round(good.p50, 1),
+        "p95_ms_at_5pct": None if good is None else round(good.p95, 1),
+    }
 
 
 def draw(curves: Curves, path: Path) -> None:

@@ -1,8 +1,16 @@
-"""Smart Turn v3: does the sound of the last eight seconds end here? (pipecat-ai/smart-turn, BSD-2)."""
+"""Smart Turn v3: does the sound of the last eight seconds end here? (pipecat-ai/smart-turn, BSD-2).
+
+Its last layers were trained to say done or not done for all the world. ``smart_turn.json`` has another last
+layer for the same network, fitted to pauses of people who went on and of people who did not: it tells the two
+apart far better (docs/turns.md), and costs nothing more. ``rejoinder bench turns --fit`` makes it.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,32 +18,77 @@ import numpy as np
 from rejoinder.models.onnx import open_session
 from rejoinder.pipeline.audio import RATE, Samples
 from rejoinder.pipeline.engine import Engine
+from rejoinder.pipeline.errors import ModelError
 
 SECONDS = 8
+POOLED, SIZE = "sum_1", 384
+"""The tensor of the exported network that its last layers see: the sound, in so many numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A last layer: the log-odds of the end are ``bias`` plus ``weights`` times the pooled sound."""
+
+    bias: float
+    weights: Samples
+
+    def probability(self, sound: Samples) -> float:
+        """Return how likely it is that the turn is over."""
+        return 1.0 / (1.0 + math.exp(-min(max(self.bias + float(self.weights @ sound), -30.0), 30.0)))
+
+
+def load_head(path: Path) -> Head:
+    """Return the last layer in a file that the fit has written."""
+    table = json.loads(path.read_text(encoding="utf-8"))
+    return Head(table["bias"], np.asarray(table["weights"], np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """What the network makes of audio: the answer of its own last layers, and what they saw.
+
+    pooled: ``SIZE`` numbers, none where the file names its tensors otherwise.
+    """
+
+    answer: float
+    pooled: Samples
+
+
+HEAD = load_head(Path(__file__).with_name("smart_turn.json"))
 
 
 class SmartTurn:
     """The acoustic turn model behind one engine. Its answer is the probability that the turn is over."""
 
-    def __init__(self, path: Path, threads: int = 1) -> None:
+    def __init__(self, path: Path, threads: int = 1, head: Head = HEAD) -> None:
         from faster_whisper.feature_extractor import FeatureExtractor
 
         self._mel = FeatureExtractor(chunk_length=SECONDS)
-        self._session = open_session(path, threads)
-        self._engine: Engine[Samples, float] = Engine("smart-turn", self._step, max_batch=4)
+        self._head: Head | None = head
+        try:
+            self._session = open_session(path, threads, also=POOLED)
+        except ModelError:  # somebody's own export, with other names: its own last layer has to do
+            self._session, self._head = open_session(path, threads), None
+        self._engine: Engine[Samples, Sound] = Engine("smart-turn", self._step, max_batch=4)
 
     async def probability(self, audio: Samples, text: str) -> float:
         """Judge the end of ``audio`` (16 kHz; only its last eight seconds count). The text is not used."""
+        sound = await self.sound(audio)
+        return self._head.probability(sound.pooled) if self._head else sound.answer
+
+    async def sound(self, audio: Samples) -> Sound:
+        """Return what the network makes of the same audio."""
         return await self._engine.run(audio)
 
     def close(self) -> None:
         """End the engine's thread."""
         self._engine.close()
 
-    def _step(self, batch: Sequence[Samples]) -> list[float]:
+    def _step(self, batch: Sequence[Samples]) -> list[Sound]:
         features = np.stack([self._features(audio) for audio in batch])
-        (probabilities,) = self._session.run(None, {"input_features": features})
-        return [float(probability) for probability in probabilities[:, 0]]
+        answers, *more = self._session.run(None, {"input_features": features})
+        pooled = more[0].reshape(len(batch), SIZE) if more else np.zeros((len(batch), 0), np.float32)
+        return [Sound(float(answer[0]), row) for answer, row in zip(answers, pooled, strict=True)]
 
     def _features(self, audio: Samples) -> Samples:
         """Return Whisper's log-mel spectrogram, [80, 800], of the audio padded on its left."""

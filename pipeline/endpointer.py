@@ -11,7 +11,9 @@ cut and however late it arrives:
     PAUSE   the final transcript has words                            PAUSE   EagerEndOfTurn
     PAUSE   silence for ``max_wait_ms``, the final transcript is empty  NOBODY  NothingSaid
     PAUSE   speech for ``resume_ms``                                  USER    TurnResumed
-    PAUSE   silence as long as we are unsure, transcript final        AGENT   EndOfTurn
+    PAUSE   silence for ``min_wait_ms``, the transcript is final,     AGENT   EndOfTurn
+            and the end is ``patience`` times as likely as more
+    PAUSE   silence for ``max_wait_ms``, the transcript is final      AGENT   EndOfTurn
     AGENT   the agent has finished                                    NOBODY  -
 """
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from rejoinder.pipeline import turn_end
 from rejoinder.pipeline.audio import RATE
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
@@ -52,8 +55,10 @@ class Endpointing:
     start_ms: speech that takes the floor. resume_ms: speech that ends a pause.
     padding_ms: audio before the start that belongs to the turn.
     pause_ms: silence after which the transcript is made final and an answer may start, unheard.
-    min_wait_ms, max_wait_ms: silence after which the turn is over when the turn model is sure that it is,
-        and when it is sure that it is not. Equal values make it plain silence detection.
+    patience: how many times as likely as more speech the end must be for the turn to be over; ``turn_end``
+        says how likely it is.
+    min_wait_ms, max_wait_ms: silence before which no turn is over however likely, and after which it is over
+        however unlikely. Equal values make it plain silence detection.
     max_turn_ms: a turn longer than this is ended for the speaker.
     """
 
@@ -63,8 +68,9 @@ class Endpointing:
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
+    patience: float = 5.0
     min_wait_ms: int = 200
-    max_wait_ms: int = 800
+    max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000
 
     def __post_init__(self) -> None:
@@ -72,14 +78,8 @@ class Endpointing:
             raise ValueError("need release and threshold from 0 to 1")
         if not self.pause_ms <= self.min_wait_ms <= self.max_wait_ms:
             raise ValueError("need pause_ms <= min_wait_ms <= max_wait_ms")
-
-    def wait_ms(self, probability: float | None) -> float:
-        """Return the silence after which a turn is over, given how likely the turn model finds that.
-
-        Linear in the probability: of the rules tried it answers soonest for as many turns cut off
-        (docs/latency.md). Without an answer the speaker gets the benefit of the doubt.
-        """
-        return self.max_wait_ms - (probability or 0.0) * (self.max_wait_ms - self.min_wait_ms)
+        if not self.patience > 0.0:
+            raise ValueError("need a patience above 0")
 
 
 class Endpointer:
@@ -88,6 +88,7 @@ class Endpointer:
     now: samples received so far, or cut off by the client: what arrives from before it counts no more.
     turn_start: first sample that belongs to the user's turn, None between turns.
     pause: end of the last voiced sample while the floor is in PAUSE, else None.
+    asked: what the agent said last, as heard: whoever is asked to spell something is not done after a letter.
     manual: whether the client says where turns end; then all audio between two ends is the user's turn.
     """
 
@@ -98,6 +99,7 @@ class Endpointer:
         self.now = 0
         self.turn_start: int | None = None
         self.pause: int | None = None
+        self.asked = ""
         self._free_from = 0
         self._by_hand_from = 0
         self._onset = 0
@@ -105,7 +107,7 @@ class Endpointer:
         self._run = 0
         self._forced = False
         self._final: str | None = None
-        self._probability: float | None = None
+        self._answers: list[float] = []
 
     @property
     def talking(self) -> bool:
@@ -145,7 +147,7 @@ class Endpointer:
         """Take the turn model's answer about the pause that began at sample ``pause``."""
         if pause != self.pause:
             return []
-        self._probability = probability
+        self._answers.append(probability)
         return self._decide()
 
     def agent_done(self) -> None:
@@ -207,26 +209,34 @@ class Endpointer:
         if self._run < _samples(self.options.resume_ms) or self._forced:
             return self._decide()
         self.floor = Floor.USER
-        self.pause = self._final = self._probability = None
+        self.pause = self._final = None
+        self._answers = []
         self._voiced_until = self.now
         return [TurnResumed()]
 
     def _decide(self) -> list[FloorEvent]:
         if self.pause is None or self._final is None:
             return []
-        # Without words there is nothing to answer, but they may still come: a hesitant start is not a noise.
-        wait = self.options.wait_ms(self._probability) if self._final else self.options.max_wait_ms
-        if not self._forced and (self._run or self.now - self.pause < _samples(wait)):
+        if not self._forced and (self._run or self.now - self.pause < _samples(self._wait())):
             return []
         event = EndOfTurn(self._final, self.pause) if self._final else NothingSaid(self.pause)
         self._release(Floor.AGENT if self._final else Floor.NOBODY)
         return [event]
 
+    def _wait(self) -> float:
+        longest = self.options.max_wait_ms
+        # Without words there is nothing to answer, but they may still come: a hesitant start is not a noise.
+        if not self._final:
+            return longest
+        known = turn_end.Pause(self._answers, self._final, asked=self.asked)
+        return min(max(turn_end.wait_ms(known, self.options.patience), self.options.min_wait_ms), longest)
+
     def _release(self, floor: Floor) -> None:
         if self.pause is not None:
             self._free_from = self.pause  # what came before was said in the turn that ends here
         self.floor = floor
-        self.turn_start = self.pause = self._final = self._probability = None
+        self.turn_start = self.pause = self._final = None
+        self._answers = []
         self._forced = False
         self._run = 0
 

@@ -22,8 +22,8 @@ DIP_SAMPLES, DIPS_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
 """Quiet that may be the end of the turn, and new audio in which only one of them is looked into."""
 LATE_SAMPLES = int(0.12 * RATE)
 """Voice activity lags behind the level; where it lags by more than this, the turn ended in quiet speech."""
-ASK_SAMPLES = int(0.16 * RATE)
-"""Silence before the turn model is asked, and between asking it again: it judges by the silence too."""
+ASK_SAMPLES = int(0.096 * RATE)
+"""Silence before the turn model is asked, and again whenever it has doubled: it judges by the silence too."""
 LOOK_SECONDS = 0.02
 """How often it is looked whether a pause has begun while a partial transcript takes long."""
 MEMORY_SAMPLES = 8 * RATE
@@ -42,6 +42,13 @@ async def hear(
                 react(event)
         await out.send(chunk)
     out.close()
+
+
+def next_ask(pause: int, asked: int | None) -> int:
+    """Return the sample at which the turn model is asked about a pause after it was asked at ``asked``."""
+    if asked is None or asked < pause + ASK_SAMPLES:  # it was about an earlier pause
+        return pause + ASK_SAMPLES
+    return pause + 2 * (asked - pause)
 
 
 class Ears:
@@ -174,7 +181,7 @@ class Ears:
         pause = self._floor.pause
         if self._turn_model is None or pause is None:
             return
-        if self._fed - max(pause, self._asked_at or 0) >= ASK_SAMPLES:
+        if self._fed >= next_ask(pause, self._asked_at):
             self._asked_at = self._fed
             asking.create_task(self._judge(self._turn_model, pause))
 

@@ -315,7 +315,9 @@ class Session:
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
         """Put what was heard into the history, again for a reply that is cut after it was told as done."""
-        self.history.settle(turn.id, turn.playout.text(played), cut)
+        heard = turn.playout.text(played)
+        self.history.settle(turn.id, heard, cut)
+        self.floor.asked = heard
         if turn not in self._settled:
             self._settled.append(turn)
 

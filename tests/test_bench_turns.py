@@ -14,31 +14,30 @@ from serving import run_command
 
 from rejoinder.agent.bench_turns import (
     Observation,
-    as_it_is,
     at_cut_off,
     at_median,
     curve,
     cuts_off,
     end_of_turn,
     judge,
+    latest_answer,
     observe,
     silence_alone,
 )
 from rejoinder.agent.turn_cases import END_SECONDS, LEAST_SECONDS, cases, halves
 from rejoinder.pipeline.audio import RATE
-from rejoinder.pipeline.endpointer import Endpointing
 
 HOLD = Observation("s", "f", "who", False, 50.0, ((250.0, 0.9), (400.0, 0.1)), "and then", 130.0, 600.0)
 END = replace(HOLD, judged=((250.0, 0.2), (400.0, 1.0)), text="that is all", resumes=None)
-RULE = as_it_is(Endpointing(min_wait_ms=200, max_wait_ms=1000))
+RULE = latest_answer()
 
 
 def test_a_turn_ends_when_the_rule_knows_enough() -> None:
     assert end_of_turn(END, silence_alone(300)) == 350  # counted from where the VAD heard the pause
     assert end_of_turn(END, silence_alone(10)) == 130  # not before there are words
-    assert end_of_turn(HOLD, RULE) == pytest.approx(50 + 1000 - 0.9 * 800)  # sure at 250, before it doubts
+    assert end_of_turn(HOLD, RULE) == pytest.approx(50 + 800 - 0.9 * 600)  # sure at 250, before it doubts
     assert end_of_turn(END, RULE) == 400  # unsure until 400, and then it has waited long enough
-    assert end_of_turn(replace(END, judged=()), RULE) == 1050
+    assert end_of_turn(replace(END, judged=()), RULE) == 850
 
 
 def test_only_a_speaker_who_goes_on_can_be_cut_off() -> None:
@@ -84,10 +83,33 @@ def test_cases_of_real_recordings_have_matched_lengths() -> None:
 def test_the_command_reports_every_case(tmp_path: Path) -> None:
     speech.recordings("speechocean762_adult", 1)
     speech.model("smart-turn").close()
-    given = ["bench", "turns", "--sets", "speechocean762_adult", "--limit", "3", "--json", "-"]
+    kept = str(tmp_path / "seen.json.gz")
+    given = [
+        "bench",
+        "turns",
+        "--sets",
+        "speechocean762_adult",
+        "--limit",
+        "3",
+        "--keep",
+        kept,
+        "--json",
+        "-",
+    ]
     result = run_command(*given, folder=tmp_path)
     assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
+    *lines, last = result.stdout.splitlines()
+    assert list(json.loads(last)) == ["false_cutoff_at_300ms", "median_ms_at_5pct", "p95_ms_at_5pct"]
+    report = json.loads("\n".join(lines))
+    again = run_command(
+        "bench", "turns", "--again", kept, "--json", str(tmp_path / "x.json"), folder=tmp_path
+    )
+    assert again.stdout.splitlines()[-1] == last
+    here = str(Path(__file__).parents[1])
+    few = run_command("bench", "turns", "--again", kept, "--fit", here, folder=tmp_path)
+    assert few.returncode == 1 and "a fit needs ends and pauses of 20 speakers" in few.stderr
+    nowhere = run_command("bench", "turns", "--again", kept, "--fit", str(tmp_path), folder=tmp_path)
+    assert nowhere.returncode == 1 and "is no checkout" in nowhere.stderr
     assert {case["resumes"] is None for case in report["cases"]} == {True, False}
     for points in report["curves"].values():
         assert points[0]["cut_off"] >= points[-1]["cut_off"]

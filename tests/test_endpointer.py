@@ -68,6 +68,7 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
 
 STARTED, PAUSED = SpeechStarted(0), PauseStarted(windows(10))
 EAGER, END = EagerEndOfTurn("hi"), EndOfTurn("hi", windows(10))
+EAGER_STOP, END_STOP = EagerEndOfTurn("hi."), EndOfTurn("hi.", windows(10))
 
 TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "quiet": ("q50", [], Floor.NOBODY),
@@ -104,12 +105,14 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     ),
     "sure: the short wait": ("v10 q2 final=hi judged=1 q8", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
     "sure: not before it": ("v10 q2 final=hi judged=1 q7", [STARTED, PAUSED, EAGER], Floor.PAUSE),
-    "half sure: halfway, 600 ms": (
-        "v10 q2 final=hi judged=0.5 q17",
-        [STARTED, PAUSED, EAGER, END],
+    "half sure: longer": ("v10 q2 final=hi judged=0.8 q20", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "half sure: not at once": ("v10 q2 final=hi judged=0.8 q8", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "a full stop makes surer": (
+        "v10 q2 final=hi. judged=0.8 q8",
+        [STARTED, PAUSED, EAGER_STOP, END_STOP],
         Floor.AGENT,
     ),
-    "half sure: not before": ("v10 q2 final=hi judged=0.5 q16", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "doubt stays": ("v10 q2 final=hi judged=0 judged=0.8 q20", [STARTED, PAUSED, EAGER], Floor.PAUSE),
     "unsure: the long wait": ("v10 q2 final=hi judged=0 q26", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
     "unsure: not before it": ("v10 q2 final=hi judged=0 q25", [STARTED, PAUSED, EAGER], Floor.PAUSE),
     "not asked: the long wait": ("v10 q2 final=hi q26", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
@@ -211,11 +214,38 @@ def test_equal_waits_are_plain_silence_detection() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"threshold": 1.2}, {"release": 1.1}, {"min_wait_ms": 10}, {"max_wait_ms": 100}],
+    [{"patience": 0.0}, {"threshold": 1.2}, {"release": 1.1}, {"min_wait_ms": 10}, {"max_wait_ms": 100}],
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="need"):
         Endpointing(**wrong)  # type: ignore[arg-type]
+
+
+def wait(words: str, patience: float = 5.0, asked: str = "") -> float:
+    """Return the silence in ms after which the floor lets a turn end."""
+    floor = Endpointer(Endpointing(patience=patience))
+    floor.asked = asked
+    play(floor, f"v10 q2 {words}")
+    windows = 2
+    while floor.floor is Floor.PAUSE:
+        play(floor, "q1")
+        windows += 1
+    return windows * 32.0
+
+
+def test_patience_makes_every_wait_longer() -> None:
+    waits = [wait("judged=0.9 final=that_is_all", patience) for patience in (1.0, 10.0, 50.0)]
+    assert waits == sorted(waits) and len(set(waits)) == 3
+    assert wait("judged=1 final=that_is_all.") == 224.0  # the first window after min_wait_ms
+
+
+def test_without_a_turn_model_words_and_silence_decide() -> None:
+    assert 400 < wait("final=that_is_all.") < wait("final=that_is_all") < wait("final=that_is_the") <= 2208
+
+
+def test_what_the_agent_asked_counts() -> None:
+    assert wait("judged=0.7 final=yes", asked="Shall I book it?") < wait("judged=0.7 final=yes")
+    assert wait("judged=0.9 final=B.", asked="Please spell your name.") > wait("judged=0.9 final=B.")
 
 
 def manual() -> Endpointer:

@@ -69,6 +69,33 @@ def test_whole_utterances_score_higher_than_cut_ones(smart_turn: TurnModel) -> N
     assert np.mean(done) > np.mean(held) + 0.2
 
 
+def test_our_last_layer_tells_more_than_the_networks_own(smart_turn: Any) -> None:
+    whole = utterances(30)
+    done = [np.concatenate((audio, PAUSE)) for audio in whole]
+    held = [np.concatenate((audio[: len(audio) // 2], PAUSE)) for audio in whole]
+
+    async def sounds(audios: list[Samples]) -> list[Any]:
+        return [await smart_turn.sound(audio) for audio in audios]
+
+    def told_apart(of_done: Any, of_held: Any) -> float:
+        return float(np.mean(np.asarray(of_done)[:, None] > np.asarray(of_held)))
+
+    over, more = asyncio.run(sounds(done)), asyncio.run(sounds(held))
+    own = told_apart([sound.answer for sound in over], [sound.answer for sound in more])
+    assert told_apart(judge(smart_turn, *done), judge(smart_turn, *held)) > own
+    assert over[0].pooled.shape == (384,)
+
+
+def test_another_export_keeps_its_own_last_layer(smart_turn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rejoinder.models.smart_turn.POOLED", "a tensor that is not there")
+    other: Any = speech.model("smart-turn")
+    try:
+        audio = utterances(1)[0]
+        assert judge(other, audio) == [pytest.approx(asyncio.run(smart_turn.sound(audio)).answer, abs=1e-3)]
+    finally:
+        other.close()
+
+
 def test_only_the_last_eight_seconds_count(smart_turn: TurnModel) -> None:
     long = np.concatenate([speech.noise(12, 0.3), *utterances(3)])
     assert judge(smart_turn, long) == judge(smart_turn, long[-8 * RATE :])

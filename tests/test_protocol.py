@@ -140,6 +140,19 @@ def test_a_voice_at_another_rate_loses_no_audio() -> None:
     assert base64.b64decode(audio[0]["delta"]), "the first chunk is not held back"
 
 
+def test_the_less_eager_the_more_patient() -> None:
+    found = []
+    for eagerness in ("high", "medium", "low"):
+        detection = {"type": "semantic_vad", "eagerness": eagerness}
+        configure, _ = say(
+            wire(), "session.update", session={"audio": {"input": {"turn_detection": detection}}}
+        )
+        assert isinstance(configure, Configure)
+        endpointing = configure.options.endpointing
+        found.append((endpointing.patience, endpointing.max_wait_ms))
+    assert found == sorted(found) and len(set(found)) == 3
+
+
 def test_an_update_is_merged_echoed_and_changes_the_session() -> None:
     realtime = wire()
     detection = {"type": "server_vad", "silence_duration_ms": 700}

@@ -146,6 +146,18 @@ def test_a_guess_with_other_words_is_replaced() -> None:
     assert talk.done() == [(3, "completed", "Sunny.")]
 
 
+def test_a_yes_to_the_agents_question_is_answered_sooner() -> None:
+    def waited(question: str) -> float:
+        talk = Talk("book a table", "yes", replies=(question, "Done."), turn=ScriptedTurnModel(0.75))
+        talk.says(1.2, at=0.2)
+        talk.says(0.6, at=7.0)
+        talk.run(until=14.0)
+        assert talk.done()[0] == (1, "completed", question)
+        return talk.when(EndOfTurn)[1]
+
+    assert waited("Shall I book it now?") < waited("I can book it now.")
+
+
 def test_barge_in() -> None:
     talk = Talk("what is the weather", "never mind", replies=(WEATHER, "Fine."))
     talk.says(1.2, at=0.2)

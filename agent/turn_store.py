@@ -1,0 +1,43 @@
+"""Observations of ``rejoinder bench turns`` in a file, to try rules without hearing it all again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rejoinder.agent.bench_turns import Observation
+
+DIGITS = 3
+"""Decimals that are kept of a sound, whose numbers are about 1."""
+
+
+def write(path: Path, seen: Sequence[Observation]) -> None:
+    """Write observations, one JSON object a line, compressed."""
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        for each in seen:
+            row = row_of(each)
+            row["sounds"] = [np.round(sound.astype(float), DIGITS).tolist() for sound in each.sounds]
+            file.write(json.dumps(row) + "\n")
+
+
+def read(path: Path) -> list[Observation]:
+    """Read what ``write`` has written."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [_observation(json.loads(line)) for line in file]
+
+
+def row_of(seen: Observation) -> dict[str, Any]:
+    """Return an observation without its sounds, for reports."""
+    return {name: value for name, value in asdict(seen).items() if name != "sounds"}
+
+
+def _observation(row: dict[str, Any]) -> Observation:
+    sounds = tuple(np.asarray(sound, np.float32) for sound in row.pop("sounds"))
+    judged = tuple((when, probability) for when, probability in row.pop("judged"))
+    return Observation(**row, judged=judged, sounds=sounds)

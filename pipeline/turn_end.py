@@ -1,0 +1,142 @@
+"""Is the turn over? A logistic model of what is known in a pause, each part of it with a name.
+
+Neither the silence, nor the sound, nor the words are enough alone; together they are worth more than each.
+The weights are in ``turn_end.json`` beside this file, in two tables: ``heard`` where a turn model has
+answered, ``unheard`` where none has. ``rejoinder bench turns --fit`` makes them out of recordings, and tells
+what they are worth on speakers that they were not made from (docs/turns.md). What no recording of ours can
+teach is a plain rule, ``hint``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+Weights = Mapping[str, float]
+"""What each feature adds to the log-odds of the end, per unit of it."""
+Tables = Mapping[str, Weights]
+"""The weights with a turn model's answer (``heard``) and without one (``unheard``)."""
+
+FEATURES = {
+    "always": "1: what is left when all others are 0",
+    "now": "log-odds of the turn model's latest answer",
+    "lowest": "log-odds of its lowest answer in this pause",
+    "silence": "log of the silence so far, in units of 200 ms",
+    "stop": "1 if the words end in a full stop",
+    "question": "1 if they end in a question mark",
+    "open": "1 if they end in a comma, in dots or in a dash",
+    "stop_silence": "'stop' times 'silence': after a full stop a long silence says less",
+}
+"""Every feature, and what it means."""
+
+UNIT_MS = 200.0
+SURE = 0.99
+"""Answers are taken to be this sure at most, or a single 1.0 would outweigh everything."""
+LEANING = frozenset(
+    "a an the my your our their its his her to of in on at by for from with about into and or but so if that"
+    " which who as than because while although when where what how i we they you he she is are am was were be"
+    " been have has had do does did can could will would should may might must not very more any every no"
+    " i'm i'll you're we're they're it's don't um uh".split()
+)
+"""Last words that want another one."""
+YES_OR_NO = frozenset("yes yeah yep no nope sure okay ok right correct exactly please thanks maybe".split())
+ASKS_YES_OR_NO = re.compile(
+    r"(?:^|[.?!,]\s)\s*(?:(?:so|and|then)\s+)?(?:is|are|was|were|do|does|did|can|could|will|would|should|shall|may"
+    r"|have|has)\b[^.?!]*\?\s*$",
+    re.I,
+)
+ASKS_ITEMS = re.compile(r"\b(?:spell|letters?|digits?|numbers?|codes?|e-?mail)\b", re.I)
+ONE_ITEM = re.compile(r"(?:^|[\s-])(?:\w|\d+|zero|one|two|three|four|five|six|seven|eight|nine)\W*$", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What is known of a pause.
+
+    answers: the turn model's probabilities in this pause, in order. text: the turn's words.
+    silence_ms: how long it has lasted. asked: what the agent said before the turn.
+    """
+
+    answers: Sequence[float]
+    text: str
+    silence_ms: float = UNIT_MS
+    asked: str = ""
+
+
+def wait_ms(pause: Pause, patience: float, tables: Tables | None = None) -> float:
+    """Return the silence from which on the end is at least ``patience`` times as likely as that more comes.
+
+    tables: other weights than those that are shipped.
+    """
+    weights = (tables or SHIPPED)["heard" if pause.answers else "unheard"]
+    known = features(replace(pause, silence_ms=UNIT_MS))
+    missing = math.log(patience) - odds(replace(pause, silence_ms=UNIT_MS), tables)
+    slope = weights["silence"] + weights["stop_silence"] * known["stop"]
+    if slope <= 0.0:  # no silence would do
+        return 0.0 if missing <= 0.0 else math.inf
+    return UNIT_MS * math.exp(min(missing / slope, 20.0))
+
+
+def odds(pause: Pause, tables: Tables | None = None) -> float:
+    """Return the log-odds of the end."""
+    weights = (tables or SHIPPED)["heard" if pause.answers else "unheard"]
+    fitted = sum(weights[name] * value for name, value in features(pause).items())
+    return fitted + hint(pause.text, pause.asked)
+
+
+def features(pause: Pause) -> dict[str, float]:
+    """Return the value of each feature; those of the turn model only where it has answered."""
+    silence = math.log(max(pause.silence_ms, 1.0) / UNIT_MS)
+    ends = ending(pause.text)
+    found = {"always": 1.0, "silence": silence, **ends, "stop_silence": ends["stop"] * silence}
+    if pause.answers:
+        heard = [log_odds(answer) for answer in pause.answers]
+        found |= {"now": heard[-1], "lowest": min(heard)}
+    return found
+
+
+def ending(text: str) -> dict[str, float]:
+    """Return what the words end in."""
+    text = text.rstrip(" \"'”’)")
+    unfinished = text.endswith(("..", "…", "-", "–", "—", ",", ";", ":"))
+    return {
+        "stop": float(text.endswith((".", "!")) and not unfinished),
+        "question": float(text.endswith("?")),
+        "open": float(unfinished),
+    }
+
+
+def hint(text: str, asked: str = "") -> float:
+    """Return what plain rules add to the log-odds.
+
+    A last word such as "my" waits for another one. A yes or a no to a question that wants one is a whole
+    answer. Who was asked for a number or a spelling is not done after a letter. Our recordings are read aloud
+    and answer nobody, so that these sizes are not fitted: 1 is one step of patience, 2 is two.
+    """
+    words = re.findall(r"[\w']+", text.lower())
+    if not words:
+        return 0.0
+    if ASKS_ITEMS.search(asked) and ONE_ITEM.search(text):
+        return -2.0
+    if ASKS_YES_OR_NO.search(asked) and YES_OR_NO.issuperset(words):
+        return 2.0
+    return -1.0 if words[-1] in LEANING and not text.rstrip().endswith("?") else 0.0
+
+
+def log_odds(answer: float) -> float:
+    """Return the log-odds of a probability, at most those of ``SURE``."""
+    bounded = min(max(answer, 1.0 - SURE), SURE)
+    return math.log(bounded / (1.0 - bounded))
+
+
+def load(path: Path) -> dict[str, dict[str, float]]:
+    """Return the tables in a file that the fit has written."""
+    tables: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
+    return tables
+
+
+SHIPPED = load(Path(__file__).with_name("turn_end.json"))

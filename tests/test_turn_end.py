@@ -1,0 +1,99 @@
+"""The model of the end of a turn: its features, its weights, and the plain rules beside them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rejoinder.pipeline.turn_end import FEATURES, SHIPPED, Pause, ending, features, hint, odds, wait_ms
+
+ANSWERS = st.lists(st.floats(0.0, 1.0), max_size=6)
+TEXTS = st.sampled_from(
+    ["", "yes", "that is all.", "and then,", "is it?", "my", "so…", "4 5", '"No."', "ひと"]
+)
+
+
+def test_every_feature_has_a_weight_and_a_meaning() -> None:
+    assert set(SHIPPED["heard"]) == set(FEATURES)
+    assert set(SHIPPED["unheard"]) == set(FEATURES) - {"now", "lowest"}
+    assert set(features(Pause([0.5], "hi"))) == set(SHIPPED["heard"])
+    assert set(features(Pause([], "hi"))) == set(SHIPPED["unheard"])
+
+
+@pytest.mark.parametrize("table", SHIPPED)
+def test_the_weights_point_where_sense_says(table: str) -> None:
+    weights = SHIPPED[table]
+    assert weights["silence"] > 0 and weights["silence"] + weights["stop_silence"] > 0
+    assert weights["stop"] > 0 > weights["open"]
+    assert all(weights[name] > 0 for name in ("now", "lowest") if name in weights)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("That is all.", "stop"),
+        ("Stop!", "stop"),
+        ('He said "no."', "stop"),
+        ("Is it?", "question"),
+        ("And then,", "open"),
+        ("And then...", "open"),
+        ("And then…", "open"),
+        ("a poly-", "open"),
+        ("And then", None),
+        ("", None),
+    ],
+)
+def test_what_words_end_in(text: str, end: str | None) -> None:
+    assert [name for name, value in ending(text).items() if value] == ([end] if end else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "direction"),
+    [
+        ("my number is", "", -1),
+        ("tell me about the", "", -1),
+        ("um", "", -1),
+        ("where is it at?", "", 0),
+        ("that is all", "", 0),
+        ("", "", 0),
+        ("Yes.", "Hello. Shall I book it?", 1),
+        ("no thanks", "Do you want it?", 1),
+        ("Yes.", "What do you want?", 0),
+        ("yes but", "Do you want it?", -1),
+        ("B.", "Please spell your name.", -1),
+        ("0 7 5", "What is your phone number?", -1),
+        ("A-B-C", "Can you spell it?", -1),
+        ("It is Smith.", "Please spell your name.", 0),
+        ("at five", "When shall we meet?", 0),
+    ],
+)
+def test_plain_rules(text: str, asked: str, direction: int) -> None:
+    assert math.copysign(1, hint(text, asked)) * bool(hint(text, asked)) == direction
+
+
+@given(ANSWERS, TEXTS, st.floats(1.1, 100.0))
+def test_the_wait_is_where_the_odds_reach_patience(answers: list[float], text: str, patience: float) -> None:
+    ms = wait_ms(Pause(answers, text), patience)
+    assert ms > 0
+    if ms < 1e6:
+        assert odds(Pause(answers, text, ms)) == pytest.approx(math.log(patience), abs=1e-6)
+    assert wait_ms(Pause(answers, text), 2 * patience) > ms
+
+
+@given(ANSWERS, TEXTS, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_a_surer_answer_never_makes_the_wait_longer(
+    answers: list[float], text: str, one: float, other: float
+) -> None:
+    low, high = sorted((one, other))
+    unsure, sure = (wait_ms(Pause([*answers, last], text), 5.0) for last in (low, high))
+    assert sure <= unsure
+
+
+def test_weights_that_silence_does_not_help_still_decide() -> None:
+    flat = {name: 0.0 for name in SHIPPED["heard"]} | {"now": 1.0}
+    tables = {"heard": flat, "unheard": flat}
+    assert wait_ms(Pause([0.9], "hi"), 5.0, tables) == 0.0
+    assert wait_ms(Pause([0.5], "hi"), 5.0, tables) == math.inf

@@ -1,0 +1,103 @@
+"""The fit of the end of a turn: what it learns, from whom, and what it writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rejoinder.agent import turn_store
+from rejoinder.agent.bench_turns import Observation, curve, end_of_turn, latest_answer
+from rejoinder.agent.turn_fit import SHIPPED, Fit, can_be_fitted, cross_validated, fit, folds, fused, logistic
+from rejoinder.agent.turn_report import fits_for, summary
+from rejoinder.models.smart_turn import SIZE, load_head
+from rejoinder.pipeline import turn_end
+
+DRAW = np.random.default_rng(0)
+
+
+def observed(speaker: int, over: bool, sure: float) -> Observation:
+    """Return an end or a pause of 1 s that the turn model hears rightly with so much noise around it."""
+    sounds = [DRAW.normal(0, 1, SIZE).astype(np.float32) for _ in range(3)]
+    for sound in sounds:
+        sound[0] += 3.0 if over else -3.0
+    judged = tuple((150.0 * 2**ask, sure if over else 1.0 - sure) for ask in range(3))
+    words = "that is all." if over else "and then"
+    ends = None if over else 1000.0
+    return Observation("s", "f", f"who{speaker}", False, 50.0, judged, words, 130.0, ends, tuple(sounds))
+
+
+SEEN = [observed(speaker, over, 0.7) for speaker in range(24) for over in (True, False)]
+
+
+def test_the_regression_finds_the_odds_that_made_the_data() -> None:
+    x = DRAW.normal(0, 1, (20_000, 2)) * [1.0, 5.0] + [0.0, 3.0]
+    odds = 0.5 + 2.0 * x[:, 0] - 0.3 * x[:, 1]
+    y = (DRAW.random(len(x)) < 1 / (1 + np.exp(-odds))).astype(float)
+    assert logistic(x, y, 1.0) == pytest.approx([0.5, 2.0, -0.3], abs=0.1)
+
+
+def test_folds_share_no_speaker_and_leave_nobody_out() -> None:
+    found = folds(SEEN, 4)
+    assert sorted(place for _, part in found for place in part) == list(range(len(SEEN)))
+    for rest, part in found:
+        assert not {SEEN[place].speaker for place in rest} & {SEEN[place].speaker for place in part}
+
+
+def test_what_is_fitted_tells_ends_from_pauses_of_others() -> None:
+    fits = cross_validated(SEEN)
+    assert len({id(one) for one in fits}) == 2
+    points = curve(SEEN, lambda patience: fused(SEEN, fits, patience), (0.5, 5.0))
+    assert points[1].cut_off == 0.0 and points[1].p50 < 300
+    assert summary(points)["median_ms_at_5pct"] == points[1].p50
+    assert curve(SEEN, latest_answer, (1.0,))[0].cut_off == 1.0
+    assert set(fit(SEEN).tables["heard"]) == set(turn_end.FEATURES)
+
+
+def test_the_rule_of_the_bench_is_that_of_the_floor() -> None:
+    one = replace(SEEN[0], sounds=(), judged=((150.0, 0.8), (300.0, 0.4)))
+    for patience in (1.0, 5.0, 30.0):
+        rule = fused([one], [SHIPPED], patience)
+        asked = [turn_end.wait_ms(turn_end.Pause(known, one.text), patience) for known in ([0.8], [0.8, 0.4])]
+        assert [rule(one, 1), rule(one, 2)] == [min(max(ms, 200.0), 2200.0) for ms in asked]
+    silent = replace(one, text="")
+    assert fused([silent], [SHIPPED], 5.0)(silent, 2) == 2200.0
+    assert end_of_turn(one, fused([one], [SHIPPED], 1.0)) >= 250
+
+
+def test_few_speakers_are_judged_by_what_is_shipped() -> None:
+    assert can_be_fitted(SEEN) and not can_be_fitted(SEEN[:2])
+    assert fits_for(SEEN[:2]) == [SHIPPED, SHIPPED]
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    for folder in ("pipeline", "models"):
+        (tmp_path / folder).mkdir()
+    made = fit(SEEN)
+    made.write(tmp_path)
+    head, tables = (
+        load_head(tmp_path / "models/smart_turn.json"),
+        turn_end.load(tmp_path / "pipeline/turn_end.json"),
+    )
+    assert made.head is not None
+    assert head.probability(SEEN[0].sounds[0]) == pytest.approx(
+        made.head.probability(SEEN[0].sounds[0]), abs=0.01
+    )
+    assert tables["unheard"] == pytest.approx(dict(made.tables["unheard"]), abs=0.001)
+
+
+def test_observations_are_kept_whole(tmp_path: Path) -> None:
+    turn_store.write(tmp_path / "seen.json.gz", SEEN)
+    again = turn_store.read(tmp_path / "seen.json.gz")
+    assert [replace(each, sounds=()) for each in again] == [replace(each, sounds=()) for each in SEEN]
+    assert np.allclose(again[0].sounds, SEEN[0].sounds, atol=0.001)
+    json.dumps(turn_store.row_of(SEEN[0]))
+
+
+def test_without_sounds_the_answers_are_taken_as_they_are() -> None:
+    plain = [replace(each, sounds=()) for each in SEEN]
+    made = fit(plain)
+    assert made.head is None and Fit(None, {}).answers(plain[0]) == (0.7, 0.7, 0.7)
