@@ -11,7 +11,7 @@ import numpy as np
 from rejoinder.pipeline.agreement import LocalAgreement
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.endpointer import Endpointer
+from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.events import FloorEvent, PartialTranscript
 from rejoinder.pipeline.interfaces import Stt, TurnModel, VadStream
 
@@ -135,10 +135,11 @@ class Ears:
     async def _write_down(self, is_final: bool) -> None:
         transcript = await self._stream.transcribe(is_final)
         self._text = transcript.text
-        if is_final:
-            for event in self._floor.transcript(transcript):
-                self._react(event)
-        elif self._turn_start is not None and self._turn_start == self._floor.turn_start and transcript.text:
+        for event in self._floor.transcript(transcript):
+            self._react(event)
+        if is_final or self._floor.floor is Floor.OVERLAP:  # what may be a cough is told to nobody
+            return
+        if self._turn_start is not None and self._turn_start == self._floor.turn_start and transcript.text:
             self._react(PartialTranscript(transcript.text, self._agreement.feed(transcript.text)))
 
     def _ask(self, asking: asyncio.TaskGroup) -> None:
