@@ -56,6 +56,12 @@ class Settings(BaseSettings):
         200, ge=100, le=10_000, description="silence that ends a turn that sounds finished"
     )
     max_wait_ms: int = Field(800, ge=100, le=20_000, description="silence that ends a turn that does not")
+    assertiveness: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="how firmly the agent keeps the floor; at 0 any sound of speech ends it",
+    )
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
     allowed_origins: str = Field(
         "", description="web pages of others that may call: origins with blanks between them, * for any"
@@ -77,7 +83,11 @@ class Settings(BaseSettings):
         return Options(
             instructions=self.instructions,
             examples=TOY_EXAMPLES if self.llm == TOY else (),
-            endpointing=Endpointing(min_wait_ms=self.min_wait_ms, max_wait_ms=self.max_wait_ms),
+            endpointing=Endpointing(
+                min_wait_ms=self.min_wait_ms,
+                max_wait_ms=self.max_wait_ms,
+                assertiveness=self.assertiveness,
+            ),
             speculate=self.speculate == "always"
             or (self.speculate == "auto" and not self.llm.startswith("openai:https:")),
         )
