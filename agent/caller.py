@@ -50,6 +50,10 @@ class Caller:
         """Say something, 24 kHz; return the sample of the call at which it begins."""
         return self.microphone.say(audio)
 
+    async def ask(self) -> None:
+        """Let the agent speak unasked."""
+        await self._send({"type": "response.create"})
+
     async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until a condition holds, looking once a frame; return False if it never did."""
         deadline = self._loop.time() + seconds

@@ -177,6 +177,13 @@ class Player:
                 return piece.start + int(loud[0])
         return None
 
+    def last_audible(self, item: str) -> int | None:
+        """Return the sample after which nothing of an item can be heard, None if it is silent so far."""
+        for piece in reversed(self._pieces):
+            if piece.item == item and (loud := np.flatnonzero(np.abs(piece.audio) > AUDIBLE)).size:
+                return piece.start + int(loud[-1]) + 1
+        return None
+
     def last_sample(self, item: str) -> int | None:
         """Return the sample of the call after the last one of an item."""
         return max((piece.end for piece in self._pieces if piece.item == item), default=None)

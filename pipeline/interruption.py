@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from rejoinder.pipeline.agreement import bare
 
+SHORT_MS = 130
+"""So little voice is no word: what recognisers hear in it is made up."""
 QUIET_MS = 96
 """Silence after which a sound that is too short for a word is over."""
 YIELD_MS = 1_600
@@ -21,9 +23,11 @@ _WORDS = (
     "|good|great|cool|nice|fine|wow|really|exactly|true|indeed|absolutely|definitely|interesting|perfect"
 )
 _PHRASES = "i see|got it|all right|of course|makes sense|that makes sense|go on|fair enough|no way|i know"
+_HUM = "(?!no )[hmnuoa]*m[hmnuoa]*"
+"""A murmur through the nose has no letters: Whisper writes Mama or NMO for "mm-hm"."""
 _LAUGHTER = "(?:ha|he|hah|heh)+h?"
 _MADE_UP = "you|thank you|thanks|thanks for watching|thank you for watching"
-_BACKCHANNEL = re.compile(f"(?:(?:{_WORDS}|{_PHRASES}|{_LAUGHTER}|{_MADE_UP}) )*")
+_BACKCHANNEL = re.compile(f"(?:(?:{_WORDS}|{_PHRASES}|{_HUM}|{_LAUGHTER}|{_MADE_UP}) )*")
 _ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
 """How recognisers write what is no speech: (coughs), [LAUGHTER], *sighs*."""
 
@@ -53,14 +57,14 @@ def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> 
     """Tell whether the agent has to yield, None while that cannot be known yet.
 
     It yields to words that are no backchannel, and to a voice that goes on: for its share of ``YIELD_MS``,
-    for twice as long where the transcript so far has no such words. What is shorter than ``start_ms`` is no
-    word. assertiveness: from 0, yield to any voice of ``start_ms``, to 1.
+    for twice as long where the transcript so far has no such words. assertiveness: from 0, yield to any voice
+    of ``start_ms``, to 1.
     """
     meant = overlap.text is None or not is_backchannel(overlap.text)
     patience = max(start_ms, assertiveness * YIELD_MS)
     if overlap.voiced_ms >= (patience if meant else 2 * patience):
         return True
-    if overlap.voiced_ms < start_ms and overlap.silent_ms >= QUIET_MS:
+    if overlap.voiced_ms < SHORT_MS and overlap.silent_ms >= QUIET_MS:
         return False
     if overlap.silent_ms and overlap.is_final and overlap.text is not None:
         answered = overlap.ending and bool(bare(_ASIDE.sub(" ", overlap.text)))

@@ -43,6 +43,8 @@ BACKCHANNELS = [
         "[LAUGHTER]",
         "*sighs*",
         "(coughing) Mm.",
+        "NMO",
+        "Mama",
         "Thank you.",
     ),
 ]
@@ -57,7 +59,7 @@ WORDS = [
         "Hello?",
         "I see a problem.",
     ),
-    *("Right now?", "I", "She is here", "Ham", "(coughs) Sorry, go back."),
+    *("Right now?", "I", "She is here", "Hammer", "Noon", "(coughs) Sorry, go back."),
 ]
 
 
@@ -85,7 +87,8 @@ def test_words_that_mean_something(text: str) -> None:
         (Overlap(64), 0.0, None),
         (Overlap(64, 64), 0.5, None),
         (Overlap(64, 96), 0.5, False),
-        (Overlap(96, 96), 0.5, None),
+        (Overlap(96, 96), 0.5, False),
+        (Overlap(160, 96), 0.5, None),
         (Overlap(200, 500, "stop"), 0.5, None),
         (Overlap(200, 32, "stop", True), 0.5, True),
         (Overlap(200, 32, "", True), 0.5, False),
