@@ -190,7 +190,7 @@ def bargein(
 ) -> None:
     """Interrupt the agent, really and not, and measure when it falls silent and when it goes on.
 
-    In real time over a WebSocket. False ones are backchannels that voices say, made coughs, and recorded noise.
+    In real time over a WebSocket. False ones are backchannels that voices say, made coughs, and noise.
     With --json the last line on stdout holds the three figures that count.
     """
     flags = {"llm": bench_bargein.STORYTELLER, "stt": stt, "tts": tts}

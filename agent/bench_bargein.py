@@ -6,7 +6,6 @@ long story; sounds that must not stop it are played over it, and then one interr
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from rejoinder.agent.turns import Reply
 from rejoinder.agent.waterfall import percentile
 
 STORY = " ".join(
-    f"On day {number} the ship sailed on to the next island, and the people there told them about the weather."
+    f"On day {number} the ship sailed to the next island, and the people there told them about the weather."
     for number in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 )
 STORYTELLER = f"scripted:llm|{STORY}"
@@ -99,7 +98,9 @@ async def over_the_agent(caller: Caller, sound: Sound, after: float) -> Result:
     ended = reply.status == "cancelled"
     if sound.kind == REAL:
         stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
-        return Result(sound.kind, sound.name, *((STOPPED, stop) if ended else (MISSED, None)), heard=heard)
+        if not ended:
+            return Result(sound.kind, sound.name, MISSED, heard=heard)
+        return Result(sound.kind, sound.name, STOPPED, stop_ms=stop, heard=heard)
     gaps = [((hold.until or caller.now) - hold.at) * 1000 / RATE for hold in caller.holds[holds:]]
     stuck = any(hold.until is None for hold in caller.holds[holds:])
     outcome = ENDED if ended or stuck or len(caller.turns) > turns else RESUMED
@@ -162,25 +163,14 @@ def summarise(results: Sequence[Result]) -> Summary:
 def table(results: Sequence[Result]) -> Table:
     """Return what the terminal shows."""
     shown = Table(title="Said over the agent; times in ms", title_justify="left")
-    for column in (
-        "",
-        "sounds",
-        "stopped",
-        "p50",
-        "p95",
-        "went on",
-        "in 600 ms",
-        "paused",
-        "gap p50",
-        "gap p95",
-    ):
+    for column in ("", "all", "stop", "p50", "p95", "go on", "<600", "pause", "p50", "p95"):
         shown.add_column(column, justify="right" if column else "left")
     kinds = dict.fromkeys(each.kind for each in results)
     for kind in kinds:
         _add(shown, kind, [each for each in results if each.kind == kind])
     if len(kinds) > 2:
         shown.add_section()
-        _add(shown, "all false ones", [each for each in results if each.kind != REAL])
+        _add(shown, "all false", [each for each in results if each.kind != REAL])
     return shown
 
 
@@ -220,7 +210,7 @@ def _add(shown: Table, name: str, results: Sequence[Result]) -> None:
     real = figures.interruptions
     cells = (
         str(len(results)),
-        f"{real - figures.missed} of {real}" if real else "",
+        f"{1 - figures.missed / real:.0%}" if real else "",
         _ms(figures.stop_p50_ms),
         _ms(figures.stop_p95_ms),
         "" if figures.resumed is None else f"{figures.resumed:.0%}",
