@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from rejoinder.agent.caller import Caller, CallLost, open_call
-from rejoinder.agent.overlap_cases import REAL, Sound
+from rejoinder.agent.overlap_cases import REAL, SHORT, Sound
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import background
 from rejoinder.agent.turns import Reply
@@ -63,9 +63,9 @@ async def measure(
     url: str, sounds: Sequence[Sound], seed: int, tell: Callable[[Result], None]
 ) -> list[Result]:
     """Play all sounds over the agent, false ones before each interruption, and tell of each result."""
-    false, draw = [sound for sound in sounds if sound.kind != REAL], Random(seed)
+    false, draw = [sound for sound in sounds if not sound.is_real], Random(seed)
     draw.shuffle(false)
-    calls = [[sound] for sound in sounds if sound.kind == REAL] or [[]]
+    calls = [[sound] for sound in sounds if sound.is_real] or [[]]
     share = -(-len(false) // len(calls))
     results: list[Result] = []
     for place, call in enumerate(calls):
@@ -91,12 +91,12 @@ async def over_the_agent(caller: Caller, sound: Sound, after: float) -> Result:
     begin, last = start + sound.begin, start + len(sound.audio) + int(AFTER_SECONDS * RATE)
 
     def decided() -> bool:
-        return caller.now >= last or (sound.kind == REAL and reply.status == "cancelled")
+        return caller.now >= last or (sound.is_real and reply.status == "cancelled")
 
     await caller.until(decided, PATIENCE_SECONDS)
     heard = " ".join(turn.text for turn in caller.turns[turns:])
     ended = reply.status == "cancelled"
-    if sound.kind == REAL:
+    if sound.is_real:
         stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
         if not ended:
             return Result(sound.kind, sound.name, MISSED, heard=heard)
@@ -143,8 +143,8 @@ class Summary:
 
 def summarise(results: Sequence[Result]) -> Summary:
     """Return the figures of some results."""
-    real = [each for each in results if each.kind == REAL]
-    false = [each for each in results if each.kind != REAL]
+    real = [each for each in results if each.kind in (REAL, SHORT)]
+    false = [each for each in results if each.kind not in (REAL, SHORT)]
     stops = [each.stop_ms for each in real if each.stop_ms is not None]
     gone_on = [each.gap_ms for each in false if each.outcome == RESUMED and each.gap_ms is not None]
     gaps = [gap for gap in gone_on if gap]
@@ -170,7 +170,7 @@ def table(results: Sequence[Result]) -> Table:
         _add(shown, kind, [each for each in results if each.kind == kind])
     if len(kinds) > 2:
         shown.add_section()
-        _add(shown, "all false", [each for each in results if each.kind != REAL])
+        _add(shown, "all false", [each for each in results if each.kind not in (REAL, SHORT)])
     return shown
 
 

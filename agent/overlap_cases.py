@@ -12,12 +12,13 @@ import numpy as np
 import soxr
 
 from rejoinder.agent.player import RATE
-from rejoinder.agent.recordings import Recording, choose, read_set, speech_begin, speech_end
+from rejoinder.agent.recordings import Recording, choose, hop_power, read_set, speech_begin, speech_end
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.pipeline.audio import Samples
 from rejoinder.pipeline.interruption import is_backchannel
 
-REAL, BACKCHANNEL, COUGH, NOISE = "interruption", "backchannel", "cough", "noise"
+REAL, SHORT = "interruption", "short one"
+BACKCHANNEL, COUGH, NOISE = "backchannel", "cough", "noise"
 SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
 NOISES = "noise"
 LISTENERS = (
@@ -37,6 +38,7 @@ PITCHES = (0.92, 1.0, 1.12)
 LEVEL = 0.05
 """RMS of made sounds: -26 dBFS, as loud as a headset is."""
 MOST_SECONDS, LEAST_SECONDS = 2.5, 0.3
+SHORT_SECONDS = (0.35, 0.7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +50,24 @@ class Sound:
     audio: Samples
     begin: int
 
+    @property
+    def is_real(self) -> bool:
+        """Whether the agent has to stop."""
+        return self.kind in (REAL, SHORT)
+
 
 def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> list[Sound]:
-    """Return the beginnings of utterances. Raises RecordingsMissing."""
-    found = []
+    """Return the beginnings of utterances, of each fourth only a word or two. Raises RecordingsMissing."""
+    found: list[Sound] = []
     for recording in choose(folder, sets, 2 * count, seed):
         audio = recording.load(RATE)
         audio = audio[: speech_end(audio, RATE)]
         begin = speech_begin(audio, RATE)
         said = len(audio) - begin >= LEAST_SECONDS * RATE and not is_backchannel(recording.text or "no text")
         if said:
-            found.append(Sound(REAL, f"{recording.set}/{recording.path.name}", *_around(audio, begin)))
+            kind = REAL if len(found) % 4 else SHORT
+            audio = audio if kind == REAL else audio[: _gap(audio, begin)]
+            found.append(Sound(kind, f"{recording.set}/{recording.path.name}", *_around(audio, begin)))
     return found[:count]
 
 
@@ -108,6 +117,13 @@ def coughs(count: int, seed: int) -> list[Sound]:
             bursts += [burst, np.zeros(int(RATE * draw.uniform(0.08, 0.2)))]
         found.append(Sound(COUGH, f"cough {number}", _level(np.concatenate(bursts)), 0))
     return found
+
+
+def _gap(audio: Samples, begin: int) -> int:
+    """Return the quietest place soon after the begin of the speech: between two words, if there are two."""
+    first, last = (begin + int(seconds * RATE) for seconds in SHORT_SECONDS)
+    power = hop_power(audio[first:last], RATE // 50)
+    return first + int(np.argmin(power)) * (RATE // 50) if len(power) else len(audio)
 
 
 def _around(audio: Samples, begin: int) -> tuple[Samples, int]:

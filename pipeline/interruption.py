@@ -19,8 +19,8 @@ YIELD_MS = 1_600
 """Voice that stops the most assertive agent whatever is said; others yield to their share of it."""
 
 MURMUR_MS, UNSURE = 700, -0.75
-"""A shorter sound is a murmur where the recogniser is unsure of its words: where their mean log probability is
-below ``UNSURE`` divided by the assertiveness, -1.5 for 0.5. Whisper makes up Homer or Mama for a hum."""
+"""A shorter sound is a murmur where the recogniser is unsure of its words: where their mean log probability
+is below ``UNSURE`` divided by the assertiveness, -1.5 for 0.5. Whisper makes up Homer or Mama for a hum."""
 
 _WORDS = (
     "m|mm+|h+m+|mhm+|mm+h+m+|uh|huh|um+|ah|aha|oh|ooh|okay|ok|k|yeah|yea|yep|yup|yes|ya|right|sure|alright"
