@@ -63,12 +63,12 @@ def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> 
     """Tell whether the agent has to yield, None while that cannot be known yet.
 
     It yields to words that are no backchannel, and to a voice that goes on: for its share of ``YIELD_MS``,
-    for twice as long where the transcript so far has no such words. assertiveness: from 0, yield to any voice
-    of ``start_ms``, to 1.
+    for a quarter longer where the transcript so far has no such words. assertiveness: from 0, yield to any
+    voice of ``start_ms``, to 1.
     """
     meant = overlap.text is None or not is_backchannel(overlap.text)
     patience = max(start_ms, assertiveness * YIELD_MS)
-    if overlap.voiced_ms >= (patience if meant else 2 * patience):
+    if overlap.voiced_ms >= (patience if meant else 1.25 * patience):
         return True
     if overlap.voiced_ms < SHORT_MS and overlap.silent_ms >= QUIET_MS:
         return False

@@ -81,7 +81,7 @@ def test_words_that_mean_something(text: str) -> None:
         (Overlap(800, text="what is"), 0.5, True),
         (Overlap(800, text=""), 0.5, None),
         (Overlap(800, text="Mm-hm"), 0.5, None),
-        (Overlap(1600, text=""), 0.5, True),
+        (Overlap(1000, text=""), 0.5, True),
         (Overlap(1500), 1.0, None),
         (Overlap(96), 0.0, True),
         (Overlap(64), 0.0, None),
