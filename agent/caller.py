@@ -111,11 +111,11 @@ class Caller:
                 self.turns.append(HeardTurn(event["item_id"], self.now))
                 await self._interrupt()
             case "rejoinder.output_paused":
-                self.player.hold(self.now)
                 self.holds.append(Hold(event["item_id"], self.now))
+                self.player.hold(self.holds[-1].at)
             case "rejoinder.output_resumed":
-                self.player.release(self.now)
-                self.holds[-1].until = self.now
+                self.holds[-1].until = now = self.now
+                self.player.release(now)
             case "input_audio_buffer.speech_stopped":
                 self._turn(event["item_id"]).end = event["audio_end_ms"] * RATE // 1000
             case "conversation.item.input_audio_transcription.delta":

@@ -54,14 +54,13 @@ def test_every_sample_of_a_paused_reply_is_heard_once_and_in_order() -> None:
             if over is not None:
                 caller.say(hum(over))
             await caller.until(lambda: caller.now >= begin + 3 * RATE, 10.0)
-            track = caller.tracks()[1][begin - RATE // 4 : begin + int(2.9 * RATE)]
+            track = caller.tracks()[1][: begin + int(2.9 * RATE)]
             if over is not None:
                 (hold,) = caller.holds
                 assert hold.until is not None
                 assert caller.replies[0].status == "" and caller.turns == []
-                gap = track[hold.at - begin + RATE // 4 : hold.until - begin + RATE // 4]
-                assert not gap.any()
-                track = np.delete(track, slice(hold.at - begin + RATE // 4, hold.until - begin + RATE // 4))
+                assert not track[hold.at : hold.until].any()
+                track = np.delete(track, slice(hold.at, hold.until))
             return np.trim_zeros(track, "f")
 
     alone, paused = asyncio.run(call(None)), asyncio.run(call(0.3))
@@ -73,7 +72,7 @@ def test_every_sample_of_a_paused_reply_is_heard_once_and_in_order() -> None:
 def test_the_bench_tells_interruptions_from_others() -> None:
     sounds = [
         Sound(BACKCHANNEL, "mm-hm", hum(0.3), 0),
-        Sound(REAL, "stop", hum(0.4), 0),
+        Sound(REAL, "stop", np.concatenate((np.zeros(RATE // 10, np.float32), hum(0.4))), RATE // 10),
     ]
     told: list[Result] = []
 
@@ -85,7 +84,7 @@ def test_the_bench_tells_interruptions_from_others() -> None:
     assert told == results
     assert [(each.kind, each.outcome) for each in results] == [(BACKCHANNEL, RESUMED), (REAL, STOPPED)]
     assert results[0].gap_ms is not None and results[0].gap_ms > 100
-    assert results[1].stop_ms is not None and results[1].heard == "stop"
+    assert results[1].stop_ms is not None
 
 
 def test_the_summary() -> None:
