@@ -83,19 +83,15 @@ class Whisper:
         Cancelling before the words are written leaves the engine free after the encoder's step. Raises
         ModelError.
         """
-        return (await self.words(audio)).text
-
-    async def words(self, audio: Samples) -> Words:
-        """Return the same with how sure Whisper is of them."""
         if len(audio) < RATE // 10:
-            return NOTHING
+            return ""
         job = Job(audio)
         try:
             words = await self._engine.run(job)
         finally:
             job.wanted = False
         doubted = any(words.no_speech > silent and words.confidence < unsure for silent, unsure in INVENTED)
-        return NOTHING if doubted or not any(map(str.isalnum, words.text)) else words
+        return "" if doubted or not any(map(str.isalnum, words.text)) else words.text
 
     def close(self) -> None:
         """End the engine's thread."""
@@ -154,9 +150,8 @@ class WhisperStream:
         end = self._end
         while self._length > FREEZE_SECONDS * RATE:
             await self._freeze()
-        words = await self._whisper.words(self._audio())
-        text = " ".join(filter(None, [*self._frozen, words.text]))
-        return Transcript(text, is_final, end, words.confidence)
+        text = await self._whisper.recognise(self._audio())
+        return Transcript(" ".join(filter(None, [*self._frozen, text])), is_final, end)
 
     def reset(self) -> None:
         """Forget the turn."""

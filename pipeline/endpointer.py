@@ -125,7 +125,6 @@ class Endpointer:
         self._probability: float | None = None
         self._voiced = 0
         self._so_far: str | None = None
-        self._confidence = 0.0
         self._ending = self._alone = False
 
     @property
@@ -172,7 +171,6 @@ class Endpointer:
             self._so_far = transcript.text
             if self.pause is not None and transcript.is_final and transcript.end >= self.pause:
                 self._final = transcript.text.strip()
-                self._confidence = transcript.confidence
             return self._doubt()
         if self.pause is None or not transcript.is_final or transcript.end < self.pause:
             return []
@@ -269,7 +267,6 @@ class Endpointer:
             silent_ms=(self.now - self._voiced_until) * 1000 / RATE if over else 0.0,
             text=self._so_far,
             is_final=self._final is not None,
-            confidence=self._confidence,
             ending=self._ending,
         )
         match is_interruption(heard, self.options.start_ms, self.options.assertiveness):

@@ -23,13 +23,11 @@ class Transcript:
     text: the words of the whole turn so far.
     is_final: no more words can come from the audio up to ``end``.
     end: index of the sample after the last one that was recognised.
-    confidence: mean log probability of a token, 0.0 where the recogniser does not tell.
     """
 
     text: str
     is_final: bool
     end: int
-    confidence: float = 0.0
 
 
 class VadStream(Protocol):

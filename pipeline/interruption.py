@@ -18,10 +18,6 @@ QUIET_MS = 96
 YIELD_MS = 1_600
 """Voice that stops the most assertive agent whatever is said; others yield to their share of it."""
 
-MURMUR_MS, UNSURE = 700, -0.75
-"""A shorter sound is a murmur where the recogniser is unsure of its words: where their mean log probability
-is below ``UNSURE`` divided by the assertiveness, -1.5 for 0.5. Whisper makes up Homer or Mama for a hum."""
-
 _WORDS = (
     "m|mm+|h+m+|mhm+|mm+h+m+|uh|huh|um+|ah|aha|oh|ooh|okay|ok|k|yeah|yea|yep|yup|yes|ya|right|sure|alright"
     "|good|great|cool|nice|fine|wow|really|exactly|true|indeed|absolutely|definitely|interesting|perfect"
@@ -42,7 +38,6 @@ class Overlap:
 
     voiced_ms: voice in it so far. silent_ms: silence since the last of it, 0 while it goes on.
     text: the newest transcript, None before the first one. is_final: whether that has all of the voice.
-    confidence: the recogniser's mean log probability of a token, 0.0 where it tells none.
     ending: whether the agent was at its last words, so that "yeah" is an answer.
     """
 
@@ -50,7 +45,6 @@ class Overlap:
     silent_ms: float = 0.0
     text: str | None = None
     is_final: bool = False
-    confidence: float = 0.0
     ending: bool = False
 
 
@@ -74,7 +68,5 @@ def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> 
         return False
     if overlap.silent_ms and overlap.is_final and overlap.text is not None:
         answered = overlap.ending and bool(bare(_ASIDE.sub(" ", overlap.text)))
-        unsure = overlap.confidence * assertiveness < UNSURE
-        murmur = unsure and overlap.voiced_ms < MURMUR_MS
-        return answered or (meant and not murmur)
+        return answered or meant
     return None

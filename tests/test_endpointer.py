@@ -463,11 +463,3 @@ def test_the_same_audio_cut_anywhere_gives_the_same_events(
         return found
 
     assert events(cuts) == events([])
-
-
-@pytest.mark.parametrize(("confidence", "kind"), [(-2.0, OverlapEnded), (-0.4, SpeechStarted)])
-def test_words_that_the_recogniser_doubts_are_a_murmur(confidence: float, kind: type) -> None:
-    floor = Endpointer(TIMES)
-    play(floor, "speaks q10 v8 q2")
-    (first, *_) = floor.transcript(Transcript("Homer", True, floor.now, confidence))
-    assert type(first) is kind
