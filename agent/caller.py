@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from rejoinder.agent.player import RATE, Microphone, Player
-from rejoinder.agent.turns import HeardTurn, Reply
+from rejoinder.agent.turns import HeardTurn, Hold, Reply
 from rejoinder.pipeline.audio import Samples, to_float
 from rejoinder.pipeline.errors import PipelineError
 
@@ -34,6 +34,7 @@ class Caller:
         self.player = Player()
         self.turns: list[HeardTurn] = []
         self.replies: list[Reply] = []
+        self.holds: list[Hold] = []
         self.errors: list[str] = []
         self._socket = socket
         self._loop = asyncio.get_running_loop()
@@ -48,6 +49,10 @@ class Caller:
     def say(self, audio: Samples) -> int:
         """Say something, 24 kHz; return the sample of the call at which it begins."""
         return self.microphone.say(audio)
+
+    async def ask(self) -> None:
+        """Let the agent speak unasked."""
+        await self._send({"type": "response.create"})
 
     async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until a condition holds, looking once a frame; return False if it never did."""
@@ -105,6 +110,12 @@ class Caller:
             case "input_audio_buffer.speech_started":
                 self.turns.append(HeardTurn(event["item_id"], self.now))
                 await self._interrupt()
+            case "rejoinder.output_paused":
+                self.holds.append(Hold(event["item_id"], self.now))
+                self.player.hold(self.holds[-1].at)
+            case "rejoinder.output_resumed":
+                self.holds[-1].until = now = self.now
+                self.player.release(now)
             case "input_audio_buffer.speech_stopped":
                 self._turn(event["item_id"]).end = event["audio_end_ms"] * RATE // 1000
             case "conversation.item.input_audio_transcription.delta":

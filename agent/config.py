@@ -60,6 +60,12 @@ class Settings(BaseSettings):
     )
     min_wait_ms: int = Field(200, ge=100, le=10_000, description="silence before which no turn ends")
     max_wait_ms: int = Field(2200, ge=100, le=20_000, description="silence that ends any turn")
+    assertiveness: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="how firmly the agent keeps the floor; at 0 any sound of speech ends it",
+    )
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
     allowed_origins: str = Field(
         "", description="web pages of others that may call: origins with blanks between them, * for any"
@@ -82,7 +88,10 @@ class Settings(BaseSettings):
             instructions=self.instructions,
             examples=TOY_EXAMPLES if self.llm == TOY else (),
             endpointing=Endpointing(
-                patience=self.patience, min_wait_ms=self.min_wait_ms, max_wait_ms=self.max_wait_ms
+                patience=self.patience,
+                min_wait_ms=self.min_wait_ms,
+                max_wait_ms=self.max_wait_ms,
+                assertiveness=self.assertiveness,
             ),
             speculate=self.speculate == "always"
             or (self.speculate == "auto" and not self.llm.startswith("openai:https:")),

@@ -91,6 +91,7 @@ class Playback:
         self.dropped = 0
         self._limit = 2 * int(seconds * rate)
         self._pcm = bytearray()
+        self._held = False
         self._lock = threading.Lock()
 
     def put(self, pcm: bytes) -> None:
@@ -104,14 +105,24 @@ class Playback:
     def take(self, size: int) -> bytes:
         """Return exactly ``size`` bytes, filled up with silence."""
         with self._lock:
-            pcm = bytes(self._pcm[:size])
-            del self._pcm[:size]
+            ready = 0 if self._held else size
+            pcm = bytes(self._pcm[:ready])
+            del self._pcm[:ready]
         return pcm.ljust(size, b"\0")
 
     def clear(self) -> None:
-        """Throw away what waits: from here on there is silence."""
+        """Throw away what waits: from here on there is silence, until something comes."""
         with self._lock:
             self._pcm.clear()
+            self._held = False
+
+    def hold(self) -> None:
+        """Fall silent and keep what waits."""
+        self._held = True
+
+    def release(self) -> None:
+        """Go on with the very sample at which ``hold`` stopped."""
+        self._held = False
 
 
 class Converter:

@@ -64,7 +64,7 @@ async def own_process(
         try:
             with (console or Console(quiet=True)).status("starting the server and loading its models"):
                 await _until_ready(port, process, said)
-            yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true", process.pid
+            yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true&hold=true", process.pid
         finally:
             await _stop(process)
 

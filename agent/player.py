@@ -105,32 +105,57 @@ class Player:
         """Sample of the call at which the loudspeaker runs dry."""
         self._pieces: list[_Piece] = []
         self._cut: set[str] = set()
+        self._held: list[_Piece] | None = None
+        self._held_at = 0
 
     def play(self, item: str, audio: Samples, now: int) -> int:
         """Queue audio of an item that arrives at sample ``now``; return the sample at which it is heard.
 
-        What still arrives of an item that was cut is dropped, as stock clients do.
+        What still arrives of an item that was cut is dropped, as stock clients do. While audio is held, more
+        of it waits behind.
         """
         start = max(self.end, now)
+        if self._held is not None:
+            self._held += [_Piece(item, start, audio)] if item not in self._cut else []
+            return start
         if item not in self._cut and len(audio):
             self._pieces.append(_Piece(item, start, audio))
             self.end = start + len(audio)
         return start
 
+    def hold(self, now: int) -> None:
+        """Fall silent at sample ``now``, and keep what has not been heard."""
+        if self._held is None:
+            self._held, self._held_at = self._take_back(now), now
+
+    def release(self, now: int) -> None:
+        """Go on with the very sample at which ``hold`` stopped."""
+        held, self._held = self._held or [], None
+        for piece in held:
+            self.play(piece.item, piece.audio, now)
+
     def flush(self, now: int) -> Cut | None:
-        """Throw away what has not been heard at sample ``now``; None if that is nothing."""
-        rest = [piece for piece in self._pieces if piece.end > now]
+        """Throw away what has not been heard at sample ``now``, or is held; None if that is nothing."""
+        at = now if self._held is None else self._held_at
+        rest, self._held = self._take_back(now) if self._held is None else self._held, None
         if not rest:
             return None
         item = rest[0].item
         self._cut.update(piece.item for piece in rest)
-        unheard = sum(piece.end - max(piece.start, now) for piece in rest)
+        unheard = sum(len(piece.audio) for piece in rest)
+        # Rounded down: a server refuses to truncate behind the end of what it sent.
+        return Cut(item, at, self.played(item, at) * 1000 // RATE, unheard)
+
+    def _take_back(self, now: int) -> list[_Piece]:
+        rest = [piece for piece in self._pieces if piece.end > now]
+        if not rest:
+            return []
+        taken = [_Piece(piece.item, now, piece.audio[max(0, now - piece.start) :]) for piece in rest]
         for piece in rest:
             piece.audio = piece.audio[: max(0, now - piece.start)]
         self._pieces = [piece for piece in self._pieces if len(piece.audio)]
         self.end = now
-        # Rounded down: a server refuses to truncate behind the end of what it sent.
-        return Cut(item, now, self.played(item, now) * 1000 // RATE, unheard)
+        return taken
 
     def played(self, item: str, now: int) -> int:
         """Count the samples of an item that have been heard at sample ``now``."""
@@ -150,6 +175,13 @@ class Player:
         for piece in self._pieces:
             if piece.item == item and (loud := np.flatnonzero(np.abs(piece.audio) > AUDIBLE)).size:
                 return piece.start + int(loud[0])
+        return None
+
+    def last_audible(self, item: str) -> int | None:
+        """Return the sample after which nothing of an item can be heard, None if it is silent so far."""
+        for piece in reversed(self._pieces):
+            if piece.item == item and (loud := np.flatnonzero(np.abs(piece.audio) > AUDIBLE)).size:
+                return piece.start + int(loud[-1]) + 1
         return None
 
     def last_sample(self, item: str) -> int | None:

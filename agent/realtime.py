@@ -12,6 +12,7 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import soxr
@@ -60,10 +61,11 @@ from rejoinder.pipeline import (
     RATE,
     AudioChunk,
     EndOfTurn,
-    Endpointing,
     Event,
     NothingSaid,
     Options,
+    OverlapEnded,
+    OverlapStarted,
     PartialTranscript,
     ProtocolError,
     ReplyAudio,
@@ -110,7 +112,8 @@ class Realtime:
         detection = self._config.audio.input.turn_detection
         endpointing = self._defaults.endpointing
         if isinstance(detection, ServerVad):
-            endpointing = Endpointing(
+            endpointing = replace(
+                endpointing,
                 threshold=detection.threshold,
                 release=max(detection.threshold - 0.15, detection.threshold / 2),
                 padding_ms=detection.prefix_padding_ms,
@@ -119,7 +122,7 @@ class Realtime:
             )
         elif isinstance(detection, SemanticVad) and detection.eagerness != "auto":
             patience, longest = PATIENCE[detection.eagerness]
-            endpointing = Endpointing(patience=patience, max_wait_ms=longest)
+            endpointing = replace(endpointing, patience=patience, max_wait_ms=longest)
         return Options(
             instructions=self._config.instructions,
             examples=self._defaults.examples
@@ -129,6 +132,7 @@ class Realtime:
             detect_turns=detection is not None,
             create_response=detection is not None and detection.create_response,
             interrupt_response=detection is not None and detection.interrupt_response,
+            holds_audio=self._defaults.holds_audio,
             speculate=self._defaults.speculate,
         )
 
@@ -255,6 +259,10 @@ class Realtime:
                 return [
                     event("input_audio_buffer.speech_started", item_id=self._speech, audio_start_ms=start)
                 ]
+            case OverlapStarted():
+                return self._playing("rejoinder.output_paused")
+            case OverlapEnded(text):
+                return self._playing("rejoinder.output_resumed", transcript=text)
             case PartialTranscript(agreed=agreed):
                 return self._heard_so_far(agreed)
             case NothingSaid(at):
@@ -264,7 +272,8 @@ class Realtime:
             case ReplyStarted(turn):
                 return self._begin(turn)
             case TurnTraced(trace):
-                return self._traced(trace.budget()) if self._tracing and self._response else []
+                told = "false_interruptions" in trace.counts
+                return self._traced(trace.budget()) if self._tracing and self._response and not told else []
         if self._response is None or not isinstance(happened, ReplyText | ReplyAudio | ReplyDone):
             return []
         match happened:
@@ -274,6 +283,15 @@ class Realtime:
                 return self._response.audio(self._voice(chunk))
             case ReplyDone():
                 return self._end(happened)
+
+    def _playing(self, type_: str, **fields: Any) -> list[ServerEvent]:
+        """Tell a client that holds its audio; others hear of an interruption when it is one.
+
+        They cut what they play at speech_started and truncate its item, which cannot be taken back.
+        """
+        if not self._defaults.holds_audio:
+            return []
+        return [event(type_, item_id=next(reversed(self._responses), None), **fields)]
 
     def _heard_so_far(self, agreed: str) -> list[ServerEvent]:
         delta = agreed[len(self._partial) :]

@@ -150,6 +150,11 @@ def speech_end(audio: Samples, rate: int) -> int:
     return (last + 1) * hop
 
 
+def speech_begin(audio: Samples, rate: int) -> int:
+    """Return the index of the first sample of speech, by the same rule."""
+    return len(audio) - speech_end(audio[::-1], rate)
+
+
 def background(audio: Samples, rate: int, seconds: float, seed: int = 0) -> Samples:
     """Return noise with the level and the colour of a recording's quietest tenth of 20 ms frames.
 

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -111,8 +112,9 @@ class Server:
         if len(self.calls) >= self.settings.max_sessions:
             await websocket.close(TRY_AGAIN_LATER, f"all {self.settings.max_sessions} lines are busy")
             return
-        tracing = websocket.query_params.get("trace") == "true"
-        call = Call(websocket, self.models, self.settings.options(), tracing, self._traces)
+        asked = websocket.query_params
+        options = replace(self.settings.options(), holds_audio=asked.get("hold") == "true")
+        call = Call(websocket, self.models, options, asked.get("trace") == "true", self._traces)
         self.calls.add(call)
         try:
             code, reason = await call.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -30,6 +31,8 @@ from rejoinder.pipeline import (
     EndOfTurn,
     Event,
     NothingSaid,
+    OverlapEnded,
+    OverlapStarted,
     PartialTranscript,
     PipelineError,
     ReplyAudio,
@@ -130,6 +133,10 @@ async def tell(session: Session, playback: Playback, rate: int, console: Console
                     continue
                 case ReplyDone(status="completed"):
                     playback.put(converter.finish())
+                case OverlapStarted():
+                    playback.hold()
+                case OverlapEnded():
+                    playback.release()
                 case SpeechStarted() | ReplyDone(status="cancelled" | "failed"):
                     playback.clear()
             finished = transcript.take(event)
@@ -146,7 +153,8 @@ async def talk(settings: Settings, source: Device, sink: Device, console: Consol
         sink = at_rate("output", sink, getattr(models.tts, "rate", sink.rate))
         handover, playback = Handover(), Playback(sink.rate)
         try:
-            async with open_session(models, settings.options()) as session:
+            options = replace(settings.options(), holds_audio=True)
+            async with open_session(models, options) as session:
                 with microphone(source, handover), speaker(sink, playback):
                     console.print(
                         f"{source.name} -> {sink.name}. {HEADPHONES} Ctrl-C ends.",

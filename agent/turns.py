@@ -25,6 +25,15 @@ class HeardTurn:
 
 
 @dataclass(slots=True)
+class Hold:
+    """The agent fell silent at sample ``at`` of the call, and went on at ``until``; None if it did not."""
+
+    item: str
+    at: int
+    until: int | None = None
+
+
+@dataclass(slots=True)
 class Reply:
     """One response of the agent.
 

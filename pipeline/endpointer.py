@@ -6,7 +6,12 @@ cut and however late it arrives:
     floor   event                                                     next    answer
     ------  --------------------------------------------------------  ------  --------------
     NOBODY  speech for ``start_ms``                                   USER    SpeechStarted
-    AGENT   speech for ``start_ms``                                   USER    SpeechStarted
+    AGENT   speech for ``start_ms``, the agent may not be stopped     USER    SpeechStarted
+    AGENT   speech for ``notice_ms``, it may be stopped               OVERLAP OverlapStarted
+    OVERLAP a noise or a backchannel (see interruption.py)            AGENT   OverlapEnded
+    OVERLAP an interruption, still spoken                             USER    SpeechStarted
+    OVERLAP an interruption, over already                             PAUSE   SpeechStarted, PauseStarted
+    OVERLAP the agent is stopped otherwise, and it was a noise        NOBODY  OverlapEnded
     USER    silence for ``pause_ms``, or talk for ``max_turn_ms``     PAUSE   PauseStarted
     PAUSE   the final transcript has words                            PAUSE   EagerEndOfTurn
     PAUSE   silence for ``max_wait_ms``, the final transcript is empty  NOBODY  NothingSaid
@@ -29,11 +34,14 @@ from rejoinder.pipeline.events import (
     EndOfTurn,
     FloorEvent,
     NothingSaid,
+    OverlapEnded,
+    OverlapStarted,
     PauseStarted,
     SpeechStarted,
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
+from rejoinder.pipeline.interruption import Overlap, is_interruption
 
 
 class Floor(Enum):
@@ -43,6 +51,7 @@ class Floor(Enum):
     USER = auto()
     PAUSE = auto()
     AGENT = auto()
+    OVERLAP = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,8 @@ class Endpointing:
         which it may have stopped. A pause is noticed sooner with a release above the threshold; no turn ends
         while the probability is above the threshold.
     start_ms: speech that takes the floor. resume_ms: speech that ends a pause.
+    notice_ms: speech at which the agent falls silent, for the time being.
+    assertiveness: how firmly the agent keeps the floor, from 0 (any speech ends its reply) to 1.
     padding_ms: audio before the start that belongs to the turn.
     pause_ms: silence after which the transcript is made final and an answer may start, unheard.
     patience: how many times as likely as more speech the end must be for the turn to be over; ``turn_end``
@@ -65,6 +76,7 @@ class Endpointing:
     threshold: float = 0.5
     release: float = 0.7
     start_ms: int = 96
+    notice_ms: int = 64
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
@@ -72,10 +84,13 @@ class Endpointing:
     min_wait_ms: int = 200
     max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000
+    assertiveness: float = 0.5
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.release <= 1.0 and 0.0 <= self.threshold <= 1.0):
             raise ValueError("need release and threshold from 0 to 1")
+        if not 0.0 <= self.assertiveness <= 1.0:
+            raise ValueError("need assertiveness from 0 to 1")
         if not self.pause_ms <= self.min_wait_ms <= self.max_wait_ms:
             raise ValueError("need pause_ms <= min_wait_ms <= max_wait_ms")
         if not self.patience > 0.0:
@@ -86,16 +101,18 @@ class Endpointer:
     """The floor of one session. Holds no clock and does no I/O.
 
     now: samples received so far, or cut off by the client: what arrives from before it counts no more.
-    turn_start: first sample that belongs to the user's turn, None between turns.
-    pause: end of the last voiced sample while the floor is in PAUSE, else None.
+    turn_start: first sample that belongs to the user's turn, or may, None between turns.
+    pause: end of the last voiced sample while the user is silent in a turn, else None.
     asked: what the agent said last, as heard: whoever is asked to spell something is not done after a letter.
     manual: whether the client says where turns end; then all audio between two ends is the user's turn.
+    yields: whether speech can stop the agent.
     """
 
     def __init__(self, options: Endpointing | None = None) -> None:
         self.options = options or Endpointing()
         self.floor = Floor.NOBODY
         self.manual = False
+        self.yields = True
         self.now = 0
         self.turn_start: int | None = None
         self.pause: int | None = None
@@ -108,11 +125,18 @@ class Endpointer:
         self._forced = False
         self._final: str | None = None
         self._answers: list[float] = []
+        self._voiced = 0
+        self._so_far: str | None = None
+        self._ending = self._alone = False
 
     @property
     def talking(self) -> bool:
         """Tell whether the user speaks at this very moment, so that no pause is about to be noticed."""
-        return self.floor is Floor.USER and self._voiced_until >= self.now
+        return self._open_turn and self._voiced_until >= self.now
+
+    @property
+    def _open_turn(self) -> bool:
+        return self.floor in (Floor.USER, Floor.OVERLAP) and self.pause is None
 
     def vad(self, end: int, probability: float) -> list[FloorEvent]:
         """Take the speech probability of the audio up to sample ``end``."""
@@ -125,19 +149,31 @@ class Endpointer:
             self._voiced_until = end
             return []
         self._by_hand_from = end
-        speaking = self.floor is Floor.USER
-        voiced = probability >= (self.options.release if speaking else self.options.threshold)
+        voiced = probability >= (self.options.release if self._open_turn else self.options.threshold)
         self._run = self._run + step if voiced else max(0, self._run - 2 * step)
         if self.floor is Floor.USER:
             return self._while_talking(voiced)
         if self.floor is Floor.PAUSE:
             return self._while_pausing()
+        if self.floor is Floor.OVERLAP:
+            return self._while_overlapping(voiced, step)
+        if self.floor is Floor.AGENT and self.yields:
+            noticed = self._run >= _samples(self.options.notice_ms)
+            return [self._overlap(end - self._run)] if noticed else []
         if self._run >= _samples(self.options.start_ms):
             return [self._begin(end - self._run)]
         return []
 
     def transcript(self, transcript: Transcript) -> list[FloorEvent]:
-        """Take a final transcript; one that does not reach the current pause is ignored."""
+        """Take a transcript; partial ones count while the agent is spoken over.
+
+        A final one that does not reach the current pause is ignored.
+        """
+        if self.floor is Floor.OVERLAP and transcript.end > self._onset:
+            self._so_far = transcript.text
+            if self.pause is not None and transcript.is_final and transcript.end >= self.pause:
+                self._final = transcript.text.strip()
+            return self._doubt()
         if self.pause is None or not transcript.is_final or transcript.end < self.pause:
             return []
         self._final = text = transcript.text.strip()
@@ -148,48 +184,115 @@ class Endpointer:
         if pause != self.pause:
             return []
         self._answers.append(probability)
-        return self._decide()
+        return self._decide() if self.floor is Floor.PAUSE else []
 
     def agent_done(self) -> None:
         """Note that the agent has nothing more to say."""
         if self.floor is Floor.AGENT:
             self.floor = Floor.NOBODY
+        self._alone = self._ending = self.floor is Floor.OVERLAP
+
+    def agent_ends(self) -> None:
+        """Note that the agent is at its last words: what is said over them may be an answer."""
+        self._ending = True
 
     def agent_speaks(self) -> None:
         """Note that the agent takes the floor without having been asked."""
         if self.floor is Floor.NOBODY:
             self.floor = Floor.AGENT
+        self._alone = False
+
+    def dismiss(self) -> list[FloorEvent]:
+        """Let the agent go on, whatever is said over it."""
+        return [self._go_on()] if self.floor is Floor.OVERLAP else []
 
     def end_turn(self, at: int) -> list[FloorEvent]:
         """End the user's turn at sample ``at`` as soon as its transcript is final, whatever the silence."""
         start = max(self._free_from, self._by_hand_from)
         if self.manual and self.floor in (Floor.NOBODY, Floor.AGENT) and at > start:
             self._open(start)  # its audio is still on its way here, or came while the last turn was ending
+        begun = self._interrupt() if self.floor is Floor.OVERLAP else []
         if self.floor is Floor.USER:
             self.now = max(self.now, at)
             self._voiced_until = at
             self._forced = True
-            return [self._pause()]
+            return [*begun, self._pause()]
         self._forced = self.floor is Floor.PAUSE
-        return self._decide()
+        return begun + self._decide()
 
-    def abandon(self, at: int) -> None:
+    def abandon(self, at: int) -> list[FloorEvent]:
         """Drop the user's turn as if nothing had been said until sample ``at``."""
+        events = self.dismiss()
         if self.floor in (Floor.USER, Floor.PAUSE):
             self._release(Floor.NOBODY)
         self._run = 0
         self._free_from = self.now = max(self.now, at)
+        return events
 
     def _open(self, at: int) -> None:
         self._release(Floor.USER)
         self.turn_start = self._onset = self._voiced_until = at
 
     def _begin(self, at: int) -> FloorEvent:
-        self._release(Floor.USER)
+        self._enter(Floor.USER, at)
+        return SpeechStarted(at)
+
+    def _overlap(self, at: int) -> FloorEvent:
+        self._enter(Floor.OVERLAP, at)
+        self._voiced = self.now - at
+        return OverlapStarted(at)
+
+    def _enter(self, floor: Floor, at: int) -> None:
+        self._release(floor)
         self._onset = at
         self._voiced_until = self.now
         self.turn_start = max(self._free_from, at - _samples(self.options.padding_ms))
-        return SpeechStarted(at)
+
+    def _while_overlapping(self, voiced: bool, step: int) -> list[FloorEvent]:
+        if self.pause is not None and self._run >= _samples(self.options.resume_ms):
+            self._voiced += self._run
+            self._voiced_until = self.now
+            self.pause = self._final = None
+            self._answers = []
+        elif self.pause is None and voiced:
+            self._voiced += step
+            self._voiced_until = self.now
+        elif self.pause is None and self.now - self._voiced_until >= _samples(self.options.pause_ms):
+            self.pause = self._voiced_until
+            self._run = 0
+        return self._doubt()
+
+    def _doubt(self) -> list[FloorEvent]:
+        """Decide whether the agent is interrupted, as soon as that is known."""
+        over = self.pause is not None and not self._run
+        heard = Overlap(
+            voiced_ms=self._voiced * 1000 / RATE,
+            silent_ms=(self.now - self._voiced_until) * 1000 / RATE if over else 0.0,
+            text=self._so_far,
+            is_final=self._final is not None,
+            ending=self._ending,
+        )
+        match is_interruption(heard, self.options.start_ms, self.options.assertiveness):
+            case True:
+                return self._interrupt()
+            case False:
+                return [self._go_on()]
+            case None:
+                return []
+
+    def _interrupt(self) -> list[FloorEvent]:
+        """Make an ordinary turn of what is said over the agent."""
+        if self.pause is None:
+            self.floor = Floor.USER
+            return [SpeechStarted(self._onset)]
+        self.floor = Floor.PAUSE
+        events: list[FloorEvent] = [SpeechStarted(self._onset), PauseStarted(self.pause)]
+        return [*events, EagerEndOfTurn(self._final), *self._decide()] if self._final else events
+
+    def _go_on(self) -> FloorEvent:
+        event = OverlapEnded(self._final or "")
+        self._release(Floor.NOBODY if self._alone else Floor.AGENT)
+        return event
 
     def _while_talking(self, voiced: bool) -> list[FloorEvent]:
         if voiced:
@@ -235,9 +338,9 @@ class Endpointer:
         if self.pause is not None:
             self._free_from = self.pause  # what came before was said in the turn that ends here
         self.floor = floor
-        self.turn_start = self.pause = self._final = None
+        self.turn_start = self.pause = self._final = self._so_far = None
         self._answers = []
-        self._forced = False
+        self._forced = self._ending = self._alone = False
         self._run = 0
 
 

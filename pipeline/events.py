@@ -54,6 +54,23 @@ class NothingSaid:
 
 
 @dataclass(frozen=True, slots=True)
+class OverlapStarted:
+    """Somebody may be speaking, from sample ``at`` on, while the agent does; the reply pauses.
+
+    OverlapEnded follows where it was nothing, SpeechStarted where it is an interruption.
+    """
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapEnded:
+    """It was no interruption but a noise, or the ``text`` of a backchannel: the reply goes on."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartialTranscript:
     """The words so far; ``agreed`` is their beginning that two hypotheses agreed on and only ever grows."""
 
@@ -106,5 +123,14 @@ class TurnTraced:
     trace: Trace
 
 
-FloorEvent = SpeechStarted | PauseStarted | EagerEndOfTurn | TurnResumed | EndOfTurn | NothingSaid
+FloorEvent = (
+    SpeechStarted
+    | PauseStarted
+    | EagerEndOfTurn
+    | TurnResumed
+    | EndOfTurn
+    | NothingSaid
+    | OverlapStarted
+    | OverlapEnded
+)
 Event = FloorEvent | PartialTranscript | ReplyStarted | ReplyText | ReplyAudio | ReplyDone | TurnTraced

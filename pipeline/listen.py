@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from rejoinder.pipeline.agreement import LocalAgreement
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.endpointer import Endpointer
+from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.events import FloorEvent, PartialTranscript
 from rejoinder.pipeline.interfaces import Stt, Transcript, TurnModel, VadStream
 from rejoinder.pipeline.loudness import Loudness
@@ -169,7 +170,12 @@ class Ears:
         self._text = transcript.text
         if self._awaited:
             self._tell_final()
-        elif self._turn_start is not None and self._turn_start == self._floor.turn_start and transcript.text:
+            return
+        for event in self._floor.transcript(replace(transcript, is_final=False)):
+            self._react(event)
+        if self._floor.floor is Floor.OVERLAP:  # what may be a cough is told to nobody
+            return
+        if self._turn_start is not None and self._turn_start == self._floor.turn_start and transcript.text:
             self._react(PartialTranscript(transcript.text, self._agreement.feed(transcript.text)))
 
     def _tell_final(self) -> None:

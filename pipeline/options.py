@@ -30,6 +30,8 @@ class Options:
     detect_turns: False means that the client says where turns begin and end.
     create_response: answer a turn when it ends.
     interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
+    holds_audio: the client holds what it has from OverlapStarted on, until OverlapEnded lets it play on or
+        SpeechStarted makes it void. False means that it plays on and falls silent when nothing more comes.
     speculate: start answers at the first sign of an end; False where those thrown away would be billed.
     """
 
@@ -39,4 +41,5 @@ class Options:
     detect_turns: bool = True
     create_response: bool = True
     interrupt_response: bool = True
+    holds_audio: bool = False
     speculate: bool = True

@@ -19,10 +19,16 @@ class _Clause:
 
 
 class Playout:
-    """The play-out clock of one reply. Times are ``loop.time()`` and durations, both in seconds."""
+    """The play-out clock of one reply. Times are ``loop.time()`` and durations, both in seconds.
 
-    def __init__(self) -> None:
+    seconds: length of what was sent. holds: whether the client holds what it has while the reply is paused;
+        one that does not plays it to its end.
+    """
+
+    def __init__(self, holds: bool = False) -> None:
         self.seconds = 0.0
+        self.holds = holds
+        self._stopped: float | None = None
         self._clauses: list[_Clause] = []
         self._runs_dry = 0.0
 
@@ -35,6 +41,7 @@ class Playout:
 
         made: seconds that this clause will be long, as known by now: its words are spread over them.
         """
+        now = self._clock(now)
         self._runs_dry = max(self._runs_dry, now) + seconds
         self.seconds += seconds
         if self._clauses:
@@ -44,7 +51,20 @@ class Playout:
 
     def left(self, now: float) -> float:
         """Return the seconds of audio that were sent and not yet played."""
-        return max(0.0, self._runs_dry - now)
+        return max(0.0, self._runs_dry - self._clock(now))
+
+    def pause(self, now: float) -> None:
+        """Note that the client was told to pause."""
+        if self.holds and self._stopped is None:
+            self._stopped = now
+
+    def resume(self, now: float) -> None:
+        """Note that the client was told to go on: what it held is heard from now on."""
+        left, self._stopped = self.left(now), None
+        self._runs_dry = now + left
+
+    def _clock(self, now: float) -> float:
+        return now if self._stopped is None else self._stopped
 
     def played(self, now: float) -> float:
         """Return the seconds of the reply that have been played."""

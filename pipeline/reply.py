@@ -62,14 +62,16 @@ async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -
                     await out.send((text, AudioChunk(piece.pcm, piece.rate, position), made + chunk.to_come))
                     position += len(piece)
                     text = ""
+    turn.made = True
     out.close()
 
 
 async def play(turn: Turn, inp: Channel[Spoken], out: Channel[Event]) -> None:
-    """Send the audio at the pace at which it is heard; the first line is the gate."""
+    """Send the audio at the pace at which it is heard; the first line is the gate, a pause another one."""
     await turn.wait_committed()
     loop = asyncio.get_running_loop()
     async for text, chunk, made in inp:
+        await turn.wait_running()
         if text:
             turn.playout.begin(text)
             await out.send(ReplyText(turn.id, text), CONTROL_PLACES)

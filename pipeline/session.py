@@ -20,12 +20,15 @@ from rejoinder.pipeline.events import (
     Event,
     FloorEvent,
     NothingSaid,
+    OverlapEnded,
+    OverlapStarted,
     PartialTranscript,
     PauseStarted,
     ReplyDone,
     ReplyStarted,
     SpeechStarted,
     TurnResumed,
+    TurnTraced,
 )
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
@@ -42,6 +45,11 @@ HEAR_SLICE = RATE // 50
 """Longer chunks are cut up, so that a count of chunks bounds the seconds that wait."""
 TRANSCRIBE_SLICES = 150
 """Slices that may wait for the recogniser: three seconds, so that no recogniser that keeps up delays VAD."""
+
+DOUBT_SECONDS = 3.0
+"""So long a reply is paused at most: the floor counts samples, and a client may stop sending them."""
+MERGE_SECONDS = 0.3
+"""A reply of which less was heard leaves no trace: the user had not finished, and both parts are one turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,7 @@ class Session:
         self.history = History(self.options.instructions, self.options.examples)
         self.floor = Endpointer(self.options.endpointing)
         self.floor.manual = not self.options.detect_turns
+        self.floor.yields = self.options.interrupt_response
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
         self.turn: Turn | None = None
         self.received = 0
@@ -76,6 +85,7 @@ class Session:
         self._marks: dict[str, float] = {}
         self._asked: Asked | None = None
         self._owed = False
+        self._doubting: asyncio.TimerHandle | None = None
         self._overflown = asyncio.Event()
 
     # --- what the client says ---------------------------------------------------------------------------
@@ -106,7 +116,8 @@ class Session:
     def clear_audio(self) -> None:
         """Forget what the user said in the turn that has not ended yet."""
         self._drop_guess()
-        self.floor.abandon(self.received)
+        for event in self.floor.abandon(self.received):
+            self._react(event)
         if self._asked:
             self._answer(None)
         else:
@@ -123,7 +134,7 @@ class Session:
         A user's turn that is being ended is waited for and answered. instructions: replace the session's for
         this one reply.
         """
-        if self.floor.pause is not None:
+        if self.floor.pause is not None and self.floor.floor is not Floor.OVERLAP:
             self._asked = Asked(instructions)
             return
         self._cancel(superseded=True)
@@ -147,7 +158,7 @@ class Session:
         for settled in self._settled:
             if settled.id == turn:
                 heard = settled.playout.text(seconds)
-                self.history.settle(turn, heard, cut=True)
+                self._settle(settled, seconds, cut=True)
         self._answer_owed()
         return heard
 
@@ -158,6 +169,9 @@ class Session:
         self.history.examples = list(options.examples)
         self.floor.options = options.endpointing
         self.floor.manual = not options.detect_turns
+        self.floor.yields = options.interrupt_response
+        if self.floor.manual or not self.floor.yields:
+            self._dismiss()
 
     # --- what the session does --------------------------------------------------------------------------
 
@@ -173,6 +187,7 @@ class Session:
 
     async def aclose(self) -> None:
         """Cancel the reply, wait until all it started is gone, and end ``events``."""
+        self._settle_doubt()
         self._cancel()
         pending = [*self._cancelled, *([self._warming] if self._warming else [])]
         for task in pending:
@@ -185,9 +200,16 @@ class Session:
         match event:
             case SpeechStarted():
                 self._emit(event)  # before the end of what it interrupts
+                self._settle_doubt()
                 if self.options.interrupt_response:
-                    self._cancel()
+                    self._cancel(overtaken=True)
                 self._marks = {}
+                return
+            case OverlapStarted():
+                self._pause()
+            case OverlapEnded():
+                self._emit(event)
+                self._go_on()
                 return
             case PauseStarted(at):
                 self._marks = {"speech_ended": self._arrival(at), "pause_seen": self._now()}
@@ -212,6 +234,29 @@ class Session:
                 self._end_turn(text)
                 return
         self._emit(event)
+
+    def _pause(self) -> None:
+        if self.turn is None or self.turn.made:
+            self.floor.agent_ends()
+        if self.turn is not None:
+            self.turn.pause()
+        self._doubting = asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._dismiss)
+
+    def _go_on(self) -> None:
+        self._settle_doubt()
+        if self.turn is not None:
+            self.turn.resume()
+            counts = self.turn.trace.counts
+            counts["false_interruptions"] = counts.get("false_interruptions", 0) + 1
+            self._emit(TurnTraced(self.turn.trace))
+
+    def _dismiss(self) -> None:
+        for event in self.floor.dismiss():
+            self._react(event)
+
+    def _settle_doubt(self) -> None:
+        if self._doubting is not None:
+            self._doubting.cancel()
 
     def _end_turn(self, text: str) -> None:
         if self._replying and not self._asked and not self.options.interrupt_response:
@@ -252,7 +297,7 @@ class Session:
 
     def _start(self, text: str | None, instructions: str | None = None) -> Turn:
         self._turns += 1
-        self.turn = turn = Turn(self._turns, text, instructions)
+        self.turn = turn = Turn(self._turns, text, instructions, self.options.holds_audio)
         turn.trace.marks.update(self._marks if text else {})
         turn.mark("reply_started")
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
@@ -267,6 +312,8 @@ class Session:
         self.history.begin_reply(turn.id)
         self.floor.agent_speaks()
         self._emit(ReplyStarted(turn.id))
+        if self.floor.floor is Floor.OVERLAP:
+            turn.pause()
         turn.commit()
         return turn
 
@@ -287,19 +334,21 @@ class Session:
         await turn.wait_committed()  # nothing of a guess is told, and it may be over before its commit
         self._settle(turn, turn.playout.seconds, cut=status == "failed")  # before a client can add to it
         self._tell_done(turn, status, turn.playout.seconds, cause)
-        await asyncio.sleep(turn.playout.left(self._now()))  # what was sent is heard, whatever the status
+        await turn.sound_out()  # what was sent is heard, whatever the status
         self.turn = None
         self.floor.agent_done()
         self._answer_owed()
 
-    def _cancel(self, superseded: bool = False) -> None:
+    def _cancel(self, superseded: bool = False, overtaken: bool = False) -> None:
         """Drop the current turn; synchronous, so that the next prompt is built from a settled history.
 
         superseded: another reply takes its place, which cuts nothing off one that only has to sound out.
+        overtaken: the user speaks.
         """
         turn, self.turn = self.turn, None
         if turn is None or turn.task is None:
             return
+        turn.overtaken = overtaken
         turn.cancel()
         self._cancelled.add(turn.task)
         turn.task.add_done_callback(self._cancelled.discard)
@@ -315,7 +364,8 @@ class Session:
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
         """Put what was heard into the history, again for a reply that is cut after it was told as done."""
-        heard = turn.playout.text(played)
+        merged = turn.overtaken and played < MERGE_SECONDS
+        heard = "" if merged else turn.playout.text(played)
         self.history.settle(turn.id, heard, cut)
         self.floor.asked = heard
         if turn not in self._settled:

@@ -16,20 +16,26 @@ class Turn:
     instructions: replace those of the session for this reply.
     playout: what was sent and heard.
     trace: when what happened.
+    made: whether all of its audio was made, so that it is at its last words.
     done: whether the end of the reply was told.
+    overtaken: whether the user's own words stopped it.
     task, playing: what runs the reply, and the stage of it that sends.
     """
 
-    def __init__(self, id: int, text: str | None, instructions: str | None = None) -> None:
+    def __init__(
+        self, id: int, text: str | None, instructions: str | None = None, holds: bool = False
+    ) -> None:
         self.id = id
         self.text = text
         self.instructions = instructions
-        self.playout = Playout()
+        self.playout = Playout(holds)
         self.trace = Trace(id)
-        self.done = False
+        self.made = self.done = self.overtaken = False
         self.task: asyncio.Task[None] | None = None
         self.playing: asyncio.Task[None] | None = None
         self._committed = asyncio.Event()
+        self._running = asyncio.Event()
+        self._running.set()
 
     @property
     def committed(self) -> bool:
@@ -44,6 +50,28 @@ class Turn:
     async def wait_committed(self) -> None:
         """Wait for the gate to open."""
         await self._committed.wait()
+
+    def pause(self) -> None:
+        """Hold the reply where it is: from this call on nothing of it is sent, and nothing of it is lost."""
+        self._running.clear()
+        self.playout.pause(asyncio.get_running_loop().time())
+
+    def resume(self) -> None:
+        """Let a paused reply go on with the sample at which it stopped."""
+        if not self._running.is_set():
+            self._running.set()
+            self.playout.resume(asyncio.get_running_loop().time())
+
+    async def wait_running(self) -> None:
+        """Wait while the reply is paused."""
+        await self._running.wait()
+
+    async def sound_out(self) -> None:
+        """Wait until what was sent has been heard."""
+        await self._running.wait()
+        while left := self.playout.left(asyncio.get_running_loop().time()):
+            await asyncio.sleep(left)
+            await self._running.wait()
 
     def cancel(self) -> None:
         """Stop the reply: from this call on nothing of it is sent."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent.caller import CallLost, open_call
-from rejoinder.agent.player import AUDIBLE, FRAME, RATE, Microphone, Player
+from rejoinder.agent.player import AUDIBLE, FRAME, RATE, Cut, Microphone, Player
 from rejoinder.agent.turns import Reply
 from rejoinder.pipeline.audio import Samples, to_float, to_pcm
 
@@ -233,3 +233,44 @@ def test_what_goes_wrong_in_the_block_comes_out_of_it_as_it_was() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         asyncio.run(call())
+
+
+@given(
+    arrivals=st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 3000)), min_size=1, max_size=8),
+    stop=st.integers(0, 20_000),
+    length=st.integers(0, 9000),
+)
+def test_a_hold_moves_what_follows_and_loses_nothing(
+    arrivals: list[tuple[int, int]], stop: int, length: int
+) -> None:
+    player, number, now, held = Player(), 0, 0, False
+    for wait, count in arrivals:
+        if not held and now + wait >= stop:
+            player.hold(stop)
+            held = True
+        now += wait
+        audio = np.arange(number + 1, number + 1 + count, dtype=np.float32)
+        player.play("a", audio, now)
+        number += count
+    if not held:
+        player.hold(max(now, stop))
+    begin = stop if held else max(now, stop)
+    end = max(begin, now) + length
+    assert not player.playing(end)
+    player.release(end)
+    track = player.track(end + number + 1)
+    assert not track[begin:end].any(), "silence"
+    assert np.array_equal(track[track > 0], np.arange(1, number + 1)), "every sample once, in order"
+
+
+def test_what_is_held_can_still_be_thrown_away() -> None:
+    player = Player()
+    player.play("a", tone(1000), 0)
+    player.hold(400)
+    player.play("a", tone(200), 450)
+    cut = player.flush(900)
+    assert cut == Cut("a", 400, 400 * 1000 // RATE, 800)
+    player.release(950)
+    assert not player.playing(950)
+    assert player.play("b", tone(10), 960) == 960
+    assert (player.last_audible("a"), player.last_audible("c")) == (400, None)

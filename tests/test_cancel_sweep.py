@@ -7,6 +7,9 @@ from scenario import Talk
 
 from rejoinder.pipeline import (
     EndOfTurn,
+    Floor,
+    OverlapEnded,
+    OverlapStarted,
     ReplyAudio,
     ReplyDone,
     ReplyStarted,
@@ -93,9 +96,44 @@ def test_spoken_into_at_any_instant(first: int) -> None:
         interrupted = talk.when(SpeechStarted)[-1]
         heard = {talk.heard(1, interrupted - 0.002), talk.heard(1, interrupted)} - {""}
         answered = talk.llm.prompts[-1]
+        if heard and heard <= {"It"}:  # so little that both are one turn
+            assert answered == [{"role": "user", "content": "hello stop it"}], at
+            continue
         assert answered[-1] == {"role": "user", "content": "stop it"} or not heard
         if REPLY not in heard:
             told = {message["content"] for message in answered if message["role"] == "assistant"}
             assert told <= {text + "—" for text in heard}, at
             assert bool(told) >= (len(heard) == 1)
         assert talk.done()[-1][1] == "completed"
+
+
+@pytest.mark.parametrize("holds", [True, False])
+@pytest.mark.parametrize("first", range(3))
+def test_coughed_over_at_any_instant(first: int, holds: bool) -> None:
+    """Whatever the instant, the reply is heard to its end, sample by sample."""
+    for at in INSTANTS[95 + 2 * first :: 6]:
+        talk = Talk("hello", "", replies=(REPLY,), holds_audio=holds)
+        talk.says(0.6, at=0.1)
+        talk.says(0.2, at=at)
+        talk.run(until=at + 4.0, debug=False)
+        if len(talk.of(EndOfTurn)) == 1:  # else the cough was early enough to be part of the user's turn
+            assert talk.said() == [("user", "hello"), ("assistant", REPLY)], at
+            assert talk.done()[-1][1:] == ("completed", REPLY)
+            assert len(talk.of(OverlapStarted)) == len(talk.of(OverlapEnded)), at
+        assert talk.session.turn is None
+        assert talk.session.floor.floor is Floor.NOBODY
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_a_paused_reply_is_stopped_at_any_instant(first: int) -> None:
+    """The client stops the agent while it is in doubt; what is said is the user's turn, or nothing."""
+    for at in INSTANTS[190 + first : 240 : 3]:
+        for line in ("", "okay"):
+            talk = Talk("hello", line, replies=(REPLY, "Fine."))
+            talk.says(0.6, at=0.1)
+            talk.says(0.3, at=1.8)
+            talk.does(lambda session: session.interrupt(), at=at)
+            talk.run(until=6.0, debug=False)
+            assert talk.session.floor.floor is Floor.NOBODY
+            assert talk.session.turn is None
+            assert len(talk.of(OverlapStarted)) == 1

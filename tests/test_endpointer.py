@@ -16,6 +16,8 @@ from rejoinder.pipeline.events import (
     EndOfTurn,
     FloorEvent,
     NothingSaid,
+    OverlapEnded,
+    OverlapStarted,
     PauseStarted,
     SpeechStarted,
     TurnResumed,
@@ -34,6 +36,7 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
     v3: three windows of speech; q3: three of quiet; h3: three in between the two thresholds
     final=TEXT, partial=TEXT: a transcript up to now, late=TEXT: a final one that ends before the pause
     judged=P: the turn model's answer about the pause; stale=P: about an earlier one
+    dismiss: the session gives up waiting; ends: the agent is at its last words
     end, abandon: what the client may say; done: the agent has finished
     """
     events: list[FloorEvent] = []
@@ -54,7 +57,11 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
             case "end":
                 events += floor.end_turn(floor.now)
             case "abandon":
-                floor.abandon(floor.now)
+                events += floor.abandon(floor.now)
+            case "dismiss":
+                events += floor.dismiss()
+            case "ends":
+                floor.agent_ends()
             case "done":
                 floor.agent_done()
             case "speaks":
@@ -69,6 +76,8 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
 STARTED, PAUSED = SpeechStarted(0), PauseStarted(windows(10))
 EAGER, END = EagerEndOfTurn("hi"), EndOfTurn("hi", windows(10))
 EAGER_STOP, END_STOP = EagerEndOfTurn("hi."), EndOfTurn("hi.", windows(10))
+OVERLAP, NOTHING = OverlapStarted(windows(10)), OverlapEnded("")
+TAKEN = SpeechStarted(windows(10))
 
 TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "quiet": ("q50", [], Floor.NOBODY),
@@ -149,11 +158,115 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
         [STARTED, PAUSED, EAGER, TurnResumed(), PauseStarted(windows(14)), EAGER],
         Floor.PAUSE,
     ),
-    "speech takes the floor from the agent": (
-        "v10 q2 final=hi judged=1 q8 v3",
-        [STARTED, PAUSED, EAGER, END, SpeechStarted(windows(20))],
-        Floor.USER,
+    "speech over the agent is noticed": (
+        "v10 q2 final=hi judged=1 q8 v2",
+        [STARTED, PAUSED, EAGER, END, OverlapStarted(windows(20))],
+        Floor.OVERLAP,
     ),
+    "a click over the agent is not": ("speaks q10 v1 q9 v1 q9", [], Floor.AGENT),
+    "half-loud sound over the agent is not": ("speaks h50", [], Floor.AGENT),
+    "what is too short for a word lets the agent go on": (
+        "speaks q10 v2 q3",
+        [OVERLAP, NOTHING],
+        Floor.AGENT,
+    ),
+    "but not at once": ("speaks q10 v2 q2", [OVERLAP], Floor.OVERLAP),
+    "a cough has no words": ("speaks q10 v8 q2 final=", [OVERLAP, NOTHING], Floor.AGENT),
+    "or is told as such": (
+        "speaks q10 v8 q2 final=(coughs)",
+        [OVERLAP, OverlapEnded("(coughs)")],
+        Floor.AGENT,
+    ),
+    "a backchannel": ("speaks q10 v8 q2 final=Mm-hmm.", [OVERLAP, OverlapEnded("Mm-hmm.")], Floor.AGENT),
+    "over the agent's last words it is an answer": (
+        "speaks q10 v8 ends q2 final=Yeah.",
+        [OVERLAP, TAKEN, PauseStarted(windows(18)), EagerEndOfTurn("Yeah.")],
+        Floor.PAUSE,
+    ),
+    "a cough is not even then": ("speaks q10 v8 ends q2 final=", [OVERLAP, NOTHING], Floor.AGENT),
+    "undecided without a transcript": ("speaks q10 v8 q30", [OVERLAP], Floor.OVERLAP),
+    "words are an interruption": (
+        "speaks q10 v8 q2 final=stop",
+        [OVERLAP, TAKEN, PauseStarted(windows(18)), EagerEndOfTurn("stop")],
+        Floor.PAUSE,
+    ),
+    "it ends like any turn": (
+        "speaks q10 v8 q2 final=stop judged=1 q8",
+        [
+            OVERLAP,
+            TAKEN,
+            PauseStarted(windows(18)),
+            EagerEndOfTurn("stop"),
+            EndOfTurn("stop", windows(18)),
+        ],
+        Floor.AGENT,
+    ),
+    "a transcript after much silence ends it at once": (
+        "speaks q10 v8 q40 final=stop",
+        [
+            OVERLAP,
+            TAKEN,
+            PauseStarted(windows(18)),
+            EagerEndOfTurn("stop"),
+            EndOfTurn("stop", windows(18)),
+        ],
+        Floor.AGENT,
+    ),
+    "a partial transcript of words does not decide": ("speaks q10 v8 partial=stop", [OVERLAP], Floor.OVERLAP),
+    "nor one from before": ("speaks q10 v8 q2 late=stop", [OVERLAP], Floor.OVERLAP),
+    "a voice that goes on is an interruption": ("speaks q10 v25", [OVERLAP, TAKEN], Floor.USER),
+    "not before": ("speaks q10 v24", [OVERLAP], Floor.OVERLAP),
+    "a long cough has more time": ("speaks q10 v10 partial= v21", [OVERLAP], Floor.OVERLAP),
+    "but not for ever": ("speaks q10 v10 partial= v22", [OVERLAP, TAKEN], Floor.USER),
+    "a pause does not end it": ("speaks q10 v8 q2 v4", [OVERLAP], Floor.OVERLAP),
+    "nor does its transcript come too late": ("speaks q10 v8 q2 v4 final=stop", [OVERLAP], Floor.OVERLAP),
+    "while sound comes back nothing is decided": ("speaks q10 v8 q2 v1 final=", [OVERLAP], Floor.OVERLAP),
+    "coughs add up": ("speaks q10 v8 q2 v8 q2 v9", [OVERLAP, TAKEN], Floor.USER),
+    "after a backchannel the next one is as good": (
+        "speaks q10 v8 q2 final=yeah q10 v8 q2 final=right",
+        [OVERLAP, OverlapEnded("yeah"), OverlapStarted(windows(30)), OverlapEnded("right")],
+        Floor.AGENT,
+    ),
+    "the agent goes on if nothing comes": ("speaks q10 v8 dismiss", [OVERLAP, NOTHING], Floor.AGENT),
+    "dismissing what is not there": ("v8 dismiss", [STARTED], Floor.USER),
+    "the agent is stopped while spoken over: a cough": (
+        "speaks q10 v8 done q2 final=",
+        [OVERLAP, NOTHING],
+        Floor.NOBODY,
+    ),
+    "the agent is stopped while spoken over: any word is a turn": (
+        "speaks q10 v8 done q2 final=okay",
+        [OVERLAP, TAKEN, PauseStarted(windows(18)), EagerEndOfTurn("okay")],
+        Floor.PAUSE,
+    ),
+    "it begins again while spoken over": (
+        "speaks q10 v8 done speaks q2 final=",
+        [OVERLAP, NOTHING],
+        Floor.AGENT,
+    ),
+    "forced over the agent": (
+        "speaks q10 v8 end final=okay",
+        [
+            OVERLAP,
+            TAKEN,
+            PauseStarted(windows(18)),
+            EagerEndOfTurn("okay"),
+            EndOfTurn("okay", windows(18)),
+        ],
+        Floor.AGENT,
+    ),
+    "forced over the agent, in a pause": (
+        "speaks q10 v8 q2 end final=okay",
+        [
+            OVERLAP,
+            TAKEN,
+            PauseStarted(windows(18)),
+            EagerEndOfTurn("okay"),
+            EndOfTurn("okay", windows(18)),
+        ],
+        Floor.AGENT,
+    ),
+    "abandoned over the agent": ("speaks q10 v8 abandon q9", [OVERLAP, NOTHING], Floor.AGENT),
     "the agent finishes": ("v10 q2 final=hi judged=1 q8 done", [STARTED, PAUSED, EAGER, END], Floor.NOBODY),
     "an agent that finishes does not take the user's floor": ("v3 done", [STARTED], Floor.USER),
     "the agent speaks unasked": ("speaks", [], Floor.AGENT),
@@ -170,7 +283,10 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "forced when nobody speaks": ("q10 end q10", [], Floor.NOBODY),
     "forcing one turn does not force the next": (
         "v10 end final=hi q4 v10 q2 final=hi",
-        [STARTED, PAUSED, EAGER, END, SpeechStarted(windows(14)), PauseStarted(windows(24)), EAGER],
+        [
+            *(STARTED, PAUSED, EAGER, END, OverlapStarted(windows(14))),
+            *(SpeechStarted(windows(14)), PauseStarted(windows(24)), EAGER),
+        ],
         Floor.PAUSE,
     ),
     "abandoned while talking": ("v10 abandon", [STARTED], Floor.NOBODY),
@@ -194,7 +310,7 @@ def test_a_turn_that_is_too_long_ends_and_the_next_begins_where_it_ended() -> No
         EagerEndOfTurn("too long"),
         EndOfTurn("too long", windows(30)),
     ]
-    assert play(floor, "v3") == [SpeechStarted(windows(35))]
+    assert play(floor, "v25") == [OverlapStarted(windows(35)), SpeechStarted(windows(35))]
     assert floor.turn_start == windows(30)  # nothing is lost, and nothing is said twice
 
 
@@ -214,7 +330,14 @@ def test_equal_waits_are_plain_silence_detection() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"patience": 0.0}, {"threshold": 1.2}, {"release": 1.1}, {"min_wait_ms": 10}, {"max_wait_ms": 100}],
+    [
+        {"patience": 0.0},
+        {"threshold": 1.2},
+        {"release": 1.1},
+        {"min_wait_ms": 10},
+        {"max_wait_ms": 100},
+        {"assertiveness": 2.0},
+    ],
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="need"):
@@ -246,6 +369,32 @@ def test_without_a_turn_model_words_and_silence_decide() -> None:
 def test_what_the_agent_asked_counts() -> None:
     assert wait("judged=0.7 final=yes", asked="Shall I book it?") < wait("judged=0.7 final=yes")
     assert wait("judged=0.9 final=B.", asked="Please spell your name.") > wait("judged=0.9 final=B.")
+
+
+def test_an_agent_that_may_not_be_stopped_goes_on() -> None:
+    floor = Endpointer(TIMES)
+    floor.yields = False
+    assert play(floor, "speaks q10 v2 q9 v3") == [SpeechStarted(windows(21))]
+    assert floor.floor is Floor.USER
+
+
+@pytest.mark.parametrize(("assertiveness", "count"), [(0.0, 3), (0.25, 13), (0.5, 25), (1.0, 50)])
+def test_assertiveness_says_how_long_a_voice_is_ignored(assertiveness: float, count: int) -> None:
+    floor = Endpointer(Endpointing(assertiveness=assertiveness))
+    assert play(floor, f"speaks q10 v{count - 1}") == [OVERLAP]
+    assert play(floor, "v1") == [TAKEN]
+
+
+def test_what_is_said_over_the_agent_is_transcribed_from_before_its_beginning() -> None:
+    floor = Endpointer(Endpointing(padding_ms=320))
+    play(floor, "speaks q20 v2")
+    assert (floor.turn_start, floor.talking) == (windows(10), True)
+    play(floor, "v30")  # an interruption: the transcript goes on
+    assert floor.turn_start == windows(10)
+    play(floor, "abandon speaks v8 q2")
+    assert floor.talking is False
+    play(floor, "final=okay")
+    assert floor.turn_start is None
 
 
 def manual() -> Endpointer:
@@ -302,16 +451,21 @@ def test_manual_abandoned_audio_on_its_way_is_not_heard() -> None:
 
 STEPS = st.one_of(
     st.tuples(st.sampled_from("vqh"), st.integers(1, 12)).map(lambda step: f"{step[0]}{step[1]}"),
-    st.sampled_from(["final=", "final=hi", "partial=hi", "stale=1", "end", "abandon", "done", "speaks"]),
+    st.sampled_from(
+        "final= final=hi final=okay partial=hi stale=1 end abandon done speaks ends dismiss".split()
+    ),
 )
+BEGINS: set[type] = {SpeechStarted, OverlapStarted}
 FOLLOWS: dict[type | None, set[type]] = {
-    None: {SpeechStarted},
-    SpeechStarted: {PauseStarted, SpeechStarted},
-    PauseStarted: {EagerEndOfTurn, NothingSaid, TurnResumed, EndOfTurn, SpeechStarted},
-    EagerEndOfTurn: {EagerEndOfTurn, TurnResumed, EndOfTurn, NothingSaid, SpeechStarted},
-    TurnResumed: {PauseStarted, SpeechStarted},
-    EndOfTurn: {SpeechStarted},
-    NothingSaid: {SpeechStarted},
+    None: BEGINS,
+    SpeechStarted: {PauseStarted, *BEGINS},
+    PauseStarted: {EagerEndOfTurn, NothingSaid, TurnResumed, EndOfTurn, *BEGINS},
+    EagerEndOfTurn: {EagerEndOfTurn, TurnResumed, EndOfTurn, NothingSaid, *BEGINS},
+    TurnResumed: {PauseStarted, *BEGINS},
+    EndOfTurn: BEGINS,
+    NothingSaid: BEGINS,
+    OverlapStarted: {OverlapEnded, SpeechStarted},
+    OverlapEnded: BEGINS,
 }
 """What may come next; SpeechStarted may follow anything because the client may abandon a turn."""
 

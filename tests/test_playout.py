@@ -105,3 +105,23 @@ def test_what_was_heard_is_a_growing_beginning(
     assert more == words[: len(more)]
     assert len(less) <= len(more)
     assert playout.text(playout.seconds).split() == words
+
+
+def test_the_clock_stands_still_with_a_client_that_holds() -> None:
+    playout = Playout(holds=True)
+    playout.sent(1.0, now=10.0)
+    playout.pause(10.25)
+    playout.sent(0.5, now=10.5)  # was under way: the client puts it behind
+    assert (playout.played(11.0), playout.left(11.0)) == (0.25, 1.25)
+    playout.resume(20.0)
+    assert (playout.played(20.0), playout.left(20.0)) == (0.25, 1.25)
+    assert playout.played(20.5) == 0.75
+
+
+def test_a_client_that_does_not_hold_plays_what_it_has() -> None:
+    playout = Playout()
+    playout.sent(1.0, now=10.0)
+    playout.pause(10.25)
+    assert playout.played(10.5) == 0.5
+    playout.resume(20.0)
+    assert (playout.played(20.0), playout.left(20.0)) == (1.0, 0.0)

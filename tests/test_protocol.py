@@ -13,7 +13,10 @@ from rejoinder.agent.realtime import Realtime
 from rejoinder.pipeline import (
     AudioChunk,
     EndOfTurn,
+    Endpointing,
     Options,
+    OverlapEnded,
+    OverlapStarted,
     PartialTranscript,
     PauseStarted,
     ReplyAudio,
@@ -213,3 +216,35 @@ def test_an_item_holds_what_was_heard() -> None:
     (retrieved,) = say(realtime, "conversation.item.retrieve", item_id=added)
     assert retrieved["item"]["content"][0]["transcript"] == "One"
     assert retrieved["item"]["status"] == "incomplete"
+
+
+def test_a_pause_is_told_to_clients_that_hold_their_audio() -> None:
+    realtime = Realtime(Options(holds_audio=True))
+    began = realtime.tell(ReplyStarted(1))
+    item = began[1]["item"]["id"]
+    (paused,) = realtime.tell(OverlapStarted(16_000))
+    (resumed,) = realtime.tell(OverlapEnded("Mm-hm."))
+    assert (paused["type"], paused["item_id"]) == ("rejoinder.output_paused", item)
+    assert (resumed["type"], resumed["item_id"]) == ("rejoinder.output_resumed", item)
+    assert resumed["transcript"] == "Mm-hm."
+    assert types(say(realtime, "session.update", session={"instructions": "x"}))[0] == "Configure"
+    assert realtime.options().holds_audio
+
+
+def test_other_clients_hear_of_an_interruption_only() -> None:
+    """At speech_started they throw their audio away, so it has to be true."""
+    realtime = wire()
+    realtime.tell(ReplyStarted(1))
+    assert realtime.tell(OverlapStarted(16_000)) == realtime.tell(OverlapEnded("Mm-hm.")) == []
+    assert types(realtime.tell(SpeechStarted(16_000))) == ["input_audio_buffer.speech_started"]
+
+
+@pytest.mark.parametrize(
+    "detection",
+    [{"type": "server_vad"}, {"type": "semantic_vad", "eagerness": "low"}, {"type": "semantic_vad"}],
+)
+def test_what_the_client_does_not_say_stays_as_the_server_is_set(detection: dict[str, Any]) -> None:
+    realtime = Realtime(Options(endpointing=Endpointing(assertiveness=0.9)))
+    update = {"audio": {"input": {"turn_detection": detection}}}
+    assert types(say(realtime, "session.update", session=update)) == ["Configure", "session.updated"]
+    assert realtime.options().endpointing.assertiveness == 0.9

@@ -191,6 +191,22 @@ def test_playback_fills_up_with_silence_and_is_emptied_at_once() -> None:
     assert playback.dropped == 0
 
 
+def test_held_audio_waits() -> None:
+    playback = Playback(rate=1000)
+    playback.put(b"abcdef")
+    assert playback.take(2) == b"ab"
+    playback.hold()
+    playback.put(b"gh")
+    assert playback.take(4) == b"\0\0\0\0"
+    playback.release()
+    assert playback.take(6) == b"cdefgh"
+    playback.put(b"xy")
+    playback.hold()
+    playback.clear()
+    playback.put(b"ab")
+    assert playback.take(2) == b"ab"
+
+
 def test_playback_to_a_stalled_speaker_drops_the_oldest_and_counts_it() -> None:
     playback = Playback(rate=2, seconds=1.0)
     playback.put(b"abc")

@@ -57,6 +57,8 @@ export async function openPlayer({ signal, onReport }) {
   return {
     play: (item, audio) => node.port.postMessage({ item, audio }, [audio]),
     end: () => node.port.postMessage({ end: true }),
+    hold: () => node.port.postMessage({ hold: true }),
+    release: () => node.port.postMessage({ hold: false }),
     flush: () => node.port.postMessage({ flush: true }),
     /** Samples that were handed to the sound card but have not reached the ear yet. */
     underway: () => Math.round((context.outputLatency ?? context.baseLatency) * RATE),

@@ -42,6 +42,13 @@ export class Conversation {
         this.awaiting = false;
         this.#silence();
         break;
+      case "rejoinder.output_paused": // somebody may have begun to speak: either event around this one follows
+        this.player.hold();
+        this.showLevel(0);
+        break;
+      case "rejoinder.output_resumed":
+        this.player.release();
+        break;
       case "input_audio_buffer.speech_stopped":
         this.userSpeaking = false;
         this.awaiting = true;

@@ -1,7 +1,8 @@
 // The agent's voice: an AudioWorklet with a small jitter buffer, which can fall silent at once and knows exactly how
 // many samples of which item were played.
 //
-// In:  {audio: ArrayBuffer, item}, {end: true} (the newest item has no more audio), {flush: true}
+// In:  {audio: ArrayBuffer, item}, {end: true} (the newest item has no more audio), {flush: true},
+//      {hold: true} (fall silent and keep everything), {hold: false} (go on with the next sample)
 // Out: {playing: item, samples, level}, {finished: item, samples}, {idle: true}, {flushed: [{item, samples}]},
 //      {overflow: true}
 
@@ -19,6 +20,8 @@ class Playback extends AudioWorkletProcessor {
     this.cushion = CUSHION * sampleRate;
     this.gathering = true;
     this.waited = 0; // samples of silence since there was something to play
+    this.held = false;
+    this.hushed = false; // whether the sound has faded out because of a hold
     this.tail = null; // the last 5 ms of what was flushed, fading
     this.unreported = 0;
     this.port.onmessage = ({ data }) => this.#receive(data);
@@ -26,8 +29,14 @@ class Playback extends AudioWorkletProcessor {
 
   #receive(message) {
     if (message.flush) this.#flush();
+    else if (message.hold !== undefined) this.#hold(message.hold);
     else if (message.end) this.#end();
     else this.#append(message.item, new Int16Array(message.audio));
+  }
+
+  #hold(held) {
+    this.held = held;
+    if (held && this.gathering) this.hushed = true; // there is no sound to fade out
   }
 
   #end() {
@@ -48,11 +57,18 @@ class Playback extends AudioWorkletProcessor {
     if (this.tail) {
       output.set(this.tail);
       this.tail = null;
-    } else if (this.#gathered(output.length)) {
+    } else if (!(this.held && this.hushed) && this.#gathered(output.length)) {
       this.#fill(output);
+      if (this.held !== this.hushed) this.#fade(output);
       this.#report(output);
     }
     return true;
+  }
+
+  // Into a hold and out of it: nothing is left out, and a cut would click.
+  #fade(output) {
+    for (let i = 0; i < output.length; i++) output[i] *= (this.held ? output.length - i : i) / output.length;
+    this.hushed = this.held;
   }
 
   /** Say whether sound may start: enough is there, or no more will come, or we waited long enough. */
@@ -105,7 +121,7 @@ class Playback extends AudioWorkletProcessor {
 
   /** Forget everything but one quantum, which fades out: a cut to silence would click. */
   #flush() {
-    if (!this.gathering) {
+    if (!this.gathering && !this.hushed) {
       this.tail = new Float32Array(QUANTUM);
       this.#fill(this.tail);
       this.tail = this.tail.map((sample, i) => sample * (1 - i / QUANTUM));
@@ -113,6 +129,7 @@ class Playback extends AudioWorkletProcessor {
     const flushed = this.items.map(({ id, played }) => ({ item: id, samples: played }));
     this.items = [];
     this.queued = 0;
+    this.held = this.hushed = false;
     this.#gather();
     this.port.postMessage({ flushed });
   }

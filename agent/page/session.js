@@ -48,7 +48,7 @@ export class Session {
 }
 
 function address() {
-  const url = new URL("v1/realtime?model=default&trace=true", document.baseURI);
+  const url = new URL("v1/realtime?model=default&trace=true&hold=true", document.baseURI);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   return url;
 }

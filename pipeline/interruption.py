@@ -1,0 +1,72 @@
+"""Whether what is heard while the agent speaks is meant to stop it: a plain function of sound and words.
+
+Listeners say "mm-hm" without wanting the floor: Yngve, "On getting a word in edgewise" (1970), calls these
+backchannels. A recogniser that is given a cough hears no words, or one of a few that it is known to make up.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rejoinder.pipeline.agreement import bare
+
+SHORT_MS = 130
+"""So little voice is no word: what recognisers hear in it is made up."""
+QUIET_MS = 96
+"""Silence after which a sound that is too short for a word is over."""
+YIELD_MS = 1_600
+"""Voice that stops the most assertive agent whatever is said; others yield to their share of it."""
+
+_WORDS = (
+    "m|mm+|h+m+|mhm+|mm+h+m+|uh|huh|um+|ah|aha|oh|ooh|okay|ok|k|yeah|yea|yep|yup|yes|ya|right|sure|alright"
+    "|good|great|cool|nice|fine|wow|really|exactly|true|indeed|absolutely|definitely|interesting|perfect"
+)
+_PHRASES = "i see|got it|all right|of course|makes sense|that makes sense|go on|fair enough|no way|i know"
+_HUM = "(?!no )[hmnuoa]*m[hmnuoa]*"
+"""A murmur through the nose has no letters: Whisper writes Mama or NMO for "mm-hm"."""
+_LAUGHTER = "(?:ha|he|hah|heh)+h?"
+_MADE_UP = "you|thank you|thanks|thanks for watching|thank you for watching"
+_BACKCHANNEL = re.compile(f"(?:(?:{_WORDS}|{_PHRASES}|{_HUM}|{_LAUGHTER}|{_MADE_UP}) )*")
+_ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
+"""How recognisers write what is no speech: (coughs), [LAUGHTER], *sighs*."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What is known of a sound that began while the agent spoke.
+
+    voiced_ms: voice in it so far. silent_ms: silence since the last of it, 0 while it goes on.
+    text: the newest transcript, None before the first one. is_final: whether that has all of the voice.
+    ending: whether the agent was at its last words, so that "yeah" is an answer.
+    """
+
+    voiced_ms: float
+    silent_ms: float = 0.0
+    text: str | None = None
+    is_final: bool = False
+    ending: bool = False
+
+
+def is_backchannel(text: str) -> bool:
+    """Tell whether the words, if there are any, only say that somebody listens."""
+    return _BACKCHANNEL.fullmatch(f"{bare(_ASIDE.sub(' ', text))} ".lstrip()) is not None
+
+
+def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> bool | None:
+    """Tell whether the agent has to yield, None while that cannot be known yet.
+
+    It yields to words that are no backchannel, and to a voice that goes on: for its share of ``YIELD_MS``,
+    for a quarter longer where the transcript so far has no such words. assertiveness: from 0, yield to any
+    voice of ``start_ms``, to 1.
+    """
+    meant = overlap.text is None or not is_backchannel(overlap.text)
+    patience = max(start_ms, assertiveness * YIELD_MS)
+    if overlap.voiced_ms >= (patience if meant else 1.25 * patience):
+        return True
+    if overlap.voiced_ms < SHORT_MS and overlap.silent_ms >= QUIET_MS:
+        return False
+    if overlap.silent_ms and overlap.is_final and overlap.text is not None:
+        answered = overlap.ending and bool(bare(_ASIDE.sub(" ", overlap.text)))
+        return answered or meant
+    return None

@@ -1,0 +1,101 @@
+"""What stops the agent, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from rejoinder.pipeline.interruption import Overlap, is_backchannel, is_interruption
+
+BACKCHANNELS = [
+    *(
+        "",
+        ".",
+        "...",
+        "Mm-hmm.",
+        "Mmhmm",
+        "Mhm.",
+        "M-hm",
+        "Hm.",
+        "Hmm...",
+        "Uh-huh.",
+        "Uh huh",
+        "Okay.",
+        "OK",
+        "Ok.",
+    ),
+    *(
+        "Yeah.",
+        "Yeah, yeah.",
+        "Yep!",
+        "Right.",
+        "Oh, right.",
+        "Sure.",
+        "I see.",
+        "Oh, I see!",
+        "Got it. Okay.",
+    ),
+    *(
+        "All right.",
+        "Um...",
+        "Ha ha ha.",
+        "Hahaha",
+        "(coughs)",
+        "[LAUGHTER]",
+        "*sighs*",
+        "(coughing) Mm.",
+        "NMO",
+        "Mama",
+        "Thank you.",
+    ),
+]
+WORDS = [
+    *(
+        "Stop.",
+        "No.",
+        "Wait",
+        "Yeah, but what about Sunday?",
+        "Okay stop",
+        "What?",
+        "Hello?",
+        "I see a problem.",
+    ),
+    *("Right now?", "I", "She is here", "Hammer", "Noon", "(coughs) Sorry, go back."),
+]
+
+
+@pytest.mark.parametrize("text", BACKCHANNELS)
+def test_a_backchannel(text: str) -> None:
+    assert is_backchannel(text)
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_words_that_mean_something(text: str) -> None:
+    assert not is_backchannel(text)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "assertiveness", "stops"),
+    [
+        (Overlap(200), 0.5, None),
+        (Overlap(800), 0.5, True),
+        (Overlap(800, text="what is"), 0.5, True),
+        (Overlap(800, text=""), 0.5, None),
+        (Overlap(800, text="Mm-hm"), 0.5, None),
+        (Overlap(1000, text=""), 0.5, True),
+        (Overlap(1500), 1.0, None),
+        (Overlap(96), 0.0, True),
+        (Overlap(64), 0.0, None),
+        (Overlap(64, 64), 0.5, None),
+        (Overlap(64, 96), 0.5, False),
+        (Overlap(96, 96), 0.5, False),
+        (Overlap(160, 96), 0.5, None),
+        (Overlap(200, 500, "stop"), 0.5, None),
+        (Overlap(200, 32, "stop", True), 0.5, True),
+        (Overlap(200, 32, "", True), 0.5, False),
+        (Overlap(200, 32, "Okay.", True), 0.5, False),
+        (Overlap(200, 32, "Okay.", True, ending=True), 0.5, True),
+        (Overlap(200, 32, "(coughs)", True, ending=True), 0.5, False),
+    ],
+)
+def test_the_decision(overlap: Overlap, assertiveness: float, stops: bool | None) -> None:
+    assert is_interruption(overlap, 96, assertiveness) is stops
