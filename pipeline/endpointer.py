@@ -80,7 +80,7 @@ class Endpointing:
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
-    patience: float = 5.0
+    patience: float = 0.6
     min_wait_ms: int = 200
     max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000

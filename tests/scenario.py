@@ -32,7 +32,7 @@ from rejoinder.pipeline import (
     open_session,
 )
 
-TIMES = Endpointing(release=0.35, pause_ms=64, min_wait_ms=320, max_wait_ms=880)
+TIMES = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
 CHUNK_SECONDS = 0.02
 LOUD = b"\x00\x30\x00\xd0" * 160
 SOFT = b"\x80\x03\x80\xfc" * 160
