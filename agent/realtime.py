@@ -78,7 +78,7 @@ from rejoinder.pipeline import (
 
 MAX_ITEMS = 400
 """Items that can be retrieved and truncated; the oldest are forgotten."""
-PATIENCE = {"high": (2.0, 1_400), "medium": (5.0, 2_200), "low": (15.0, 3_000)}
+PATIENCE = {"high": (0.6, 1_400), "medium": (5.0, 2_200), "low": (15.0, 3_000)}
 """Patience, and the longest wait in milliseconds, for each eagerness; auto is as configured."""
 
 
