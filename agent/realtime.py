@@ -78,7 +78,7 @@ from rejoinder.pipeline import (
 
 MAX_ITEMS = 400
 """Items that can be retrieved and truncated; the oldest are forgotten."""
-PATIENCE = {"high": (0.6, 1_400), "medium": (5.0, 2_200), "low": (15.0, 3_000)}
+PATIENCE = {"high": (0.5, 1_400), "medium": (5.0, 2_200), "low": (15.0, 3_000)}
 """Patience, and the longest wait in milliseconds, for each eagerness; auto is as configured."""
 
 
@@ -122,7 +122,9 @@ class Realtime:
             )
         elif isinstance(detection, SemanticVad) and detection.eagerness != "auto":
             patience, longest = PATIENCE[detection.eagerness]
-            endpointing = replace(endpointing, patience=patience, max_wait_ms=longest)
+            endpointing = replace(
+                endpointing, patience=patience, max_wait_ms=max(longest, endpointing.min_wait_ms)
+            )
         return Options(
             instructions=self._config.instructions,
             examples=self._defaults.examples
@@ -272,8 +274,7 @@ class Realtime:
             case ReplyStarted(turn):
                 return self._begin(turn)
             case TurnTraced(trace):
-                told = "false_interruptions" in trace.counts
-                return self._traced(trace.budget()) if self._tracing and self._response and not told else []
+                return self._traced(trace.budget())
         if self._response is None or not isinstance(happened, ReplyText | ReplyAudio | ReplyDone):
             return []
         match happened:
@@ -351,7 +352,9 @@ class Realtime:
         return events
 
     def _traced(self, budget: list[tuple[str, float]]) -> list[ServerEvent]:
-        assert self._response is not None
+        if not self._tracing or self._response is None or self._response.traced:
+            return []
+        self._response.traced = True
         parts = [{"name": name, "ms": round(ms, 1)} for name, ms in budget]
         total = round(sum(ms for _, ms in budget), 1)
         trace = event(

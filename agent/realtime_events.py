@@ -81,7 +81,7 @@ class ResponseEvents:
         self.item_id = new_id("item")
         self.transcript = ""
         self.sent_bytes = 0
-        self.corrected = self.cut = False
+        self.corrected = self.cut = self.traced = False
         self._previous = previous
         self._metadata = metadata
         self._place = {"response_id": self.id, "item_id": self.item_id, "output_index": 0, "content_index": 0}

@@ -18,7 +18,7 @@ import numpy as np
 from rejoinder.agent.bench_turns import Observation, Wait
 from rejoinder.models.smart_turn import HEAD, Head
 from rejoinder.pipeline import turn_end
-from rejoinder.pipeline.endpointer import Endpointing
+from rejoinder.pipeline.endpointer import ANSWER_MS, Endpointing
 
 STEP_MS, LONGEST_MS = 96, 2_300
 """Silences at which a row of the fit is made from a pause, as long as it lasts."""
@@ -123,7 +123,7 @@ def fused(seen: Sequence[Observation], fits: Sequence[Fit], patience: float) -> 
         if not each.text:
             return options.max_wait_ms
         ms = turn_end.wait_ms(pause, patience, tables)
-        return min(max(ms, options.min_wait_ms), options.max_wait_ms)
+        return min(max(ms, options.min_wait_ms if known else ANSWER_MS), options.max_wait_ms)
 
     return wait
 

@@ -43,6 +43,9 @@ from rejoinder.pipeline.events import (
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.interruption import Overlap, is_interruption
 
+ANSWER_MS = 400
+"""So long a turn model's first answer is waited for: on a busy machine it comes late, and knows more."""
+
 
 class Floor(Enum):
     """Who is speaking, or about to."""
@@ -80,7 +83,7 @@ class Endpointing:
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
-    patience: float = 0.6
+    patience: float = 0.5
     min_wait_ms: int = 200
     max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000
@@ -105,7 +108,7 @@ class Endpointer:
     pause: end of the last voiced sample while the user is silent in a turn, else None.
     asked: what the agent said last, as heard: whoever is asked to spell something is not done after a letter.
     manual: whether the client says where turns end; then all audio between two ends is the user's turn.
-    yields: whether speech can stop the agent.
+    yields: whether speech can stop the agent. has_judge: whether a turn model is asked.
     """
 
     def __init__(self, options: Endpointing | None = None) -> None:
@@ -113,6 +116,7 @@ class Endpointer:
         self.floor = Floor.NOBODY
         self.manual = False
         self.yields = True
+        self.has_judge = False
         self.now = 0
         self.turn_start: int | None = None
         self.pause: int | None = None
@@ -200,7 +204,7 @@ class Endpointer:
         """Note that the agent takes the floor without having been asked."""
         if self.floor is Floor.NOBODY:
             self.floor = Floor.AGENT
-        self._alone = False
+        self._alone = self._ending = False
 
     def dismiss(self) -> list[FloorEvent]:
         """Let the agent go on, whatever is said over it."""
@@ -332,7 +336,10 @@ class Endpointer:
         if not self._final:
             return longest
         known = turn_end.Pause(self._answers, self._final, asked=self.asked)
-        return min(max(turn_end.wait_ms(known, self.options.patience), self.options.min_wait_ms), longest)
+        shortest = self.options.min_wait_ms
+        if self.has_judge and not self._answers:
+            shortest = max(shortest, ANSWER_MS)
+        return min(max(turn_end.wait_ms(known, self.options.patience), shortest), longest)
 
     def _release(self, floor: Floor) -> None:
         if self.pause is not None:

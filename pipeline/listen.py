@@ -59,6 +59,7 @@ class Ears:
         self._stream = stt.stream()
         self._turn_model = turn_model
         self._floor = floor
+        floor.has_judge = turn_model is not None
         self._react = react
         self._memory: deque[AudioChunk] = deque()
         self._agreement = LocalAgreement()
@@ -133,6 +134,8 @@ class Ears:
     async def _update(self, tasks: asyncio.TaskGroup) -> None:
         new, quiet = self._fed - self._reached, self._loudness.quiet_from
         dips = quiet is not None and self._reached < quiet <= self._fed - DIP_SAMPLES
+        if self._complete and self._recognising is not None and not self._recognising.done():
+            return  # dips that cut each other off would leave no words at all
         if new >= PARTIAL_SAMPLES or (dips and new >= DIPS_APART_SAMPLES):
             await self._recognise(tasks, complete=dips)
 

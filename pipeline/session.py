@@ -248,7 +248,8 @@ class Session:
             self.turn.resume()
             counts = self.turn.trace.counts
             counts["false_interruptions"] = counts.get("false_interruptions", 0) + 1
-            self._emit(TurnTraced(self.turn.trace))
+            if self.turn.trace.budget():  # or it will be told with its first audio
+                self._emit(TurnTraced(self.turn.trace))
 
     def _dismiss(self) -> None:
         for event in self.floor.dismiss():
@@ -354,7 +355,7 @@ class Session:
         turn.task.add_done_callback(self._cancelled.discard)
         if turn.committed and not (superseded and turn.done):
             played = turn.playout.played(self._now())
-            self._settle(turn, played, cut=True)
+            self._settle(turn, played, cut=not turn.done or played < turn.playout.seconds)
             self._tell_done(turn, "cancelled", played)
 
     def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
@@ -364,10 +365,11 @@ class Session:
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
         """Put what was heard into the history, again for a reply that is cut after it was told as done."""
-        merged = turn.overtaken and played < MERGE_SECONDS
-        heard = "" if merged else turn.playout.text(played)
+        heard = turn.playout.text(played)
+        if turn.overtaken and cut and played < MERGE_SECONDS:
+            heard = ""
         self.history.settle(turn.id, heard, cut)
-        self.floor.asked = heard
+        self.floor.asked = heard or self.floor.asked
         if turn not in self._settled:
             self._settled.append(turn)
 

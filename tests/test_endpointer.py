@@ -500,3 +500,15 @@ def test_the_same_audio_cut_anywhere_gives_the_same_events(
         return found
 
     assert events(cuts) == events([])
+
+
+def test_a_turn_model_is_waited_for() -> None:
+    """On a busy machine its first answer comes late; without one, words alone would end the turn."""
+    floor = Endpointer(Endpointing())
+    floor.has_judge = True
+    play(floor, "v10 q2 final=that_is_all.")
+    play(floor, "q9")  # 352 ms of silence
+    assert floor.floor is Floor.PAUSE
+    assert play(floor, "judged=1") == [EndOfTurn("that is all.", windows(10))]
+    play(floor, "v10 q2 final=that_is_all.")
+    assert len(play(floor, "q12")) == 1  # an answer that never comes is not waited for

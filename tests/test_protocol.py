@@ -156,6 +156,15 @@ def test_the_less_eager_the_more_patient() -> None:
     assert found == sorted(found) and len(set(found)) == 3
 
 
+def test_eagerness_on_a_server_that_waits_long_is_no_error() -> None:
+    realtime = Realtime(Options(endpointing=Endpointing(min_wait_ms=2_500, max_wait_ms=4_000)))
+    detection = {"type": "semantic_vad", "eagerness": "high"}
+    configure, _ = say(
+        realtime, "session.update", session={"audio": {"input": {"turn_detection": detection}}}
+    )
+    assert configure.options.endpointing.max_wait_ms == 2_500
+
+
 def test_an_update_is_merged_echoed_and_changes_the_session() -> None:
     realtime = wire()
     detection = {"type": "server_vad", "silence_duration_ms": 700}

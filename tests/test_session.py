@@ -456,3 +456,13 @@ def test_the_padding_reaches_the_recogniser() -> None:
     speech = talk.of(SpeechStarted)[0].at
     assert fed[0][0] == speech - 4800
     assert all(one[1] == other[0] for one, other in pairwise(fed))
+
+
+def test_dips_do_not_keep_a_slow_recogniser_from_its_words() -> None:
+    """Whoever pauses shortly all the time is shown his words all the same, and waits for one transcript."""
+    talk = Talk(stt=ScriptedStt(["one two three four five six"], seconds=0.4))
+    for word in range(12):
+        talk.says(0.22, at=0.2 + 0.25 * word)
+    talk.run(until=6.0)
+    assert len(talk.of(PartialTranscript)) >= 4
+    assert talk.when(EagerEndOfTurn)[0] <= talk.when(PauseStarted)[-1] + 2 * 0.4
