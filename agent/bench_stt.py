@@ -23,8 +23,10 @@ from rejoinder.models.registry import create, own_path, weights, with_language
 from rejoinder.models.threads import plan
 from rejoinder.models.whisper import Whisper
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
+from rejoinder.pipeline.endpointer import Endpointing
 from rejoinder.pipeline.errors import ModelError, PipelineError
-from rejoinder.pipeline.listen import DIP_SAMPLES, PARTIAL_SAMPLES
+from rejoinder.pipeline.interfaces import Vad
+from rejoinder.pipeline.listen import DIP_SAMPLES, LATE_SAMPLES, PARTIAL_SAMPLES
 from rejoinder.pipeline.loudness import Loudness
 from rejoinder.pipeline.session import HEAR_SLICE
 
@@ -70,6 +72,7 @@ class Recognisers:
     def __init__(self, spec: str) -> None:
         threads = plan()
         self.streaming = create(spec, threads)
+        self._vad = create("silero", threads)
         if not isinstance(self.streaming, Whisper):
             raise ModelError(spec, "only whisper:… can be compared with faster-whisper")
         from faster_whisper import WhisperModel
@@ -86,7 +89,7 @@ class Recognisers:
         audio = recording.load(RATE)
         stream = self.streaming.stream()
         partial_at = 0
-        for chunk in AudioChunk(to_pcm(until_quiet(audio)), RATE).slices(HEAR_SLICE):
+        for chunk in AudioChunk(to_pcm(until_quiet(audio, self._vad)), RATE).slices(HEAR_SLICE):
             stream.feed(chunk)
             if chunk.end - partial_at >= PARTIAL_SAMPLES:
                 partial_at = chunk.end
@@ -112,11 +115,16 @@ class Recognisers:
         self.streaming.close()
 
 
-def until_quiet(audio: Samples) -> Samples:
-    """Return the audio that a session's last transcript has: up to where the speaker fell quiet."""
-    loudness = Loudness()
-    loudness.feed(AudioChunk(to_pcm(audio), RATE))
-    return audio if loudness.quiet_from is None else audio[: loudness.quiet_from + DIP_SAMPLES]
+def until_quiet(audio: Samples, vad: Vad) -> Samples:
+    """Return the audio that a session's last transcript has: up to where the speaker fell quiet.
+
+    All of it where voice activity goes on after that: then a session writes it down again.
+    """
+    loudness, heard = Loudness(), AudioChunk(to_pcm(audio), RATE)
+    loudness.feed(heard)
+    quiet, release = loudness.quiet_from, Endpointing().release
+    voiced = max((end for end, speech in vad.stream().feed(heard) if speech >= release), default=0)
+    return audio if quiet is None or voiced > quiet + LATE_SAMPLES else audio[: quiet + DIP_SAMPLES]
 
 
 def error_rate() -> Callable[[Sequence[str], Sequence[str]], float]:

@@ -7,7 +7,7 @@ import numpy as np
 from rejoinder.pipeline.audio import RATE, AudioChunk
 
 HOP = RATE // 100
-QUIET = 10 ** (-20 / 10)
+QUIET = 10 ** (-25 / 10)
 """Below this share of the power of the turn's loudest hop nobody speaks: a gap between words, or the end."""
 
 

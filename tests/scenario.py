@@ -35,8 +35,8 @@ from rejoinder.pipeline import (
 TIMES = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
 CHUNK_SECONDS = 0.02
 LOUD = b"\x00\x30\x00\xd0" * 160
-SOFT = b"\x80\x03\x80\xfc" * 160
-"""Loud enough for voice activity, and 23 dB below ``LOUD``."""
+LOUDEST, SOFT = b"\x00\x60\x00\xa0" * 160, b"\x80\x03\x80\xfc" * 160
+"""The second is loud enough for voice activity, and 29 dB below the first."""
 QUIET = b"\x00\x00" * 320
 
 Act = Callable[[Session], Awaitable[None] | None]

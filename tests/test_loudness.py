@@ -26,8 +26,8 @@ def test_quiet_is_told_from_where_the_level_fell() -> None:
     assert fed(sound(0.5, 0.01), at=1000).quiet_from == 1000 + 10 * HOP
 
 
-@pytest.mark.parametrize(("level", "quiet"), [(0.06, False), (0.04, True)])
-def test_quiet_is_20_db_below_the_loudest(level: float, quiet: bool) -> None:
+@pytest.mark.parametrize(("level", "quiet"), [(0.035, False), (0.02, True)])
+def test_quiet_is_25_db_below_the_loudest(level: float, quiet: bool) -> None:
     assert (fed(sound(0.5, level)).quiet_from is not None) is quiet
 
 

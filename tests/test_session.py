@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from scenario import SOFT, Talk
+from scenario import LOUDEST, SOFT, Talk
 
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTurnModel
 from rejoinder.pipeline import (
@@ -432,7 +432,7 @@ def test_the_words_are_final_when_the_level_fell_before_the_voice_activity() -> 
 def test_quiet_speech_at_the_end_is_not_left_out() -> None:
     """Voice activity goes on long after the level has fallen: what was written down there is not final."""
     talk = Talk("what is the weather")
-    talk.says(1.2, at=0.2)
+    talk.says(1.2, at=0.2, sound=LOUDEST)
     talk.says(0.5, at=1.4, sound=SOFT)
     talk.run(until=3.0)
     (pause,), (final,) = talk.when(PauseStarted), talk.when(EagerEndOfTurn)
