@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.table import Table
 
+from rejoinder.agent.bench_output import percentages
 from rejoinder.agent.caller import Caller, CallLost, open_call
 from rejoinder.agent.overlap_cases import REAL, SHORT, Sound
 from rejoinder.agent.player import RATE
@@ -181,24 +182,12 @@ def report(results: Sequence[Result]) -> dict[str, Any]:
 
 def draw(results: Sequence[Result], path: Path) -> None:
     """Draw how many stops and gaps are how long into a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
     stops = [each.stop_ms for each in results if each.stop_ms is not None]
     gaps = [each.gap_ms for each in results if each.outcome == RESUMED and each.gap_ms]
-    for name, values in (("interruptions: silent after", stops), ("false ones: going on after", gaps)):
-        places = [100 * (place + 1) / len(values) for place in range(len(values))]
-        axes.step(sorted(values), places, where="post", label=name)
-    axes.set_xlabel("ms")
-    axes.set_ylabel("% of the sounds that paused the agent")
-    axes.set_xlim(0, 1000)
-    axes.set_ylim(0, 100)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(path)
+    with percentages(path, "ms", "% of the sounds that paused the agent", 1000, height=4) as axes:
+        for name, values in (("interruptions: silent after", stops), ("false ones: going on after", gaps)):
+            places = [100 * (place + 1) / len(values) for place in range(len(values))]
+            axes.step(sorted(values), places, where="post", label=name)
 
 
 def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,3 +41,22 @@ def leave(error: PipelineError) -> NoReturn:
     """End the command with what went wrong."""
     typer.echo(f"error: {error}", err=True)
     raise typer.Exit(1) from None
+
+
+@contextmanager
+def percentages(path: Path, x: str, y: str, longest: float, height: float) -> Iterator[Any]:
+    """Give axes to draw shares of a hundred on, over 0 to ``longest``; they are a PNG after the block."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, height), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    yield axes
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_xlim(0, longest)
+    axes.set_ylim(0, 100)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path)

@@ -26,7 +26,7 @@ from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.endpointer import Endpointing
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.interfaces import Vad
-from rejoinder.pipeline.listen import DIP_SAMPLES, LATE_SAMPLES, PARTIAL_SAMPLES
+from rejoinder.pipeline.listen import DIP_SAMPLES, PARTIAL_SAMPLES
 from rejoinder.pipeline.loudness import Loudness
 from rejoinder.pipeline.session import HEAR_SLICE
 
@@ -124,7 +124,7 @@ def until_quiet(audio: Samples, vad: Vad) -> Samples:
     loudness.feed(heard)
     quiet, release = loudness.quiet_from, Endpointing().release
     voiced = max((end for end, speech in vad.stream().feed(heard) if speech >= release), default=0)
-    return audio if quiet is None or voiced > quiet + LATE_SAMPLES else audio[: quiet + DIP_SAMPLES]
+    return audio[: quiet + DIP_SAMPLES] if quiet is not None and loudness.ended_by(voiced) else audio
 
 
 def error_rate() -> Callable[[Sequence[str], Sequence[str]], float]:

@@ -7,7 +7,7 @@ up to the gap, which is a hold, and an equally long piece up to its end, which i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -104,14 +104,6 @@ def silences(audio: Samples) -> Iterator[tuple[int, int]]:
         far = begin >= LEAST_SECONDS * RATE and len(audio) - end >= LEAST_SECONDS * RATE / 2
         if far and end - begin >= NATURAL_SECONDS * RATE:
             yield begin, end
-
-
-def halves(found: Sequence[Case]) -> tuple[list[Case], list[Case]]:
-    """Return the cases in two halves that share no speaker: one to tune on, one to report."""
-    speakers = sorted({case.speaker for case in found})
-    Random(0).shuffle(speakers)
-    first = set(speakers[::2])
-    return [case for case in found if case.speaker in first], [c for c in found if c.speaker not in first]
 
 
 def _faded(speech: Samples) -> Samples:

@@ -78,37 +78,37 @@ def fit(seen: Sequence[Observation]) -> Fit:
         plain = Fit(None, {})
         return Fit(None, _tables(seen, {place: plain.answers(each) for place, each in enumerate(seen)}))
     unseen: Answers = {}
-    for rest, part in folds(seen):
+    for rest, part in folds(_speakers(seen)):
         fold = Fit(_head([seen[place] for place in rest]), {})
         unseen |= {place: fold.answers(seen[place]) for place in part}
     return Fit(_head(seen), _tables(seen, unseen))
 
 
-def folds(seen: Sequence[Observation], count: int = FOLDS) -> list[tuple[list[int], list[int]]]:
+def folds(speakers: Sequence[str], count: int = FOLDS) -> list[tuple[list[int], list[int]]]:
     """Return the places of what to fit on and of what to judge, ``count`` times, sharing no speaker."""
-    speakers = sorted({each.speaker for each in seen})
-    Random(0).shuffle(speakers)
+    everybody = sorted(set(speakers))
+    Random(0).shuffle(everybody)
     found = []
     for fold in range(count):
-        away = set(speakers[fold::count])
-        part = [place for place, each in enumerate(seen) if each.speaker in away]
-        found.append(([place for place in range(len(seen)) if place not in set(part)], part))
+        away = set(everybody[fold::count])
+        part = [place for place, speaker in enumerate(speakers) if speaker in away]
+        found.append(([place for place in range(len(speakers)) if place not in set(part)], part))
     return found
 
 
 def cross_validated(seen: Sequence[Observation]) -> list[Fit]:
     """Return for each observation what was fitted on the half of the speakers to whom it does not belong."""
     fits: dict[int, Fit] = {}
-    for rest, part in folds(seen, 2):
+    for rest, part in folds(_speakers(seen), 2):
         fits |= dict.fromkeys(part, fit([seen[place] for place in rest]))
     return [fits[place] for place in range(len(seen))]
 
 
 def can_be_fitted(seen: Sequence[Observation]) -> bool:
     """Tell whether there are enough speakers, and ends and pauses that were judged in both halves of them."""
-    return len({each.speaker for each in seen}) >= LEAST_SPEAKERS and all(
+    return len(set(_speakers(seen))) >= LEAST_SPEAKERS and all(
         {seen[place].resumes is None for place in rest if seen[place].judged} == {True, False}
-        for rest, _ in folds(seen, 2)
+        for rest, _ in folds(_speakers(seen), 2)
     )
 
 
@@ -126,6 +126,10 @@ def fused(seen: Sequence[Observation], fits: Sequence[Fit], patience: float) -> 
         return min(max(ms, options.min_wait_ms if known else ANSWER_MS), options.max_wait_ms)
 
     return wait
+
+
+def _speakers(seen: Sequence[Observation]) -> list[str]:
+    return [each.speaker for each in seen]
 
 
 def _head(seen: Sequence[Observation]) -> Head:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.progress import Progress
 from rich.table import Table
 
+from rejoinder.agent.bench_output import percentages
 from rejoinder.agent.bench_turns import (
     Observation,
     Point,
@@ -151,28 +152,12 @@ def summary(points: Sequence[Point]) -> dict[str, float | None]:
 
 def draw(curves: Curves, path: Path) -> None:
     """Draw the curves into a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for name, points in curves.items():
-        line = axes.plot([point.p50 for point in points], [100 * point.cut_off for point in points], ".-")
-        axes.plot(
-            [point.p95 for point in points],
-            [100 * point.cut_off for point in points],
-            ":",
-            color=line[0].get_color(),
-        )
-        line[0].set_label(name)
-    axes.set_xlabel("ms from the last speech to the end of the turn (dotted: p95)")
-    axes.set_ylabel("% of pauses cut off")
-    axes.set_xlim(0, 2000)
-    axes.set_ylim(0, 100)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(path)
+    about = "ms from the last speech to the end of the turn (dotted: p95)"
+    with percentages(path, about, "% of pauses cut off", 2000, height=5) as axes:
+        for name, points in curves.items():
+            cut = [100 * point.cut_off for point in points]
+            (line,) = axes.plot([point.p50 for point in points], cut, ".-", label=name)
+            axes.plot([point.p95 for point in points], cut, ":", color=line.get_color())
 
 
 def _add(shown: Table, point: Point) -> None:

@@ -21,8 +21,6 @@ PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
 DIP_SAMPLES, DIPS_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
 """Quiet that may be the end of the turn, and new audio in which only one of them is looked into."""
-LATE_SAMPLES = int(0.12 * RATE)
-"""Voice activity lags behind the level; where it lags by more than this, the turn ended in quiet speech."""
 ASK_SAMPLES = int(0.096 * RATE)
 """Silence before the turn model is asked, and again whenever it has doubled: it judges by the silence too."""
 LOOK_SECONDS = 0.02
@@ -154,8 +152,8 @@ class Ears:
     def _has_all(self, pause: int) -> bool:
         """Tell whether the latest transcript has every word said before ``pause``."""
         quiet = self._loudness.quiet_from
-        in_time = quiet is not None and quiet <= self._reached and pause <= quiet + LATE_SAMPLES
-        return self._complete and in_time
+        reached = quiet is not None and quiet <= self._reached
+        return self._complete and reached and self._loudness.ended_by(pause)
 
     async def _recognise(self, tasks: asyncio.TaskGroup, complete: bool, awaited: bool = False) -> None:
         self._stop()

@@ -7,6 +7,8 @@ import numpy as np
 from rejoinder.pipeline.audio import RATE, AudioChunk
 
 HOP = RATE // 100
+LATE_SAMPLES = int(0.12 * RATE)
+"""Voice activity lags behind the level; where it lags by more than this, the turn ended in quiet speech."""
 QUIET = 10 ** (-25 / 10)
 """Below this share of the power of the turn's loudest hop nobody speaks: a gap between words, or the end."""
 
@@ -20,6 +22,10 @@ class Loudness:
     def __init__(self) -> None:
         self.quiet_from: int | None = None
         self._loudest = 0.0
+
+    def ended_by(self, pause: int) -> bool:
+        """Tell whether all that was said before ``pause``, by voice activity, was said before the quiet."""
+        return self.quiet_from is not None and pause <= self.quiet_from + LATE_SAMPLES
 
     def feed(self, chunk: AudioChunk) -> None:
         """Take the next audio of the turn."""

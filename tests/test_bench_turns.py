@@ -24,7 +24,8 @@ from rejoinder.agent.bench_turns import (
     observe,
     silence_alone,
 )
-from rejoinder.agent.turn_cases import END_SECONDS, LEAST_SECONDS, cases, halves
+from rejoinder.agent.turn_cases import END_SECONDS, LEAST_SECONDS, cases
+from rejoinder.agent.turn_fit import folds
 from rejoinder.pipeline.audio import RATE
 
 HOLD = Observation("s", "f", "who", False, 50.0, ((250.0, 0.9), (400.0, 0.1)), "and then", 130.0, 600.0)
@@ -74,9 +75,9 @@ def test_cases_of_real_recordings_have_matched_lengths() -> None:
         assert np.abs(pause).max() < np.abs(case.audio[: case.at]).max() / 2
     paired = [case.at for case in ends if any(case.file == hold.file for hold in holds)][1::2]
     assert abs(np.median(paired) - np.median([case.at for case in holds])) < RATE
-    first, second = halves(found)
+    first, second = folds([case.speaker for case in found], 2)[0]
     assert len(first) + len(second) == len(found)
-    assert not {case.speaker for case in first} & {case.speaker for case in second}
+    assert not {found[place].speaker for place in first} & {found[place].speaker for place in second}
 
 
 @pytest.mark.weights

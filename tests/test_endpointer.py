@@ -79,6 +79,13 @@ EAGER_STOP, END_STOP = EagerEndOfTurn("hi."), EndOfTurn("hi.", windows(10))
 OVERLAP, NOTHING = OverlapStarted(windows(10)), OverlapEnded("")
 TAKEN = SpeechStarted(windows(10))
 
+
+def taken_and_ended(words: str) -> list[FloorEvent]:
+    """What a whole turn of eight windows over the agent tells."""
+    ended = EndOfTurn(words, windows(18))
+    return [OVERLAP, TAKEN, PauseStarted(windows(18)), EagerEndOfTurn(words), ended]
+
+
 TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "quiet": ("q50", [], Floor.NOBODY),
     "speech takes the floor": ("q10 v3", [SpeechStarted(windows(10))], Floor.USER),
@@ -192,24 +199,12 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     ),
     "it ends like any turn": (
         "speaks q10 v8 q2 final=stop judged=1 q8",
-        [
-            OVERLAP,
-            TAKEN,
-            PauseStarted(windows(18)),
-            EagerEndOfTurn("stop"),
-            EndOfTurn("stop", windows(18)),
-        ],
+        taken_and_ended("stop"),
         Floor.AGENT,
     ),
     "a transcript after much silence ends it at once": (
         "speaks q10 v8 q40 final=stop",
-        [
-            OVERLAP,
-            TAKEN,
-            PauseStarted(windows(18)),
-            EagerEndOfTurn("stop"),
-            EndOfTurn("stop", windows(18)),
-        ],
+        taken_and_ended("stop"),
         Floor.AGENT,
     ),
     "a partial transcript of words does not decide": ("speaks q10 v8 partial=stop", [OVERLAP], Floor.OVERLAP),
@@ -246,24 +241,12 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     ),
     "forced over the agent": (
         "speaks q10 v8 end final=okay",
-        [
-            OVERLAP,
-            TAKEN,
-            PauseStarted(windows(18)),
-            EagerEndOfTurn("okay"),
-            EndOfTurn("okay", windows(18)),
-        ],
+        taken_and_ended("okay"),
         Floor.AGENT,
     ),
     "forced over the agent, in a pause": (
         "speaks q10 v8 q2 end final=okay",
-        [
-            OVERLAP,
-            TAKEN,
-            PauseStarted(windows(18)),
-            EagerEndOfTurn("okay"),
-            EndOfTurn("okay", windows(18)),
-        ],
+        taken_and_ended("okay"),
         Floor.AGENT,
     ),
     "abandoned over the agent": ("speaks q10 v8 abandon q9", [OVERLAP, NOTHING], Floor.AGENT),
