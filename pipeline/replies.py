@@ -1,0 +1,269 @@
+"""The agent's side of a conversation: one reply at a time, from a guess to what was heard of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rejoinder.pipeline.agreement import bare
+from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.endpointer import Endpointer, Floor
+from rejoinder.pipeline.errors import PipelineError, first_error
+from rejoinder.pipeline.events import Event, ReplyDone, ReplyStarted, TurnTraced
+from rejoinder.pipeline.history import History
+from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.options import Models, Options
+from rejoinder.pipeline.reply import reply
+from rejoinder.pipeline.turn import Turn
+
+log = logging.getLogger(__name__)
+
+MERGE_SECONDS = 0.3
+"""A reply of which less was heard leaves no trace: the user had not finished, and both parts are one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A reply that the client asked for while the user's turn was still being ended."""
+
+    instructions: str | None
+
+
+class Replies:
+    """The replies of one session, and the only place where one is started, paused and cancelled.
+
+    What a reply starts ends with its task, and that is in ``turn`` or ``cancelled`` until it is gone. No verb
+    waits: the next prompt is built from a history that is settled.
+
+    turn: the reply that runs or sounds out, a guess until it is committed; None between replies.
+    cancelled: the tasks of replies that were cancelled and still clean up.
+    options: as the client has them now. marks: of the user's pause, where the trace of its answer begins.
+    emit: takes what happens to them, but for their text and audio, which wait for room in ``out``.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        options: Options,
+        history: History,
+        floor: Endpointer,
+        out: Channel[Event],
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.options = options
+        self.turn: Turn | None = None
+        self.cancelled: set[asyncio.Task[None]] = set()
+        self.marks: dict[str, float] = {}
+        self._models = models
+        self._history = history
+        self._floor = floor
+        self._out = out
+        self._emit = emit
+        self._turns = 0
+        self._settled: deque[Turn] = deque(maxlen=8)
+        self._warming: asyncio.Task[None] | None = None
+        self._asked: Asked | None = None
+        self._owed = False
+
+    # --- which reply comes next -------------------------------------------------------------------------
+
+    def warm(self, text: str) -> None:
+        """Let the language model read the prompt while its last words are still being said."""
+        if self.options.create_response and (self._warming is None or self._warming.done()):
+            self._warming = asyncio.create_task(self._prefill(text), name="warm")
+
+    def guess(self, text: str) -> None:
+        """Start the answer to a turn that is probably over; it waits for its commit."""
+        if self.options.speculate and self.options.create_response and not self._replying:
+            self._guess(text)
+
+    def drop_guess(self) -> None:
+        """Cancel a reply that is not committed."""
+        if self.turn and not self.turn.committed:
+            self._cancel()
+
+    def end_turn(self, text: str) -> None:
+        """Answer the user's turn, now or after the reply that may not be interrupted."""
+        if self._replying and not self._asked and not self.options.interrupt_response:
+            self._history.add_user(text)
+            self._owed = self.options.create_response
+        elif self.options.create_response or self._asked:
+            self._answer(text)
+        else:
+            self._history.add_user(text)
+            self._floor.agent_done()
+
+    def end_empty_turn(self) -> None:
+        """Answer what was asked for or is owed, where the user's turn came to nothing."""
+        if self._asked:
+            self._answer(None)
+        else:
+            self.answer_owed()
+
+    def answer_owed(self) -> None:
+        """Answer what was said during a reply; who speaks again at this moment is answered afterwards."""
+        if self._owed and not self._replying and self._floor.floor is not Floor.USER:
+            self.respond()
+
+    def respond(self, instructions: str | None = None) -> None:
+        """Reply to the history, or to the user's turn where it is just being ended."""
+        if self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP:
+            self._asked = Asked(instructions)
+            return
+        self._cancel(superseded=True)
+        self._commit(self._start(None, instructions))
+
+    def _answer(self, text: str | None) -> None:
+        asked, self._asked = self._asked, None
+        if text and not (asked and asked.instructions):
+            self._commit(self._guess(text))
+        else:
+            self._cancel(superseded=True)
+            self._commit(self._start(text, asked.instructions if asked else None))
+
+    @property
+    def _replying(self) -> bool:
+        return self.turn is not None and self.turn.committed
+
+    # --- somebody speaks over it ------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Hold the reply while it is in doubt whether it is interrupted."""
+        if self.turn is None or self.turn.made:
+            self._floor.agent_ends()
+        if self.turn is not None:
+            self.turn.pause()
+
+    def resume(self) -> None:
+        """Let the reply go on with the sample at which it stopped: it was no interruption."""
+        if self.turn is not None:
+            self.turn.resume()
+            counts = self.turn.trace.counts
+            counts["false_interruptions"] = counts.get("false_interruptions", 0) + 1
+            if self.turn.trace.budget():  # or it will be told with its first audio
+                self._emit(TurnTraced(self.turn.trace))
+
+    def overtake(self) -> None:
+        """Give way to the user's own words, if the reply may be interrupted."""
+        if self.options.interrupt_response:
+            self._cancel(overtaken=True)
+
+    def interrupt(self) -> None:
+        """Stop the reply, or the one that was asked for."""
+        self._asked, self._owed = None, False
+        self._cancel()
+        self._floor.agent_done()
+
+    def truncate(self, turn: int, seconds: float) -> str | None:
+        """Settle a reply that is over with the ``seconds`` of it that were played; return their text."""
+        if self.turn and self.turn.id == turn and self.turn.done:
+            self._cancel()  # all of it was sent, and the last bit would have been heard by and by
+            self._floor.agent_done()
+        heard = None
+        for settled in self._settled:
+            if settled.id == turn:
+                heard = settled.playout.text(seconds)
+                self._settle(settled, seconds, cut=True)
+        self.answer_owed()
+        return heard
+
+    def close(self) -> None:
+        """Cancel everything; what still cleans up is in ``cancelled``."""
+        self._cancel()
+        if self._warming is not None:
+            self.cancelled.add(self._warming)
+        for task in self.cancelled:
+            task.cancel()
+
+    # --- one reply --------------------------------------------------------------------------------------
+
+    def _guess(self, text: str) -> Turn:
+        if self.turn and not self.turn.committed and bare(self.turn.text or "") == bare(text):
+            return self.turn
+        self._cancel(superseded=True)
+        return self._start(text)
+
+    def _start(self, text: str | None, instructions: str | None = None) -> Turn:
+        self._turns += 1
+        self.turn = turn = Turn(self._turns, text, instructions, self.options.holds_audio)
+        turn.trace.marks.update(self.marks if text else {})
+        turn.mark("reply_started")
+        # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
+        messages = self._history.messages(text, instructions)
+        turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
+        return turn
+
+    def _commit(self, turn: Turn) -> None:
+        self._owed = False
+        if turn.text:
+            self._history.add_user(turn.text)
+        self._history.begin_reply(turn.id)
+        self._floor.agent_speaks()
+        self._emit(ReplyStarted(turn.id))
+        if self._floor.floor is Floor.OVERLAP:
+            turn.pause()
+        turn.commit()
+
+    async def _run(self, turn: Turn, messages: list[Message]) -> None:
+        """Run a reply to its end: the turn boundary, where failures of models stop."""
+        status, cause = "completed", ""
+        try:
+            if self._warming:
+                await asyncio.wait([self._warming])  # it fills the cache that the reply starts from
+            await reply(turn, self._models.llm, self._models.tts, messages, self._out)
+        except Exception as error:
+            status, first = "failed", first_error(error)
+            cause = str(first) or type(first).__name__
+            expected = isinstance(first, PipelineError)  # it says all there is to know
+            log.warning("turn %d failed: %s", turn.id, cause, exc_info=None if expected else error)
+            if turn is not self.turn:  # it failed while being cancelled, which hides the cancel
+                return
+        await turn.wait_committed()  # nothing of a guess is told, and it may be over before its commit
+        self._settle(turn, turn.playout.seconds, cut=status == "failed")  # before a client can add to it
+        self._tell_done(turn, status, turn.playout.seconds, cause)
+        await turn.sound_out()  # what was sent is heard, whatever the status
+        self.turn = None
+        self._floor.agent_done()
+        self.answer_owed()
+
+    def _cancel(self, superseded: bool = False, overtaken: bool = False) -> None:
+        """Drop the current turn; synchronous, so that the next prompt is built from a settled history.
+
+        superseded: another reply takes its place, which cuts nothing off one that only has to sound out.
+        overtaken: the user speaks.
+        """
+        turn, self.turn = self.turn, None
+        if turn is None or turn.task is None:
+            return
+        turn.overtaken = overtaken
+        turn.cancel()
+        self.cancelled.add(turn.task)
+        turn.task.add_done_callback(self.cancelled.discard)
+        if turn.committed and not (superseded and turn.done):
+            played = turn.playout.played(asyncio.get_running_loop().time())
+            self._settle(turn, played, cut=not turn.done or played < turn.playout.seconds)
+            self._tell_done(turn, "cancelled", played)
+
+    def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
+        if not turn.done:
+            turn.done = True
+            self._emit(ReplyDone(turn.id, status, turn.playout.text(played), error))
+
+    def _settle(self, turn: Turn, played: float, cut: bool) -> None:
+        """Put what was heard into the history, again for a reply that is cut after it was told as done."""
+        heard = turn.playout.text(played)
+        if turn.overtaken and cut and played < MERGE_SECONDS:
+            heard = ""
+        self._history.settle(turn.id, heard, cut)
+        self._floor.asked = heard or self._floor.asked
+        if turn not in self._settled:
+            self._settled.append(turn)
+
+    async def _prefill(self, text: str) -> None:
+        try:
+            await self._models.llm.warm(self._history.messages(text))
+        except Exception as error:  # only speed is lost: the reply itself will say what is wrong
+            log.debug("warming the prompt failed: %s", error)
