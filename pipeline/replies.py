@@ -39,7 +39,7 @@ class Replies:
     waits: the next prompt is built from a history that is settled.
 
     turn: the reply that runs or sounds out, a guess until it is committed; None between replies.
-    cancelled: the tasks of replies that were cancelled and still clean up.
+    cancelled: the tasks that were cancelled and are not gone yet.
     options: as the client has them now. marks: of the user's pause, where the trace of its answer begins.
     emit: takes what happens to them, but for their text and audio, which wait for room in ``out``.
     """
@@ -173,8 +173,8 @@ class Replies:
     def close(self) -> None:
         """Cancel everything; what still cleans up is in ``cancelled``."""
         self._cancel()
-        if self._warming is not None:
-            self.cancelled.add(self._warming)
+        if self._warming is not None and not self._warming.done():
+            self._see_off(self._warming)
         for task in self.cancelled:
             task.cancel()
 
@@ -240,12 +240,15 @@ class Replies:
             return
         turn.overtaken = overtaken
         turn.cancel()
-        self.cancelled.add(turn.task)
-        turn.task.add_done_callback(self.cancelled.discard)
+        self._see_off(turn.task)
         if turn.committed and not (superseded and turn.done):
             played = turn.playout.played(asyncio.get_running_loop().time())
             self._settle(turn, played, cut=not turn.done or played < turn.playout.seconds)
             self._tell_done(turn, "cancelled", played)
+
+    def _see_off(self, task: asyncio.Task[None]) -> None:
+        self.cancelled.add(task)
+        task.add_done_callback(self.cancelled.discard)
 
     def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
         if not turn.done:
