@@ -41,8 +41,8 @@ from rejoinder.agent.recordings import (
     sample,
     speech_folder,
 )
-from rejoinder.pipeline.endpointer import Endpointing
 from rejoinder.pipeline.errors import PipelineError
+from rejoinder.pipeline.options import Endpointing
 
 app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
 

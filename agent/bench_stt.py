@@ -23,11 +23,11 @@ from rejoinder.models.registry import create, own_path, weights, with_language
 from rejoinder.models.threads import plan
 from rejoinder.models.whisper import Whisper
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
-from rejoinder.pipeline.endpointer import Endpointing
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.interfaces import Vad
 from rejoinder.pipeline.listen import DIP_SAMPLES, PARTIAL_SAMPLES
 from rejoinder.pipeline.loudness import Loudness
+from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.session import HEAR_SLICE
 
 SETS = ("librispeech_test_other", "speechocean762_adult")

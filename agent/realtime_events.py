@@ -6,7 +6,9 @@ import base64
 import secrets
 from typing import Any
 
-from rejoinder.pipeline import ProtocolError
+from rejoinder.agent.realtime_messages import PCM_RATE
+from rejoinder.agent.resampler import Resampler
+from rejoinder.pipeline import AudioChunk, ProtocolError
 
 ServerEvent = dict[str, Any]
 MAX_MESSAGE = 500
@@ -82,6 +84,7 @@ class ResponseEvents:
         self.transcript = ""
         self.sent_bytes = 0
         self.corrected = self.cut = self.traced = False
+        self._resampler: Resampler | None = None
         self._previous = previous
         self._metadata = metadata
         self._place = {"response_id": self.id, "item_id": self.item_id, "output_index": 0, "content_index": 0}
@@ -102,8 +105,15 @@ class ResponseEvents:
         self.transcript += delta
         return [event("response.output_audio_transcript.delta", **self._place, delta=delta)]
 
-    def audio(self, pcm: bytes) -> list[ServerEvent]:
-        """Send audio."""
+    def audio(self, chunk: AudioChunk) -> list[ServerEvent]:
+        """Send audio, at the rate of the wire."""
+        if chunk.rate == PCM_RATE:
+            return self._audio(chunk.pcm)
+        if self._resampler is None:
+            self._resampler = Resampler(chunk.rate, PCM_RATE)
+        return self._audio(self._resampler.feed(chunk))
+
+    def _audio(self, pcm: bytes) -> list[ServerEvent]:
         self.sent_bytes += len(pcm)
         delta = base64.b64encode(pcm).decode("ascii")
         return [event("response.output_audio.delta", **self._place, delta=delta)] if pcm else []
@@ -113,9 +123,14 @@ class ResponseEvents:
 
         status: completed, cancelled or failed. reason: turn_detected or client_cancelled, where cancelled.
         """
+        rest: list[ServerEvent] = []
+        if status == "completed" and self._resampler is not None:
+            rest = self._audio(self._resampler.feed(AudioChunk(b"", PCM_RATE), last=True))
+        self._resampler = None  # responses are kept for their items
         part = {"type": "audio", "transcript": self.transcript}
         item = self.item("completed" if status == "completed" else "incomplete")
         return [
+            *rest,
             event("response.output_audio.done", **self._place),
             event("response.output_audio_transcript.done", **self._place, transcript=self.transcript),
             event("response.content_part.done", **self._place, part=part),
@@ -123,6 +138,16 @@ class ResponseEvents:
             event("conversation.item.done", item=item, previous_item_id=self._previous),
             event("response.done", response=self._response(status, [item], reason)),
         ]
+
+    def trace(self, budget: list[tuple[str, float]]) -> list[ServerEvent]:
+        """Tell once where the time went; ``budget`` is named parts in milliseconds."""
+        if self.traced:
+            return []
+        self.traced = True
+        parts = [{"name": name, "ms": round(ms, 1)} for name, ms in budget]
+        total = round(sum(ms for _, ms in budget), 1)
+        trace = event("rejoinder.trace", turn=self.turn, response_id=self.id, total_ms=total, parts=parts)
+        return [trace] if parts else []
 
     def item(self, status: str) -> dict[str, Any]:
         """Return the item that the response put into the conversation."""

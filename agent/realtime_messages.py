@@ -1,10 +1,12 @@
-"""What a client may say in the OpenAI Realtime protocol, validated, and the session object it may change.
+"""What a client may say in the OpenAI Realtime protocol, validated.
 
 Shapes as in OpenAI's published GA schema, https://platform.openai.com/docs/api-reference/realtime.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from typing import Annotated, Any, Literal
 
@@ -28,72 +30,6 @@ class Base(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class ServerVad(Base):
-    """Turns end after a fixed silence; a threshold and times in milliseconds."""
-
-    type: Literal["server_vad"]
-    threshold: float = Field(0.5, ge=0.0, le=1.0)
-    prefix_padding_ms: int = Field(300, ge=0, le=5_000)
-    silence_duration_ms: int = Field(500, ge=100, le=10_000)
-    create_response: bool = True
-    interrupt_response: bool = True
-
-
-class SemanticVad(Base):
-    """Turns end when they sound finished; eagerness says how patient to be."""
-
-    type: Literal["semantic_vad"]
-    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
-    create_response: bool = True
-    interrupt_response: bool = True
-
-
-class Pcm(Base):
-    """Signed 16-bit little-endian mono at 24 kHz."""
-
-    type: Literal["audio/pcm"]
-    rate: Literal[24000] = 24000
-
-
-class AudioInput(Base):
-    """How the client's audio comes in and what is done with it."""
-
-    format: Pcm = Pcm(type="audio/pcm")
-    transcription: dict[str, Any] | None = None
-    noise_reduction: dict[str, Any] | None = None
-    turn_detection: Annotated[ServerVad | SemanticVad, Field(discriminator="type")] | None = Field(
-        default_factory=lambda: SemanticVad(type="semantic_vad")
-    )
-
-
-class AudioOutput(Base):
-    """How the agent's audio goes out."""
-
-    format: Pcm = Pcm(type="audio/pcm")
-    voice: str | dict[str, Any] = "default"
-    speed: float = Field(default=1.0, ge=1.0, le=1.0, description="voices have one speed")
-
-
-class Audio(Base):
-    """Both directions."""
-
-    input: AudioInput = Field(default_factory=AudioInput)
-    output: AudioOutput = Field(default_factory=AudioOutput)
-
-
-class SessionConfig(Base):
-    """The session object, as the server echoes it."""
-
-    type: Literal["realtime"] = "realtime"
-    model: str = "default"
-    instructions: str = Field("", max_length=100_000)
-    output_modalities: list[Literal["audio"]] = Field(default=["audio"], min_length=1, max_length=1)
-    audio: Audio = Field(default_factory=Audio)
-    tools: list[Any] = Field(default_factory=list, max_length=0)
-    tool_choice: Any = "auto"
-    max_output_tokens: int | Literal["inf"] = "inf"
-
-
 class _Message(BaseModel):
     event_id: str | None = Field(None, max_length=MAX_ID)
 
@@ -110,6 +46,17 @@ class AudioAppend(_Message):
 
     type: Literal["input_audio_buffer.append"]
     audio: str
+
+    def pcm(self) -> bytes:
+        """Return the 16-bit samples. Raises ProtocolError where it holds something else."""
+        try:
+            pcm = base64.b64decode(self.audio, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ProtocolError(f"audio: not base64: {error}", "invalid_value", "audio") from None
+        if len(pcm) % 2:
+            reason = f"audio: 16-bit samples need an even number of bytes, not {len(pcm)}"
+            raise ProtocolError(reason, "invalid_value", "audio")
+        return pcm
 
 
 class AudioCommit(_Message):
@@ -214,21 +161,21 @@ def parse(text: str) -> ClientMessage:
     except ValidationError as error:
         raise explain(error) from None
     if not isinstance(message, AudioAppend):
-        _check_size(given, None)
+        check_size(given, None)
     return message
 
 
-def merge(session: SessionConfig, update: dict[str, Any]) -> SessionConfig:
-    """Return the session with an update laid over it, object by object. Raises ProtocolError."""
+def event_id(text: str) -> str | None:
+    """Return the client's id of a message that could not be parsed, if it has one."""
     try:
-        merged = SessionConfig.model_validate(_merged(session.model_dump(), update))
-    except ValidationError as error:
-        raise explain(error, "session") from None
-    _check_size(merged.model_dump(), "session")
-    return merged
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    given = message.get("event_id") if isinstance(message, dict) else None
+    return given if isinstance(given, str) and len(given) <= MAX_ID else None
 
 
-def _check_size(value: Any, param: str | None) -> None:
+def check_size(value: Any, param: str | None) -> None:
     """Refuse what would take much memory if it is kept, and numbers that JSON cannot say back."""
     try:
         size = len(json.dumps(value, allow_nan=False))
@@ -236,17 +183,6 @@ def _check_size(value: Any, param: str | None) -> None:
         raise ProtocolError(str(error), "invalid_value", param) from None
     if size > MAX_TEXT:
         raise ProtocolError(f"{size} characters, which is more than {MAX_TEXT}", "invalid_value", param)
-
-
-def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    result = dict(old)
-    for name, value in new.items():
-        before = old.get(name)
-        if isinstance(before, dict) and isinstance(value, dict):
-            if value.get("type", before.get("type")) == before.get("type"):
-                value = _merged(before, value)
-        result[name] = value
-    return result
 
 
 TAGS = frozenset(("server_vad", "semantic_vad", "str", "int", "dict[str,any]", "literal['inf']"))

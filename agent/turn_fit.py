@@ -18,7 +18,8 @@ import numpy as np
 from rejoinder.agent.bench_turns import Observation, Wait
 from rejoinder.models.smart_turn import HEAD, Head
 from rejoinder.pipeline import turn_end
-from rejoinder.pipeline.endpointer import ANSWER_MS, Endpointing
+from rejoinder.pipeline.endpointer import ANSWER_MS
+from rejoinder.pipeline.options import Endpointing
 
 STEP_MS, LONGEST_MS = 96, 2_300
 """Silences at which a row of the fit is made from a pause, as long as it lasts."""

@@ -2,7 +2,7 @@
 
 from rejoinder.pipeline.audio import RATE, AudioChunk, to_float, to_pcm
 from rejoinder.pipeline.channel import Channel, Closed
-from rejoinder.pipeline.endpointer import Endpointer, Endpointing, Floor
+from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.events import (
@@ -34,7 +34,7 @@ from rejoinder.pipeline.interfaces import (
     Vad,
     VadStream,
 )
-from rejoinder.pipeline.options import Models, Options
+from rejoinder.pipeline.options import Endpointing, Models, Options
 from rejoinder.pipeline.session import Session, open_session
 from rejoinder.pipeline.trace import Trace
 

@@ -24,7 +24,6 @@ cut and however late it arrives:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from rejoinder.pipeline import turn_end
@@ -42,6 +41,7 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.interruption import Overlap, is_interruption
+from rejoinder.pipeline.options import Endpointing
 
 ANSWER_MS = 400
 """So long a turn model's first answer is waited for: on a busy machine it comes late, and knows more."""
@@ -55,49 +55,6 @@ class Floor(Enum):
     PAUSE = auto()
     AGENT = auto()
     OVERLAP = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Endpointing:
-    """How turns begin and end; all times in milliseconds.
-
-    threshold, release: speech probability that starts speech, or takes it up again after a pause, and below
-        which it may have stopped. A pause is noticed sooner with a release above the threshold; no turn ends
-        while the probability is above the threshold.
-    start_ms: speech that takes the floor. resume_ms: speech that ends a pause.
-    notice_ms: speech at which the agent falls silent, for the time being.
-    assertiveness: how firmly the agent keeps the floor, from 0 (any speech ends its reply) to 1.
-    padding_ms: audio before the start that belongs to the turn.
-    pause_ms: silence after which the transcript is made final and an answer may start, unheard.
-    patience: how many times as likely as more speech the end must be for the turn to be over; ``turn_end``
-        says how likely it is.
-    min_wait_ms, max_wait_ms: silence before which no turn is over however likely, and after which it is over
-        however unlikely. Equal values make it plain silence detection.
-    max_turn_ms: a turn longer than this is ended for the speaker.
-    """
-
-    threshold: float = 0.5
-    release: float = 0.7
-    start_ms: int = 96
-    notice_ms: int = 64
-    resume_ms: int = 64
-    padding_ms: int = 300
-    pause_ms: int = 32
-    patience: float = 0.5
-    min_wait_ms: int = 200
-    max_wait_ms: int = 2_200
-    max_turn_ms: int = 60_000
-    assertiveness: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not (0.0 <= self.release <= 1.0 and 0.0 <= self.threshold <= 1.0):
-            raise ValueError("need release and threshold from 0 to 1")
-        if not 0.0 <= self.assertiveness <= 1.0:
-            raise ValueError("need assertiveness from 0 to 1")
-        if not self.pause_ms <= self.min_wait_ms <= self.max_wait_ms:
-            raise ValueError("need pause_ms <= min_wait_ms <= max_wait_ms")
-        if not self.patience > 0.0:
-            raise ValueError("need a patience above 0")
 
 
 class Endpointer:

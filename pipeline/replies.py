@@ -128,7 +128,7 @@ class Replies:
     def _replying(self) -> bool:
         return self.turn is not None and self.turn.committed
 
-    # --- somebody speaks over it ------------------------------------------------------------------------
+    # --- somebody speaks over it, or wants it stopped ---------------------------------------------------
 
     def pause(self) -> None:
         """Hold the reply while it is in doubt whether it is interrupted."""

@@ -10,7 +10,7 @@ from scenario import TIMES
 
 from rejoinder.models.scripted import WINDOW, ScriptedVad
 from rejoinder.pipeline.audio import RATE, AudioChunk
-from rejoinder.pipeline.endpointer import Endpointer, Endpointing, Floor
+from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
@@ -23,6 +23,7 @@ from rejoinder.pipeline.events import (
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
+from rejoinder.pipeline.options import Endpointing
 
 
 def windows(count: int) -> int:

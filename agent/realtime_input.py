@@ -1,0 +1,80 @@
+"""The input audio buffer of the OpenAI Realtime protocol: the user's audio, and the turns it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rejoinder.agent.commands import EndTurn, Hear
+from rejoinder.agent.realtime_events import ServerEvent, event, message_item, new_id, user_turn
+from rejoinder.agent.realtime_items import Items
+from rejoinder.agent.realtime_messages import PCM_RATE
+from rejoinder.agent.resampler import Resampler
+from rejoinder.pipeline import RATE, AudioChunk, ProtocolError
+
+
+class InputBuffer:
+    """The audio that no turn holds yet, and the turn being spoken. Times ``at`` are samples of the session."""
+
+    def __init__(self) -> None:
+        self._resampler = Resampler(PCM_RATE, RATE)
+        self._uncommitted = 0
+        self._ending = False
+        self._speech: str | None = None
+        self._speech_at = 0
+        self._partial = ""
+
+    def append(self, pcm: bytes) -> Iterable[Hear]:
+        """Take audio for the session."""
+        self._uncommitted += len(pcm)
+        return self._resampled(pcm)
+
+    def _resampled(self, pcm: bytes) -> Iterable[Hear]:
+        """Resample minutes of audio a second at a time, as it is taken: nobody else waits for all of it."""
+        for piece in AudioChunk(pcm, PCM_RATE).slices(PCM_RATE):
+            yield Hear(self._resampler.feed(piece))
+
+    def commit(self) -> EndTurn:
+        """End the user's turn. Raises ProtocolError where nothing is to be ended, or it is ending already."""
+        if not self._uncommitted:
+            raise ProtocolError("there is no audio to commit", "input_audio_buffer_commit_empty")
+        if self._ending:
+            reason = "the audio committed before is still being recognised: commit when its item was added"
+            raise ProtocolError(reason, "input_audio_buffer_commit_active")
+        self._uncommitted = 0
+        self._ending = True
+        return EndTurn()
+
+    def clear(self) -> None:
+        """Forget the audio that was not committed."""
+        self._uncommitted = 0
+
+    def speech_started(self, at: int, padding_ms: int) -> list[ServerEvent]:
+        """Tell of speech; ``padding_ms`` of the audio before it belong to its item."""
+        self._speech, self._speech_at, self._partial = new_id("item"), at, ""
+        start = max(0, at * 1000 // RATE - padding_ms)
+        return [event("input_audio_buffer.speech_started", item_id=self._speech, audio_start_ms=start)]
+
+    def heard_so_far(self, agreed: str) -> list[ServerEvent]:
+        """Tell which words of the turn are new."""
+        delta = agreed[len(self._partial) :]
+        if not delta or not self._speech:
+            return []
+        self._partial = agreed
+        type_ = "conversation.item.input_audio_transcription.delta"
+        return [event(type_, item_id=self._speech, content_index=0, delta=delta)]
+
+    def turn_ended(self, text: str, at: int, items: Items) -> list[ServerEvent]:
+        """Tell of the end of the user's turn; noise without words makes an item too, but an empty one."""
+        events = []
+        spoken, id_, self._speech = self._speech, self._speech or new_id("item"), None
+        if spoken:  # else the client committed what was no speech, or holds its own button
+            stopped = event("input_audio_buffer.speech_stopped", item_id=id_, audio_end_ms=at * 1000 // RATE)
+            events.append(stopped)
+        previous = items.last
+        item = message_item(id_, "user", [{"type": "input_audio", "transcript": text}], "completed")
+        seconds = max(0.0, (at - self._speech_at) / RATE)
+        self._speech_at = at
+        if not self._ending:  # a commit has counted already, and what came since is the next one's
+            self._uncommitted = 0
+        self._ending = False
+        return events + user_turn(items.keep(item), previous, seconds, text)

@@ -1,0 +1,145 @@
+"""The session object of the OpenAI Realtime protocol: what a client may set, and the options that makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from rejoinder.agent.realtime_events import new_id
+from rejoinder.agent.realtime_messages import Base, check_size, explain
+from rejoinder.pipeline import Options
+
+PATIENCE = {"high": (0.5, 1_400), "medium": (5.0, 2_200), "low": (15.0, 3_000)}
+"""Patience, and the longest wait in milliseconds, for each eagerness; auto is as configured."""
+
+
+class ServerVad(Base):
+    """Turns end after a fixed silence; a threshold and times in milliseconds."""
+
+    type: Literal["server_vad"]
+    threshold: float = Field(0.5, ge=0.0, le=1.0)
+    prefix_padding_ms: int = Field(300, ge=0, le=5_000)
+    silence_duration_ms: int = Field(500, ge=100, le=10_000)
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class SemanticVad(Base):
+    """Turns end when they sound finished; eagerness says how patient to be."""
+
+    type: Literal["semantic_vad"]
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class Pcm(Base):
+    """Signed 16-bit little-endian mono at 24 kHz."""
+
+    type: Literal["audio/pcm"]
+    rate: Literal[24000] = 24000
+
+
+class AudioInput(Base):
+    """How the client's audio comes in and what is done with it."""
+
+    format: Pcm = Pcm(type="audio/pcm")
+    transcription: dict[str, Any] | None = None
+    noise_reduction: dict[str, Any] | None = None
+    turn_detection: Annotated[ServerVad | SemanticVad, Field(discriminator="type")] | None = Field(
+        default_factory=lambda: SemanticVad(type="semantic_vad")
+    )
+
+
+class AudioOutput(Base):
+    """How the agent's audio goes out."""
+
+    format: Pcm = Pcm(type="audio/pcm")
+    voice: str | dict[str, Any] = "default"
+    speed: float = Field(default=1.0, ge=1.0, le=1.0, description="voices have one speed")
+
+
+class Audio(Base):
+    """Both directions."""
+
+    input: AudioInput = Field(default_factory=AudioInput)
+    output: AudioOutput = Field(default_factory=AudioOutput)
+
+
+class SessionConfig(Base):
+    """The session object, as the server echoes it."""
+
+    type: Literal["realtime"] = "realtime"
+    model: str = "default"
+    instructions: str = Field("", max_length=100_000)
+    output_modalities: list[Literal["audio"]] = Field(default=["audio"], min_length=1, max_length=1)
+    audio: Audio = Field(default_factory=Audio)
+    tools: list[Any] = Field(default_factory=list, max_length=0)
+    tool_choice: Any = "auto"
+    max_output_tokens: int | Literal["inf"] = "inf"
+
+
+class SessionSettings:
+    """One connection's session object: what its client has set, over what the server was started with."""
+
+    def __init__(self, defaults: Options, model: str) -> None:
+        self._defaults = defaults
+        self._id = new_id("sess")
+        self._config = SessionConfig(model=model, instructions=defaults.instructions)
+
+    def update(self, update: dict[str, Any]) -> None:
+        """Lay an update over the session object, object by object. Raises ProtocolError."""
+        try:
+            config = SessionConfig.model_validate(_merged(self._config.model_dump(), update))
+        except ValidationError as error:
+            raise explain(error, "session") from None
+        check_size(config.model_dump(), "session")
+        self._config = config
+
+    def describe(self) -> dict[str, Any]:
+        """Return the session object as the client is told it."""
+        return {"id": self._id, "object": "realtime.session", **self._config.model_dump()}
+
+    def options(self) -> Options:
+        """Return the session's options as the client has configured them."""
+        detection = self._config.audio.input.turn_detection
+        endpointing = self._defaults.endpointing
+        if isinstance(detection, ServerVad):
+            endpointing = replace(
+                endpointing,
+                threshold=detection.threshold,
+                release=max(detection.threshold - 0.15, detection.threshold / 2),
+                padding_ms=detection.prefix_padding_ms,
+                min_wait_ms=detection.silence_duration_ms,
+                max_wait_ms=detection.silence_duration_ms,
+            )
+        elif isinstance(detection, SemanticVad) and detection.eagerness != "auto":
+            patience, longest = PATIENCE[detection.eagerness]
+            endpointing = replace(
+                endpointing, patience=patience, max_wait_ms=max(longest, endpointing.min_wait_ms)
+            )
+        return Options(
+            instructions=self._config.instructions,
+            examples=self._defaults.examples
+            if self._config.instructions == self._defaults.instructions
+            else (),
+            endpointing=endpointing,
+            detect_turns=detection is not None,
+            create_response=detection is not None and detection.create_response,
+            interrupt_response=detection is not None and detection.interrupt_response,
+            holds_audio=self._defaults.holds_audio,
+            speculate=self._defaults.speculate,
+        )
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    result = dict(old)
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            if value.get("type", before.get("type")) == before.get("type"):
+                value = _merged(before, value)
+        result[name] = value
+    return result
