@@ -13,7 +13,7 @@ from rejoinder.pipeline import RATE, AudioChunk, ProtocolError
 
 
 class InputBuffer:
-    """The audio that no turn holds yet, and the turn being spoken. Times ``at`` are samples of the session."""
+    """The audio that no turn holds yet, and the turn being spoken; ``at`` counts samples of the session."""
 
     def __init__(self) -> None:
         self._resampler = Resampler(PCM_RATE, RATE)
