@@ -56,10 +56,11 @@ class Library:
 LIBRARIES = {
     library.module: library
     for library in (
-        Library("onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "", "VAD, turn model, voices"),
+        Library("onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "", "VAD, turn model, embedded language model, voices"),
         Library("ctranslate2", ("ctranslate2",), "", "runs Whisper"),
         Library("faster_whisper", ("faster-whisper",), "", "speech recognition"),
-        Library("xllamacpp", ("xllamacpp",), "", "llama.cpp, the embedded language model"),
+        Library("xllamacpp", ("xllamacpp",), "", "llama.cpp, for any GGUF file"),
+        Library("gguf", ("gguf",), "", "reads language models for onnxruntime"),
         Library("openai", ("openai",), "", "language models over HTTP"),
         Library("piper", ("piper-tts",), "piper", "Piper voices"),
         Library("hibari", ("hibari-tts",), "hibari", "Hibari voices"),
@@ -73,6 +74,7 @@ NEEDED_BY = {
     "smart-turn": ("onnxruntime",),
     "whisper": ("ctranslate2", "faster_whisper"),
     "llama": ("xllamacpp", "openai"),
+    "ort": ("onnxruntime", "gguf"),
     "openai": ("openai",),
     "piper": ("onnxruntime", "piper"),
     "hibari": ("onnxruntime", "hibari"),

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.agent import bench, weights_command
-from rejoinder.agent.config import TOY, ConfigError, Settings, authority, load, unknown_variables
+from rejoinder.agent.config import TOYS, ConfigError, Settings, authority, load, unknown_variables
 from rejoinder.agent.options import LlmOption, SttOption, TtsOption, TurnOption
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
@@ -66,7 +66,7 @@ def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[
 def report_ready(name: str, seconds: float) -> None:
     """Tell that a model is ready, and what the embedded language model is worth."""
     console.print(f"  {name} ready in {seconds:.1f} s", highlight=False, markup=False)
-    if name == TOY:
+    if name in TOYS:
         console.print(TOY_NOTE, highlight=False)
 
 
@@ -112,7 +112,7 @@ def serve(
         ready.append(name)
         console.print(f"  {name} ready in {seconds:.1f} s", highlight=False)
         if len(ready) == total:
-            if settings.llm == TOY:
+            if settings.llm in TOYS:
                 console.print(TOY_NOTE, highlight=False)
             print(f"Talk to it at {url}", flush=True)
 

@@ -23,7 +23,7 @@ INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
     "sentences, without lists or symbols."
 )
-TOY = "llama:smollm2-135m-instruct"
+TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
 TOY_EXAMPLES = (
     Message(role="user", content="Hello there."),
     Message(role="assistant", content="Hi! Nice to hear you. What can I do for you?"),
@@ -47,9 +47,7 @@ class Settings(BaseSettings):
     vad: str = Field("silero", description="voice activity detector")
     turn: str = Field("smart-turn", description="turn model, empty for none")
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
-    llm: str = Field(
-        "llama:smollm2-135m-instruct", description="language model, or openai:http://HOST/v1#MODEL"
-    )
+    llm: str = Field(TOYS[0], description="language model, or openai:http://HOST/v1#MODEL")
     tts: str = Field("piper:en_US-joe-medium", description="voice")
     instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
     patience: float = Field(
@@ -86,7 +84,7 @@ class Settings(BaseSettings):
         """Return the options of a session that its client has not configured."""
         return Options(
             instructions=self.instructions,
-            examples=TOY_EXAMPLES if self.llm == TOY else (),
+            examples=TOY_EXAMPLES if self.llm in TOYS else (),
             endpointing=Endpointing(
                 patience=self.patience,
                 min_wait_ms=self.min_wait_ms,

@@ -25,7 +25,7 @@ class Specs:
     vad: str = "silero"
     turn: str = "smart-turn"
     stt: str = "whisper:tiny.en"
-    llm: str = "llama:smollm2-135m-instruct"
+    llm: str = "ort:smollm2-135m-instruct"
     tts: str = "piper:en_US-joe-medium"
 
 

@@ -101,6 +101,7 @@ DEFAULTS = {
     "smart-turn": "",
     "whisper": "tiny.en",
     "llama": "smollm2-135m-instruct",
+    "ort": "smollm2-135m-instruct",
     "piper": "en_US-joe-medium",
     "hibari": "heart",
 }
@@ -109,6 +110,7 @@ CATALOGUED = {
     "smart-turn": "smart-turn-v3.2",
     "whisper": "whisper-{}",
     "llama": "{}",
+    "ort": "{}",
     "piper": "piper-{}",
 }
 
@@ -198,6 +200,12 @@ def _llama(path: Path, threads: int) -> Any:
     return LlamaCpp(path, threads)
 
 
+def _ort(path: Path, threads: int) -> Any:
+    from rejoinder.models.ort_llm import OrtLlm
+
+    return OrtLlm(path, threads)
+
+
 def _openai(found: tuple[str, str], threads: int) -> Any:
     from rejoinder.models.openai import OpenAiChat, key_from_environment
 
@@ -228,6 +236,7 @@ BUILT_IN: dict[str, Adapter] = {
     "smart-turn": Adapter(partial(_find, "smart-turn", ".onnx"), _smart_turn, "small", ("turn",)),
     "whisper": Adapter(_find_whisper, _whisper, "stt", ("stt",)),
     "llama": Adapter(partial(_find, "llama", ".gguf"), _llama, "llm", ("llm",)),
+    "ort": Adapter(partial(_find, "ort", ".gguf"), _ort, "llm", ("llm",)),
     "openai": Adapter(_find_server, _openai, "small", ("llm",)),
     "piper": Adapter(_find_piper, _piper, "tts", ("tts",)),
     "hibari": Adapter(_find_hibari, _hibari, "small", ("tts",)),

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import speech
 
-from rejoinder.models.llama_cpp import SLOTS, LlamaCpp, Slots
+from rejoinder.models.llama_cpp import SLOTS, LlamaCpp
 from rejoinder.models.openai import OpenAiChat
+from rejoinder.models.ort_llm import OrtLlm
+from rejoinder.models.slots import Slots
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm, Message
 
@@ -90,11 +92,21 @@ def served(llama: Llama) -> Iterator[OpenAiChat]:
     llama.run(client.aclose())
 
 
-@pytest.fixture(params=["llama", "openai", "scripted:llm"])
+@pytest.fixture(scope="module")
+def ort(llama: Llama) -> Iterator[OrtLlm]:
+    """The same weights in onnxruntime."""
+    model: OrtLlm = speech.model("ort:")
+    yield model
+    llama.run(model.aclose())
+
+
+@pytest.fixture(params=["llama", "ort", "openai", "scripted:llm"])
 def llm(request: pytest.FixtureRequest) -> Llm:
     match request.param:
         case "llama":
             model: Llm = request.getfixturevalue("llama").model
+        case "ort":
+            model = request.getfixturevalue("ort")
         case "openai":
             model = request.getfixturevalue("served")
         case spec:
@@ -265,10 +277,11 @@ def test_a_prompt_that_does_not_fit_is_refused_and_the_next_one_answered(llama: 
 
 
 @weights
-def test_half_a_character_is_refused_and_the_next_prompt_answered(llama: Llama) -> None:
-    with pytest.raises(ModelError, match="surrogates not allowed"):
-        llama.run(answer(llama.model, asked("\ud800")))
-    assert llama.run(answer(llama.model, asked("Say yes."), 2))
+def test_half_a_character_is_refused_and_the_next_prompt_answered(llama: Llama, ort: OrtLlm) -> None:
+    for model in (llama.model, ort):
+        with pytest.raises(ModelError, match="surrogates not allowed"):
+            llama.run(answer(model, asked("\ud800")))
+        assert llama.run(answer(model, asked("Say yes."), 2))
 
 
 @weights

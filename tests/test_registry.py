@@ -28,6 +28,7 @@ NEED_WEIGHTS = [
     "smart-turn",
     "whisper:tiny.en",
     "llama:smollm2-135m-instruct",
+    "ort:smollm2-135m-instruct",
     "piper:en_US-joe-medium",
 ]
 SCRIPTED = Specs("scripted:vad", "scripted:turn", "scripted:stt|hi", "scripted:llm|yes", "scripted:tts")
@@ -101,6 +102,7 @@ def test_the_chat_adapter_takes_a_url_a_model_and_a_key(monkeypatch: pytest.Monk
         ("whisper:@de", "whisper-tiny.en"),
         ("whisper:/some/folder@de", None),
         ("llama:some-model", "some-model"),
+        ("ort:some-model", "some-model"),
         ("piper", "piper-en_US-joe-medium"),
         ("whisper:/some/folder", None),
         ("llama:~/model.gguf", None),
@@ -118,7 +120,10 @@ def test_the_weights_that_a_spec_needs(spec: str, name: str | None) -> None:
     "spec, reason",
     [
         ("", "^: there is no adapter of this name for ''; there are: .*whisper"),
-        ("wisper:tiny.en", "^wisper: there is no adapter.*hibari, llama, openai, piper, scripted, silero"),
+        (
+            "wisper:tiny.en",
+            "^wisper: there is no adapter.*hibari, llama, openai, ort, piper, scripted, silero",
+        ),
         ("openai", "^openai: write openai:http://HOST/v1#MODEL, not ''"),
         ("openai:http://host/v1", "^openai: write openai:http"),
         ("openai:host/v1#model", "^openai: write openai:http"),
@@ -186,6 +191,7 @@ def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPa
         "smart-turn": 1,
         "whisper": 3,
         "llama": 4,
+        "ort": 4,
         "openai": 1,
         "piper": 5,
         "hibari": 1,
@@ -244,7 +250,7 @@ def test_the_default_set_loads_warm_and_leaves_no_thread() -> None:
 
     async def use() -> None:
         async with open_models(Specs(), Threads(1, 1, 1), told.__setitem__) as models:
-            assert engines() == {"engine-smart-turn", "engine-whisper", "engine-piper"}
+            assert engines() == {"engine-smart-turn", "engine-whisper", "engine-ort", "engine-piper"}
             assert models.vad and models.stt and models.llm and models.tts and models.turn
             tokens = models.llm.reply([Message(role="user", content="Say yes.")])
             assert await anext(tokens)
@@ -345,7 +351,7 @@ def opening(specs: Specs) -> None:
         ({"stt": "piper:en_US-joe-medium"}, r"^piper: '.*' is no speech recogniser; .*: scripted, whisper$"),
         (
             {"llm": "whisper:tiny.en"},
-            "^whisper: .* is no language model; there are: llama, openai, scripted$",
+            "^whisper: .* is no language model; there are: llama, openai, ort, scripted$",
         ),
         ({"tts": "scripted:llm"}, "^scripted: 'scripted:llm' is no voice; there are: hibari, piper, scr"),
         ({"turn": "silero"}, "^silero: 'silero' is no turn model; there are: scripted, smart-turn$"),

@@ -1,0 +1,121 @@
+"""A small language model in onnxruntime, read and written a step at a time between everybody's replies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rejoinder.models.ahead import ahead
+from rejoinder.models.decoder import Decoder, Logits, Reader, shared
+from rejoinder.models.decoder_graph import CONTEXT, prepared
+from rejoinder.models.openai import MAX_TOKENS
+from rejoinder.models.sampling import Sampling, choose
+from rejoinder.models.slots import Slots
+from rejoinder.pipeline.engine import Engine
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Message
+
+SLOTS = 4
+"""Conversations whose prompts are kept; one reply or warming each."""
+STEP_TOKENS = 64
+"""Tokens of a prompt read at once: about 80 ms in which nobody else's step runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One run of the model: what follows these tokens, of which ``reader`` knows the most."""
+
+    reader: Reader
+    tokens: list[int]
+
+
+class OrtLlm:
+    """A GGUF model of the architecture llama on this machine, prepared for onnxruntime at its first start.
+
+    Raises ModelError where the file cannot be loaded or prepared.
+    """
+
+    def __init__(self, path: Path, threads: int, sampling: Sampling | None = None) -> None:
+        import jinja2.sandbox
+        from tokenizers import Tokenizer
+
+        self.name = f"ort:{path.stem}"
+        try:
+            folder = prepared(path)
+            settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+            self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+            self._template = environment.from_string(settings["template"])
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(self.name, f"cannot prepare {path}: {error}") from error
+        self._end: int = settings["end"]
+        self._sampling = sampling or Sampling()
+        self._random = np.random.default_rng()
+        decoder = Decoder(folder / "model.onnx", threads)
+        self._readers = [Reader(decoder) for _ in range(SLOTS)]
+        self._slots = Slots(SLOTS)
+        self._engine: Engine[Step, Logits] = Engine("ort", self._step)
+
+    def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
+        return ahead(self._decode(messages), MAX_TOKENS)
+
+    async def _decode(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        from tokenizers.decoders import DecodeStream
+
+        tokens = self._prompt(messages)
+        begin = len(tokens)
+        text = DecodeStream(skip_special_tokens=True)
+        async with self._slots.take(messages) as slot:
+            logits = await self._read(self._readers[slot], tokens)
+            while len(tokens) - begin < MAX_TOKENS and len(tokens) < CONTEXT:
+                token = choose(logits, tokens, self._sampling, self._random)
+                if token == self._end:
+                    break
+                tokens.append(token)
+                if piece := text.step(self._tokenizer, token):
+                    yield piece
+                logits = await self._engine.run(Step(self._readers[slot], tokens[:]))
+
+    async def warm(self, messages: Sequence[Message]) -> None:
+        """Read the prompt into a slot's cache. Raises ModelError."""
+        async with self._slots.take(messages) as slot:
+            await self._read(self._readers[slot], self._prompt(messages))
+
+    async def aclose(self) -> None:
+        """End the engine's thread."""
+        self._engine.close()
+
+    async def _read(self, reader: Reader, tokens: list[int]) -> Logits:
+        """Read a prompt in pieces, so that others' steps run in between.
+
+        The first token is a piece of its own: its activations are far larger than all others', and one scale
+        for both would leave the others a few bits only.
+        """
+        known = shared(reader.read, tokens)
+        for end in range(max(1, known), len(tokens), STEP_TOKENS):
+            if end > known:
+                await self._engine.run(Step(reader, tokens[:end]))
+        return await self._engine.run(Step(reader, tokens))
+
+    def _prompt(self, messages: Sequence[Message]) -> list[int]:
+        try:
+            text = self._template.render(messages=list(messages), add_generation_prompt=True)
+            text.encode()
+            tokens: list[int] = self._tokenizer.encode(text).ids
+        except Exception as error:
+            raise ModelError(self.name, f"cannot read the conversation: {error}") from error
+        if len(tokens) >= CONTEXT:
+            raise ModelError(self.name, f"a prompt of {len(tokens)} tokens exceeds the context of {CONTEXT}")
+        return tokens
+
+    @staticmethod
+    def _step(batch: Sequence[Step]) -> list[Logits]:
+        return [step.reader.logits(step.tokens) for step in batch]

@@ -1,0 +1,203 @@
+"""The embedded language model in onnxruntime: the same weights as llama.cpp's, read once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import speech
+
+from rejoinder.models.decoder import Logits, Reader, shared
+from rejoinder.models.decoder_graph import CONTEXT, prepared
+from rejoinder.models.ort_llm import SLOTS, OrtLlm
+from rejoinder.models.sampling import Sampling, choose
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Message
+
+weights = pytest.mark.weights
+SYSTEM = "You are Ada, and you count the boats in the harbour of a small town. " * 8
+
+
+def asked(question: str, system: str = "You talk on the phone.") -> list[Message]:
+    return [Message(role="system", content=system), Message(role="user", content=question)]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[OrtLlm]:
+    loaded: OrtLlm = speech.model("ort:")
+    yield loaded
+    asyncio.run(loaded.aclose())
+
+
+def read_afresh(model: OrtLlm, reader: Reader, tokens: list[int]) -> Logits:
+    """Return the logits after ``tokens``, with the first one read alone, as a reply does."""
+    reader.read = []
+    reader.logits(tokens[:1])
+    return reader.logits(tokens)
+
+
+@weights
+def test_it_knows_english(model: OrtLlm) -> None:
+    text = "The sun rises in the east and sets in the west. There are seven days in a week, and twelve months"
+    tokens = model._tokenizer.encode("<|im_start|>" + text).ids
+    reader, surprise = model._readers[0], []
+    for end in range(1, len(tokens)):
+        logits = reader.logits(tokens[:end])
+        surprise.append(np.log(np.exp(logits - logits.max()).sum()) - (logits[tokens[end]] - logits.max()))
+    perplexity = float(np.exp(np.mean(surprise)))
+    assert perplexity < 30  # a wrong rotation or a swapped gate makes hundreds
+
+
+@weights
+def test_what_was_read_before_counts_as_if_read_again(model: OrtLlm) -> None:
+    reader = model._readers[0]
+    one, other = (model._prompt(asked(f"How many {what} are there?"))[:-5] for what in ("boats", "red cars"))
+    expected = read_afresh(model, reader, one)
+    known = shared(one, other)
+    assert 10 < known < len(one) - 2
+    read_afresh(model, reader, one[:known])
+    reader.logits(other)
+    rolled_back = reader.logits(one)
+    again = reader.logits(one)  # nothing is new: the last token is read once more
+    for logits in (rolled_back, again):
+        assert logits.argmax() == expected.argmax()
+        assert np.abs(logits - expected).mean() < 0.5 * expected.std() / 5
+
+
+@weights
+def test_a_warmed_prompt_is_read_once(model: OrtLlm) -> None:
+    read: list[int] = []
+
+    async def scenario() -> None:
+        for question in ("How many", "How many boats are", "How many boats are there?"):
+            await model.warm(asked(question, SYSTEM))
+            slot = max(model._readers, key=lambda reader: len(reader.read))
+            read.append(shared(slot.read, model._prompt(asked("How many boats are there?", SYSTEM))))
+
+    asyncio.run(scenario())
+    whole = len(model._prompt(asked("How many boats are there?", SYSTEM)))
+    assert read[0] > 100
+    assert read == sorted(read)
+    assert read[-1] == whole
+    kept = [
+        reader for reader in model._readers if shared(reader.read, model._prompt(asked("", SYSTEM))) > 100
+    ]
+    assert len(kept) == 1  # one slot took all three
+
+
+@weights
+def test_two_conversations_take_turns_at_the_model(model: OrtLlm) -> None:
+    """The steps of one reply run between those of another: neither waits for the other's last word."""
+    order: list[int] = []
+
+    async def listen(number: int) -> None:
+        async with aclosing(model.reply(asked(f"Tell me a long story about {number} ships."))) as tokens:
+            count = 0
+            async for _ in tokens:
+                order.append(number)
+                count += 1
+                if count == 8:
+                    break
+
+    async def scenario() -> None:
+        await asyncio.gather(*(listen(number) for number in range(SLOTS)))
+
+    asyncio.run(scenario())
+    first_done = order.index(order[-1])
+    assert first_done < len(order) // 2  # whoever is last has begun before the others were half done
+    assert sorted(order) == sorted(list(range(SLOTS)) * 8)
+
+
+@weights
+def test_closing_stops_the_decoding(model: OrtLlm) -> None:
+    async def scenario() -> int:
+        async with aclosing(model.reply(asked("Tell me a very long story about the sea."))) as tokens:
+            async for _ in tokens:
+                break
+        await model._engine.run(_nothing(model))  # behind the step that ran
+        done = model._engine.stats.jobs
+        await asyncio.sleep(0.3)
+        return model._engine.stats.jobs - done
+
+    assert asyncio.run(scenario()) <= 1
+
+
+def _nothing(model: OrtLlm) -> object:
+    from rejoinder.models.ort_llm import Step
+
+    return Step(model._readers[0], model._readers[0].read or [1])
+
+
+@weights
+def test_a_prompt_that_does_not_fit_is_refused_and_the_next_one_answered(model: OrtLlm) -> None:
+    async def scenario() -> str:
+        with pytest.raises(ModelError, match=rf"tokens exceeds the context of {CONTEXT}$"):
+            await model.warm(asked("word " * 5000))
+        with pytest.raises(ModelError, match=r"^ort:SmolLM2.*exceeds"):
+            async for _ in model.reply(asked("word " * 5000)):
+                pass
+        async with aclosing(model.reply(asked("Say yes."))) as tokens:
+            return await anext(tokens)
+
+    assert asyncio.run(scenario())
+
+
+@weights
+def test_a_reply_ends_where_the_context_does(model: OrtLlm) -> None:
+    words = CONTEXT - 10 - len(model._prompt(asked("")))
+
+    async def scenario() -> int:
+        return len([token async for token in model.reply(asked("a" + " a" * (words - 1)))])
+
+    assert asyncio.run(scenario()) <= 11
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [(b"<html>", r"^ort:model: cannot prepare .*model\.gguf"), (b"GGUF\x03\0\0\0", "cannot prepare")],
+    ids=["a web page", "cut off"],
+)
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=reason):
+        OrtLlm(path, threads=1)
+    assert [each.name for each in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def test_another_architecture_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    from gguf import GGUFWriter
+
+    path = tmp_path / "other.gguf"
+    writer = GGUFWriter(path, "gpt2")
+    writer.add_chat_template("{{ messages }}")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ModelError, match=r"no chat model of the architecture llama but 'gpt2': try llama:"):
+        prepared(path)
+
+
+LOGITS = np.array([1.0, 3.0, 2.9, -5.0, *[-20.0] * 60], np.float32)
+
+
+def test_the_likeliest_token_without_a_temperature() -> None:
+    assert choose(LOGITS, [], Sampling(temperature=0), np.random.default_rng(0)) == 1
+
+
+def test_a_repeated_token_is_less_likely() -> None:
+    assert choose(LOGITS, [1], Sampling(temperature=0), np.random.default_rng(0)) == 2
+    assert choose(LOGITS, [1, *[3] * 64], Sampling(temperature=0), np.random.default_rng(0)) == 1  # long ago
+    assert LOGITS[1] == 3.0  # nobody's logits are changed
+
+
+def test_the_unlikely_rest_is_never_chosen() -> None:
+    random = np.random.default_rng(0)
+    chosen = {choose(LOGITS, [], Sampling(), random) for _ in range(300)}
+    assert chosen == {1, 2}
+    assert {choose(LOGITS, [], Sampling(top_k=1), random) for _ in range(50)} == {1}
