@@ -56,7 +56,12 @@ class Library:
 LIBRARIES = {
     library.module: library
     for library in (
-        Library("onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "", "VAD, turn model, embedded language model, voices"),
+        Library(
+            "onnxruntime",
+            ("onnxruntime", "onnxruntime-gpu"),
+            "",
+            "VAD, turn model, embedded language model, voices",
+        ),
         Library("ctranslate2", ("ctranslate2",), "", "runs Whisper"),
         Library("faster_whisper", ("faster-whisper",), "", "speech recognition"),
         Library("xllamacpp", ("xllamacpp",), "", "llama.cpp, for any GGUF file"),

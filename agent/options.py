@@ -9,7 +9,9 @@ import typer
 
 from rejoinder.agent.recordings import VARIABLE
 
-LlmOption = Annotated[str | None, typer.Option(help="ort:NAME|PATH, llama:PATH or openai:http://HOST/v1#MODEL")]
+LlmOption = Annotated[
+    str | None, typer.Option(help="ort:NAME|PATH, llama:PATH or openai:http://HOST/v1#MODEL")
+]
 SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
 TtsOption = Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")]
 TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty for words and silence alone")]

@@ -201,7 +201,7 @@ def _llama(path: Path, threads: int) -> Any:
 
 
 def _ort(path: Path, threads: int) -> Any:
-    from rejoinder.models.ort_llm import OrtLlm
+    from rejoinder.models.ort import OrtLlm
 
     return OrtLlm(path, threads)
 

@@ -16,7 +16,7 @@ import speech
 
 from rejoinder.models.llama_cpp import SLOTS, LlamaCpp
 from rejoinder.models.openai import OpenAiChat
-from rejoinder.models.ort_llm import OrtLlm
+from rejoinder.models.ort import OrtLlm
 from rejoinder.models.slots import Slots
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm, Message

@@ -13,7 +13,7 @@ import speech
 
 from rejoinder.models.decoder import Logits, Reader, shared
 from rejoinder.models.decoder_graph import CONTEXT, prepared
-from rejoinder.models.ort_llm import SLOTS, OrtLlm
+from rejoinder.models.ort import SLOTS, OrtLlm
 from rejoinder.models.sampling import Sampling, choose
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
@@ -127,7 +127,7 @@ def test_closing_stops_the_decoding(model: OrtLlm) -> None:
 
 
 def _nothing(model: OrtLlm) -> object:
-    from rejoinder.models.ort_llm import Step
+    from rejoinder.models.ort import Step
 
     return Step(model._readers[0], model._readers[0].read or [1])
 
