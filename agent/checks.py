@@ -60,7 +60,7 @@ LIBRARIES = {
             "onnxruntime",
             ("onnxruntime", "onnxruntime-gpu"),
             "",
-            "VAD, turn model, embedded language model, voices",
+            "VAD, turn model, language model, voices",
         ),
         Library("ctranslate2", ("ctranslate2",), "", "runs Whisper"),
         Library("faster_whisper", ("faster-whisper",), "", "speech recognition"),
