@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 import speech
-import virtual_clock
+from rejoinder.agent import virtual_clock
 from typer.testing import CliRunner
 
 from rejoinder.agent.ask import Conversation, ask, read_audio

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scenario import TIMES, Talk
+from rejoinder.agent.scenario import TIMES, Talk
 
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scenario import Talk
+from rejoinder.agent.scenario import Talk
 
 from rejoinder.pipeline import (
     EndOfTurn,

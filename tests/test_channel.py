@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import virtual_clock
+from rejoinder.agent import virtual_clock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

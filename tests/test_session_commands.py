@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from scenario import LOUD, QUIET, Talk
+from rejoinder.agent.scenario import LOUD, QUIET, Talk
 
 from rejoinder.models.scripted import (
     ScriptedLlm,

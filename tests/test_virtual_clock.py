@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-import virtual_clock
+from rejoinder.agent import virtual_clock
 
 
 def test_time_jumps() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import virtual_clock
+from rejoinder.agent import virtual_clock
 
 from rejoinder.models.scripted import (
     SECONDS_PER_CHARACTER,
