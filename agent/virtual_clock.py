@@ -5,22 +5,50 @@ from __future__ import annotations
 import asyncio
 import gc
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+HELD_SECONDS = 60.0
+"""Real seconds that the clock stands still at most while somebody waits for the real world."""
 
 
 class Deadlock(Exception):
     """Every task waits and no timer is pending, so nothing would ever happen again."""
 
 
-class JumpingSelector(selectors.SelectSelector):
-    """Lets time pass instead of waiting."""
+class Leak(AssertionError):
+    """A coroutine came to its end, and something that it started did not."""
 
-    now = 0.0
+
+class JumpingSelector(selectors.SelectSelector):
+    """Lets time pass instead of waiting.
+
+    now: seconds. steps: how often the loop has looked for work, which is how often a task could be cancelled.
+    at_step, act: call ``act`` in this step. held: how many wait for the real world, while no time passes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.steps = 0
+        self.held = 0
+        self.at_step = -1
+        self.act: Callable[[], object] = lambda: None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready; where nothing is, jump to the next timer."""
+        self.steps += 1
+        if self.steps == self.at_step:
+            self.act()
+            return []  # the loop comes back at once, and knows then what there is to do
+        if self.held and timeout != 0:
+            ready = super().select(HELD_SECONDS)
+            if not ready:
+                raise Deadlock(f"the clock stands still for a model, and for {HELD_SECONDS:g} s nothing came")
+            return ready
         ready = super().select(0)
         if timeout is None and not ready:
             raise Deadlock("every task waits and no timer is pending")
@@ -32,22 +60,65 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     """A loop in virtual time, from 0."""
 
     def __init__(self) -> None:
-        self._jumping = JumpingSelector()
-        super().__init__(self._jumping)
+        self.jumping = JumpingSelector()
+        super().__init__(self.jumping)
 
     def time(self) -> float:
-        return self._jumping.now
+        """Return the virtual time in seconds."""
+        return self.jumping.now
+
+
+@contextmanager
+def standing_still() -> Iterator[None]:
+    """Let no virtual time pass in the block, which waits for the real world; elsewhere it does nothing."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualClockLoop):
+        yield
+        return
+    loop.jumping.held += 1
+    try:
+        yield
+    finally:
+        loop.jumping.held -= 1
 
 
 def run(main: Coroutine[Any, Any, T], debug: bool = True) -> T:
-    """Run a coroutine in virtual time; fail on a deadlock, a task left behind or an error nobody saw."""
+    """Run a coroutine in virtual time. Raises Deadlock, or Leak for a task left behind, an unseen error."""
     unseen: list[dict[str, Any]] = []
     with asyncio.Runner(debug=debug, loop_factory=VirtualClockLoop) as runner:
         loop = runner.get_loop()
         loop.set_exception_handler(lambda _, context: unseen.append(context))
         result = runner.run(main)
-        leaked = asyncio.all_tasks(loop)
-        assert not leaked, f"tasks left behind: {leaked}"
+        if leaked := asyncio.all_tasks(loop):
+            raise Leak(f"tasks left behind: {leaked}")
         gc.collect(1)
-    assert not unseen, f"errors that nobody saw: {unseen}"
+    if unseen:
+        raise Leak(f"errors that nobody saw: {unseen}")
     return result
+
+
+def run_until_step(main: Coroutine[Any, Any, object], step: int) -> bool:
+    """Run a coroutine and cancel it in a step of the loop, counted from 1; return whether it got there.
+
+    Raises Leak like ``run``: what is cancelled has to take everything along that it started.
+    """
+
+    async def cancelled() -> bool:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(main)
+        assert isinstance(loop, VirtualClockLoop)
+        loop.jumping.at_step = loop.jumping.steps + step
+        loop.jumping.act = lambda: task.cancel()
+        await asyncio.wait([task])
+        loop.jumping.at_step = -1
+        if not task.cancelled():
+            task.result()
+        return task.cancelled()
+
+    return run(cancelled(), debug=False)
+
+
+def steps_so_far() -> int:
+    """Return how often the running loop, which is in virtual time, has looked for work."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualClockLoop)
+    return loop.jumping.steps

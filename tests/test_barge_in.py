@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from rejoinder.agent.scenario import TIMES, Talk
 
+from rejoinder.agent.scenario import TIMES, Talk
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import (
     EndOfTurn,

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from rejoinder.agent.scenario import LOUD, QUIET, Talk
 
+from rejoinder.agent.scenario import LOUD, QUIET, Talk
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
