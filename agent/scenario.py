@@ -51,6 +51,7 @@ class Talk:
 
     lines, replies: what the user and the agent say. more: models (stt, llm, tts, vad, turn), a line, and
         options, one by one or whole.
+    opened: whether there is a session yet.
     log: (loop time in seconds, event), in order. floors: the same of who had the floor, each change.
     """
 
@@ -60,7 +61,7 @@ class Talk:
         self.tts: Any = more.pop("tts", None) or ScriptedTts()
         self.vad: Any = more.pop("vad", None) or ScriptedVad()
         self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
-        self._line: Line = more.pop("line", Line())
+        self.line: Line = more.pop("line", Line())
         given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
         self.options = given or Options(instructions="", **more)
@@ -68,6 +69,7 @@ class Talk:
         self.log: list[tuple[float, Event]] = []
         self.floors: list[tuple[float, Floor]] = []
         self.session: Session
+        self.opened = False
         self._speech: list[tuple[float, float, bytes]] = []
         self._acts: list[tuple[float, Act]] = []
 
@@ -89,10 +91,11 @@ class Talk:
         """Hold the conversation for as long as its script runs. Cancelling ends it there."""
         models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model)
         async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as session:
-            self.session = session
+            self.session, self.opened = session, True
             tasks.create_task(self._note(session), name="client")
             speaking = tasks.create_task(self._speak(), name="microphone") if microphone else None
             await script()
+            self.look()
             if speaking:
                 speaking.cancel()
 
@@ -104,21 +107,21 @@ class Talk:
         await sleep_until(until)
 
     async def _speak(self) -> None:
-        tick, way = 0, self._line.way("up")
+        tick, way = 0, self.line.way("up")
         while True:
             begin = tick * CHUNK_SECONDS
             tick += 1
             await sleep_until(way.arrival(tick * CHUNK_SECONDS))
             now = (sound for start, end, sound in self._speech if start <= begin + 1e-9 < end)
             await self.session.hear(next(now, QUIET))
-            self._look()
+            self.look()
 
     async def _note(self, session: Session) -> None:
-        loop, way, back = asyncio.get_running_loop(), self._line.way("down"), self._line.way("back")
+        loop, way, back = asyncio.get_running_loop(), self.line.way("down"), self.line.way("back")
         async for event in session.events:
             self.log.append((loop.time(), event))
-            self._look()
-            if (cut := self.ear.take(event, way.arrival(loop.time()))) and self._line.delay:
+            self.look()
+            if (cut := self.ear.take(event, way.arrival(loop.time()))) and self.line.delay:
                 heard = cut.played_ms / 1000.0  # what the agent thinks was heard had not arrived yet
                 loop.call_at(back.arrival(cut.at / RATE), self._truncate, int(cut.item), heard)
 
@@ -126,7 +129,8 @@ class Talk:
         if not self.session.events.closed:
             self.session.truncate(turn, seconds)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Note who has the floor, if that has changed."""
         floor = self.session.floor.floor
         if not self.floors or self.floors[-1][1] is not floor:
             self.floors.append((asyncio.get_running_loop().time(), floor))

@@ -33,6 +33,11 @@ class Line:
     jitter: float = 0.0
     seed: int = 0
 
+    @property
+    def latest(self) -> float:
+        """Seconds that a message takes at most."""
+        return self.delay + self.jitter
+
     def way(self, name: str) -> Way:
         """Return one direction of the line."""
         return Way(self, random.Random(f"{name} {self.seed}"))
@@ -64,7 +69,6 @@ class Ear:
         self._player = Player()
         self._holds = holds
         self._clauses: dict[int, list[tuple[int, str]]] = {}  # text, and where its audio begins in the reply
-        self._latest = 0
 
     def take(self, event: Event, at: float) -> Cut | None:
         """Take an event that arrives now; return what was thrown away because of it."""
@@ -73,7 +77,6 @@ class Ear:
             case ReplyText(turn, text):
                 self._clauses.setdefault(turn, []).append((self._player.received(str(turn)), text))
             case ReplyAudio(turn, chunk):
-                self._latest = turn
                 self._player.play(str(turn), chunk.samples(), now)
             case OverlapStarted() if self._holds:
                 self._player.hold(now)
@@ -89,7 +92,11 @@ class Ear:
 
     def seconds(self, at: float) -> float:
         """Return how much of the agent has been heard in all."""
-        return sum(self._player.played(str(turn), _samples(at)) for turn in self._clauses) / RATE
+        return sum(self.seconds_of(turn, at) for turn in self._clauses)
+
+    def seconds_of(self, turn: int, at: float) -> float:
+        """Return how much of a reply has been heard."""
+        return self._player.played(str(turn), _samples(at)) / RATE
 
     def first(self, turn: int) -> float | None:
         """Return when a reply was first heard, None for never."""
@@ -100,15 +107,15 @@ class Ear:
         """Return the replies of which words came, in order."""
         return list(self._clauses)
 
-    def text(self, turn: int, at: float) -> str:
-        """Return the words of a reply that have been heard whole."""
-        played = self._player.played(str(turn), _samples(at))
+    def text(self, turn: int, at: float, more: int = CLOSE) -> str:
+        """Return the words of a reply that have been heard whole, or all but for ``more`` samples."""
+        played = self._player.played(str(turn), _samples(at)) + more
         words = []
         for begin, text in self._clauses.get(turn, ()):
             position = 0
             for word in text.split():
                 position += len(word)
-                if begin + position * SECONDS_PER_CHARACTER * RATE <= played + CLOSE:
+                if begin + position * SECONDS_PER_CHARACTER * RATE <= played:
                     words.append(word)
                 position += 1
         return " ".join(words)

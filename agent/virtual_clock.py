@@ -27,7 +27,7 @@ class JumpingSelector(selectors.SelectSelector):
     """Lets time pass instead of waiting.
 
     now: seconds. steps: how often the loop has looked for work, which is how often a task could be cancelled.
-    at_step, act: call ``act`` in this step. held: how many wait for the real world, while no time passes.
+    at_step, act: call ``act`` in that step. held: how many wait for the real world, while no time passes.
     """
 
     def __init__(self) -> None:
@@ -97,28 +97,29 @@ def run(main: Coroutine[Any, Any, T], debug: bool = True) -> T:
     return result
 
 
-def run_until_step(main: Coroutine[Any, Any, object], step: int) -> bool:
-    """Run a coroutine and cancel it in a step of the loop, counted from 1; return whether it got there.
-
-    Raises Leak like ``run``: what is cancelled has to take everything along that it started.
-    """
-
-    async def cancelled() -> bool:
-        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(main)
-        assert isinstance(loop, VirtualClockLoop)
-        loop.jumping.at_step = loop.jumping.steps + step
-        loop.jumping.act = lambda: task.cancel()
-        await asyncio.wait([task])
-        loop.jumping.at_step = -1
-        if not task.cancelled():
-            task.result()
-        return task.cancelled()
-
-    return run(cancelled(), debug=False)
+def at_step(step: int, act: Callable[[], object]) -> None:
+    """Act in a step of the running loop, counted from now and from 1."""
+    jumping = _running().jumping
+    jumping.at_step, jumping.act = jumping.steps + step, act
 
 
 def steps_so_far() -> int:
-    """Return how often the running loop, which is in virtual time, has looked for work."""
+    """Return how often the running loop has looked for work."""
+    return _running().jumping.steps
+
+
+async def cancelled_at(step: int, main: Coroutine[Any, Any, object]) -> bool:
+    """Run a coroutine and cancel it in a step of the loop; return whether it ran until then."""
+    task = asyncio.ensure_future(main)
+    at_step(step, task.cancel)
+    await asyncio.wait([task])
+    at_step(-1, task.cancel)
+    if not task.cancelled():
+        task.result()
+    return task.cancelled()
+
+
+def _running() -> VirtualClockLoop:
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualClockLoop)
-    return loop.jumping.steps
+    assert isinstance(loop, VirtualClockLoop), "not in virtual time"
+    return loop
