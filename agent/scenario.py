@@ -35,6 +35,7 @@ from rejoinder.pipeline import (
     TurnTraced,
     open_session,
 )
+from rejoinder.pipeline.errors import first_error
 
 TIMES = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
 CHUNK_SECONDS = 0.02
@@ -65,7 +66,7 @@ class Talk:
         given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
         self.options = given or Options(instructions="", **more)
-        self.ear = Ear(self.options.holds_audio)
+        self.ear = Ear(self.options.holds_audio, self.options.interrupt_response)
         self.log: list[tuple[float, Event]] = []
         self.floors: list[tuple[float, Floor]] = []
         self.session: Session
@@ -89,6 +90,12 @@ class Talk:
 
     async def hold(self, script: Callable[[], Awaitable[None]], microphone: bool = True) -> None:
         """Hold the conversation for as long as its script runs. Cancelling ends it there."""
+        try:
+            await self._hold(script, microphone)
+        except BaseExceptionGroup as group:
+            raise first_error(group) from group
+
+    async def _hold(self, script: Callable[[], Awaitable[None]], microphone: bool) -> None:
         models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model)
         async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as session:
             self.session, self.opened = session, True

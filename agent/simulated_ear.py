@@ -59,15 +59,19 @@ class Way:
 
 
 class Ear:
-    """What a client plays that adds no buffer of its own, cuts at SpeechStarted, and holds if it can.
+    """What a client plays that adds no buffer of its own.
+
+    holds: whether it holds its audio while the agent is in doubt. yields: whether it cuts at SpeechStarted,
+        as clients of an agent do that can be interrupted.
 
     Times are loop times in seconds. The words are those of scripted voices, which say all characters equally
     fast.
     """
 
-    def __init__(self, holds: bool) -> None:
+    def __init__(self, holds: bool, yields: bool) -> None:
         self._player = Player()
         self._holds = holds
+        self._yields = yields
         self._clauses: dict[int, list[tuple[int, str]]] = {}  # text, and where its audio begins in the reply
 
     def take(self, event: Event, at: float) -> Cut | None:
@@ -82,7 +86,9 @@ class Ear:
                 self._player.hold(now)
             case OverlapEnded():
                 self._player.release(now)
-            case SpeechStarted() | ReplyDone(status="cancelled"):
+            case SpeechStarted() if self._yields:
+                return self._player.flush(now)
+            case ReplyDone(status="cancelled"):
                 return self._player.flush(now)
         return None
 
