@@ -10,7 +10,7 @@ from rejoinder.agent import virtual_clock
 from rejoinder.agent.player import RATE
 from rejoinder.agent.simulate import Call, Caller
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
-from rejoinder.pipeline.session import MERGE_SECONDS
+from rejoinder.pipeline.replies import MERGE_SECONDS
 
 CLOSE = RATE // 500
 """Samples by which the agent's clock and the caller's may differ, 2 ms: a word may end in between."""
