@@ -49,6 +49,7 @@ from rejoinder.agent.realtime_settings import SessionSettings
 from rejoinder.pipeline import (
     EndOfTurn,
     Event,
+    NobodySpoke,
     NothingSaid,
     Options,
     OverlapEnded,
@@ -182,6 +183,8 @@ class Realtime:
                 return self._playing("rejoinder.output_resumed", transcript=text)
             case PartialTranscript(agreed=agreed):
                 return self._input.heard_so_far(agreed)
+            case NobodySpoke(since, at):
+                return self._input.nobody_spoke(since, at, self._items)
             case NothingSaid(at):
                 return self._turn_ended("", at)
             case EndOfTurn(text, at):

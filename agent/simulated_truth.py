@@ -31,6 +31,7 @@ def check(call: Call) -> None:
     assert _in_order(remembered, said), f"{remembered} is remembered of {said}"
     for prompt in call.prompts:
         asked = [message["content"] for message in prompt if message["role"] == "user"]
+        asked = [content.removesuffix(talk.options.idle_cue) for content in asked]
         assert _in_order(asked, said), f"{asked} is asked of {said}"
 
 

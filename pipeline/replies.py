@@ -109,12 +109,23 @@ class Replies:
             self.respond()
 
     def respond(self, instructions: str | None = None) -> None:
-        """Reply to the history, or to the user's turn where it is just being ended."""
-        if self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP:
+        """Reply to the history, or to the user's turn where there is one: nobody is talked over."""
+        talking = self._floor.floor is Floor.USER and not self._floor.manual
+        ending = self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP
+        if (talking and self.options.interrupt_response) or ending:
             self._asked = Asked(instructions)
             return
         self._cancel(superseded=True)
         self._commit(self._start(None, instructions))
+
+    def prompt(self, cue: str) -> None:
+        """Reply to a cue that stands where the user's words would, and is not remembered."""
+        self._commit(self._start(None, cue=cue))
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether there is no reply, and none is to come."""
+        return self.turn is None and not self._asked and not self._owed
 
     def _answer(self, text: str | None) -> None:
         asked, self._asked = self._asked, None
@@ -186,13 +197,13 @@ class Replies:
         self._cancel(superseded=True)
         return self._start(text)
 
-    def _start(self, text: str | None, instructions: str | None = None) -> Turn:
+    def _start(self, text: str | None, instructions: str | None = None, cue: str | None = None) -> Turn:
         self._turns += 1
         self.turn = turn = Turn(self._turns, text, instructions, self.options.holds_audio)
         turn.trace.marks.update(self.marks if text else {})
         turn.mark("reply_started")
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
-        messages = self._history.messages(text, instructions)
+        messages = self._history.messages(text or cue, instructions)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
         return turn
 
