@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from serving import Talk, serving
+from websockets.exceptions import ConnectionClosedOK
 
 from rejoinder.agent import virtual_clock
 from rejoinder.agent.realtime import Realtime
@@ -215,3 +218,15 @@ def test_a_client_sets_its_own_idle_timeout_and_is_told() -> None:
     assert (triggered["audio_start_ms"], triggered["audio_end_ms"]) == (1000, 7000)
     assert committed["type"] == "input_audio_buffer.committed"
     assert committed["item_id"] == triggered["item_id"]
+
+
+def test_the_server_asks_and_then_hangs_up_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "rejoinder.toml").write_text("idle_s = 0.3\nidle_prompts = 1\nmax_call_s = 1\n")
+    with serving(tmp_path, llm="scripted:llm|Hello?") as server, Talk(server) as talk:
+        talk.until("input_audio_buffer.timeout_triggered")
+        assert talk.until("response.done")["response"]["status"] == "completed"
+        with pytest.raises(ConnectionClosedOK):
+            talk.until("nothing more")
+        assert talk.socket.close_code == 1000
+        assert talk.socket.close_reason == "the call has lasted as long as it may: 1 s"
+        server.wait_idle()
