@@ -61,6 +61,7 @@ from rejoinder.pipeline import (
     ReplyStarted,
     ReplyText,
     SpeechStarted,
+    Trace,
     TurnTraced,
 )
 
@@ -192,7 +193,7 @@ class Realtime:
             case ReplyStarted(turn):
                 return self._begin(turn)
             case TurnTraced(trace):
-                return self._traced(trace.budget())
+                return self._traced(trace)
         if self._response is None or not isinstance(happened, ReplyText | ReplyAudio | ReplyDone):
             return []
         match happened:
@@ -234,10 +235,10 @@ class Realtime:
         self._items.settle(response, done.heard)
         return events
 
-    def _traced(self, budget: list[tuple[str, float]]) -> list[ServerEvent]:
+    def _traced(self, trace: Trace) -> list[ServerEvent]:
         if not self._tracing or self._response is None:
             return []
-        return self._response.trace(budget)
+        return self._response.trace(trace.budget(), trace.counts)
 
     def heard(self, turn: int, text: str) -> None:
         """Note what the user heard of a reply by the client's account: what its item holds from now on."""

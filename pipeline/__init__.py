@@ -37,6 +37,7 @@ from rejoinder.pipeline.interfaces import (
 )
 from rejoinder.pipeline.options import Endpointing, Models, Options
 from rejoinder.pipeline.session import Session, open_session
+from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.trace import Trace
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "ReplyStarted",
     "ReplyText",
     "Session",
+    "Speculation",
     "SpeechStarted",
     "Stt",
     "SttStream",

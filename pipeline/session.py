@@ -31,6 +31,7 @@ from rejoinder.pipeline.options import Models, Options
 from rejoinder.pipeline.replies import Replies
 from rejoinder.pipeline.reply import CONTROL_PLACES
 from rejoinder.pipeline.silence import Silence, watch
+from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.turn import Turn
 
 HEAR_SECONDS = 1.0
@@ -73,6 +74,11 @@ class Session:
     def turn(self) -> Turn | None:
         """The reply that runs, or waits for its commit; None between replies."""
         return self._replies.turn
+
+    @property
+    def speculation(self) -> Speculation:
+        """What became of the answers that were started before a turn was surely over."""
+        return self._replies.speculation
 
     # --- what the client says ---------------------------------------------------------------------------
 
