@@ -29,6 +29,7 @@ def check(call: Call) -> None:
     said = call.said
     remembered = [entry.text for entry in talk.session.history.entries if entry.role == "user"]
     assert _in_order(remembered, said), f"{remembered} is remembered of {said}"
+    assert set(call.turns) <= set(remembered), f"{remembered} is remembered of the turns {call.turns}"
     for prompt in call.prompts:
         asked = [message["content"] for message in prompt if message["role"] == "user"]
         asked = [content.removesuffix(talk.options.idle_cue) for content in asked]

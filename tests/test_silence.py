@@ -12,6 +12,7 @@ from serving import Talk, serving
 from websockets.exceptions import ConnectionClosedOK
 
 from rejoinder.agent import virtual_clock
+from rejoinder.agent.config import Settings
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.simulate import Call, Caller
 from rejoinder.agent.simulated_truth import check, hang_ups
@@ -201,6 +202,12 @@ def test_what_is_typed_while_somebody_speaks_is_answered_with_what_is_said() -> 
         ReplyDone(call.talk.of(ReplyStarted)[0].turn, "completed", FORECAST),
     ]
     assert call.prompts[-1] == [{"role": "user", "content": "in Rome how is the weather"}]
+
+
+def test_the_settings_reach_the_session() -> None:
+    made = Settings(max_turn_s=5.0, idle_s=6.0, idle_prompts=3, max_call_s=700.0).options()
+    assert made.endpointing.max_turn_ms == 5000
+    assert (made.idle_s, made.idle_prompts, made.max_call_s) == (6.0, 3, 700.0)
 
 
 # --- on the wire ----------------------------------------------------------------------------------------
