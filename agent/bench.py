@@ -19,6 +19,7 @@ from rich.text import Text
 from rejoinder.agent import (
     bench_bargein,
     bench_latency,
+    bench_simulate,
     bench_soak,
     bench_stt,
     overlap_cases,
@@ -41,6 +42,7 @@ from rejoinder.agent.recordings import (
     sample,
     speech_folder,
 )
+from rejoinder.models.threads import cores
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 
@@ -235,6 +237,33 @@ def bargein(
     if json_file:
         summary = asdict(bench_bargein.summarise(results))
         typer.echo(json.dumps({name: summary[name] for name in ("stop_p50_ms", "stop_p95_ms", "resumed")}))
+
+
+@app.command()
+def simulate(
+    calls: Annotated[int, typer.Option(min=1, help="calls of random callers")] = 2_000,
+    seed: Annotated[int, typer.Option(min=0, help="the first of them")] = 0,
+    sweep: Annotated[
+        int, typer.Option(min=0, help="instead: break all scripts off in every Nth step; 1 for every one")
+    ] = 0,
+    processes: Annotated[int, typer.Option(min=0, help="0 for one on each core")] = 0,
+    json_file: JsonOption = None,
+) -> None:
+    """Let simulated callers call by the thousand, in virtual time, and check what is true of each call.
+
+    Needs no weights and no recordings. Ends with 1 where something was not true, and names the caller.
+    """
+    report: dict[str, Any] = {**occasion(), "seed": seed, "sweep": sweep}
+    console = console_beside(json_file)
+    with progress_bar(console) as progress:
+        task = progress.add_task("calling", total=bench_simulate.pieces(calls, sweep))
+        simulated = bench_simulate.run(
+            calls, seed, sweep, processes or cores(), lambda done: progress.update(task, completed=done)
+        )
+    console.print(bench_simulate.table(simulated))
+    write(json_file, {**report, **bench_simulate.report(simulated)})
+    if failures := simulated.batch.failures:
+        leave(PipelineError("\n".join(failures[:20])))
 
 
 async def _over_the_agent(

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from rejoinder.agent.caller import Caller, CallLost, open_call
+from rejoinder.agent.guesses import Guesses, of_replies
+from rejoinder.agent.guesses import report as report_guesses
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import Recording, background, speech_end
 from rejoinder.agent.turns import Reply
@@ -49,6 +51,7 @@ class Result:
     early_ms: how long before the end of speech the first such reply was started.
     latency_ms: last sample of speech to first audible sample, of ANSWERED ones.
     parts: these milliseconds in parts, where the server told its own.
+    guesses: what became of the server's guesses at the end of the turn, where it told.
     heard: what the server understood. reply: what it answered. error: why the call failed.
     """
 
@@ -62,6 +65,7 @@ class Result:
     early_ms: float | None = None
     latency_ms: float | None = None
     parts: tuple[tuple[str, float], ...] = ()
+    guesses: Guesses = field(default_factory=Guesses)
     heard: str = ""
     reply: str = ""
     error: str = ""
@@ -113,6 +117,7 @@ def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, floa
         early_ms=(end - early[0].created) * 1000 / RATE if early else None,
         latency_ms=latency,
         parts=tuple(client_parts(reply, end, latency)) if reply and latency is not None else (),
+        guesses=of_replies(reply.counts for reply in caller.replies),
         heard=heard,
         reply=" / ".join(reply.text.strip() for reply in caller.replies),
         error="; ".join(caller.errors),
@@ -181,6 +186,11 @@ def mean_waterfall(results: Sequence[Result]) -> list[tuple[str, float]]:
     return mean_parts([result.parts for result in results if result.parts])
 
 
+def all_guesses(results: Sequence[Result]) -> Guesses:
+    """Return what became of the server's guesses in all calls."""
+    return sum((result.guesses for result in results), Guesses())
+
+
 def by_set(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Return the results of each set, in the order in which the sets first appear."""
     names = dict.fromkeys(result.set for result in results)
@@ -206,6 +216,8 @@ def tables(results: Sequence[Result]) -> list[RenderableType]:
         Text(note, style="dim"),
         *(Text(f"  {often} x {reason}", style="dim") for reason, often in reasons(results)),
     ]
+    if (guesses := all_guesses(results)).replies:
+        shown.append(Text(str(guesses), style="dim"))
     if parts := mean_waterfall(results):
         told = sum(bool(result.parts) for result in results)
         shown.append(waterfall(parts, f"Where it goes, mean of {told} answers"))
@@ -218,6 +230,7 @@ def report(results: Sequence[Result]) -> dict[str, Any]:
         "summary": asdict(count(results)),
         "sets": {name: asdict(count(chosen)) for name, chosen in by_set(results).items()},
         "errors": dict(reasons(results)),
+        "guesses": report_guesses(all_guesses(results)),
         "waterfall": [{"name": name, "ms": value} for name, value in mean_waterfall(results)],
         "clips": [asdict(result) for result in results],
     }

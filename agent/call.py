@@ -24,6 +24,7 @@ from rejoinder.agent.commands import (
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_events import ServerEvent, failure
 from rejoinder.pipeline import (
+    CallOver,
     Models,
     Options,
     Overloaded,
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS = 5.0
 """A client whose socket stays full for so long is hung up on."""
-POLICY_VIOLATION, INTERNAL_ERROR = 1008, 1011
+NORMAL, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1008, 1011
 
 
 class Call:
@@ -72,6 +73,9 @@ class Call:
             match cause := first_error(error):
                 case WebSocketDisconnect():
                     pass
+                case CallOver():
+                    log.info("call ended: %s", cause)
+                    return NORMAL, str(cause)
                 case Overloaded():
                     log.warning("call ended: %s", cause)
                     return POLICY_VIOLATION, str(cause)

@@ -135,7 +135,9 @@ class Caller:
             case "response.done":
                 self._reply({"response_id": event["response"]["id"]}).status = event["response"]["status"]
             case "rejoinder.trace":
-                self._reply(event).parts = [(part["name"], part["ms"]) for part in event["parts"]]
+                reply = self._reply(event)
+                reply.parts = [(part["name"], part["ms"]) for part in event["parts"]]
+                reply.counts = event.get("counts", {})
             case "error":
                 self.errors.append(event["error"]["message"])
 

@@ -64,6 +64,16 @@ class Settings(BaseSettings):
         le=1.0,
         description="how firmly the agent keeps the floor; at 0 any sound of speech ends it",
     )
+    max_turn_s: float = Field(
+        60.0, ge=1.0, le=3600.0, description="seconds after which a user's turn is ended"
+    )
+    idle_s: float = Field(
+        0.0, ge=0.0, le=3600.0, description="seconds of silence after which the agent asks; 0: never"
+    )
+    idle_prompts: int = Field(2, ge=1, le=100, description="how often it asks before the user has spoken")
+    max_call_s: float = Field(
+        0.0, ge=0.0, le=86_400.0, description="seconds after which a call ends, when nobody speaks; 0: never"
+    )
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
     allowed_origins: str = Field(
         "", description="web pages of others that may call: origins with blanks between them, * for any"
@@ -90,7 +100,11 @@ class Settings(BaseSettings):
                 min_wait_ms=self.min_wait_ms,
                 max_wait_ms=self.max_wait_ms,
                 assertiveness=self.assertiveness,
+                max_turn_ms=int(self.max_turn_s * 1000),
             ),
+            idle_s=self.idle_s,
+            idle_prompts=self.idle_prompts,
+            max_call_s=self.max_call_s,
             speculate=self.speculate == "always"
             or (self.speculate == "auto" and not self.llm.startswith("openai:https:")),
         )

@@ -49,6 +49,7 @@ from rejoinder.agent.realtime_settings import SessionSettings
 from rejoinder.pipeline import (
     EndOfTurn,
     Event,
+    NobodySpoke,
     NothingSaid,
     Options,
     OverlapEnded,
@@ -60,6 +61,7 @@ from rejoinder.pipeline import (
     ReplyStarted,
     ReplyText,
     SpeechStarted,
+    Trace,
     TurnTraced,
 )
 
@@ -182,6 +184,8 @@ class Realtime:
                 return self._playing("rejoinder.output_resumed", transcript=text)
             case PartialTranscript(agreed=agreed):
                 return self._input.heard_so_far(agreed)
+            case NobodySpoke(since, at):
+                return self._input.nobody_spoke(since, at, self._items)
             case NothingSaid(at):
                 return self._turn_ended("", at)
             case EndOfTurn(text, at):
@@ -189,7 +193,7 @@ class Realtime:
             case ReplyStarted(turn):
                 return self._begin(turn)
             case TurnTraced(trace):
-                return self._traced(trace.budget())
+                return self._traced(trace)
         if self._response is None or not isinstance(happened, ReplyText | ReplyAudio | ReplyDone):
             return []
         match happened:
@@ -231,10 +235,10 @@ class Realtime:
         self._items.settle(response, done.heard)
         return events
 
-    def _traced(self, budget: list[tuple[str, float]]) -> list[ServerEvent]:
+    def _traced(self, trace: Trace) -> list[ServerEvent]:
         if not self._tracing or self._response is None:
             return []
-        return self._response.trace(budget)
+        return self._response.trace(trace.budget(), trace.counts)
 
     def heard(self, turn: int, text: str) -> None:
         """Note what the user heard of a reply by the client's account: what its item holds from now on."""

@@ -139,14 +139,15 @@ class ResponseEvents:
             event("response.done", response=self._response(status, [item], reason)),
         ]
 
-    def trace(self, budget: list[tuple[str, float]]) -> list[ServerEvent]:
+    def trace(self, budget: list[tuple[str, float]], counts: dict[str, float]) -> list[ServerEvent]:
         """Tell once where the time went; ``budget`` is named parts in milliseconds."""
         if self.traced:
             return []
         self.traced = True
         parts = [{"name": name, "ms": round(ms, 1)} for name, ms in budget]
         total = round(sum(ms for _, ms in budget), 1)
-        trace = event("rejoinder.trace", turn=self.turn, response_id=self.id, total_ms=total, parts=parts)
+        about = {"turn": self.turn, "response_id": self.id, "total_ms": total}
+        trace = event("rejoinder.trace", **about, parts=parts, counts=counts)
         return [trace] if parts else []
 
     def item(self, status: str) -> dict[str, Any]:

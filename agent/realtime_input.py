@@ -70,6 +70,17 @@ class InputBuffer:
         if spoken:  # else the client committed what was no speech, or holds its own button
             stopped = event("input_audio_buffer.speech_stopped", item_id=id_, audio_end_ms=at * 1000 // RATE)
             events.append(stopped)
+        return events + self._committed(id_, text, at, items)
+
+    def nobody_spoke(self, since: int, at: int, items: Items) -> list[ServerEvent]:
+        """Tell of a silence that the agent breaks; it makes an empty item, as noise does."""
+        id_ = new_id("item")
+        self._speech_at = since
+        stretch = {"audio_start_ms": since * 1000 // RATE, "audio_end_ms": at * 1000 // RATE}
+        triggered = event("input_audio_buffer.timeout_triggered", item_id=id_, **stretch)
+        return [triggered, *self._committed(id_, "", at, items)]
+
+    def _committed(self, id_: str, text: str, at: int, items: Items) -> list[ServerEvent]:
         previous = items.last
         item = message_item(id_, "user", [{"type": "input_audio", "transcript": text}], "completed")
         seconds = max(0.0, (at - self._speech_at) / RATE)
@@ -77,4 +88,4 @@ class InputBuffer:
         if not self._ending:  # a commit has counted already, and what came since is the next one's
             self._uncommitted = 0
         self._ending = False
-        return events + user_turn(items.keep(item), previous, seconds, text)
+        return user_turn(items.keep(item), previous, seconds, text)

@@ -24,6 +24,7 @@ class ServerVad(Base):
     silence_duration_ms: int = Field(500, ge=100, le=10_000)
     create_response: bool = True
     interrupt_response: bool = True
+    idle_timeout_ms: int | None = Field(None, ge=1_000, le=3_600_000)
 
 
 class SemanticVad(Base):
@@ -120,7 +121,11 @@ class SessionSettings:
             endpointing = replace(
                 endpointing, patience=patience, max_wait_ms=max(longest, endpointing.min_wait_ms)
             )
-        return Options(
+        idle_s = self._defaults.idle_s
+        if isinstance(detection, ServerVad) and detection.idle_timeout_ms is not None:
+            idle_s = detection.idle_timeout_ms / 1000.0
+        return replace(
+            self._defaults,
             instructions=self._config.instructions,
             examples=self._defaults.examples
             if self._config.instructions == self._defaults.instructions
@@ -129,8 +134,7 @@ class SessionSettings:
             detect_turns=detection is not None,
             create_response=detection is not None and detection.create_response,
             interrupt_response=detection is not None and detection.interrupt_response,
-            holds_audio=self._defaults.holds_audio,
-            speculate=self._defaults.speculate,
+            idle_s=idle_s,
         )
 
 

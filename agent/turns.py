@@ -40,6 +40,7 @@ class Reply:
     created: sample of the call at which its response.created arrived. status: that of response.done.
     heard_end: sample at which, the server says, the speech ended that it answers; None if it says nothing.
     cues: (samples of its audio that had come before, text). parts: the server's own budget in milliseconds.
+    counts: what else the server told with it.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Reply:
     status: str = ""
     cues: list[tuple[int, str]] = field(default_factory=list)
     parts: list[tuple[str, float]] = field(default_factory=list)
+    counts: dict[str, float] = field(default_factory=dict)
     cut: Cut | None = None
 
     @property

@@ -4,11 +4,12 @@ from rejoinder.pipeline.audio import RATE, AudioChunk, to_float, to_pcm
 from rejoinder.pipeline.channel import Channel, Closed
 from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.engine import Engine
-from rejoinder.pipeline.errors import ModelError, Overloaded, PipelineError, ProtocolError
+from rejoinder.pipeline.errors import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
     Event,
+    NobodySpoke,
     NothingSaid,
     OverlapEnded,
     OverlapStarted,
@@ -36,11 +37,13 @@ from rejoinder.pipeline.interfaces import (
 )
 from rejoinder.pipeline.options import Endpointing, Models, Options
 from rejoinder.pipeline.session import Session, open_session
+from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.trace import Trace
 
 __all__ = [
     "RATE",
     "AudioChunk",
+    "CallOver",
     "Channel",
     "Closed",
     "EagerEndOfTurn",
@@ -55,6 +58,7 @@ __all__ = [
     "Message",
     "ModelError",
     "Models",
+    "NobodySpoke",
     "NothingSaid",
     "Options",
     "OverlapEnded",
@@ -69,6 +73,7 @@ __all__ = [
     "ReplyStarted",
     "ReplyText",
     "Session",
+    "Speculation",
     "SpeechStarted",
     "Stt",
     "SttStream",

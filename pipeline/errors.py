@@ -26,6 +26,10 @@ class Overloaded(PipelineError):
     """A bounded place is full, and its owner may not wait for room."""
 
 
+class CallOver(PipelineError):
+    """The call has lasted as long as it may."""
+
+
 class ProtocolError(PipelineError):
     """A peer sent what its protocol does not allow.
 

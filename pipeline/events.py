@@ -71,6 +71,14 @@ class OverlapEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class NobodySpoke:
+    """Nobody has spoken between two samples, and the agent is about to ask whether somebody is there."""
+
+    since: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartialTranscript:
     """The words so far; ``agreed`` is their beginning that two hypotheses agreed on and only ever grows."""
 
@@ -133,4 +141,13 @@ FloorEvent = (
     | OverlapStarted
     | OverlapEnded
 )
-Event = FloorEvent | PartialTranscript | ReplyStarted | ReplyText | ReplyAudio | ReplyDone | TurnTraced
+Event = (
+    FloorEvent
+    | NobodySpoke
+    | PartialTranscript
+    | ReplyStarted
+    | ReplyText
+    | ReplyAudio
+    | ReplyDone
+    | TurnTraced
+)

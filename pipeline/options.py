@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
 
+IDLE_CUE = "(The caller has said nothing for a while. Ask in a few words whether they are still there.)"
 INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
 
 
@@ -75,6 +76,11 @@ class Options:
     holds_audio: the client holds what it has from OverlapStarted on, until OverlapEnded lets it play on or
         SpeechStarted makes it void. False means that it plays on and falls silent when nothing more comes.
     speculate: start answers at the first sign of an end; False where those thrown away would be billed.
+    max_guesses: how often in one turn, at most; those of a turn with many pauses cost tokens.
+    idle_s: seconds of nobody speaking after which the agent says something, 0 for never.
+    idle_prompts: how often it does so before the user has spoken again. idle_cue: what stands in the prompt
+        then as the user's words; the history does not get it.
+    max_call_s: seconds after which the call ends as soon as nobody speaks, 0 for never.
     """
 
     instructions: str = INSTRUCTIONS
@@ -85,3 +91,8 @@ class Options:
     interrupt_response: bool = True
     holds_audio: bool = False
     speculate: bool = True
+    max_guesses: int = 5
+    idle_s: float = 0.0
+    idle_prompts: int = 2
+    idle_cue: str = IDLE_CUE
+    max_call_s: float = 0.0

@@ -17,6 +17,7 @@ from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.options import Models, Options
 from rejoinder.pipeline.reply import reply
+from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.turn import Turn
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Replies:
 
     turn: the reply that runs or sounds out, a guess until it is committed; None between replies.
     cancelled: the tasks that were cancelled and are not gone yet.
+    speculation: what became of the guesses.
     options: as the client has them now. marks: of the user's pause, where the trace of its answer begins.
     emit: takes what happens to them, but for their text and audio, which wait for room in ``out``.
     """
@@ -56,6 +58,7 @@ class Replies:
         self.options = options
         self.turn: Turn | None = None
         self.cancelled: set[asyncio.Task[None]] = set()
+        self.speculation = Speculation()
         self.marks: dict[str, float] = {}
         self._models = models
         self._history = history
@@ -77,8 +80,11 @@ class Replies:
 
     def guess(self, text: str) -> None:
         """Start the answer to a turn that is probably over; it waits for its commit."""
-        if self.options.speculate and self.options.create_response and not self._replying:
-            self._guess(text)
+        wanted = self.options.speculate and self.options.create_response and not self._replying
+        if wanted and not self._guessed(text):
+            self.drop_guess()
+            if self.speculation.may_start(self.options.max_guesses):
+                self._start(text).guess = True
 
     def drop_guess(self) -> None:
         """Cancel a reply that is not committed."""
@@ -109,20 +115,32 @@ class Replies:
             self.respond()
 
     def respond(self, instructions: str | None = None) -> None:
-        """Reply to the history, or to the user's turn where it is just being ended."""
-        if self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP:
+        """Reply to the history, or to the user's turn where there is one: nobody is talked over."""
+        talking = self._floor.floor is Floor.USER and not self._floor.manual
+        ending = self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP
+        if (talking and self.options.interrupt_response) or ending:
             self._asked = Asked(instructions)
             return
         self._cancel(superseded=True)
         self._commit(self._start(None, instructions))
 
+    def prompt(self, cue: str) -> None:
+        """Reply to a cue that stands where the user's words would, and is not remembered."""
+        self._commit(self._start(None, cue=cue))
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether there is no reply, and none is to come."""
+        return self.turn is None and not self._asked and not self._owed
+
     def _answer(self, text: str | None) -> None:
         asked, self._asked = self._asked, None
-        if text and not (asked and asked.instructions):
-            self._commit(self._guess(text))
+        instructions = asked.instructions if asked else None
+        if self.turn and text and not instructions and self._guessed(text):
+            self._commit(self.turn)
         else:
             self._cancel(superseded=True)
-            self._commit(self._start(text, asked.instructions if asked else None))
+            self._commit(self._start(text, instructions))
 
     @property
     def _replying(self) -> bool:
@@ -148,6 +166,7 @@ class Replies:
 
     def overtake(self) -> None:
         """Give way to the user's own words, if the reply may be interrupted."""
+        self.speculation.begin_turn()
         if self.options.interrupt_response:
             self._cancel(overtaken=True)
 
@@ -180,24 +199,23 @@ class Replies:
 
     # --- one reply --------------------------------------------------------------------------------------
 
-    def _guess(self, text: str) -> Turn:
-        if self.turn and not self.turn.committed and bare(self.turn.text or "") == bare(text):
-            return self.turn
-        self._cancel(superseded=True)
-        return self._start(text)
+    def _guessed(self, text: str) -> bool:
+        """Tell whether there is an answer to these words that waits for its commit."""
+        return bool(self.turn and not self.turn.committed and bare(self.turn.text or "") == bare(text))
 
-    def _start(self, text: str | None, instructions: str | None = None) -> Turn:
+    def _start(self, text: str | None, instructions: str | None = None, cue: str | None = None) -> Turn:
         self._turns += 1
         self.turn = turn = Turn(self._turns, text, instructions, self.options.holds_audio)
         turn.trace.marks.update(self.marks if text else {})
         turn.mark("reply_started")
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
-        messages = self._history.messages(text, instructions)
+        messages = self._history.messages(text or cue, instructions)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
         return turn
 
     def _commit(self, turn: Turn) -> None:
         self._owed = False
+        turn.trace.counts |= self.speculation.commit(turn.guess)
         if turn.text:
             self._history.add_user(turn.text)
         self._history.begin_reply(turn.id)
@@ -240,6 +258,8 @@ class Replies:
             return
         turn.overtaken = overtaken
         turn.cancel()
+        if turn.guess and not turn.committed:
+            self.speculation.drop(turn.tokens)
         self._see_off(turn.task)
         if turn.committed and not (superseded and turn.done):
             played = turn.playout.played(asyncio.get_running_loop().time())

@@ -40,6 +40,7 @@ async def think(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[
     async with aclosing(llm.reply(messages)) as tokens:
         async for token in tokens:
             turn.mark("first_token")
+            turn.tokens += 1
             for clause in splitter.feed(token):
                 turn.mark("first_clause")
                 await out.send(clause)

@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 
 from rejoinder.pipeline.audio import RATE, AudioChunk
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.endpointer import Endpointer
+from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.errors import Overloaded, first_error
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
     Event,
     FloorEvent,
+    NobodySpoke,
     NothingSaid,
     OverlapEnded,
     OverlapStarted,
@@ -29,6 +30,8 @@ from rejoinder.pipeline.listen import Ears, hear
 from rejoinder.pipeline.options import Models, Options
 from rejoinder.pipeline.replies import Replies
 from rejoinder.pipeline.reply import CONTROL_PLACES
+from rejoinder.pipeline.silence import Silence, watch
+from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.turn import Turn
 
 HEAR_SECONDS = 1.0
@@ -64,11 +67,18 @@ class Session:
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=512)
         self._doubting: asyncio.TimerHandle | None = None
         self._overflown = asyncio.Event()
+        self._configured = asyncio.Event()
+        self._silence = Silence()
 
     @property
     def turn(self) -> Turn | None:
         """The reply that runs, or waits for its commit; None between replies."""
         return self._replies.turn
+
+    @property
+    def speculation(self) -> Speculation:
+        """What became of the answers that were started before a turn was surely over."""
+        return self._replies.speculation
 
     # --- what the client says ---------------------------------------------------------------------------
 
@@ -104,14 +114,15 @@ class Session:
 
     def add_text(self, text: str, role: str = "user") -> None:
         """Add words that were typed instead of spoken; ``role`` is user, assistant or system."""
+        self._silence.user_spoke()
         self._replies.drop_guess()  # it answers a history without them
         self.history.add(role, text)
 
     def respond(self, instructions: str | None = None) -> None:
         """Reply to the history as it stands, replacing a reply that runs.
 
-        A user's turn that is being ended is waited for and answered. instructions: replace the session's for
-        this one reply.
+        The user's turn, where there is one, is waited for and answered. instructions: replace the session's
+        for this one reply.
         """
         self._replies.respond(instructions)
 
@@ -136,16 +147,22 @@ class Session:
         self.floor.yields = options.interrupt_response
         if self.floor.manual or not self.floor.yields:
             self._dismiss()
+        self._configured.set()
 
     # --- what the session does --------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Run the listening stages until the session closes. Raises what a listening model raises."""
+        """Run the listening stages until the session closes.
+
+        Raises what a listening model raises, and CallOver.
+        """
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
         ears = Ears(self.models.stt, self.models.turn, self.floor, self._react)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(hear(self._heard, self.models.vad.stream(), self.floor, self._react, audio))
             tasks.create_task(ears.transcribe(audio))
+            quiet = watch(self._silence, lambda: self.options, self._is_quiet, self._prompt, self._configured)
+            tasks.create_task(quiet)
             await self._overflown.wait()
             raise Overloaded("nobody reads this session's events")
 
@@ -188,10 +205,18 @@ class Session:
                 self._replies.end_empty_turn()
                 return
             case EndOfTurn(text):
+                self._silence.user_spoke()
                 self._emit(event)
                 self._replies.end_turn(text)
                 return
         self._emit(event)
+
+    def _is_quiet(self) -> bool:
+        return self.floor.floor is Floor.NOBODY and self._replies.idle
+
+    def _prompt(self, seconds: float) -> None:
+        self._emit(NobodySpoke(max(0, self.received - int(seconds * RATE)), self.received))
+        self._replies.prompt(self.options.idle_cue)
 
     def _dismiss(self) -> None:
         for event in self.floor.dismiss():

@@ -16,6 +16,8 @@ class Turn:
     instructions: replace those of the session for this reply.
     playout: what was sent and heard.
     trace: when what happened.
+    guess: whether it was started before the user's turn was surely over.
+    tokens: how many its language model has streamed.
     made: whether all of its audio was made, so that it is at its last words.
     done: whether the end of the reply was told.
     overtaken: whether the user's own words stopped it.
@@ -30,6 +32,8 @@ class Turn:
         self.instructions = instructions
         self.playout = Playout(holds)
         self.trace = Trace(id)
+        self.guess = False
+        self.tokens = 0
         self.made = self.done = self.overtaken = False
         self.task: asyncio.Task[None] | None = None
         self.playing: asyncio.Task[None] | None = None

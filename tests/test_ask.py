@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import soundfile
 import speech
-import virtual_clock
 from typer.testing import CliRunner
 
+from rejoinder.agent import virtual_clock
 from rejoinder.agent.ask import Conversation, ask, read_audio
 from rejoinder.agent.cli import app
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel, ScriptedVad

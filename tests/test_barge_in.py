@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from scenario import TIMES, Talk
 
+from rejoinder.agent.scenario import TIMES, Talk
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import (
     EndOfTurn,
@@ -45,7 +45,7 @@ def test_a_backchannel_pauses_the_agent() -> None:
     ]
     assert talk.said() == WHOLE
     assert len(talk.llm.prompts) == 1
-    assert [trace.trace.counts for trace in talk.of(TurnTraced)][-1] == {"false_interruptions": 1}
+    assert talk.of(TurnTraced)[-1].trace.counts["false_interruptions"] == 1
 
 
 @pytest.mark.parametrize("holds", [True, False])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from scenario import Talk
 
+from rejoinder.agent.scenario import Talk
 from rejoinder.pipeline import (
     EndOfTurn,
     Floor,

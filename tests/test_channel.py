@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import virtual_clock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rejoinder.agent import virtual_clock
 from rejoinder.pipeline.channel import Channel, Closed
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scenario import TIMES
 
+from rejoinder.agent.scenario import TIMES
 from rejoinder.models.scripted import WINDOW, ScriptedVad
 from rejoinder.pipeline.audio import RATE, AudioChunk
 from rejoinder.pipeline.endpointer import Endpointer, Floor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from scenario import LOUDEST, SOFT, Talk
 
+from rejoinder.agent.scenario import LOUDEST, SOFT, Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTurnModel
 from rejoinder.pipeline import (
     EagerEndOfTurn,

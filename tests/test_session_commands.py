@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from scenario import LOUD, QUIET, Talk
 
+from rejoinder.agent.scenario import LOUD, QUIET, Talk
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
@@ -20,7 +20,6 @@ from rejoinder.models.scripted import (
 )
 from rejoinder.pipeline import (
     AudioChunk,
-    EagerEndOfTurn,
     EndOfTurn,
     Floor,
     NothingSaid,
@@ -283,16 +282,35 @@ def test_a_reply_replaces_the_one_that_speaks() -> None:
     ]
 
 
-def test_a_reply_while_the_user_talks() -> None:
-    """It speaks into his turn, and gives way to the answer when that ends."""
-    talk = Talk("one", replies=(WEATHER, "Fine."))
+def test_a_reply_that_is_asked_for_while_the_user_talks_waits_for_the_end_and_answers_all() -> None:
+    talk = Talk("one", replies=("Fine.",))
     talk.says(2.0, at=0.2)
+    talk.does(lambda session: session.add_text("typed"), at=1.0)
     talk.does(lambda session: session.respond(), at=1.0)
     talk.run(until=6.0)
-    assert talk.when(EagerEndOfTurn) == [2.28]
-    assert talk.when(EndOfTurn) == [2.54]
-    assert [(turn, status) for turn, status, _ in talk.done()] == [(1, "cancelled"), (2, "completed")]
-    assert talk.done()[0][2] == talk.heard(1, at=talk.when(EndOfTurn)[0])
+    assert talk.when(EndOfTurn) == talk.when(ReplyStarted) == [2.54]
+    assert talk.llm.prompts[-1] == [{"role": "user", "content": "typed one"}]
+    assert talk.said() == [("user", "typed"), ("user", "one"), ("assistant", "Fine.")]
+
+
+def test_a_reply_that_is_asked_for_over_a_noise_comes_when_that_is_nothing() -> None:
+    talk = Talk("", replies=("Fine.",))
+    talk.says(0.4, at=0.2)
+    talk.does(lambda session: session.add_text("typed"), at=0.4)
+    talk.does(lambda session: session.respond(), at=0.4)
+    talk.run(until=6.0)
+    assert talk.when(NothingSaid) == talk.when(ReplyStarted)
+    assert talk.said() == [("user", "typed"), ("assistant", "Fine.")]
+
+
+def test_an_agent_that_may_not_be_stopped_speaks_when_it_is_asked_to() -> None:
+    """It speaks into the user's turn, and answers that afterwards."""
+    talk = Talk("one", replies=(WEATHER, "Fine."), interrupt_response=False)
+    talk.says(2.0, at=0.2)
+    talk.does(lambda session: session.respond(), at=1.0)
+    talk.run(until=9.0)
+    assert talk.when(ReplyStarted)[0] == 1.0
+    assert [(turn, status) for turn, status, _ in talk.done()] == [(1, "completed"), (2, "completed")]
     assert talk.said()[-2:] == [("user", "one"), ("assistant", "Fine.")]
 
 

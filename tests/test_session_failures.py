@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
-import virtual_clock
-from scenario import LOUD, QUIET, TIMES, Act, Talk
 
+from rejoinder.agent import virtual_clock
+from rejoinder.agent.scenario import LOUD, QUIET, TIMES, Act, Talk
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,

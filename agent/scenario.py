@@ -1,4 +1,7 @@
-"""Conversations in virtual time: a user who speaks at set times, and a client who notes what it is told."""
+"""A conversation in virtual time: sound at set times, and a client who plays and notes what it is told.
+
+``simulate`` builds callers on it that react to what they hear.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import virtual_clock
-
+from rejoinder.agent import virtual_clock
+from rejoinder.agent.player import RATE
+from rejoinder.agent.simulated_ear import Ear, Line
 from rejoinder.models.scripted import (
-    SECONDS_PER_CHARACTER,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
@@ -20,6 +23,7 @@ from rejoinder.models.scripted import (
 from rejoinder.pipeline import (
     Endpointing,
     Event,
+    Floor,
     Models,
     Options,
     PartialTranscript,
@@ -31,6 +35,7 @@ from rejoinder.pipeline import (
     TurnTraced,
     open_session,
 )
+from rejoinder.pipeline.errors import first_error
 
 TIMES = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
 CHUNK_SECONDS = 0.02
@@ -45,8 +50,10 @@ Act = Callable[[Session], Awaitable[None] | None]
 class Talk:
     """One conversation. Say what happens when, ``run`` it, then look at the log and the models.
 
-    lines, replies: what the user and the agent say. more: models (stt, llm, tts, vad, turn) and options.
-    log: (loop time in seconds, event), in order.
+    lines, replies: what the user and the agent say. more: models (stt, llm, tts, vad, turn), a line, and
+        options, one by one or whole.
+    opened: whether there is a session yet.
+    log: (loop time in seconds, event), in order. floors: the same of who had the floor, each change.
     """
 
     def __init__(self, *lines: str, replies: tuple[str, ...] = ("Sunny.",), **more: Any) -> None:
@@ -55,10 +62,15 @@ class Talk:
         self.tts: Any = more.pop("tts", None) or ScriptedTts()
         self.vad: Any = more.pop("vad", None) or ScriptedVad()
         self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
+        self.line: Line = more.pop("line", Line())
+        given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
-        self.options = Options(instructions="", **more)
+        self.options = given or Options(instructions="", **more)
+        self.ear = Ear(self.options.holds_audio, self.options.interrupt_response)
         self.log: list[tuple[float, Event]] = []
+        self.floors: list[tuple[float, Floor]] = []
         self.session: Session
+        self.opened = False
         self._speech: list[tuple[float, float, bytes]] = []
         self._acts: list[tuple[float, Act]] = []
 
@@ -72,36 +84,63 @@ class Talk:
 
     def run(self, until: float, debug: bool = True, microphone: bool = True) -> Talk:
         """Hold the conversation, close it, and check what is true of every conversation."""
-        virtual_clock.run(self._hold(until, microphone), debug)
+        virtual_clock.run(self.hold(lambda: self._acts_until(until), microphone), debug)
         self.check()
         return self
 
-    async def _hold(self, until: float, microphone: bool) -> None:
+    async def hold(self, script: Callable[[], Awaitable[None]], microphone: bool = True) -> None:
+        """Hold the conversation for as long as its script runs. Cancelling ends it there."""
+        try:
+            await self._hold(script, microphone)
+        except BaseExceptionGroup as group:
+            raise first_error(group) from group
+
+    async def _hold(self, script: Callable[[], Awaitable[None]], microphone: bool) -> None:
         models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model)
-        async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as self.session:
-            tasks.create_task(self._note(self.session), name="client")
+        async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as session:
+            self.session, self.opened = session, True
+            tasks.create_task(self._note(session), name="client")
             speaking = tasks.create_task(self._speak(), name="microphone") if microphone else None
-            for at, act in sorted(self._acts, key=lambda planned: planned[0]):
-                await _sleep_until(at)
-                if (doing := act(self.session)) is not None:
-                    await doing
-            await _sleep_until(until)
+            await script()
+            self.look()
             if speaking:
                 speaking.cancel()
 
+    async def _acts_until(self, until: float) -> None:
+        for at, act in sorted(self._acts, key=lambda planned: planned[0]):
+            await sleep_until(at)
+            if (doing := act(self.session)) is not None:
+                await doing
+        await sleep_until(until)
+
     async def _speak(self) -> None:
-        tick = 0
+        tick, way = 0, self.line.way("up")
         while True:
             begin = tick * CHUNK_SECONDS
             tick += 1
-            await _sleep_until(tick * CHUNK_SECONDS)
+            await sleep_until(way.arrival(tick * CHUNK_SECONDS))
             now = (sound for start, end, sound in self._speech if start <= begin + 1e-9 < end)
             await self.session.hear(next(now, QUIET))
+            self.look()
 
     async def _note(self, session: Session) -> None:
-        loop = asyncio.get_running_loop()
+        loop, way, back = asyncio.get_running_loop(), self.line.way("down"), self.line.way("back")
         async for event in session.events:
             self.log.append((loop.time(), event))
+            self.look()
+            if (cut := self.ear.take(event, way.arrival(loop.time()))) and self.line.delay:
+                heard = cut.played_ms / 1000.0  # what the agent thinks was heard had not arrived yet
+                loop.call_at(back.arrival(cut.at / RATE), self._truncate, int(cut.item), heard)
+
+    def _truncate(self, turn: int, seconds: float) -> None:
+        if not self.session.events.closed:
+            self.session.truncate(turn, seconds)
+
+    def look(self) -> None:
+        """Note who has the floor, if that has changed."""
+        floor = self.session.floor.floor
+        if not self.floors or self.floors[-1][1] is not floor:
+            self.floors.append((asyncio.get_running_loop().time(), floor))
 
     def check(self) -> None:
         """Hold what is true of every conversation: no request left open, and each reply ends once."""
@@ -143,25 +182,8 @@ class Talk:
         return lines
 
     def heard(self, turn: int, at: float) -> str:
-        """Return what a client that plays audio as it comes has played of a reply by then."""
-        clauses: list[tuple[str, float]] = []  # text, and where its audio begins in the reply
-        free = sent = played = 0.0
-        for time, event in self.log:
-            if isinstance(event, ReplyText) and event.turn == turn:
-                clauses.append((event.text, sent))
-            if isinstance(event, ReplyAudio) and event.turn == turn:
-                begin, free = max(free, time), max(free, time) + event.chunk.seconds
-                sent += event.chunk.seconds
-                played += min(max(0.0, at - begin), event.chunk.seconds)
-        words = []
-        for text, begin in clauses:
-            position = 0
-            for word in text.split():
-                position += len(word)
-                if begin + position * SECONDS_PER_CHARACTER <= played + 0.001:
-                    words.append(word)
-                position += 1
-        return " ".join(words)
+        """Return what the client has played of a reply by then."""
+        return self.ear.text(turn, at)
 
 
 def check_replies(events: list[Event]) -> None:
@@ -184,8 +206,8 @@ def check_replies(events: list[Event]) -> None:
     assert started == ended, f"without an end: {started - ended}"
 
 
-async def _sleep_until(at: float) -> None:
-    """Wait; what is due already happens at once, before any other task runs."""
+async def sleep_until(at: float) -> None:
+    """Wait until a loop time; what is due already happens at once, before any other task runs."""
     if (left := at - asyncio.get_running_loop().time()) > 0:
         await asyncio.sleep(left)
 

@@ -1,0 +1,55 @@
+"""How many of a server's guesses at the end of a turn were kept, by its own account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """Counts over replies: guesses that were kept and dropped, and the tokens of those that were dropped."""
+
+    replies: int = 0
+    kept: int = 0
+    dropped: int = 0
+    tokens_wasted: int = 0
+
+    def __add__(self, other: Guesses) -> Guesses:
+        """Return both together."""
+        return Guesses(
+            self.replies + other.replies,
+            self.kept + other.kept,
+            self.dropped + other.dropped,
+            self.tokens_wasted + other.tokens_wasted,
+        )
+
+    def __str__(self) -> str:
+        """Return a sentence for people."""
+        made = self.kept + self.dropped
+        share = f" ({100 * self.kept / made:.0f} %)" if made else ""
+        wasted = self.tokens_wasted / max(1, self.replies)
+        return f"Guesses at an end: {self.kept} of {made} kept{share}; {wasted:.1f} tokens wasted per turn."
+
+
+def of_replies(counts: Iterable[Mapping[str, float]]) -> Guesses:
+    """Add up what the server told with each reply; nothing where it tells nothing."""
+    total = Guesses()
+    for told in counts:
+        if "guesses_kept" in told:
+            kept, dropped = int(told["guesses_kept"]), int(told["guesses_dropped"])
+            total += Guesses(1, kept, dropped, int(told["tokens_wasted"]))
+    return total
+
+
+def report(guesses: Guesses) -> dict[str, Any] | None:
+    """Return the same for a machine, None where the server told nothing."""
+    if not guesses.replies:
+        return None
+    made = guesses.kept + guesses.dropped
+    return {
+        **asdict(guesses),
+        "kept_share": guesses.kept / made if made else None,
+        "tokens_wasted_per_turn": guesses.tokens_wasted / guesses.replies,
+    }
