@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rejoinder.models.graph import halves
 from rejoinder.models.hints import require
 from rejoinder.models.onnx import open_session
 from rejoinder.models.voice import Piece, Voice
+from rejoinder.models.word_times import sounds
 from rejoinder.pipeline.audio import Samples
 from rejoinder.pipeline.errors import ModelError
 
@@ -32,6 +33,10 @@ OVERLAP_FRAMES = 8
 PEAK = 0.7
 """Loudest sample of a sentence of the usual loudness; one gain for all of a voice's clauses keeps prosody."""
 USUAL = "The quick brown fox jumps over the lazy dog, and nobody minds."
+
+LENGTHS = "/Ceil_output_0"
+"""What VITS exports call the frames that each phoneme takes, before the flow."""
+BEGIN, PAD = "^", "_"
 
 Decode = Callable[[NDArray[np.float32]], Samples]
 
@@ -55,20 +60,28 @@ def open_voice(path: Path, threads: int) -> Voice:
     voice = PiperVoice(session=front, config=config)
 
     def pieces(text: str) -> Iterator[Piece]:
-        for phonemes in voice.phonemize(text):
-            if phonemes:
-                made: Any = voice.phoneme_ids_to_audio(voice.phonemes_to_ids(phonemes))
-                yield from slices(made, decode) if decode else [(made, 0)]
+        sentences = [phonemes for phonemes in voice.phonemize(text) if phonemes]
+        words = [word for phonemes in sentences for word in sounds((phoneme, 0) for phoneme in phonemes)[0]]
+        begin, ends = 0, list[int]()
+        for phonemes in sentences:
+            made, lengths = voice.phoneme_ids_to_audio(
+                voice.phonemes_to_ids(phonemes), include_alignments=True
+            )
+            if lengths is not None:
+                ends = ends + sounds(zip(phonemes, begin + _ends(phonemes, lengths, config), strict=True))[1]
+                begin += int(lengths.sum())
+            for audio in slices(made, decode) if decode else [made]:
+                yield Piece(audio, words, ends)
 
     try:
-        loudest = max((float(np.abs(audio).max(initial=0.0)) for audio, _ in pieces(USUAL)), default=0.0)
+        loudest = max((float(np.abs(piece.audio).max(initial=0.0)) for piece in pieces(USUAL)), default=0.0)
     except Exception as error:
         raise ModelError("piper", f"{path} cannot speak: {error}") from error
     loudest = loudest or PEAK
 
     def synthesize(text: str) -> Iterator[Piece]:
-        for audio, left in pieces(text):
-            yield np.clip(audio * (PEAK / loudest), -1.0, 1.0), left
+        for piece in pieces(text):
+            yield piece._replace(audio=np.clip(piece.audio * (PEAK / loudest), -1.0, 1.0))
 
     return Voice("piper", config.sample_rate, synthesize)
 
@@ -77,11 +90,14 @@ def _open(path: Path, threads: int) -> tuple[Any, Decode | None]:
     """Open the graph in two halves, or whole and without a decoder of its own."""
     try:
         first, second = halves(path)
-        front, decoder = open_session(first, threads), open_session(second, threads)
+        front, decoder = open_session(first, threads, LENGTHS), open_session(second, threads)
         (seam,) = decoder.get_inputs()
     except Exception as error:  # not only what halves says: onnx raises errors of its own on a broken file
         log.info("%s is not spoken in slices: %s", path.name, error)
-        return open_session(path, threads), None
+        try:
+            return open_session(path, threads, LENGTHS), None
+        except ModelError:
+            return open_session(path, threads), None
 
     def decode(frames: NDArray[np.float32]) -> Samples:
         audio: Samples = decoder.run(None, {seam.name: frames[np.newaxis]})[0].reshape(-1)
@@ -90,7 +106,15 @@ def _open(path: Path, threads: int) -> tuple[Any, Decode | None]:
     return front, decode
 
 
-def slices(frames: NDArray[np.float32], decode: Decode) -> Iterator[Piece]:
+def _ends(phonemes: Sequence[str], lengths: NDArray[np.int64], config: Any) -> NDArray[np.int64]:
+    """Return the sample after each phoneme; it has one id or several, and a pad behind them."""
+    ids = config.phoneme_id_map
+    counts = [len(ids[each]) + len(ids[PAD]) if each in ids else 0 for each in (BEGIN, *phonemes)]
+    ends: NDArray[np.int64] = np.cumsum(lengths)[np.cumsum(counts)[1:] - 1]
+    return ends
+
+
+def slices(frames: NDArray[np.float32], decode: Decode) -> Iterator[Samples]:
     """Decode ``frames`` (channels, time) in slices that join without a seam."""
     frames = frames.reshape(len(frames), -1)  # a single one has lost its second axis
     count = frames.shape[-1]
@@ -101,5 +125,5 @@ def slices(frames: NDArray[np.float32], decode: Decode) -> Iterator[Piece]:
         seen = frames[:, left : end + OVERLAP_FRAMES]
         audio = decode(seen)
         hop = len(audio) // seen.shape[-1]
-        yield audio[(start - left) * hop : (end - left) * hop], (count - end) * hop
+        yield audio[(start - left) * hop : (end - left) * hop]
         start, size = end, FRAMES

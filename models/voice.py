@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from rejoinder.models.spoken import spoken
-from rejoinder.pipeline.audio import AudioChunk, Samples, to_pcm
+from rejoinder.models.word_times import word_times
+from rejoinder.pipeline.audio import AudioChunk, Samples, Words, to_pcm
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 
@@ -18,8 +20,21 @@ TAIL_SECONDS = {".": 0.2, "!": 0.2, "?": 0.2, ":": 0.15, ";": 0.15, ",": 0.1}
 """Silence that stays after a clause, by its last character; one cut mid-phrase keeps next to none."""
 CUT_TAIL_SECONDS = 0.02
 
-Piece = tuple[Samples, int]
-"""Some audio of a clause, and about how many samples of it are still to come."""
+
+class Piece(NamedTuple):
+    """Some audio of a clause.
+
+    sounds: the phonemes of the whole clause, word by word, where a voice tells them. ends: the samples of the
+        clause at which they end, for as many words as is known by now.
+    """
+
+    audio: Samples
+    sounds: Sequence[str] = ()
+    ends: Sequence[int] = ()
+
+
+Made = tuple[Samples, Words]
+"""Some audio of a clause as it is heard, and when which words of its text are spoken, as known by now."""
 
 
 class Voice:
@@ -32,7 +47,7 @@ class Voice:
         self.name = name
         self.rate = rate
         self._synthesize = synthesize
-        self._engine: Engine[Iterator[Piece], Piece | None] = Engine(name, self._step)
+        self._engine: Engine[Iterator[Made], Made | None] = Engine(name, self._step)
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
         """Stream the audio of one clause; nothing comes for text without a spoken form.
@@ -42,22 +57,27 @@ class Voice:
         """
         pieces, position = self._clause(text), 0
         while piece := await self._engine.run(pieces):
-            audio, left = piece
-            yield AudioChunk(to_pcm(audio), self.rate, position, left / self.rate)
+            audio, words = piece
+            yield AudioChunk(to_pcm(audio), self.rate, position, words)
             position += len(audio)
 
     def close(self) -> None:
         """End the engine's thread."""
         self._engine.close()
 
-    def _step(self, batch: Sequence[Iterator[Piece]]) -> list[Piece | None]:
+    def _step(self, batch: Sequence[Iterator[Made]]) -> list[Made | None]:
         return [next(pieces, None) for pieces in batch]
 
-    def _clause(self, text: str) -> Iterator[Piece]:
+    def _clause(self, text: str) -> Iterator[Made]:
         if words := spoken(text):
             tail = TAIL_SECONDS.get(text.rstrip("\"')*_ ")[-1:], CUT_TAIL_SECONDS)
+            known, times = 0, Words()
             try:
-                yield from trim(self._synthesize(words), self.rate, tail)
+                for audio, sounds, ends in trim(self._synthesize(words), self.rate, tail):
+                    if len(ends) > known:
+                        known = len(ends)
+                        times = word_times(text, words, sounds, [end / self.rate for end in ends])
+                    yield audio, times
             except Exception as error:
                 raise ModelError(self.name, f"cannot speak {words!r}: {error}") from error
 
@@ -69,12 +89,14 @@ def trim(pieces: Iterator[Piece], rate: int, tail: float) -> Iterator[Piece]:
     that silence is latency, and between two clauses it is a stumble. Silence is held back until sound
     follows it.
     """
-    held, begun = np.zeros(0, np.float32), False
-    for audio, left in pieces:
-        held = np.concatenate((held, audio))
+    held, cut, piece = np.zeros(0, np.float32), -1, Piece(np.zeros(0, np.float32))
+    for piece in pieces:
+        held = np.concatenate((held, piece.audio))
         if len(loud := np.flatnonzero(np.abs(held) > AUDIBLE)):
-            end = loud[-1] + 1
-            yield held[0 if begun else max(0, loud[0] - int(LEAD_SECONDS * rate)) : end], left
-            held, begun = held[end:], True
-    if begun and len(rest := held[: int(tail * rate)]):
-        yield rest, 0
+            first, end = 0, loud[-1] + 1
+            if cut < 0:
+                cut = first = max(0, loud[0] - int(LEAD_SECONDS * rate))
+            yield Piece(held[first:end], piece.sounds, [sample - cut for sample in piece.ends])
+            held = held[end:]
+    if cut >= 0 and len(rest := held[: int(tail * rate)]):
+        yield Piece(rest, piece.sounds, [sample - cut for sample in piece.ends])

@@ -14,6 +14,9 @@ RATE = 16_000
 Samples = NDArray[np.float32]
 """Mono samples in [-1, 1]."""
 
+Words = tuple[tuple[float, int], ...]
+"""(seconds, characters) for one word after the other: when in a clause how much of its text is spoken."""
+
 
 @dataclass(frozen=True, slots=True)
 class AudioChunk:
@@ -22,13 +25,14 @@ class AudioChunk:
     pcm: little-endian signed 16-bit samples.
     rate: hertz.
     start: index of the first sample, counted from the start of the stream the chunk belongs to.
-    to_come: seconds that follow it in the same clause, where a voice knows that before they are made.
+    words: of a voice: after so many seconds of its clause so many characters of the text are spoken, for all
+        words of which that is known by now; empty where the voice does not know.
     """
 
     pcm: bytes
     rate: int
     start: int = 0
-    to_come: float = 0.0
+    words: Words = ()
 
     def __post_init__(self) -> None:
         if len(self.pcm) % 2:

@@ -99,6 +99,7 @@ class Tts(Protocol):
     def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
         """Stream the audio of one clause, first sample at 0; closing the generator cancels it.
 
-        Yields nothing for text without a spoken form. Raises ModelError.
+        Yields nothing for text without a spoken form. A voice that knows when it says which word gives that
+        with each chunk (``AudioChunk.words``); else they are spread over the audio. Raises ModelError.
         """
         ...

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
+
+from rejoinder.pipeline.audio import Words
 
 LEAD_SECONDS = 0.2
 """Audio is sent at most this far ahead of real time: what was sent cannot be called back on every wire."""
 
 ROUNDING_SECONDS = 0.001
-"""So little before its end a clause has been heard: the lengths of slices do not add up exactly."""
+"""So little before its end a word has been heard: the lengths of slices do not add up exactly."""
 
 
 @dataclass(slots=True)
 class _Clause:
     text: str
     start: float
-    end: float
+    end: float = math.inf
+    words: Words = ()
 
 
 class Playout:
@@ -34,19 +39,24 @@ class Playout:
 
     def begin(self, text: str) -> None:
         """Note that the audio that follows speaks ``text``."""
-        self._clauses.append(_Clause(text, self.seconds, self.seconds))
+        self.end()
+        self._clauses.append(_Clause(text, self.seconds))
 
-    def sent(self, seconds: float, now: float, made: float = 0.0) -> float:
+    def end(self) -> None:
+        """Note that all audio of the clause was sent: after it all of its words have been heard."""
+        if self._clauses:
+            self._clauses[-1].end = min(self._clauses[-1].end, self.seconds)
+
+    def sent(self, seconds: float, now: float, words: Words = ()) -> float:
         """Note that audio was sent; return how long to wait before sending more.
 
-        made: seconds that this clause will be long, as known by now: its words are spread over them.
+        words: when the words of this clause are spoken, as known by now.
         """
         now = self._clock(now)
         self._runs_dry = max(self._runs_dry, now) + seconds
         self.seconds += seconds
         if self._clauses:
-            clause = self._clauses[-1]
-            clause.end = max(self.seconds, clause.start + made)
+            self._clauses[-1].words = words
         return max(0.0, self._runs_dry - now - LEAD_SECONDS)
 
     def left(self, now: float) -> float:
@@ -71,24 +81,22 @@ class Playout:
         return self.seconds - self.left(now)
 
     def text(self, played: float) -> str:
-        """Return the text heard in the first ``played`` seconds.
-
-        Inside a clause the words are spread over its audio by their length in characters.
-        """
+        """Return the text heard in the first ``played`` seconds, as written, up to its last whole word."""
         played = min(played, self.seconds)
         return " ".join(text for clause in self._clauses if (text := _heard(clause, played)))
 
 
+def spread(text: str, seconds: float) -> Words:
+    """Spread the words of a clause over its audio by their length in characters."""
+    return tuple((seconds * word.end() / len(text), word.end()) for word in re.finditer(r"\S+", text))
+
+
 def _heard(clause: _Clause, played: float) -> str:
-    if played > clause.end - ROUNDING_SECONDS:
-        return clause.text if clause.end > clause.start else ""
     if played <= clause.start:
         return ""
-    reached = (played - clause.start) / (clause.end - clause.start) * len(clause.text)
-    words, position = [], 0
-    for word in clause.text.split():
-        position += len(word) + 1
-        if position - 1 > reached:
-            break
-        words.append(word)
-    return " ".join(words)
+    if played > clause.end - ROUNDING_SECONDS:
+        return clause.text
+    since = played - clause.start + ROUNDING_SECONDS
+    return clause.text[
+        : max((characters for seconds, characters in clause.words if seconds <= since), default=0)
+    ]

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from rejoinder.pipeline.audio import AudioChunk
+from rejoinder.pipeline.audio import AudioChunk, Words
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.clauses import ClauseSplitter
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, Message, Tts
+from rejoinder.pipeline.playout import spread
 from rejoinder.pipeline.turn import Turn
 
 CLAUSES_AHEAD = 2
@@ -20,8 +21,8 @@ SLICE_SECONDS = 0.04
 CONTROL_PLACES = 64
 """Places in a session's outgoing channel that audio leaves free for events, which cannot wait."""
 
-Spoken = tuple[str, AudioChunk, float]
-"""The clause that begins or an empty text, a slice of its audio, and how many seconds it will have."""
+Spoken = tuple[str, AudioChunk, Words]
+"""The clause that begins or an empty text, a slice of its audio, and when its words are spoken."""
 
 
 async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out: Channel[Event]) -> None:
@@ -59,8 +60,9 @@ async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -
             async for chunk in chunks:
                 turn.mark("first_audio")
                 made += chunk.seconds
+                words = chunk.words or spread(clause, made)
                 for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
-                    await out.send((text, AudioChunk(piece.pcm, piece.rate, position), made + chunk.to_come))
+                    await out.send((text, AudioChunk(piece.pcm, piece.rate, position), words))
                     position += len(piece)
                     text = ""
     turn.made = True
@@ -71,14 +73,15 @@ async def play(turn: Turn, inp: Channel[Spoken], out: Channel[Event]) -> None:
     """Send the audio at the pace at which it is heard; the first line is the gate, a pause another one."""
     await turn.wait_committed()
     loop = asyncio.get_running_loop()
-    async for text, chunk, made in inp:
+    async for text, chunk, words in inp:
         await turn.wait_running()
         if text:
             turn.playout.begin(text)
             await out.send(ReplyText(turn.id, text), CONTROL_PLACES)
         await out.send(ReplyAudio(turn.id, chunk), CONTROL_PLACES)
-        ahead = turn.playout.sent(chunk.seconds, loop.time(), made)
+        ahead = turn.playout.sent(chunk.seconds, loop.time(), words)
         if "audio_sent" not in turn.trace.marks:
             turn.mark("audio_sent")
             await out.send(TurnTraced(turn.trace), CONTROL_PLACES)
         await asyncio.sleep(ahead)
+    turn.playout.end()

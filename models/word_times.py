@@ -1,0 +1,151 @@
+"""Which words of a text have been spoken when, from the phonemes that a voice speaks and how long each takes.
+
+A text is said in other words than it is written in ("$5" is "five dollars"), and espeak-ng runs words
+together ("that has been" is one). Both are matched here, in plain functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+from itertools import accumulate, groupby
+
+import numpy as np
+
+PAUSES = ",.;:!?"
+MOST_TOGETHER = 5
+"""So many words at most are spoken as one, or one as so many."""
+SPELLED_OUT = 2.0
+"""Cost of taking one word for several of phonemes, which is rare, in sounds that do not fit."""
+SLACK = 3
+"""So many words they may be apart beyond the difference of their numbers."""
+LETTERS_PER_DIGIT = 4.0
+"""How long the words of a number are for each of its digits and signs."""
+
+SPELLING = [
+    (re.compile(pattern), sound)
+    for pattern, sound in (
+        (r"[^a-z]", ""), (r"(.)\1", r"\1"), (r"(?<=[^aeiouy])e(?=s?$)", ""), (r"^k(?=n)|^w(?=r)|gh", ""),
+        (r"t?ch", "C"), (r"th", "t"), (r"sh|c(?=[eiy])", "s"), (r"ph", "f"), (r"ck|[cq]", "k"), (r"x", "ks"),
+        (r"dg", "j"), (r"ng", "n"), (r"(?<=[aeiouy])w|[aeiouy]+", "a"), (r"a+", "a"),
+    )
+]  # fmt: skip
+"""From letters to rough sounds: consonants, and an a for each vowel."""
+SOUNDS = [
+    (re.compile(pattern), sound)
+    for pattern, sound in (
+        (r"[^\w]|[ːˈˌʲj]", ""), (r"tʃ|ʧ", "C"), (r"d?ʒ|ʤ", "j"), (r"[θðɾʔT]", "t"), (r"ʃ", "s"), (r"ŋ", "n"),
+        (r"ɹ", "r"), (r"[ɚɝ]", "ar"), (r"ɡ", "g"), (r"[aeiouæɑɐɒɔəɛɜɪʊʌᵻᵊAIOQWY]+", "a"),
+    )
+]  # fmt: skip
+"""The same from phonemes, as espeak-ng and misaki write them."""
+
+
+def word_times(
+    text: str, words: str, spoken: Sequence[str], ends: Sequence[float]
+) -> tuple[tuple[float, int], ...]:
+    """Return after how many seconds how many characters of ``text`` have been spoken, word by word.
+
+    words: what is said instead of ``text``. spoken: its phonemes, word by word. ends: the second at which
+    each of them ends, for as many as is known by now; no time is given for words that end later.
+    """
+    written, said = list(re.finditer(r"\S+", text)), words.split()
+    if not ends or not written or not said:
+        return ()
+    places = np.interp(_written([token[0] for token in written], said), *_from_zero(_said(said, spoken)))
+    times = np.interp(places, *_from_zero(ends))
+    return tuple(
+        (float(time), token.end())
+        for token, place, time in zip(written, places, times, strict=True)
+        if 0 < place <= len(ends)
+    )
+
+
+def sounds(phonemes: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:
+    """Return the words of a row of phonemes, and the sample at which each ends.
+
+    phonemes: each with the sample after it. The pause of a comma is not part of its word.
+    """
+    words, ends = [], []
+    for blank, group in groupby(phonemes, key=lambda each: each[0].isspace()):
+        if not blank:
+            word = list(group)
+            words.append("".join(phoneme for phoneme, _ in word))
+            ends.append(next((end for phoneme, end in reversed(word) if phoneme not in PAUSES), word[0][1]))
+    return words, ends
+
+
+def _from_zero(values: Sequence[float]) -> tuple[range, list[float]]:
+    return range(len(values) + 1), [0.0, *values]
+
+
+def _written(written: Sequence[str], said: Sequence[str]) -> list[float]:
+    """Return for each word as written how many words as said are over when it is over."""
+    places: list[float] = []
+    matcher = SequenceMatcher(None, [_bare(word) for word in written], [_bare(word) for word in said], False)
+    for kind, first, last, begin, end in matcher.get_opcodes():
+        if kind == "equal":
+            places += range(begin + 1, end + 1)
+            continue
+        lengths = list(accumulate((_length(word) for word in written[first:last]), initial=0.0))
+        spoken = list(accumulate((len(word) for word in said[begin:end]), initial=0))
+        for length in lengths[1:]:  # the nearest end of a word, by length
+            share = spoken[-1] * length / lengths[-1] if lengths[-1] else 0.0
+            places.append(begin + min(range(len(spoken)), key=lambda place: abs(spoken[place] - share)))
+    return places
+
+
+def _bare(word: str) -> str:
+    return "".join(filter(str.isalnum, word)).lower()
+
+
+def _length(word: str) -> float:
+    return sum(LETTERS_PER_DIGIT if c.isdigit() or c in "$€£%&+=@" else float(c.isalpha()) for c in word)
+
+
+def _said(said: Sequence[str], spoken: Sequence[str]) -> list[float]:
+    """Return for each word as said how many words of phonemes are over when it is over.
+
+    Where their numbers differ, words that are run together share one, and one that is spelled out has
+    several: the pairs are taken that fit best in length, in first and last sounds, and in pauses.
+    """
+    if len(said) == len(spoken):
+        return [*range(1, len(said) + 1)]
+    left, right = [_rough(word, SPELLING) for word in said], [_rough(sound, SOUNDS) for sound in spoken]
+    long, heard = (list(accumulate(map(len, each), initial=0)) for each in (left, right))
+    more = len(left) - len(right)
+    best: dict[tuple[int, int], tuple[float, int, int]] = {(0, 0): (0.0, 0, 0)}
+    for i in range(1, len(left) + 1):
+        for j in range(max(1, i - max(0, more) - SLACK), min(len(right), i - min(0, more) + SLACK) + 1):
+            cost = int((said[i - 1][-1] in PAUSES) != (spoken[j - 1][-1] in PAUSES))
+            cost += left[i - 1][-1] != right[j - 1][-1]
+            choices: list[tuple[float, int, int]] = []
+            for k, m in _before(i, j):
+                if (k, m) in best:
+                    length = abs(long[i] - long[k] - heard[j] + heard[m]) / 2
+                    length += (left[k][0] != right[m][0]) + (j - m > 1) * SPELLED_OUT
+                    choices.append((best[k, m][0] + cost + length, k, m))
+            if choices:
+                best[i, j] = min(choices)
+    places, i, j = [0.0] * len(left), len(left), len(right)
+    if (i, j) not in best:
+        return [j * length / long[-1] for length in long[1:]]
+    while i:
+        _, k, m = best[i, j]
+        for word in range(k, i):
+            places[word] = m + (j - m) * (long[word + 1] - long[k]) / (long[i] - long[k])
+        i, j = k, m
+    return places
+
+
+def _before(i: int, j: int) -> list[tuple[int, int]]:
+    together = [(i - n, j - 1) for n in range(1, MOST_TOGETHER + 1)]
+    return together + [(i - 1, j - n) for n in range(2, MOST_TOGETHER + 1)]
+
+
+def _rough(word: str, rules: list[tuple[re.Pattern[str], str]]) -> str:
+    word = word.lower() if rules is SPELLING else word
+    for pattern, sound in rules:
+        word = pattern.sub(sound, word)
+    return word or "a"
