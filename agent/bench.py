@@ -18,6 +18,7 @@ from rich.text import Text
 
 from rejoinder.agent import (
     bench_bargein,
+    bench_heard,
     bench_latency,
     bench_simulate,
     bench_soak,
@@ -264,6 +265,35 @@ def simulate(
     write(json_file, {**report, **bench_simulate.report(simulated)})
     if failures := simulated.batch.failures:
         leave(PipelineError("\n".join(failures[:20])))
+
+
+@app.command()
+def heard(
+    cuts: Annotated[int, typer.Option(min=1, help="cuts of each voice's replies")] = 500,
+    voices: Annotated[str, typer.Option(help="who speaks")] = "piper:en_US-joe-medium,hibari:heart",
+    sets: Annotated[str, typer.Option(help="sets to take transcripts from")] = ",".join(bench_heard.SETS),
+    seed: Annotated[int, typer.Option(help="which transcripts and cuts")] = 0,
+    speech: SpeechOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Cut replies at random samples and compare the words heard with a forced alignment of the audio.
+
+    Voices that tell when they say which word are compared with spreading words by their length.
+    With --json the last line on stdout holds the share of cuts that are off by one word at most.
+    """
+    report: dict[str, Any] = {**occasion(), "voices": voices, "seed": seed}
+    console = console_beside(json_file)
+    try:
+        recordings = choose(speech_folder(speech), _names(sets), sys.maxsize, seed)
+        found = asyncio.run(bench_heard.measure(_names(voices), recordings, cuts, seed, console))
+    except PipelineError as error:
+        leave(error)
+    rows = bench_heard.rows(found)
+    console.print(bench_heard.table(rows))
+    report["rows"] = {name: asdict(row) for name, row in rows.items()}
+    write(json_file, {**report, "cuts": [asdict(cut) for cut in found]})
+    if json_file:
+        typer.echo(json.dumps(bench_heard.summary(rows)))
 
 
 async def _over_the_agent(

@@ -90,9 +90,11 @@ def _written(written: Sequence[str], said: Sequence[str]) -> list[float]:
             continue
         lengths = list(accumulate((_length(word) for word in written[first:last]), initial=0.0))
         spoken = list(accumulate((len(word) for word in said[begin:end]), initial=0))
-        for length in lengths[1:]:  # the nearest end of a word, by length
+        for place, length in enumerate(lengths[1:], 1):  # by length, but each word is said in one at least
             share = spoken[-1] * length / lengths[-1] if lengths[-1] else 0.0
-            places.append(begin + min(range(len(spoken)), key=lambda place: abs(spoken[place] - share)))
+            after = len(set(lengths[place:])) - 1
+            ends = range(len(set(lengths[: place + 1])) - 1, len(spoken) - after) or range(len(spoken))
+            places.append(begin + min(ends, key=lambda end: abs(spoken[end] - share)))
     return places
 
 
