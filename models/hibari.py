@@ -18,6 +18,10 @@ RATE = 24_000
 ENDS = "/CumSum_output_0"
 """What the export calls the frame after each phoneme."""
 
+EARLY = 1
+"""Frames (25 ms) by which its sounds come before their durations say: by a forced alignment its words end 38 ms
+earlier at the median, and Piper's 10 ms."""
+
 
 def open_voice(name: str, threads: int) -> Voice:
     """Open a voice by name; "heart" is inside the package. Raises ModelError."""
@@ -41,7 +45,7 @@ def open_voice(name: str, threads: int) -> Voice:
             made: Any = session.run(None, {"ids": np.array([ids]), "speed": np.ones(1, np.float32)})
             *spectrum, frames = made
             audio = synth(*(part[0] for part in spectrum), noise)
-            after = frames.reshape(-1) * (len(audio) // int(frames.max()))
+            after = (frames.reshape(-1) - EARLY) * (len(audio) // int(frames.max()))
             ends = ends + sounds(zip(phonemes, begin + after[1:-1], strict=True))[1]
             begin += len(audio)
             yield Piece(audio, words, ends)

@@ -20,7 +20,7 @@ SPELLED_OUT = 2.0
 """Cost of taking one word for several of phonemes, which is rare, in sounds that do not fit."""
 SLACK = 3
 """So many words they may be apart beyond the difference of their numbers."""
-LETTERS_PER_DIGIT = 4.0
+LETTERS_PER_DIGIT = 3.0
 """How long the words of a number are for each of its digits and signs."""
 
 SPELLING = [

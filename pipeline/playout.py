@@ -88,7 +88,7 @@ class Playout:
 
 def spread(text: str, seconds: float) -> Words:
     """Spread the words of a clause over its audio by their length in characters."""
-    return tuple((seconds * word.end() / len(text), word.end()) for word in re.finditer(r"\S+", text))
+    return tuple((seconds * (word.end() / len(text)), word.end()) for word in re.finditer(r"\S+", text))
 
 
 def _heard(clause: _Clause, played: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -157,6 +158,37 @@ def test_a_long_clause_takes_about_as_long_as_its_words(tts: Tts) -> None:
     assert len(CLAUSE) >= 155
     audio = joined(say(tts, CLAUSE))
     assert 6.0 < audio.seconds < 14.0
+
+
+def test_words_are_told_with_their_times(tts: Tts) -> None:
+    text = "It costs $12.50 — or so, at the end of the *day*. Yes! 🎉"
+    chunks = say(tts, text)
+    audio, words = joined(chunks), chunks[-1].words
+    assert [text[:end].split()[-1] for _, end in words] == text.split()
+    times = [time for time, _ in words]
+    assert times == sorted(times)
+    assert 0 < times[0] < 1.0
+    assert audio.seconds - 0.5 < times[-1] < audio.seconds + 0.5
+    for earlier, later in itertools.pairwise(chunks):
+        assert later.words[: len(earlier.words)] == earlier.words
+
+
+def test_a_listener_hears_the_words_up_to_the_end_of_each(tts: Tts, whisper: Stt) -> None:
+    chunks = say(tts, CLAUSE)
+    audio, words = joined(chunks), chunks[-1].words[2::3]
+    cuts = [AudioChunk(audio.pcm[: 2 * int(time * audio.rate)], audio.rate) for time, _ in words]
+    heard = [listen(whisper, [cut]) for cut in cuts]
+    assert speech.word_error_rate([CLAUSE[:end] for _, end in words], heard) < 0.15, heard
+    for (_, end), text in zip(words, heard, strict=True):
+        assert abs(len(text.split()) - len(CLAUSE[:end].split())) <= 1, heard
+
+
+def test_words_come_no_later_than_their_audio(tts: Tts) -> None:
+    made = 0.0
+    for chunk in say(tts, f"Yes. {CLAUSE} No, not today."):
+        made += chunk.seconds
+        silence = 1.0  # behind a sentence, in a piece of its own
+        assert any(time > made - silence for time, _ in chunk.words)
 
 
 def test_closing_early_and_cancelling_leave_the_voice_usable(any_tts: tuple[Tts, int]) -> None:

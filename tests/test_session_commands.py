@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +16,7 @@ from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
     ScriptedSttStream,
+    ScriptedTts,
     ScriptedTurnModel,
     ScriptedVad,
     ScriptedVadStream,
@@ -155,6 +158,45 @@ def test_the_end_of_a_reply_can_be_truncated_before_it_has_sounded() -> None:
     assert answers == ["It is sunny"]
     assert talk.said() == [("user", "one"), ("assistant", "It is sunny—")]
     assert talk.session.floor.floor is Floor.NOBODY
+
+
+class Telling(ScriptedTts):
+    """Says "twelve dollars fifty cents" for long, and tells."""
+
+    async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
+        async with aclosing(super().speak(text)) as chunks:
+            async for chunk in chunks:
+                yield replace(chunk, words=((0.1, 2), (0.2, 8), (0.8, 15)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "heard"),
+    [(0.0, ""), (0.15, "It"), (0.7, "It costs"), (0.8, "It costs $12.50"), (9.0, "It costs $12.50")],
+)
+def test_a_client_that_truncates_is_told_the_words_as_they_were_written(seconds: float, heard: str) -> None:
+    answers: list[str | None] = []
+    talk = Talk("one", replies=("It costs $12.50",), tts=Telling())
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: answers.append(session.truncate(1, seconds)), at=5.0)
+    talk.run(until=6.0)
+    assert talk.done() == [(1, "completed", "It costs $12.50")]
+    assert answers == [heard]
+    assert talk.said()[1:] == [("assistant", heard + "—")][: len(heard)]
+
+
+def test_an_interrupted_reply_holds_the_words_that_the_voice_had_said() -> None:
+    talk = Talk("one", "two", replies=("It costs $12.50", "Fine."), tts=Telling())
+    talk.says(1.2, at=0.2)
+    talk.run(until=2.0)
+    (begin,) = [at for at, event in talk.log if isinstance(event, ReplyStarted)]
+    heard = {}
+    for played in (0.15, 0.5, 0.75):
+        talk = Talk("one", "two", replies=("It costs $12.50", "Fine."), tts=Telling())
+        talk.says(1.2, at=0.2)
+        talk.does(lambda session: session.interrupt(), at=begin + played)
+        talk.run(until=6.0)
+        heard[played] = talk.said()[1][1]
+    assert heard == {0.15: "It—", 0.5: "It costs—", 0.75: "It costs—"}
 
 
 def test_two_turns_in_a_row_are_answered_by_the_second() -> None:
