@@ -19,8 +19,8 @@ ENDS = "/CumSum_output_0"
 """What the export calls the frame after each phoneme."""
 
 EARLY = 1
-"""Frames (25 ms) by which its sounds come before their durations say: by a forced alignment its words end 38 ms
-earlier at the median, and Piper's 10 ms."""
+"""Frames (25 ms) by which its sounds come before their durations say: by a forced alignment its words end 38
+ms earlier at the median, and Piper's 10 ms."""
 
 
 def open_voice(name: str, threads: int) -> Voice:

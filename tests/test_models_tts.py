@@ -179,8 +179,12 @@ def test_a_listener_hears_the_words_up_to_the_end_of_each(tts: Tts, whisper: Stt
     cuts = [AudioChunk(audio.pcm[: 2 * int(time * audio.rate)], audio.rate) for time, _ in words]
     heard = [listen(whisper, [cut]) for cut in cuts]
     assert speech.word_error_rate([CLAUSE[:end] for _, end in words], heard) < 0.15, heard
-    for (_, end), text in zip(words, heard, strict=True):
-        assert abs(len(text.split()) - len(CLAUSE[:end].split())) <= 1, heard
+    off = [
+        len(text.replace("-", " ").split()) - len(CLAUSE[:end].split())
+        for (_, end), text in zip(words, heard, strict=True)
+    ]
+    assert max(map(abs, off)) <= 2, heard  # a word that ends in the middle of a sound is misheard
+    assert abs(sum(off)) < len(off) / 2, heard
 
 
 def test_words_come_no_later_than_their_audio(tts: Tts) -> None:
