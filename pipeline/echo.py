@@ -44,6 +44,7 @@ class Echo:
         self._held: Samples | None = None
         self._resampler = Resampler(RATE)
         self._rest = _NOTHING
+        self._told = 0
         self._gain = 1.0
 
     @property
@@ -89,22 +90,23 @@ class Echo:
         return " ".join(near) if self.possible else ""
 
     def hear(self, chunk: AudioChunk, now: float) -> AudioChunk:
-        """Return the audio without the agent's voice: while that may be in it, in whole blocks.
+        """Return the audio without the agent's voice: while that may be in it, a block at a time.
 
         An empty chunk asks for what is left.
         """
         self._clock(chunk, now)
-        rest, self._rest = self._rest, _NOTHING
-        start = chunk.end - len(chunk) - len(rest)
-        if start >= self._until or not len(chunk):
-            return AudioChunk(to_pcm(rest) + chunk.pcm, RATE, start)
-        audio, place, clean = np.concatenate((rest, chunk.samples())), start, [_NOTHING]
-        while (size := BLOCK - place % BLOCK) <= chunk.end - place:
-            block = audio[place - start : place - start + size]
-            clean.append(self._block(place, block) if size == BLOCK else block)
+        place, audio = chunk.end - len(self._rest) - len(chunk), np.concatenate((self._rest, chunk.samples()))
+        told, clean, speaks = self._told, [_NOTHING], place < self._until
+        while speaks and (size := BLOCK - place % BLOCK) <= len(audio):
+            block, audio = audio[:size], audio[size:]
+            clean.append((self._block(place, block) if size == BLOCK else block)[max(0, told - place) :])
             place += size
-        self._rest = audio[place - start :]
-        return AudioChunk(to_pcm(np.concatenate(clean)), RATE, start)
+            self._told = max(told, place)
+        if not (speaks and self.possible and len(chunk)):
+            clean.append(audio[max(0, self._told - place) :])
+            self._told = chunk.end
+        self._rest = audio if speaks else _NOTHING
+        return AudioChunk(to_pcm(np.concatenate(clean)), RATE, told)
 
     def _block(self, place: int, block: Samples) -> Samples:
         for skipped in range(max(self._done, place - BLOCKS * BLOCK), place, BLOCK):

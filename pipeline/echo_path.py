@@ -33,7 +33,7 @@ LEVEL_KEPT = 0.97
 FAINT = 1e-5
 """Energy of a block below which nothing is played: -80 dBFS."""
 
-_BANDS = np.unique(np.round(np.geomspace(6, BLOCK + 1, 26)).astype(int))
+_BANDS = np.append(np.unique(np.round(np.geomspace(6, 240, 21)).astype(int)), BLOCK + 1)
 """Edges of bands, in bins, from 94 Hz up: about equally wide to the ear."""
 
 
