@@ -75,7 +75,8 @@ class Settings(BaseSettings):
         0.0, ge=0.0, le=86_400.0, description="seconds after which a call ends, when nobody speaks; 0: never"
     )
     echo_gate: bool = Field(
-        True, description="take the agent's own voice out of what an open loudspeaker lets the microphone hear"
+        True,
+        description="take the agent's own voice out of what an open loudspeaker lets the microphone hear",
     )
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
     allowed_origins: str = Field(

@@ -1,9 +1,9 @@
 """The agent's own voice in the user's microphone, taken out before anybody looks for speech there.
 
-An open loudspeaker plays the agent into the microphone: later by an unknown buffer, network and room, and
+An open loudspeaker plays the agent into the microphone: later by an unknown buffer, network and room,
 coloured by the room. ``Echo`` is told what the agent says and when that is heard by the play-out clock. It
-subtracts the echo that it expects, and turns down what is left as far as that may still be echo: nearly all of
-it in the first second, next to nothing later, or where there is no echo at all.
+subtracts the echo that it expects, and turns down what is left as far as that may still be echo: most of it
+in the first second, next to nothing later, or where there is no echo at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rejoinder.pipeline.echo_path import BLOCK, BLOCKS, EchoPath
 from rejoinder.pipeline.resample import Resampler
 
 NONE = 1e-3
-"""Power of the echo against what is played below which there is none: a headset, or a client that removes it."""
+"""Power of the echo against what is played below which it is none: a headset, or a client that cancels."""
 GAP = RATE // 10
 """Speech that comes so soon after other speech follows it without a gap: clocks are not exact."""
 AHEAD = 4 * RATE

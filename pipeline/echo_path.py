@@ -1,9 +1,9 @@
 """The way of the agent's voice from the play-out clock to the microphone, learnt while it speaks.
 
-A filter of a second in blocks of 32 ms, followed by a Kalman filter in the frequency domain whose covariance is
-diagonal: Kuech, Mabande and Enzner, "State-space architecture of the partitioned-block-based acoustic echo
-controller" (ICASSP 2014). The covariance says how unsure it is, so that no second rule has to find out whether
-somebody speaks over the echo, or whether the filter has been learnt yet.
+A filter of a second in blocks of 32 ms, followed by a Kalman filter in the frequency domain whose covariance
+is diagonal: Kuech, Mabande and Enzner, "State-space architecture of the partitioned-block-based acoustic
+echo controller" (ICASSP 2014). The covariance says how unsure it is, so that no second rule has to find out
+whether somebody speaks over the echo, or whether the filter has been learnt yet.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class EchoPath:
         return left, share
 
     def shift(self) -> None:
-        """Note that what is played next may be heard a little earlier or later than what was played before."""
+        """Note that what is played next may be heard a little earlier or later than before."""
         power = np.abs(self._way) ** 2
         for blocks in range(-SPREAD, SPREAD + 1):
             first, last = max(0, blocks), BLOCKS + min(0, blocks)

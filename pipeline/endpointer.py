@@ -246,7 +246,7 @@ class Endpointer:
                 return []
 
     def _echoed(self, text: str) -> bool:
-        """Tell whether the agent hears itself. Whoever answers its last words may repeat one or two of them."""
+        """Tell whether the agent hears itself; whoever answers it may repeat one or two of its last words."""
         over = self.floor is Floor.OVERLAP and not self._ending
         return not self.manual and is_echo(text, self.saying, 1 if over else ECHO_WORDS)
 

@@ -34,7 +34,7 @@ _ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
 
 
 ECHOED = 0.6
-"""Share of the words that are the agent's own, in their order, of a text that is its echo: some are misheard."""
+"""Share of the words of an echo that are the agent's own, in their order: some are misheard."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,4 +41,5 @@ class Resampler:
         self._at += len(places) * self._step
         done = min(self._at // self._phases, len(audio))
         self._rest, self._at = audio[done:], self._at - done * self._phases
-        return out.astype(np.float32)
+        resampled: Samples = out.astype(np.float32)
+        return resampled
