@@ -33,8 +33,8 @@ LINES = 4
 """Calls at a time."""
 HISS = 10 ** (-65 / 20)
 """RMS of a microphone's own noise."""
-AFTER_SECONDS = 0.8
-"""A turn that begins so long after an interruption is none of it."""
+AFTER_SECONDS = 1.5
+"""A turn that begins so long after a sound is none of it; short ones wait for their final transcript."""
 ANSWER_SECONDS, PATIENCE_SECONDS = 3.0, 20.0
 """So long an answer is waited for before the agent is asked, and then until the call is given up."""
 
@@ -55,7 +55,7 @@ class Result:
 
     seconds: how long the agent was heard. own: the words of turns that nobody took. pauses: milliseconds of
     each silence that nobody asked for. stops_ms: how soon it fell silent for each interruption, None where
-    it did not.
+    it did not; missed: their names.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Result:
     own: list[str] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
     stops_ms: list[float | None] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
     lost: str = ""
 
     def __str__(self) -> str:
@@ -72,9 +73,9 @@ class Result:
         own = f", itself {len(self.own)} times: {' | '.join(self.own)}" if self.own else ""
         where = self.name if self.level is None else f"{self.level:.0f} dB {self.name}"
         pauses = f", {len(self.pauses)} pauses" if self.pauses else ""
-        return (
-            f"{where}: {self.seconds:.0f} s, {caught} of {len(self.stops_ms)} caught{pauses}{own}{self.lost}"
-        )
+        missed = f", missed {' | '.join(self.missed)}" if self.missed else ""
+        real = f"{caught} of {len(self.stops_ms)} caught"
+        return f"{where}: {self.seconds:.0f} s, {real}{missed}{pauses}{own}{self.lost}"
 
 
 def places(folder: Path, seed: int) -> list[Place]:
@@ -154,6 +155,8 @@ async def _interrupt(caller: Caller, sound: Sound, result: Result) -> tuple[int,
     stop = None
     if reply.status == "cancelled":
         stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
+    else:
+        result.missed.append(f"{sound.kind} {sound.name}")
     result.stops_ms.append(stop)
     return start, end
 

@@ -95,8 +95,11 @@ class Echo:
         An empty chunk asks for what is left.
         """
         self._clock(chunk, now)
+        if not len(self._rest) and chunk.start >= self._until:
+            self._told = chunk.end
+            return chunk
         place, audio = chunk.end - len(self._rest) - len(chunk), np.concatenate((self._rest, chunk.samples()))
-        told, clean, speaks = self._told, [_NOTHING], place < self._until
+        told, clean, speaks = max(self._told, place), [_NOTHING], place < self._until
         while speaks and (size := BLOCK - place % BLOCK) <= len(audio):
             block, audio = audio[:size], audio[size:]
             clean.append((self._block(place, block) if size == BLOCK else block)[max(0, told - place) :])
