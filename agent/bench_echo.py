@@ -34,7 +34,7 @@ LINES = 4
 HISS = 10 ** (-65 / 20)
 """RMS of a microphone's own noise."""
 AFTER_SECONDS = 1.5
-"""A turn that begins so long after a sound is none of it; short ones wait for their final transcript."""
+"""A turn that begins so long after a sound is none of it, unless the agent was still listening to that."""
 ANSWER_SECONDS, PATIENCE_SECONDS = 3.0, 20.0
 """So long an answer is waited for before the agent is asked, and then until the call is given up."""
 
@@ -53,16 +53,16 @@ class Place:
 class Result:
     """What came of one call.
 
-    seconds: how long the agent was heard. own: the words of turns that nobody took. pauses: milliseconds of
-    each silence that nobody asked for. stops_ms: how soon it fell silent for each interruption, None where
-    it did not; missed: their names.
+    seconds: how long the agent was heard. own: the words of turns that nobody took. pauses: of each silence
+        that nobody asked for, when it began in seconds of the call, and its milliseconds.
+    stops_ms: how soon it fell silent for each interruption, None where it did not. missed: their names.
     """
 
     name: str
     level: float | None
     seconds: float = 0.0
     own: list[str] = field(default_factory=list)
-    pauses: list[float] = field(default_factory=list)
+    pauses: list[tuple[float, float]] = field(default_factory=list)
     stops_ms: list[float | None] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     lost: str = ""
@@ -119,13 +119,17 @@ async def _call(
     async with open_call(url, background=noise, room=place.room) as caller:
         windows = []
         for count, sound in enumerate([*sounds, None], 1):
-            await _listen(caller, seconds * count / (len(sounds) + 1))
+            # Not all callers at once: how many can be served is not what is measured here.
+            await _listen(caller, seconds * (count - 0.2 * (seed % LINES)) / (len(sounds) + 1))
             if sound is not None:
                 windows.append(await _interrupt(caller, sound, result))
         strangers = [turn for turn in caller.turns if not _within(turn.begin, windows)]
         holds = [hold for hold in caller.holds if not _within(hold.at, windows)]
         result.own = [turn.text for turn in strangers]
-        result.pauses = [((hold.until or caller.now) - hold.at) * 1000 / RATE for hold in holds]
+        result.pauses = [
+            (round(hold.at / RATE, 1), round(((hold.until or caller.now) - hold.at) * 1000 / RATE))
+            for hold in holds
+        ]
         result.seconds = _heard(caller)
 
 
@@ -151,14 +155,19 @@ async def _interrupt(caller: Caller, sound: Sound, result: Result) -> tuple[int,
     reply = caller.replies[-1]
     start = caller.say(sound.audio)
     begin, end = start + sound.begin, start + len(sound.audio) + int(AFTER_SECONDS * RATE)
-    await caller.until(lambda: caller.now >= end, PATIENCE_SECONDS)
+
+    def decided() -> bool:
+        undecided = caller.holds and caller.holds[-1].until is None and reply.status != "cancelled"
+        return caller.now >= end and not undecided
+
+    await caller.until(decided, PATIENCE_SECONDS)
     stop = None
     if reply.status == "cancelled":
         stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
     else:
         result.missed.append(f"{sound.kind} {sound.name}")
     result.stops_ms.append(stop)
-    return start, end
+    return start, max(end, caller.now)
 
 
 def _silent(caller: Caller) -> bool:

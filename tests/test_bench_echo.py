@@ -54,7 +54,7 @@ def test_what_was_flushed_is_not_heard() -> None:
 
 def test_the_summary() -> None:
     results = [
-        Result("a", 0.0, 60.0, ["the ship"], [400.0], [100.0, None], ["stop"]),
+        Result("a", 0.0, 60.0, ["the ship"], [(2.0, 400.0)], [100.0, None], ["stop"]),
         Result("b", -6.0, 60.0, [], [], [200.0, 300.0]),
         Result("music", None, 60.0, ["la"], [], [100.0]),
     ]
