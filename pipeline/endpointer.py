@@ -43,8 +43,8 @@ from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.interruption import Overlap, is_echo, is_interruption
 from rejoinder.pipeline.options import Endpointing
 
-ECHO_WORDS = 3
-"""So many of the agent's last words in a row are its echo; fewer may be an answer that takes them up."""
+ECHO_WORDS = 5
+"""So many of the agent's last words are its echo; fewer may be an answer: "tomorrow at ten"."""
 ANSWER_MS = 400
 """So long a turn model's first answer is waited for: on a busy machine it comes late, and knows more."""
 
@@ -246,7 +246,7 @@ class Endpointer:
                 return []
 
     def _echoed(self, text: str) -> bool:
-        """Tell whether the agent hears itself; whoever answers it may repeat one or two of its last words."""
+        """Tell whether the agent hears itself; whoever answers it may repeat some of its last words."""
         over = self.floor is Floor.OVERLAP and not self._ending
         return not self.manual and is_echo(text, self.saying, 1 if over else ECHO_WORDS)
 
