@@ -139,8 +139,10 @@ async def _listen(caller: Caller, seconds: float) -> None:
     def enough() -> bool:
         return _heard(caller) >= seconds and _speaks(caller)
 
+    heard = -1.0
     while not await caller.until(lambda: enough() or _silent(caller), PATIENCE_SECONDS):
-        if not _speaks(caller):
+        before, heard = heard, _heard(caller)
+        if heard == before:
             raise CallLost("the agent says nothing")
     if not enough():
         # After an interruption it answers by itself, a moment later.
