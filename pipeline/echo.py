@@ -18,8 +18,8 @@ from rejoinder.pipeline.resample import Resampler
 
 NONE = 1e-3
 """Power of the echo against what is played below which it is none: a headset, or a client that cancels."""
-GAP = RATE // 10
-"""Speech that comes so soon after other speech follows it without a gap: clocks are not exact."""
+GAP_SECONDS = 0.002
+"""Speech that begins within this of the end of other speech follows it: the lengths of slices are rounded."""
 AHEAD = 4 * RATE
 """Samples to be played that are kept: play-out is never so far ahead."""
 EARLY, LATE = RATE // 2, RATE
@@ -41,6 +41,7 @@ class Echo:
         self._late: deque[float] = deque(maxlen=2)
         self._plan: Samples = np.zeros(AHEAD, np.float32)
         self._planned = self._end = self._until = self._done = 0
+        self._ends = 0.0
         self._held: Samples | None = None
         self._resampler = Resampler(RATE)
         self._rest = _NOTHING
@@ -58,10 +59,10 @@ class Echo:
             return
         if chunk.rate != self._resampler.rate:
             self._resampler = Resampler(chunk.rate)
-        start = self._sample(at)
-        if abs(start - self._end) > GAP:
-            self._end = start
+        if abs(at - self._ends) > GAP_SECONDS:
+            self._end = self._sample(at)
             self.path.shift()
+        self._ends = at + chunk.seconds
         if text:
             self._clauses.append((self._end, self._end, text))
         self._place(self._resampler.feed(chunk))
@@ -75,7 +76,7 @@ class Echo:
         """Note that the client goes on with what it keeps."""
         held, self._held = self._held, None
         if held is not None:
-            self._end = self._sample(at)
+            self._end, self._ends = self._sample(at), at + len(held) / RATE
             self.path.shift()
             self._place(held)
 
