@@ -120,7 +120,8 @@ async def _call(
         windows = []
         for count, sound in enumerate([*sounds, None], 1):
             # Not all callers at once: how many can be served is not what is measured here.
-            await _listen(caller, seconds * (count - 0.2 * (seed % LINES)) / (len(sounds) + 1))
+            apart = 0.2 * (seed % LINES) if sound is not None else 0.0
+            await _listen(caller, seconds * (count - apart) / (len(sounds) + 1))
             if sound is not None:
                 windows.append(await _interrupt(caller, sound, result))
         strangers = [turn for turn in caller.turns if not _within(turn.begin, windows)]

@@ -73,7 +73,8 @@ class Echo:
             self._held = self._take(self._sample(at))
 
     def release(self, at: float) -> None:
-        """Note that the client goes on with what it keeps."""
+        """Note that the reply goes on after a sound that was no interruption: with what the client keeps."""
+        self.path.doubt()
         held, self._held = self._held, None
         if held is not None:
             self._end, self._ends = self._sample(at), at + len(held) / RATE

@@ -81,6 +81,10 @@ class EchoPath:
             first, last = max(0, blocks), BLOCKS + min(0, blocks)
             self._unsure[first:last] += AGAIN * power[first - blocks : last - blocks]
 
+    def doubt(self) -> None:
+        """Note that echo may have come through: that it may be heard at any other time by now."""
+        self._unsure += ROOM * min(self.level, 1.0) / BLOCKS
+
     def _learn(self, error: Any, heard: Any, uncertain: Any) -> None:
         power = _power(error)
         # What may be echo is no other sound; without the second term it would trust itself too much.

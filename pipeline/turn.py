@@ -77,7 +77,7 @@ class Turn:
             self._running.set()
             now = asyncio.get_running_loop().time()
             self.playout.resume(now)
-            if self.echo and self.playout.holds:
+            if self.echo:
                 self.echo.release(now)
 
     async def wait_running(self) -> None:
