@@ -221,6 +221,7 @@ def test_recorded_speech_through_recorded_rooms(place: int, level: float) -> Non
     alone, both = listen(Echo(), played, heard), listen(Echo(), played, heard + other)
     assert voiced(heard, 2.0, 16.0) > 100
     assert voiced(alone, 2.0, 16.0) < 5
-    for number in range(len(others)):
-        begin = 6 + 3 * number
-        assert voiced(both, begin, begin + 1.2) > 0.6 * voiced(other, begin, begin + 1.2)
+    # Two windows make the agent pause, and from then on there is no echo over what is said.
+    passed = [voiced(both, begin, begin + 1.2) for begin in (6, 9, 12)]
+    assert min(passed) >= 2
+    assert sum(passed) > 0.5 * voiced(other, 6, 14)
