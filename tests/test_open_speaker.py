@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scenario import CHUNK_SECONDS, Talk
 from test_echo import babble, room
 
+from rejoinder.agent.scenario import CHUNK_SECONDS, Talk
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import (
     RATE,
@@ -53,6 +53,8 @@ class OpenSpeaker(Talk):
         async for event in session.events:
             now = int(loop.time() * RATE)
             self.log.append((loop.time(), event))
+            self.look()
+            self.ear.take(event, loop.time())
             if isinstance(event, ReplyAudio):
                 begin = max(self._dry, now)
                 played = np.convolve(event.chunk.samples(), self._response)
