@@ -31,6 +31,7 @@ from rejoinder.agent import (
 )
 from rejoinder.agent.bench_latency import Result
 from rejoinder.agent.bench_output import console_beside, leave, progress_bar, write
+from rejoinder.agent.echo_command import echo
 from rejoinder.agent.machine import occasion
 from rejoinder.agent.options import JsonOption, LlmOption, SpeechOption, SttOption, TtsOption, TurnOption
 from rejoinder.agent.own_server import own_process, own_server
@@ -48,6 +49,7 @@ from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 
 app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
+app.command()(echo)
 
 
 @app.callback()

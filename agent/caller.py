@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from rejoinder.agent.player import RATE, Microphone, Player
+from rejoinder.agent.room import Room
 from rejoinder.agent.turns import HeardTurn, Hold, Reply
 from rejoinder.pipeline.audio import Samples, to_float
 from rejoinder.pipeline.errors import PipelineError
@@ -29,9 +31,11 @@ class CallLost(PipelineError):
 class Caller:
     """One call. Make it with ``open_call``; it speaks and listens by itself until the block ends."""
 
-    def __init__(self, socket: ClientConnection, background: Samples | None = None) -> None:
-        self.microphone = Microphone(background)
+    def __init__(
+        self, socket: ClientConnection, background: Samples | None = None, room: Room | None = None
+    ) -> None:
         self.player = Player()
+        self.microphone = Microphone(background, partial(room.echo, self.player) if room else None)
         self.turns: list[HeardTurn] = []
         self.replies: list[Reply] = []
         self.holds: list[Hold] = []
@@ -174,11 +178,12 @@ class Caller:
 
 @asynccontextmanager
 async def open_call(
-    url: str, key: str | None = None, background: Samples | None = None
+    url: str, key: str | None = None, background: Samples | None = None, room: Room | None = None
 ) -> AsyncIterator[Caller]:
     """Call a Realtime server for the length of the block.
 
-    key: sent as a bearer token. background: noise on the caller's line, 24 kHz. A call that cannot be made
+    key: sent as a bearer token. background: noise on the caller's line, 24 kHz. room: where
+    its loudspeaker is open; without one it wears a headset. A call that cannot be made
     or breaks cancels the block and raises CallLost.
     """
     headers = {"Authorization": f"Bearer {key}"} if key else None
@@ -191,7 +196,7 @@ async def open_call(
             max_size=None,
             proxy=None if urlsplit(url).hostname in LOOPBACK else True,
         ) as socket:
-            caller = Caller(socket, background)
+            caller = Caller(socket, background, room)
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(caller.speak()), tasks.create_task(caller.listen())]
                 try:

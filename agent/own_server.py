@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 import tempfile
@@ -41,25 +42,35 @@ def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
 
 
 @asynccontextmanager
-async def own_server(flags: Mapping[str, str | None], console: Console | None = None) -> AsyncIterator[str]:
+async def own_server(
+    flags: Mapping[str, str | None],
+    console: Console | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[str]:
     """Serve for the length of the block and yield the WebSocket's URL, with tracing switched on.
 
-    flags: options of ``rejoinder serve`` by name. console: shows that it takes a moment. Raises ServerFailed
-    when the server is not ready in time.
+    flags: options of ``rejoinder serve`` by name. console: shows that it takes a moment. environment: more
+    variables than our own. Raises ServerFailed when the server is not ready in time.
     """
-    async with own_process(flags, console) as (url, _):
+    async with own_process(flags, console, environment) as (url, _):
         yield url
 
 
 @asynccontextmanager
 async def own_process(
-    flags: Mapping[str, str | None], console: Console | None = None
+    flags: Mapping[str, str | None],
+    console: Console | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Do the same and yield the process's number as well."""
     port = free_port()
     with tempfile.TemporaryFile() as said:
         process = await asyncio.create_subprocess_exec(
-            *command_line(port, flags), stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
+            *command_line(port, flags),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env={**os.environ, **(environment or {})},
         )
         try:
             with (console or Console(quiet=True)).status("starting the server and loading its models"):

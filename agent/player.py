@@ -5,6 +5,7 @@ Both count samples from the start of the call, so that what was said and what wa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +23,14 @@ AUDIBLE = 10 ** (-50 / 20)
 class Microphone:
     """What the caller says, frame by frame; where nothing is said there is the background.
 
-    background: noise to repeat, silence if it is empty.
+    background: noise to repeat, silence if it is empty. echo: what else is heard in the frame that begins at
+        a sample, FRAME samples of it.
     """
 
-    def __init__(self, background: Samples | None = None) -> None:
+    def __init__(
+        self, background: Samples | None = None, echo: Callable[[int], Samples] | None = None
+    ) -> None:
+        self._echo = echo
         empty = background is None or not len(background)
         self._background = np.zeros(FRAME, np.float32) if empty or background is None else background
         self._queue: list[Samples] = []
@@ -58,6 +63,8 @@ class Microphone:
         if missing := FRAME - len(frame):
             places = self.position + len(frame) + np.arange(missing)
             frame = np.concatenate((frame, self._background[places % len(self._background)]))
+        if self._echo:
+            frame = frame + self._echo(self.position)
         self._frames.append(frame)
         return to_pcm(frame)
 
@@ -187,6 +194,17 @@ class Player:
     def last_sample(self, item: str) -> int | None:
         """Return the sample of the call after the last one of an item."""
         return max((piece.end for piece in self._pieces if piece.item == item), default=None)
+
+    def sound(self, begin: int, end: int) -> Samples:
+        """Return what came out between two samples of the call."""
+        sound = np.zeros(end - begin, np.float32)
+        for piece in reversed(self._pieces):
+            if piece.end <= begin:
+                break
+            part = piece.audio[max(0, begin - piece.start) : max(0, end - piece.start)]
+            first = max(0, piece.start - begin)
+            sound[first : first + len(part)] = part
+        return sound
 
     def track(self, length: int) -> Samples:
         """Return the first ``length`` samples of what came out."""

@@ -40,9 +40,11 @@ from rejoinder.pipeline.events import (
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.interruption import Overlap, is_interruption
+from rejoinder.pipeline.interruption import Overlap, is_echo, is_interruption
 from rejoinder.pipeline.options import Endpointing
 
+ECHO_WORDS = 5
+"""So many of the agent's last words are its echo; fewer may be an answer: "tomorrow at ten"."""
 ANSWER_MS = 400
 """So long a turn model's first answer is waited for: on a busy machine it comes late, and knows more."""
 
@@ -64,6 +66,7 @@ class Endpointer:
     turn_start: first sample that belongs to the user's turn, or may, None between turns.
     pause: end of the last voiced sample while the user is silent in a turn, else None.
     asked: what the agent said last, as heard: whoever is asked to spell something is not done after a letter.
+    saying: what the agent says at about the onset, "" where the microphone does not hear it.
     manual: whether the client says where turns end; then all audio between two ends is the user's turn.
     yields: whether speech can stop the agent. has_judge: whether a turn model is asked.
     """
@@ -77,7 +80,7 @@ class Endpointer:
         self.now = 0
         self.turn_start: int | None = None
         self.pause: int | None = None
-        self.asked = ""
+        self.asked = self.saying = ""
         self._free_from = 0
         self._by_hand_from = 0
         self._onset = 0
@@ -137,7 +140,7 @@ class Endpointer:
             return self._doubt()
         if self.pause is None or not transcript.is_final or transcript.end < self.pause:
             return []
-        self._final = text = transcript.text.strip()
+        self._final = text = "" if self._echoed(transcript.text) else transcript.text.strip()
         return [EagerEndOfTurn(text), *self._decide()] if text else self._decide()
 
     def judged(self, pause: int, probability: float) -> list[FloorEvent]:
@@ -232,6 +235,7 @@ class Endpointer:
             text=self._so_far,
             is_final=self._final is not None,
             ending=self._ending,
+            echo=self._so_far is not None and self._echoed(self._so_far),
         )
         match is_interruption(heard, self.options.start_ms, self.options.assertiveness):
             case True:
@@ -240,6 +244,11 @@ class Endpointer:
                 return [self._go_on()]
             case None:
                 return []
+
+    def _echoed(self, text: str) -> bool:
+        """Tell whether the agent hears itself; whoever answers it may repeat some of its last words."""
+        over = self.floor is Floor.OVERLAP and not self._ending
+        return not self.manual and is_echo(text, self.saying, 1 if over else ECHO_WORDS)
 
     def _interrupt(self) -> list[FloorEvent]:
         """Make an ordinary turn of what is said over the agent."""

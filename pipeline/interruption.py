@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from rejoinder.pipeline.agreement import bare
 
@@ -32,6 +33,10 @@ _ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
 """How recognisers write what is no speech: (coughs), [LAUGHTER], *sighs*."""
 
 
+ECHOED = 0.6
+"""Share of the words of an echo that are the agent's own, in their order: some are misheard."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """What is known of a sound that began while the agent spoke.
@@ -39,6 +44,7 @@ class Overlap:
     voiced_ms: voice in it so far. silent_ms: silence since the last of it, 0 while it goes on.
     text: the newest transcript, None before the first one. is_final: whether that has all of the voice.
     ending: whether the agent was at its last words, so that "yeah" is an answer.
+    echo: whether the text is what the agent says itself.
     """
 
     voiced_ms: float
@@ -46,11 +52,20 @@ class Overlap:
     text: str | None = None
     is_final: bool = False
     ending: bool = False
+    echo: bool = False
 
 
 def is_backchannel(text: str) -> bool:
     """Tell whether the words, if there are any, only say that somebody listens."""
     return _BACKCHANNEL.fullmatch(f"{bare(_ASIDE.sub(' ', text))} ".lstrip()) is not None
+
+
+def is_echo(text: str, saying: str, least: int = 1) -> bool:
+    """Tell whether the words are mostly those that the agent says; fewer than ``least`` never are."""
+    words = bare(text).split()
+    matcher = SequenceMatcher(None, bare(saying).split(), words, autojunk=False)
+    own = sum(block.size for block in matcher.get_matching_blocks())
+    return own >= max(1, least, ECHOED * len(words))
 
 
 def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> bool | None:
@@ -60,6 +75,8 @@ def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> 
     for a quarter longer where the transcript so far has no such words. assertiveness: from 0, yield to any
     voice of ``start_ms``, to 1.
     """
+    if overlap.echo:  # it is over, or the next transcript has the words of somebody else too
+        return False if overlap.silent_ms and overlap.is_final else None
     meant = overlap.text is None or not is_backchannel(overlap.text)
     patience = max(start_ms, assertiveness * YIELD_MS)
     if overlap.voiced_ms >= (patience if meant else 1.25 * patience):

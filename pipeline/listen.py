@@ -12,8 +12,9 @@ import numpy as np
 from rejoinder.pipeline.agreement import LocalAgreement
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
-from rejoinder.pipeline.events import FloorEvent, PartialTranscript
+from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscript, SpeechStarted
 from rejoinder.pipeline.interfaces import Stt, Transcript, TurnModel, VadStream
 from rejoinder.pipeline.loudness import Loudness
 
@@ -32,12 +33,24 @@ React = Callable[[FloorEvent | PartialTranscript], None]
 
 
 async def hear(
-    inp: Channel[AudioChunk], vad: VadStream, floor: Endpointer, react: React, out: Channel[AudioChunk]
+    inp: Channel[AudioChunk],
+    vad: VadStream,
+    floor: Endpointer,
+    react: React,
+    out: Channel[AudioChunk],
+    echo: Echo | None = None,
 ) -> None:
-    """Find speech in what arrives and pass the audio on. Never waits for a recogniser that keeps up."""
-    async for chunk in inp:
+    """Find speech in what arrives and pass the audio on. Never waits for a recogniser that keeps up.
+
+    echo: takes the agent's own voice out of both.
+    """
+    loop = asyncio.get_running_loop()
+    async for received in inp:
+        chunk = echo.hear(received, loop.time()) if echo else received
         for end, probability in vad.feed(chunk):
             for event in floor.vad(end, probability):
+                if echo and isinstance(event, OverlapStarted | SpeechStarted):
+                    floor.saying = echo.saying(event.at)
                 react(event)
         await out.send(chunk)
     out.close()

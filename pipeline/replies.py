@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rejoinder.pipeline.agreement import bare
 from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.errors import PipelineError, first_error
 from rejoinder.pipeline.events import Event, ReplyDone, ReplyStarted, TurnTraced
@@ -40,6 +41,7 @@ class Replies:
     waits: the next prompt is built from a history that is settled.
 
     turn: the reply that runs or sounds out, a guess until it is committed; None between replies.
+    echo: where what they say may be heard too, None where nothing is done about that.
     cancelled: the tasks that were cancelled and are not gone yet.
     speculation: what became of the guesses.
     options: as the client has them now. marks: of the user's pause, where the trace of its answer begins.
@@ -57,6 +59,7 @@ class Replies:
     ) -> None:
         self.options = options
         self.turn: Turn | None = None
+        self.echo = Echo() if options.echo_gate else None
         self.cancelled: set[asyncio.Task[None]] = set()
         self.speculation = Speculation()
         self.marks: dict[str, float] = {}
@@ -205,7 +208,7 @@ class Replies:
 
     def _start(self, text: str | None, instructions: str | None = None, cue: str | None = None) -> Turn:
         self._turns += 1
-        self.turn = turn = Turn(self._turns, text, instructions, self.options.holds_audio)
+        self.turn = turn = Turn(self._turns, text, instructions, self.options.holds_audio, self.echo)
         turn.trace.marks.update(self.marks if text else {})
         turn.mark("reply_started")
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.

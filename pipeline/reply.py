@@ -72,14 +72,13 @@ async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -
 async def play(turn: Turn, inp: Channel[Spoken], out: Channel[Event]) -> None:
     """Send the audio at the pace at which it is heard; the first line is the gate, a pause another one."""
     await turn.wait_committed()
-    loop = asyncio.get_running_loop()
     async for text, chunk, words in inp:
         await turn.wait_running()
         if text:
             turn.playout.begin(text)
             await out.send(ReplyText(turn.id, text), CONTROL_PLACES)
         await out.send(ReplyAudio(turn.id, chunk), CONTROL_PLACES)
-        ahead = turn.playout.sent(chunk.seconds, loop.time(), words)
+        ahead = turn.sent(text, chunk, words)
         if "audio_sent" not in turn.trace.marks:
             turn.mark("audio_sent")
             await out.send(TurnTraced(turn.trace), CONTROL_PLACES)

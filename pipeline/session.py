@@ -159,7 +159,8 @@ class Session:
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
         ears = Ears(self.models.stt, self.models.turn, self.floor, self._react)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(hear(self._heard, self.models.vad.stream(), self.floor, self._react, audio))
+            vad = self.models.vad.stream()
+            tasks.create_task(hear(self._heard, vad, self.floor, self._react, audio, self._replies.echo))
             tasks.create_task(ears.transcribe(audio))
             quiet = watch(self._silence, lambda: self.options, self._is_quiet, self._prompt, self._configured)
             tasks.create_task(quiet)

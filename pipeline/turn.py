@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from rejoinder.pipeline.audio import AudioChunk, Words
+from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.playout import Playout
 from rejoinder.pipeline.trace import Trace
 
@@ -14,7 +16,7 @@ class Turn:
     id: counts the replies of a session from 1.
     text: the user's words it answers, None when it answers the history as it stands.
     instructions: replace those of the session for this reply.
-    playout: what was sent and heard.
+    playout: what was sent and heard. echo: where it may be heard too, and should not.
     trace: when what happened.
     guess: whether it was started before the user's turn was surely over.
     tokens: how many its language model has streamed.
@@ -25,12 +27,18 @@ class Turn:
     """
 
     def __init__(
-        self, id: int, text: str | None, instructions: str | None = None, holds: bool = False
+        self,
+        id: int,
+        text: str | None,
+        instructions: str | None = None,
+        holds: bool = False,
+        echo: Echo | None = None,
     ) -> None:
         self.id = id
         self.text = text
         self.instructions = instructions
         self.playout = Playout(holds)
+        self.echo = echo
         self.trace = Trace(id)
         self.guess = False
         self.tokens = 0
@@ -58,17 +66,34 @@ class Turn:
     def pause(self) -> None:
         """Hold the reply where it is: from this call on nothing of it is sent, and nothing of it is lost."""
         self._running.clear()
-        self.playout.pause(asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        self.playout.pause(now)
+        if self.echo and self.playout.holds:
+            self.echo.hold(now)
 
     def resume(self) -> None:
         """Let a paused reply go on with the sample at which it stopped."""
         if not self._running.is_set():
             self._running.set()
-            self.playout.resume(asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            self.playout.resume(now)
+            if self.echo:
+                self.echo.release(now)
 
     async def wait_running(self) -> None:
         """Wait while the reply is paused."""
         await self._running.wait()
+
+    def sent(self, text: str, chunk: AudioChunk, words: Words) -> float:
+        """Note that audio was sent, and the clause that begins with it; return how long to wait with more.
+
+        words: when the words of this clause are spoken, as known by now.
+        """
+        now = asyncio.get_running_loop().time()
+        ahead = self.playout.sent(chunk.seconds, now, words)
+        if self.echo:
+            self.echo.play(chunk, now + self.playout.left(now) - chunk.seconds, text)
+        return ahead
 
     async def sound_out(self) -> None:
         """Wait until what was sent has been heard."""
@@ -82,6 +107,8 @@ class Turn:
         for task in (self.task, self.playing):  # a task group would pass the cancel on one step too late
             if task is not None:
                 task.cancel()
+        if self.echo and self.committed and not self.done:
+            self.echo.cut(asyncio.get_running_loop().time())
 
     def mark(self, name: str) -> None:
         """Note that ``name`` happened now."""

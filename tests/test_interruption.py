@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rejoinder.pipeline.interruption import Overlap, is_backchannel, is_interruption
+from rejoinder.pipeline.interruption import Overlap, is_backchannel, is_echo, is_interruption
 
 BACKCHANNELS = [
     *(
@@ -95,7 +95,33 @@ def test_words_that_mean_something(text: str) -> None:
         (Overlap(200, 32, "Okay.", True), 0.5, False),
         (Overlap(200, 32, "Okay.", True, ending=True), 0.5, True),
         (Overlap(200, 32, "(coughs)", True, ending=True), 0.5, False),
+        (Overlap(1500, text="the ship sailed", echo=True), 0.5, None),
+        (Overlap(200, 32, "the ship sailed", echo=True), 0.5, None),
+        (Overlap(200, 32, "the ship sailed", True, echo=True), 0.5, False),
     ],
 )
 def test_the_decision(overlap: Overlap, assertiveness: float, stops: bool | None) -> None:
     assert is_interruption(overlap, 96, assertiveness) is stops
+
+
+SAYING = "On day two the ship sailed to the next island, and the people there told them about the weather."
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "echo"),
+    [
+        ("the ship sailed to the next island", 1, True),
+        ("The sheep sailed to the next island.", 1, True),
+        ("island", 1, True),
+        ("island", 3, False),
+        ("the weather", 3, False),
+        ("about the weather", 3, True),
+        ("the ship sailed to stop please wait a moment", 1, False),
+        ("weather the about", 3, False),
+        ("stop", 1, False),
+        ("", 1, False),
+    ],
+)
+def test_an_echo_has_the_agents_words_in_their_order(text: str, least: int, echo: bool) -> None:
+    assert is_echo(text, SAYING, least) is echo
+    assert not is_echo(text, "", least)
