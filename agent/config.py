@@ -74,9 +74,9 @@ class Settings(BaseSettings):
     max_call_s: float = Field(
         0.0, ge=0.0, le=86_400.0, description="seconds after which a call ends, when nobody speaks; 0: never"
     )
-    echo_gate: bool = Field(
-        True,
-        description="take the agent's own voice out of what an open loudspeaker lets the microphone hear",
+    echo_gate: bool | None = Field(
+        None,
+        description="take the agent's voice out of what an open loudspeaker's microphone hears; unset: in talk",
     )
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
     allowed_origins: str = Field(
@@ -109,7 +109,7 @@ class Settings(BaseSettings):
             idle_s=self.idle_s,
             idle_prompts=self.idle_prompts,
             max_call_s=self.max_call_s,
-            echo_gate=self.echo_gate,
+            echo_gate=bool(self.echo_gate),
             speculate=self.speculate == "always"
             or (self.speculate == "auto" and not self.llm.startswith("openai:https:")),
         )

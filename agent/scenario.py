@@ -65,9 +65,8 @@ class Talk:
         self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
         self.line: Line = more.pop("line", Line())
         given: Options | None = more.pop("options", None)
-        more.setdefault("echo_gate", False)  # its user wears a headset, and is not doubted at first
         more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
-        self.options = replace(given, echo_gate=False) if given else Options(instructions="", **more)
+        self.options = given if given else Options(instructions="", **more)
         self.ear = Ear(self.options.holds_audio, self.options.interrupt_response)
         self.log: list[tuple[float, Event]] = []
         self.floors: list[tuple[float, Floor]] = []

@@ -153,7 +153,7 @@ async def talk(settings: Settings, source: Device, sink: Device, console: Consol
         sink = at_rate("output", sink, getattr(models.tts, "rate", sink.rate))
         handover, playback = Handover(), Playback(sink.rate)
         try:
-            options = replace(settings.options(), holds_audio=True)
+            options = replace(settings.options(), holds_audio=True, echo_gate=settings.echo_gate is not False)
             async with open_session(models, options) as session:
                 with microphone(source, handover), speaker(sink, playback):
                     console.print(

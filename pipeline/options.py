@@ -75,7 +75,8 @@ class Options:
     interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
     holds_audio: the client holds what it has from OverlapStarted on, until OverlapEnded lets it play on or
         SpeechStarted makes it void. False means that it plays on and falls silent when nothing more comes.
-    echo_gate: take the agent's own voice out of what the microphone of an open loudspeaker hears.
+    echo_gate: take the agent's own voice out of what the microphone of an open loudspeaker hears. Until it
+        knows that there is no echo, it doubts whoever speaks over the agent, so it is for who needs it.
     speculate: start answers at the first sign of an end; False where those thrown away would be billed.
     max_guesses: how often in one turn, at most; those of a turn with many pauses cost tokens.
     idle_s: seconds of nobody speaking after which the agent says something, 0 for never.
@@ -91,7 +92,7 @@ class Options:
     create_response: bool = True
     interrupt_response: bool = True
     holds_audio: bool = False
-    echo_gate: bool = True
+    echo_gate: bool = False
     speculate: bool = True
     max_guesses: int = 5
     idle_s: float = 0.0
