@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     )
     echo_gate: bool | None = Field(
         None,
-        description="take the agent's voice out of what an open loudspeaker's microphone hears; unset: in talk",
+        description="take the agent out of what an open loudspeaker's microphone hears; unset: in talk",
     )
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
     allowed_origins: str = Field(

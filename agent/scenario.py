@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 from rejoinder.agent import virtual_clock
@@ -66,7 +65,7 @@ class Talk:
         self.line: Line = more.pop("line", Line())
         given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
-        self.options = given if given else Options(instructions="", **more)
+        self.options = given or Options(instructions="", **more)
         self.ear = Ear(self.options.holds_audio, self.options.interrupt_response)
         self.log: list[tuple[float, Event]] = []
         self.floors: list[tuple[float, Floor]] = []
