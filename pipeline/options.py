@@ -94,7 +94,7 @@ class Options:
     holds_audio: bool = False
     echo_gate: bool = False
     speculate: bool = True
-    max_guesses: int = 5
+    max_guesses: int = 12
     idle_s: float = 0.0
     idle_prompts: int = 2
     idle_cue: str = IDLE_CUE
