@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import IO
 
 from rich.console import Console
@@ -62,9 +63,12 @@ async def own_process(
     console: Console | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Do the same and yield the process's number as well."""
+    """Do the same and yield the process's number as well.
+
+    SIGTERM ends the block, and then this process with the status 143: the server is not left behind.
+    """
     port = free_port()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as said, _ending_by_signal():
         process = await asyncio.create_subprocess_exec(
             *command_line(port, flags),
             stdin=asyncio.subprocess.DEVNULL,
@@ -78,6 +82,31 @@ async def own_process(
             yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true&hold=true", process.pid
         finally:
             await _stop(process)
+
+
+@contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    loop, task, ended = asyncio.get_running_loop(), asyncio.current_task(), False
+
+    def end() -> None:
+        nonlocal ended
+        ended = True
+        if task:
+            task.cancel()
+
+    try:
+        loop.add_signal_handler(signal.SIGTERM, end)
+    except (ValueError, RuntimeError):  # not the main thread, which is the one that gets signals
+        yield
+        return
+    try:
+        yield
+    except asyncio.CancelledError:
+        if ended:
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 def free_port() -> int:

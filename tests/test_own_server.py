@@ -1,0 +1,37 @@
+"""The server that benches and the demo bring along."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+
+PROGRAM = """
+import asyncio
+from rejoinder.agent.own_server import own_process
+
+async def main():
+    kinds = {"stt": "stt|hi", "llm": "llm|yes", "tts": "tts", "turn": "turn"}
+    flags = {kind: f"scripted:{spec}" for kind, spec in kinds.items()}
+    async with own_process(flags, None, {"REJOINDER_VAD": "scripted:vad"}) as (_, process):
+        print(process, flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_the_server_is_not_left_behind_when_its_client_is_told_to_end() -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout
+        server = psutil.Process(int(client.stdout.readline()))
+        assert server.is_running()
+        client.send_signal(signal.SIGTERM)
+        assert client.wait(30) == 128 + signal.SIGTERM
+        deadline = time.monotonic() + 10
+        while psutil.pid_exists(server.pid) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not psutil.pid_exists(server.pid)
