@@ -27,7 +27,8 @@ class Decoder:
 class Reader:
     """The keys and values of one conversation, in one place of ``CONTEXT`` tokens that is written over.
 
-    Memory is touched as it is filled: SmolLM2-135M takes 92 KB a token.
+    All of it is taken at the start, so that a long call costs no more than a short one: 46 KB a token, 47 MB
+    for each reader, with SmolLM2-135M.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -39,7 +40,7 @@ class Reader:
         self._held = []
         for layer in range(decoder.layers):
             for part in ("key", "value"):
-                memory = np.zeros(decoder.cache_shape, np.float32)
+                memory = np.full(decoder.cache_shape, 0.0, np.float32)
                 value = onnxruntime.OrtValue.ortvalue_from_numpy(memory)
                 self._held.append((memory, value))
                 self._binding.bind_ortvalue_input(f"past.{layer}.{part}", value)

@@ -21,11 +21,11 @@ import numpy as np
 
 from rejoinder.pipeline.errors import ModelError
 
-CONTEXT = 2048
+CONTEXT = 1024
 """Tokens of prompt and answer at most."""
 BLOCK, MASSIVE_LAYERS = 32, 3
 MICROSOFT = "com.microsoft"
-MADE_BY = 1
+MADE_BY = 2
 """Version of what is made here: another one is made anew."""
 
 Weights = np.ndarray[Any, np.dtype[np.float32]]

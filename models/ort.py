@@ -22,6 +22,10 @@ from rejoinder.pipeline.interfaces import Message
 
 SLOTS = 4
 """Conversations whose prompts are kept; one reply or warming each."""
+PROMPT_TOKENS, FORGET_MESSAGES = CONTEXT - 256, 8
+"""A longer conversation loses its oldest messages, so many at a time: each time the cache is useless once."""
+TEMPLATE_TOKENS = 6
+"""What a template adds to a message, about."""
 STEP_TOKENS = 64
 """Tokens of a prompt read at once: about 80 ms in which nobody else's step runs."""
 
@@ -107,14 +111,24 @@ class OrtLlm:
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         try:
-            text = self._template.render(messages=list(messages), add_generation_prompt=True)
-            text.encode()
+            "".join(message["content"] for message in messages).encode()  # raises for half a character
+            text = self._template.render(messages=self._remembered(messages), add_generation_prompt=True)
             tokens: list[int] = self._tokenizer.encode(text).ids
         except Exception as error:
             raise ModelError(self.name, f"cannot read the conversation: {error}") from error
         if len(tokens) >= CONTEXT:
             raise ModelError(self.name, f"a prompt of {len(tokens)} tokens exceeds the context of {CONTEXT}")
         return tokens
+
+    def _remembered(self, messages: Sequence[Message]) -> list[Message]:
+        """Leave out the oldest messages of a conversation that is too long, but not what leads it."""
+        encoded = self._tokenizer.encode_batch([message["content"] for message in messages])
+        sizes = [len(each.ids) + TEMPLATE_TOKENS for each in encoded]
+        lead = 1 if messages and messages[0]["role"] == "system" else 0
+        first = lead
+        while sum(sizes[:lead] + sizes[first:]) > PROMPT_TOKENS and first + FORGET_MESSAGES < len(messages):
+            first += FORGET_MESSAGES
+        return [*messages[:lead], *messages[first:]]
 
     @staticmethod
     def _step(batch: Sequence[Step]) -> list[Logits]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +145,26 @@ def test_a_prompt_that_does_not_fit_is_refused_and_the_next_one_answered(model: 
             return await anext(tokens)
 
     assert asyncio.run(scenario())
+
+
+@weights
+def test_a_long_conversation_loses_its_oldest_messages(model: OrtLlm) -> None:
+    def talk(turns: int) -> list[Message]:
+        said = [
+            (role, f"This is what {role} says in turn {n}.")
+            for n in range(turns)
+            for role in ("user", "assistant")
+        ]
+        return [Message(role="system", content="Be kind."), *(Message(role=r, content=c) for r, c in said)]
+
+    prompts = [model._prompt([*talk(turns), Message(role="user", content="And?")]) for turns in range(1, 200)]
+    assert max(map(len, prompts)) < CONTEXT - 200
+    assert min(len(prompt) for prompt in prompts[60:]) > CONTEXT / 3  # and no more than it must
+    texts = [model._tokenizer.decode(prompt, skip_special_tokens=False) for prompt in prompts]
+    assert all("Be kind." in text and "And?" in text for text in texts)
+    assert "turn 198." in texts[-1] and "turn 0." not in texts[-1]
+    kept = sum(shared(a, b) > len(a) / 2 for a, b in pairwise(prompts))
+    assert kept > 0.7 * len(prompts)  # the cache serves the next prompt but where something is forgotten
 
 
 @weights
