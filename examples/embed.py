@@ -13,11 +13,15 @@ from rejoinder.pipeline import EndOfTurn, NothingSaid, Options, ReplyAudio, Repl
 
 
 async def main(question: str, answer: str) -> None:
-    pcm = soundfile.read(question, dtype="int16")[0].tobytes()
-    audio, rate = bytearray(), 16_000
-    by_hand = Options(detect_turns=False)  # on a live line, leave it out: the session hears where turns end
+    samples, rate = soundfile.read(question, dtype="int16")
+    if rate != 16_000 or samples.ndim > 1:
+        sys.exit(f"{question} is not 16 kHz mono")
+    audio, by_hand = (
+        bytearray(),
+        Options(detect_turns=False),
+    )  # on a live line, leave it out: the session hears where turns end
     async with open_models(Specs()) as models, open_session(models, by_hand) as session:
-        await session.hear(pcm)
+        await session.hear(samples.tobytes())
         await session.end_user_turn()
         async for event in session.events:
             match event:

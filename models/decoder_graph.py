@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -46,6 +47,9 @@ def prepared(path: Path) -> Path:
             except OSError:
                 if not folder.exists():  # otherwise another process has made the same one
                     raise
+        for older in path.parent.glob(f"{path.stem}.*.onnx*"):
+            if older != folder:
+                rmtree(older, ignore_errors=True)
     return folder
 
 
@@ -55,11 +59,8 @@ def _prepare(path: Path, folder: Path) -> None:
 
     file = gguf.GGUFReader(path)
     settings = {name: field.contents() for name, field in file.fields.items()}
-    if settings.get("general.architecture") != "llama" or "tokenizer.chat_template" not in settings:
-        architecture = settings.get("general.architecture")
-        raise ModelError(
-            "ort", f"{path} is no chat model of the architecture llama but {architecture!r}: try llama:{path}"
-        )
+    if unknown := foreign(settings, [tensor.name for tensor in file.tensors]):
+        raise ModelError("ort", f"{path} has what is not known here, {unknown}: try llama:{path}")
     folder.mkdir()
     onnx.save(
         Graph(settings, {tensor.name: tensor for tensor in file.tensors}).model(), folder / "model.onnx"
@@ -70,6 +71,26 @@ def _prepare(path: Path, folder: Path) -> None:
         "end": settings["tokenizer.ggml.eos_token_id"],
     }
     (folder / "settings.json").write_text(json.dumps(kept), encoding="utf-8")
+
+
+def foreign(settings: dict[str, Any], tensors: Sequence[str]) -> str:
+    """Return what about a model would be computed wrongly here, "" for one that is like SmolLM2."""
+    known = {
+        "general.architecture": "llama",
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.add_bos_token": False,
+    }
+    for name, value in known.items():
+        if settings.get(name, value) != value or (value and name not in settings):
+            return f"{name} = {settings.get(name)!r}"
+    if "tokenizer.chat_template" not in settings:
+        return "no tokenizer.chat_template"
+    strange = [
+        name for name in settings if name.startswith(("llama.rope.scaling", "llama.attention.key_length"))
+    ]
+    strange += [name for name in tensors if name.endswith(".bias") or "rope_freqs" in name]
+    return strange[0] if strange else ""
 
 
 def tokenizer(settings: dict[str, Any]) -> Any:

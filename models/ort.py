@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,12 +55,15 @@ class OrtLlm:
             settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
             self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
             environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+            environment.globals["raise_exception"] = _refuse
             self._template = environment.from_string(settings["template"])
+            control = self._tokenizer.get_added_tokens_decoder()
+            self._control = re.compile("|".join(re.escape(token.content) for token in control.values()))
         except ModelError:
             raise
         except Exception as error:
             raise ModelError(self.name, f"cannot prepare {path}: {error}") from error
-        self._end: int = settings["end"]
+        self._ends = {settings["end"], *control}
         self._sampling = sampling or Sampling()
         self._random = np.random.default_rng()
         decoder = Decoder(folder / "model.onnx", threads)
@@ -81,7 +85,7 @@ class OrtLlm:
             logits = await self._read(self._readers[slot], tokens)
             while len(tokens) - begin < MAX_TOKENS and len(tokens) < CONTEXT:
                 token = choose(logits, tokens, self._sampling, self._random)
-                if token == self._end:
+                if token in self._ends:
                     break
                 tokens.append(token)
                 if piece := text.step(self._tokenizer, token):
@@ -111,14 +115,23 @@ class OrtLlm:
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         try:
-            "".join(message["content"] for message in messages).encode()  # raises for half a character
-            text = self._template.render(messages=self._remembered(messages), add_generation_prompt=True)
+            said = [Message(role=each["role"], content=self._plain(each["content"])) for each in messages]
+            text = self._template.render(messages=self._remembered(said), add_generation_prompt=True)
             tokens: list[int] = self._tokenizer.encode(text).ids
         except Exception as error:
             raise ModelError(self.name, f"cannot read the conversation: {error}") from error
-        if len(tokens) >= CONTEXT:
-            raise ModelError(self.name, f"a prompt of {len(tokens)} tokens exceeds the context of {CONTEXT}")
+        if not 0 < len(tokens) < CONTEXT:
+            raise ModelError(
+                self.name,
+                f"a prompt of {len(tokens)} tokens exceeds the context of {CONTEXT}: "
+                "shorten the instructions, or take a model with more (llama:, openai:)",
+            )
         return tokens
+
+    def _plain(self, text: str) -> str:
+        """Return what somebody said without tokens that would begin another message."""
+        text.encode()  # raises for half a character
+        return self._control.sub(" ", text)
 
     def _remembered(self, messages: Sequence[Message]) -> list[Message]:
         """Leave out the oldest messages of a conversation that is too long, but not what leads it."""
@@ -133,3 +146,7 @@ class OrtLlm:
     @staticmethod
     def _step(batch: Sequence[Step]) -> list[Logits]:
         return [step.reader.logits(step.tokens) for step in batch]
+
+
+def _refuse(reason: str) -> None:
+    raise ValueError(reason)  # what chat templates call where they want other messages

@@ -105,7 +105,8 @@ def test_the_command_reports_every_case(tmp_path: Path) -> None:
     again = run_command(
         "bench", "turns", "--again", kept, "--json", str(tmp_path / "x.json"), folder=tmp_path
     )
-    assert again.stdout.splitlines()[-1] == last
+    # What is kept has so many digits: the figures of the file may differ in the last one.
+    assert json.loads(again.stdout.splitlines()[-1]) == pytest.approx(json.loads(last), abs=1e-3)
     here = str(Path(__file__).parents[1])
     few = run_command("bench", "turns", "--again", kept, "--fit", here, folder=tmp_path)
     assert few.returncode == 1 and "a fit needs ends and pauses of 20 speakers" in few.stderr
