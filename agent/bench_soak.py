@@ -36,9 +36,13 @@ USUAL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """Resident bytes of the server after ``WARM_TURNS`` and all turns; ``idle`` is a share of one core."""
+    """Resident bytes of the server after ``WARM_TURNS`` and all turns; ``idle`` is a share of one core.
+
+    silent: turns in which the language model had nothing to say.
+    """
 
     turns: int
+    silent: int
     early: int
     late: int
     idle: float
@@ -70,17 +74,17 @@ async def soak(
     """Hold an idle call and then one of many turns, and tell of each turn. Raises CallLost."""
     idle = await idle_share(url, process, idle_seconds)
     pcm = to_pcm(recording.load(RATE)) + bytes(2 * int(SILENCE_SECONDS * RATE))
-    early = late = 0
+    early = late = silent = 0
     try:
         async with connect(url, compression=None, max_size=None, proxy=None) as socket:
             for turn in range(1, turns + 1):
-                await interrupted_turn(socket, pcm, turn)
+                silent += not await interrupted_turn(socket, pcm, turn)
                 late = resident(process)
                 early = late if turn <= WARM_TURNS else early
                 tell(turn)
     except (OSError, WebSocketException) as error:
         raise CallLost(f"the call broke: {error}") from error
-    return Soak(turns, early, late, idle)
+    return Soak(turns, silent, early, late, idle)
 
 
 async def idle_share(url: str, process: int, seconds: float) -> float:
@@ -92,23 +96,29 @@ async def idle_share(url: str, process: int, seconds: float) -> float:
         return (processor_seconds(process) - before) / (time.perf_counter() - began)
 
 
-async def interrupted_turn(socket: ClientConnection, pcm: bytes, turn: int) -> None:
-    """Say something and stop the reply at its first audio. Raises CallLost where none comes."""
+async def interrupted_turn(socket: ClientConnection, pcm: bytes, turn: int) -> bool:
+    """Say something and stop the reply at its first audio; return whether there was any.
+
+    Raises CallLost where there is no reply.
+    """
     try:
         async with asyncio.timeout(TURN_SECONDS):
             for start in range(0, len(pcm), PIECE_BYTES):
                 audio = base64.b64encode(pcm[start : start + PIECE_BYTES]).decode("ascii")
                 await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
-            await _until(socket, "response.output_audio.delta")
+            if await _until(socket, "response.output_audio.delta", "response.done") == "response.done":
+                return False
             await socket.send(json.dumps({"type": "response.cancel"}))
             await _until(socket, "response.done")
+            return True
     except TimeoutError:
         raise CallLost(f"turn {turn} was not answered within {TURN_SECONDS:.0f} s") from None
 
 
-async def _until(socket: ClientConnection, kind: str) -> None:
-    while json.loads(await socket.recv())["type"] != kind:
+async def _until(socket: ClientConnection, *kinds: str) -> str:
+    while (kind := json.loads(await socket.recv())["type"]) not in kinds:
         pass
+    return str(kind)
 
 
 def resident(process: int) -> int:
@@ -132,5 +142,6 @@ def table(result: Soak) -> Table:
     shown.add_row(f"memory after {WARM_TURNS} turns", f"{result.early / 1e6:.1f} MB")
     shown.add_row(f"memory after {result.turns} turns", f"{result.late / 1e6:.1f} MB")
     shown.add_row("ratio", f"{result.ratio:.3f}")
+    shown.add_row("turns without a word", str(result.silent))
     shown.add_row("processor, idle call", f"{100 * result.idle:.1f} % of one core")
     return shown

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from rejoinder.models.loading import Specs
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
+from rejoinder.pipeline.history import PROMPT_CHARACTERS
 
 DEFAULT_FILE = Path("rejoinder.toml")
 PREFIX = "REJOINDER_"
@@ -31,6 +32,8 @@ TOY_EXAMPLES = (
     Message(role="assistant", content="It's seven days."),
 )
 """What keeps the embedded model's answers short; a bigger one does not need to be shown."""
+TOY_CHARACTERS = 1_200
+"""It loses the thread of anything longer, and its context has 1,024 tokens."""
 
 
 class ConfigError(PipelineError):
@@ -99,6 +102,7 @@ class Settings(BaseSettings):
         return Options(
             instructions=self.instructions,
             examples=TOY_EXAMPLES if self.llm in TOYS else (),
+            prompt_characters=TOY_CHARACTERS if self.llm in TOYS else PROMPT_CHARACTERS,
             endpointing=Endpointing(
                 patience=self.patience,
                 min_wait_ms=self.min_wait_ms,

@@ -10,7 +10,6 @@ from rejoinder.pipeline.interfaces import Message
 
 MAX_ENTRIES = 400
 PROMPT_CHARACTERS = 4_000
-PROMPT_SLACK = 2_000
 
 
 @dataclass(slots=True)
@@ -26,14 +25,17 @@ class Entry:
 class History:
     """The conversation as both sides heard it, at most ``MAX_ENTRIES`` long.
 
-    The prompt holds the newest ``PROMPT_CHARACTERS`` or so. It forgets in blocks of ``PROMPT_SLACK``, because
-    each change at its beginning makes the language model's prefix cache useless once.
+    The prompt holds the newest ``characters`` or so. It forgets half of them at a time, because each change
+    at its beginning makes the language model's prefix cache useless once.
     """
 
-    def __init__(self, instructions: str = "", examples: Sequence[Message] = ()) -> None:
+    def __init__(
+        self, instructions: str = "", examples: Sequence[Message] = (), characters: int = PROMPT_CHARACTERS
+    ) -> None:
         self.instructions = instructions
         self.examples = list(examples)
         self.entries: deque[Entry] = deque(maxlen=MAX_ENTRIES)
+        self._characters = characters
         self._forgotten = 0
 
     def add_user(self, text: str) -> None:
@@ -84,8 +86,8 @@ class History:
 
     def _forget(self) -> None:
         sizes = [len(entry.text) for entry in self.entries]
-        if sum(sizes[self._forgotten :]) > PROMPT_CHARACTERS:
+        if sum(sizes[self._forgotten :]) > self._characters:
             while self._forgotten < len(sizes) - 1:
-                if sum(sizes[self._forgotten :]) <= PROMPT_CHARACTERS - PROMPT_SLACK:
+                if sum(sizes[self._forgotten :]) <= self._characters // 2:
                     break
                 self._forgotten += 1

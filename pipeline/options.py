@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rejoinder.pipeline.history import PROMPT_CHARACTERS
 from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
 
 IDLE_CUE = "(The caller has said nothing for a while. Ask in a few words whether they are still there.)"
@@ -70,6 +71,7 @@ class Options:
     """What may differ from one session to the next.
 
     examples: an imagined beginning of the conversation, which shows a small model how to answer.
+    prompt_characters: how much of the conversation is in a prompt at most, beside these two.
     detect_turns: False means that the client says where turns begin and end.
     create_response: answer a turn when it ends.
     interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
@@ -87,6 +89,7 @@ class Options:
 
     instructions: str = INSTRUCTIONS
     examples: Sequence[Message] = ()
+    prompt_characters: int = PROMPT_CHARACTERS
     endpointing: Endpointing = field(default_factory=Endpointing)
     detect_turns: bool = True
     create_response: bool = True

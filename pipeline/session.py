@@ -55,7 +55,9 @@ class Session:
     def __init__(self, models: Models, options: Options | None = None) -> None:
         self.models = models
         self.options = options or Options()
-        self.history = History(self.options.instructions, self.options.examples)
+        self.history = History(
+            self.options.instructions, self.options.examples, self.options.prompt_characters
+        )
         self.floor = Endpointer(self.options.endpointing)
         self.floor.manual = not self.options.detect_turns
         self.floor.yields = self.options.interrupt_response

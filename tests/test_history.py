@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.history import MAX_ENTRIES, PROMPT_CHARACTERS, PROMPT_SLACK, History
+from rejoinder.pipeline.history import MAX_ENTRIES, PROMPT_CHARACTERS, History
 from rejoinder.pipeline.interfaces import Message
 
 
@@ -85,9 +85,9 @@ def test_forgetting_goes_by_blocks_so_that_the_beginning_stays_put() -> None:
         beginnings.append(history.messages()[0]["content"][:3])
         size = sum(len(entry["content"]) for entry in history.messages())
         assert size <= PROMPT_CHARACTERS
-        assert size >= min(200 * (turn + 1), PROMPT_CHARACTERS - PROMPT_SLACK)
+        assert size >= min(200 * (turn + 1), PROMPT_CHARACTERS // 2)
     changes = sum(one != other for one, other in pairwise(beginnings))
-    assert 0 < changes <= 400 * 200 // PROMPT_SLACK
+    assert 0 < changes <= 400 * 200 // (PROMPT_CHARACTERS // 2)
 
 
 def test_truncating_what_was_forgotten_forgets_nothing_else() -> None:
