@@ -102,7 +102,7 @@ def serve(
         sock = listen(settings.host, settings.port)
     except OSError as error:
         place = authority(settings.host, settings.port)
-        complain(f"cannot listen on {place}: {error.strerror}; try --port 0, or REJOINDER_PORT=0")
+        complain(f"cannot listen on {place}: {error.strerror}; try --port 0, or set REJOINDER_PORT")
         raise typer.Exit(1) from None
     url = f"http://{authority(settings.host, sock.getsockname()[1])}/"
     total = sum(1 for spec in (settings.vad, settings.turn, settings.stt, settings.llm, settings.tts) if spec)
