@@ -10,6 +10,7 @@ import numpy as np
 
 from rejoinder.models.decoder_graph import CONTEXT
 from rejoinder.models.onnx import open_session
+from rejoinder.models.slots import shared
 
 Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
 
@@ -61,9 +62,3 @@ class Reader:
         self.read = list(tokens)
         logits: Logits = self._binding.get_outputs()[-1].numpy()[0, 0]  # the one bound last
         return logits
-
-
-def shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many elements two sequences begin with together."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))

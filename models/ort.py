@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.ahead import ahead
-from rejoinder.models.decoder import Decoder, Logits, Reader, shared
+from rejoinder.models.decoder import Decoder, Logits, Reader
 from rejoinder.models.decoder_graph import CONTEXT, prepared
 from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.models.sampling import Sampling, choose
-from rejoinder.models.slots import Slots
+from rejoinder.models.slots import Slots, shared
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
@@ -79,18 +79,17 @@ class OrtLlm:
         from tokenizers.decoders import DecodeStream
 
         tokens = self._prompt(messages)
-        begin = len(tokens)
+        longest = min(len(tokens) + MAX_TOKENS, CONTEXT)
         text = DecodeStream(skip_special_tokens=True)
         async with self._slots.take(messages) as slot:
             logits = await self._read(self._readers[slot], tokens)
-            while len(tokens) - begin < MAX_TOKENS and len(tokens) < CONTEXT:
-                token = choose(logits, tokens, self._sampling, self._random)
-                if token in self._ends:
-                    break
+            while (token := choose(logits, tokens, self._sampling, self._random)) not in self._ends:
                 tokens.append(token)
                 if piece := text.step(self._tokenizer, token):
                     yield piece
-                logits = await self._engine.run(Step(self._readers[slot], tokens[:]))
+                if len(tokens) == longest:
+                    break
+                logits = await self._engine.run(Step(self._readers[slot], tokens))
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Read the prompt into a slot's cache. Raises ModelError."""
@@ -108,16 +107,16 @@ class OrtLlm:
         for both would leave the others a few bits only.
         """
         known = shared(reader.read, tokens)
-        for end in range(max(1, known), len(tokens), STEP_TOKENS):
-            if end > known:
-                await self._engine.run(Step(reader, tokens[:end]))
+        for end in range(known + STEP_TOKENS if known else 1, len(tokens), STEP_TOKENS):
+            await self._engine.run(Step(reader, tokens[:end]))
         return await self._engine.run(Step(reader, tokens))
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         try:
             said = [Message(role=each["role"], content=self._plain(each["content"])) for each in messages]
-            text = self._template.render(messages=self._remembered(said), add_generation_prompt=True)
-            tokens: list[int] = self._tokenizer.encode(text).ids
+            tokens = self._encode(said)
+            if len(tokens) > PROMPT_TOKENS:
+                tokens = self._encode(self._remembered(said))
         except Exception as error:
             raise ModelError(self.name, f"cannot read the conversation: {error}") from error
         if not 0 < len(tokens) < CONTEXT:
@@ -128,6 +127,11 @@ class OrtLlm:
             )
         return tokens
 
+    def _encode(self, messages: Sequence[Message]) -> list[int]:
+        text = self._template.render(messages=messages, add_generation_prompt=True)
+        tokens: list[int] = self._tokenizer.encode(text).ids
+        return tokens
+
     def _plain(self, text: str) -> str:
         """Return what somebody said without tokens that would begin another message."""
         text.encode()  # raises for half a character
@@ -135,8 +139,7 @@ class OrtLlm:
 
     def _remembered(self, messages: Sequence[Message]) -> list[Message]:
         """Leave out the oldest messages of a conversation that is too long, but not what leads it."""
-        encoded = self._tokenizer.encode_batch([message["content"] for message in messages])
-        sizes = [len(each.ids) + TEMPLATE_TOKENS for each in encoded]
+        sizes = [len(self._tokenizer.encode(each["content"]).ids) + TEMPLATE_TOKENS for each in messages]
         lead = 1 if messages and messages[0]["role"] == "system" else 0
         first = lead
         while sum(sizes[:lead] + sizes[first:]) > PROMPT_TOKENS and first + FORGET_MESSAGES < len(messages):

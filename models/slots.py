@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import takewhile
 
 from rejoinder.pipeline.interfaces import Message
 
@@ -28,9 +27,8 @@ class Slots:
         prompt = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
 
         def served(slot: int) -> int:
-            held = self._prompts[slot]
-            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(held, prompt, strict=False)))
-            return same if 2 * same >= len(held) else 0
+            same = shared(self._prompts[slot], prompt)
+            return same if 2 * same >= len(self._prompts[slot]) else 0
 
         async with self._some:
             slot = max(self._free, key=served)
@@ -40,3 +38,9 @@ class Slots:
                 yield slot
             finally:
                 self._free.append(slot)
+
+
+def shared(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return how many elements two sequences begin with together."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))

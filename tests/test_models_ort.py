@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import speech
 
-from rejoinder.models.decoder import Logits, Reader, shared
+from rejoinder.models.decoder import Logits, Reader
 from rejoinder.models.decoder_graph import CONTEXT, foreign, prepared
 from rejoinder.models.ort import SLOTS, OrtLlm
 from rejoinder.models.sampling import Sampling, choose
+from rejoinder.models.slots import shared
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 
