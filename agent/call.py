@@ -21,6 +21,7 @@ from rejoinder.agent.commands import (
     Respond,
     Truncate,
 )
+from rejoinder.agent.connection import LAST
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_events import ServerEvent, failure
 from rejoinder.pipeline import (
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS = 5.0
 """A client whose socket stays full for so long is hung up on."""
+STILL_SECONDS = 0.09
+"""So long nothing is read after a silent frame: to wake up for each is what an idle call costs."""
 NORMAL, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1008, 1011
 
 
@@ -105,11 +108,14 @@ class Call:
                 )
                 await self._send([failure(error, None)])
                 continue
+            answer = None
             for answer in self._wire.receive(text):
                 if isinstance(answer, dict):
                     await self._send([answer])
                 else:
                     await self._obey(session, answer)
+            if isinstance(answer, Hear) and session.still and message.get(LAST):
+                await asyncio.sleep(STILL_SECONDS)
 
     async def _obey(self, session: Session, command: Command) -> None:
         """Let the session do what the client asked for; waits while a second of its audio is unheard."""

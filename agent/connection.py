@@ -8,14 +8,20 @@ whose client takes nothing any more has to be dropped instead of flushed.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIReceiveEvent
 
 LINGER_SECONDS = 3.0
 """How long a client may take to answer a close frame; uvicorn waits as long for calls when it shuts down."""
 GOODBYE_SECONDS = 1.0
 SERVICE_RESTART = 1012
 NOT_TEXT = 1007
+LAST = "rejoinder.last"
+"""The key under which a message says whether nothing that has arrived is left behind it."""
 
 
 class Connection(WebSocketsSansIOProtocol):
@@ -33,6 +39,17 @@ class Connection(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
         if self._giving_up is not None:
             self._giving_up.cancel()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Hand over the next message; nothing is read before it is asked for.
+
+        So an application that asks seldom takes what has come meanwhile at once.
+        """
+        if self.read_paused and self.queue.empty():
+            self.read_paused = False
+            self.transport.resume_reading()
+        message = await self.queue.get()
+        return cast("ASGIReceiveEvent", {**message, LAST: self.queue.empty()})
 
     def send_receive_event_to_app(self) -> None:
         """Hand a whole message to the application; text that is none ends the connection."""

@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rejoinder.models.catalog import catalog
 from rejoinder.models.fetch import locate
 from rejoinder.models.hints import require
 from rejoinder.models.threads import Threads
@@ -141,10 +142,12 @@ def _find(prefix: str, suffix: str, argument: str) -> Path:
     elif argument and "{}" not in CATALOGUED[prefix]:
         raise ModelError(prefix, f"there is one model only: leave {argument!r} out, or write a path with a /")
     else:
-        path = locate(weights(f"{prefix}:{argument}") or argument)
+        argument = weights(f"{prefix}:{argument}") or argument
+        path = locate(argument)
     if not suffix or path.is_file():
         return path
-    for file in sorted(path.iterdir()):
+    listed = catalog().get(argument)  # beside its files may lie what an older version fetched
+    for file in [path / one.name for one in listed.files] if listed else sorted(path.iterdir()):
         if file.name.endswith(suffix):
             return file
     raise ModelError(prefix, f"there is no *{suffix} in {path}")

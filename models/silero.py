@@ -9,18 +9,24 @@ import numpy as np
 
 from rejoinder.models.onnx import open_session
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
+from rejoinder.pipeline.errors import ModelError
 
 WINDOW = 512
 """Samples per decision, fixed by the model: 32 ms at 16 kHz."""
 CONTEXT = 64
 """Samples of the previous window that the model sees before each window."""
+INPUTS = ["input", "h", "c"]
+RUN_WINDOWS = 31
+"""Windows that the model judges at once, at most: a second, however much audio comes."""
 
 
 class Silero:
-    """The shared weights."""
+    """The shared weights. Raises ModelError for a file that is none, or another of Silero's graphs."""
 
     def __init__(self, path: Path, threads: int = 1) -> None:
         self._session = open_session(path, threads)
+        if [one.name for one in self._session.get_inputs()] != INPUTS:
+            raise ModelError("silero", f"{path} is another graph than silero_vad_16k_sequence.onnx")
 
     def stream(self) -> SileroStream:
         """Open the state of one session."""
@@ -32,33 +38,30 @@ class SileroStream:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._state = np.zeros((2, 1, 128), np.float32)
-        self._context = np.zeros(CONTEXT, np.float32)
-        self._rest = np.zeros(0, np.float32)
+        self._state = [np.zeros((1, 1, 128), np.float32)] * 2
+        self._audio: Samples = np.zeros(CONTEXT, np.float32)
         self._position = 0
 
     def feed(self, chunk: AudioChunk) -> list[tuple[int, float]]:
         """Return (index after the last sample, probability of speech) for each window completed.
 
-        Takes about 0.15 ms a window. Raises ValueError for audio that is not at 16 kHz.
+        Three windows at once take half the time of three by themselves: about 0.7 ms after a pause in which
+        other work has emptied the caches. Raises ValueError for audio that is not at 16 kHz.
         """
         if chunk.rate != RATE:
             raise ValueError(f"Silero VAD listens at {RATE} Hz, not {chunk.rate}")
-        audio: Samples = np.concatenate((self._rest, chunk.samples()))
-        results = []
-        while len(audio) >= WINDOW:
-            window, audio = audio[:WINDOW], audio[WINDOW:]
-            self._position += WINDOW
-            results.append((self._position, self._probability(window)))
-        self._rest = audio
+        self._audio = np.concatenate((self._audio, chunk.samples()))
+        results: list[tuple[int, float]] = []
+        while len(self._audio) >= CONTEXT + WINDOW:
+            for probability in self._judge():
+                self._position += WINDOW
+                results.append((self._position, float(probability)))
         return results
 
-    def _probability(self, window: Samples) -> float:
-        inputs = {
-            "input": np.concatenate((self._context, window))[np.newaxis],
-            "state": self._state,
-            "sr": np.array(RATE, np.int64),
-        }
-        probability, self._state = self._session.run(None, inputs)
-        self._context = window[-CONTEXT:]
-        return float(probability[0, 0])
+    def _judge(self) -> Samples:
+        count = min(RUN_WINDOWS, (len(self._audio) - CONTEXT) // WINDOW)
+        windows = [self._audio[WINDOW * i : WINDOW * (i + 1) + CONTEXT] for i in range(count)]
+        given = dict(zip(INPUTS, (np.array(windows), *self._state), strict=True))
+        probabilities, *self._state = self._session.run(None, given)
+        self._audio = self._audio[WINDOW * count :]
+        return np.asarray(probabilities, np.float32)

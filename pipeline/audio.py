@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,11 @@ class AudioChunk:
         """Yield the same audio in chunks of at most ``size`` samples."""
         for first in range(0, len(self), size):
             yield AudioChunk(self.pcm[2 * first : 2 * (first + size)], self.rate, self.start + first)
+
+
+def joined(chunks: Sequence[AudioChunk]) -> AudioChunk:
+    """Return chunks that follow each other as one; there has to be one at least."""
+    return AudioChunk(b"".join(chunk.pcm for chunk in chunks), chunks[0].rate, chunks[0].start)
 
 
 def to_float(pcm: bytes) -> Samples:

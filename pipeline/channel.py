@@ -83,6 +83,13 @@ class Channel(Generic[T]):
         _wake(self._writers)
         return item
 
+    def receive_nowait(self, most: int) -> list[T]:
+        """Take up to ``most`` of the items that are here."""
+        items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
+        for _ in items:
+            _wake(self._writers)
+        return items
+
     def close(self) -> None:
         """End the stream. Items already inside are still delivered; closing twice does no harm."""
         self._closed = True

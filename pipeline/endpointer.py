@@ -99,6 +99,11 @@ class Endpointer:
         return self._open_turn and self._voiced_until >= self.now
 
     @property
+    def still(self) -> bool:
+        """Tell whether nobody speaks, and nothing was heard that may become a turn."""
+        return self.floor is Floor.NOBODY and not self._run and not self.manual
+
+    @property
     def _open_turn(self) -> bool:
         return self.floor in (Floor.USER, Floor.OVERLAP) and self.pause is None
 

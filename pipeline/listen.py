@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from rejoinder.pipeline.agreement import LocalAgreement
-from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
+from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, joined
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
@@ -18,6 +18,8 @@ from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscr
 from rejoinder.pipeline.interfaces import Stt, Transcript, TurnModel, VadStream
 from rejoinder.pipeline.loudness import Loudness
 
+TOGETHER = 5
+"""Chunks that voice activity is found in at once, where they wait: it costs half of one after the other."""
 PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
 DIP_SAMPLES, DIPS_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
@@ -45,14 +47,17 @@ async def hear(
     echo: takes the agent's own voice out of both.
     """
     loop = asyncio.get_running_loop()
-    async for received in inp:
-        chunk = echo.hear(received, loop.time()) if echo else received
-        for end, probability in vad.feed(chunk):
+    async for first in inp:
+        chunks = [first, *inp.receive_nowait(TOGETHER - 1)]
+        if echo:
+            chunks = [echo.hear(chunk, loop.time()) for chunk in chunks]
+        for end, probability in vad.feed(joined(chunks)):
             for event in floor.vad(end, probability):
                 if echo and isinstance(event, OverlapStarted | SpeechStarted):
                     floor.saying = echo.saying(event.at)
                 react(event)
-        await out.send(chunk)
+        for chunk in chunks:
+            await out.send(chunk)
     out.close()
 
 

@@ -78,6 +78,11 @@ class Session:
         return self._replies.turn
 
     @property
+    def still(self) -> bool:
+        """Whether nobody speaks, and nothing was heard that may become a turn."""
+        return self.floor.still and self._replies.idle
+
+    @property
     def speculation(self) -> Speculation:
         """What became of the answers that were started before a turn was surely over."""
         return self._replies.speculation

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ class Talk:
     def until(self, type_: str, timeout: float = PATIENCE) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
         while (event := self.event(max(0.1, deadline - time.monotonic())))["type"] != type_:
-            assert time.monotonic() < deadline, f"no {type_} came, only {[e['type'] for e in self.seen]}"
+            assert time.monotonic() < deadline, f"no {type_}, only {Counter(e['type'] for e in self.seen)}"
         return event
 
     def speak(self, seconds: float = 0.6, pause: float = 1.2) -> None:

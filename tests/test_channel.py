@@ -103,6 +103,22 @@ def test_a_sender_who_leaves_places_does_not_block_the_channel() -> None:
     virtual_clock.run(main())
 
 
+def test_what_waits_can_be_taken_at_once_and_makes_room() -> None:
+    async def main() -> None:
+        channel: Channel[int] = Channel(3)
+        assert channel.receive_nowait(2) == []
+        for item in range(3):
+            await channel.send(item)
+        waiting = [asyncio.create_task(channel.send(item)) for item in (3, 4)]
+        await turns(2)
+        assert channel.receive_nowait(2) == [0, 1]
+        await asyncio.gather(*waiting)
+        channel.close()
+        assert channel.receive_nowait(9) == [2, 3, 4]
+
+    virtual_clock.run(main())
+
+
 def test_closing_delivers_what_is_inside() -> None:
     async def main() -> None:
         channel: Channel[int] = Channel(4, "words")

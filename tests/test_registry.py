@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import shutil
 import sys
 import textwrap
 import threading
@@ -15,10 +16,12 @@ import pytest
 import speech
 
 from rejoinder.models import hints, loading, registry
-from rejoinder.models.fetch import WeightsMissing, cache_dir
+from rejoinder.models.catalog import catalog
+from rejoinder.models.fetch import WeightsMissing, cache_dir, locate
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.models.registry import check, create, own_path, weights
 from rejoinder.models.threads import Threads
+from rejoinder.pipeline.audio import RATE, AudioChunk
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 
@@ -157,6 +160,18 @@ def test_missing_weights_name_the_command_that_fetches_them(
     assert str(tmp_path) in str(caught.value)
 
 
+@pytest.mark.weights
+def test_what_an_older_version_left_in_the_cache_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = catalog()["silero-vad"].files
+    (tmp_path / "weights" / "silero-vad").mkdir(parents=True)
+    shutil.copy(locate("silero-vad") / file.name, tmp_path / "weights" / "silero-vad")
+    (tmp_path / "weights" / "silero-vad" / "another.onnx").write_bytes(b"old")
+    monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
+    assert create("silero", THREADS).stream().feed(AudioChunk(bytes(1024), RATE))
+
+
 @pytest.mark.parametrize("prefix", ["silero", "smart-turn", "whisper", "llama", "piper"])
 def test_a_folder_without_the_model_and_a_broken_file_say_so(prefix: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=f"there is no .* in {tmp_path}|cannot load {tmp_path}"):
@@ -167,6 +182,12 @@ def test_a_folder_without_the_model_and_a_broken_file_say_so(prefix: str, tmp_pa
     with pytest.raises(ModelError, match=str(tmp_path)):
         create(f"{prefix}:{file}", THREADS)
     assert not engines()
+
+
+@pytest.mark.weights
+def test_another_graph_than_sileros_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"smart-turn.* is another graph than silero_vad_16k_sequence"):
+        create(f"silero:{locate('smart-turn-v3.2')}", THREADS)
 
 
 @pytest.mark.parametrize("package, spec", [("piper", "piper:/"), ("hibari", "hibari")])

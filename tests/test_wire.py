@@ -27,6 +27,7 @@ from rejoinder.agent.server import listen, may_call, web
 
 LONG = f"scripted:llm|{LINE * 40}"
 SECOND = bytes(48_000)
+TYPED = [{"type": "input_text", "text": "Are you there?"}]
 HANDSHAKE = (
     b"GET /v1/realtime HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -119,6 +120,25 @@ def test_a_client_that_stops_reading_is_dropped_with_its_socket(server: Server) 
         # Left alone, the kernel takes more than a minute of audio before anybody notices.
         assert taken < 30.0, f"{taken:.0f} s of audio went into buffers"
         client.socket.close()
+
+
+def test_silence_wakes_the_server_up_less_often_than_it_comes(server: Server) -> None:
+    process = psutil.Process(server.process.pid)
+    with Talk(server) as talk:
+        time.sleep(1.0)
+        before, came = process.num_ctx_switches().voluntary, time.monotonic()
+        for frame in range(150):
+            talk.append(bytes(960))
+            time.sleep(max(0.0, came + 0.02 * (frame + 1) - time.monotonic()))
+        assert process.num_ctx_switches().voluntary - before < 120  # 10 a second without any call
+        talk.send("conversation.item.create", item={"type": "message", "role": "user", "content": TYPED})
+        talk.send("response.create")
+        talk.until("response.output_audio.delta")
+        talk.send("response.cancel")
+        talk.until("response.done")
+        talk.speak()
+        talk.until("response.output_audio.delta")
+    server.wait_idle()
 
 
 @pytest.mark.parametrize("attempt", range(3))
