@@ -59,7 +59,7 @@ class Settings(BaseSettings):
         le=1000.0,
         description="how many times as likely as more speech the end of a turn must be",
     )
-    min_wait_ms: int = Field(200, ge=100, le=10_000, description="silence before which no turn ends")
+    min_wait_ms: int = Field(150, ge=100, le=10_000, description="silence before which no turn ends")
     max_wait_ms: int = Field(2200, ge=100, le=20_000, description="silence that ends any turn")
     assertiveness: float = Field(
         0.5,

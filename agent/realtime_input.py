@@ -8,15 +8,15 @@ from rejoinder.agent.commands import EndTurn, Hear
 from rejoinder.agent.realtime_events import ServerEvent, event, message_item, new_id, user_turn
 from rejoinder.agent.realtime_items import Items
 from rejoinder.agent.realtime_messages import PCM_RATE
-from rejoinder.agent.resampler import Resampler
-from rejoinder.pipeline import RATE, AudioChunk, ProtocolError
+from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
+from rejoinder.pipeline.resample import Resampler
 
 
 class InputBuffer:
     """The audio that no turn holds yet, and the turn being spoken; ``at`` counts samples of the session."""
 
     def __init__(self) -> None:
-        self._resampler = Resampler(PCM_RATE, RATE)
+        self._resampler = Resampler(PCM_RATE)
         self._uncommitted = 0
         self._ending = False
         self._speech: str | None = None
@@ -31,7 +31,7 @@ class InputBuffer:
     def _resampled(self, pcm: bytes) -> Iterable[Hear]:
         """Resample minutes of audio a second at a time, as it is taken: nobody else waits for all of it."""
         for piece in AudioChunk(pcm, PCM_RATE).slices(PCM_RATE):
-            yield Hear(self._resampler.feed(piece))
+            yield Hear(to_pcm(self._resampler.feed(piece)))
 
     def commit(self) -> EndTurn:
         """End the user's turn. Raises ProtocolError where nothing is to be ended, or it is ending already."""

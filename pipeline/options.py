@@ -50,7 +50,7 @@ class Endpointing:
     padding_ms: int = 300
     pause_ms: int = 32
     patience: float = 0.5
-    min_wait_ms: int = 200
+    min_wait_ms: int = 150
     max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000
     assertiveness: float = 0.5

@@ -1,6 +1,7 @@
-"""A voice's audio at the rate of the listening half: a windowed sinc, for where soxr is not at hand.
+"""Audio at the rate of the listening half, at once: a windowed sinc that holds back 1 ms.
 
-Wires resample with soxr; this is for a reference that nobody hears, and the library needs only numpy.
+soxr, through which all goes that people hear, holds back 10 ms of a stream (docs/latency.md), and whoever has
+fallen silent waits for them. Models that listen do not hear what this lets through in exchange.
 """
 
 from __future__ import annotations

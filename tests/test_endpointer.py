@@ -343,7 +343,7 @@ def wait(words: str, patience: float = 5.0, asked: str = "") -> float:
 def test_patience_makes_every_wait_longer() -> None:
     waits = [wait("judged=0.9 final=that_is_all", patience) for patience in (1.0, 10.0, 50.0)]
     assert waits == sorted(waits) and len(set(waits)) == 3
-    assert wait("judged=1 final=that_is_all.") == 224.0  # the first window after min_wait_ms
+    assert wait("judged=1 final=that_is_all.") == 160.0  # the first window after min_wait_ms
 
 
 def test_without_a_turn_model_words_and_silence_decide() -> None:
