@@ -27,11 +27,11 @@ LEAST_WINDOW_SECONDS, MARGIN_SECONDS = 15, 3
 """The window: 10 s for audio up to 5 s; above, the audio and 3 s, but at least 15 s (docs/latency.md)."""
 FREEZE_SECONDS = 24
 """Audio of a turn that is recognised again with each hypothesis; what is older has its words frozen."""
-INVENTED = ((0.6, -1.0), (0.2, -1.75))
+INVENTED = ((0.6, -1.0), (0.2, -2.25))
 """Words count as invented above this probability of no speech and below this mean log-probability.
 
 The first pair is Whisper's own rule (Radford et al. 2022, 4.5). The second came out of recordings of noise
-and music: it passes short and hesitant speech, which is unsure of its words but sure to be speech.
+and music: it passes hesitant speech, which is unsure of its words but sure to be speech.
 """
 
 
