@@ -114,8 +114,10 @@ class Call:
                     await self._send([answer])
                 else:
                     await self._obey(session, answer)
-            if isinstance(answer, Hear) and session.still and message.get(LAST):
-                await asyncio.sleep(STILL_SECONDS)
+            if isinstance(answer, Hear) and message.get(LAST):
+                await asyncio.sleep(0)  # voice activity hears it first
+                if session.still:
+                    await asyncio.sleep(STILL_SECONDS)
 
     async def _obey(self, session: Session, command: Command) -> None:
         """Let the session do what the client asked for; waits while a second of its audio is unheard."""

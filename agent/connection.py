@@ -21,7 +21,9 @@ GOODBYE_SECONDS = 1.0
 SERVICE_RESTART = 1012
 NOT_TEXT = 1007
 LAST = "rejoinder.last"
-"""The key under which a message says whether nothing that has arrived is left behind it."""
+"""The key under which a message says whether no whole message that was read is left behind it."""
+LONG = 2**16
+"""Characters of a message that may take longer to hear than a client waits for an answer to its ping."""
 
 
 class Connection(WebSocketsSansIOProtocol):
@@ -41,15 +43,22 @@ class Connection(WebSocketsSansIOProtocol):
             self._giving_up.cancel()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Hand over the next message; nothing is read before it is asked for.
+        """Hand over the next message; behind it nothing is read before the next is asked for.
 
-        So an application that asks seldom takes what has come meanwhile at once.
+        So an application that asks seldom takes what has come meanwhile at once. Behind a long message, which
+        may be minutes of audio, reading goes on: pings and a close must not wait for it to be heard.
         """
+        self._read_on()
+        message = await self.queue.get()
+        last = self.queue.empty()
+        if len(str(message.get("text"))) > LONG:
+            self._read_on()
+        return cast("ASGIReceiveEvent", {**message, LAST: last})
+
+    def _read_on(self) -> None:
         if self.read_paused and self.queue.empty():
             self.read_paused = False
             self.transport.resume_reading()
-        message = await self.queue.get()
-        return cast("ASGIReceiveEvent", {**message, LAST: self.queue.empty()})
 
     def send_receive_event_to_app(self) -> None:
         """Hand a whole message to the application; text that is none ends the connection."""

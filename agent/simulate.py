@@ -240,9 +240,10 @@ class Call:
     async def _do(self, step: Step, goes_on: bool) -> None:
         match step.verb:
             case "says":
-                self._done = not goes_on
+                self._done = False
                 self._heard_before = self.talk.ear.seconds(self._now())
                 await self._speak(step.verb, step.text)
+                self._done = not goes_on
                 self._ends.append(self._now())
             case "backchannels":
                 await self._speak(step.verb, step.text)

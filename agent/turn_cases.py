@@ -35,7 +35,7 @@ class Case:
     """Speech and the silence after it.
 
     audio: 16 kHz. at: sample at which the silence begins. seconds: how long it lasts before the speaker goes
-    on, None where the turn is over. natural: whether the speaker paused by himself.
+    on, None where the turn is over. natural: whether the silence is the recording's own.
     """
 
     set: str
@@ -52,31 +52,49 @@ class Case:
         return None if self.seconds is None else self.at + int(self.seconds * RATE)
 
 
-def cases(recording: Recording, seed: int = 0) -> list[Case]:
+def cases(recording: Recording) -> list[Case]:
     """Return its end, the speaker's own pauses in it, and a hold and an end of about equal length."""
     whole = recording.load(RATE)
     audio = whole[: speech_end(whole, RATE)]
-    about = recording.set, recording.path.name, recording.speaker
-
-    def end(speech: Samples) -> Case:
-        silence = background(whole, RATE, END_SECONDS)
-        return Case(*about, np.concatenate((_faded(speech), silence)), len(speech), None)
-
+    found = [_own_end(recording, whole, len(audio))] if len(audio) else []
     if len(audio) < 2 * LEAST_SECONDS * RATE:
-        return [end(audio)] if len(audio) else []
-    found = [end(audio)]
+        return found
     for begin, goes_on in silences(audio):
-        heard = audio[: goes_on + RATE]
-        found.append(Case(*about, heard, begin, (goes_on - begin) / RATE, natural=True))
-    if places := gaps(audio):
-        draw = Random(f"{seed} {recording.path.name}")
-        cut = draw.choice(places)
-        seconds = draw.uniform(*HOLD_SECONDS)
-        silence = background(whole, RATE, seconds)
-        heard = np.concatenate((_faded(audio[:cut]), silence, audio[cut : cut + RATE]))
-        found.append(Case(*about, heard, cut, seconds))
-        found.append(end(audio[min(places, key=lambda place: abs(len(audio) - place - cut)) :]))
-    return found
+        seconds = (goes_on - begin) / RATE
+        found.append(Case(*_about(recording), audio[: goes_on + RATE], begin, seconds, natural=True))
+    return found + _pair(recording, whole, audio)
+
+
+def _pair(recording: Recording, whole: Samples, audio: Samples) -> list[Case]:
+    places = gaps(audio)
+    if not places:
+        return []
+    draw = Random(f"0 {recording.path.name}")
+    cut = draw.choice(places)
+    seconds = draw.uniform(*HOLD_SECONDS)
+    silence = background(whole, RATE, seconds)
+    held = np.concatenate((_faded(audio[:cut]), silence, audio[cut : cut + RATE]))
+    about_as_long = audio[min(places, key=lambda place: abs(len(audio) - place - cut)) :]
+    return [Case(*_about(recording), held, cut, seconds), _end(recording, whole, about_as_long)]
+
+
+def _own_end(recording: Recording, whole: Samples, at: int) -> Case:
+    """Return its end with the silence that the recording has there, as its own pauses have theirs."""
+    end = at + int(END_SECONDS * RATE)
+    if len(whole) - at < NATURAL_SECONDS * RATE:
+        return _end(recording, whole, whole[:at])
+    missing = max(0, end - len(whole)) / RATE
+    more = [background(whole, RATE, missing)] if missing else []
+    return Case(*_about(recording), np.concatenate((whole[:end], *more)), at, None, natural=True)
+
+
+def _end(recording: Recording, whole: Samples, speech: Samples) -> Case:
+    silence = background(whole, RATE, END_SECONDS)
+    return Case(*_about(recording), np.concatenate((_faded(speech), silence)), len(speech), None)
+
+
+def _about(recording: Recording) -> tuple[str, str, str]:
+    return recording.set, recording.path.name, recording.speaker
 
 
 def gaps(audio: Samples) -> list[int]:

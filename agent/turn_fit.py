@@ -24,6 +24,8 @@ from rejoinder.pipeline.options import Endpointing
 STEP_MS, LONGEST_MS = 96, 2_300
 """Silences at which a row of the fit is made from a pause, as long as it lasts."""
 HEAD_RIDGE, RIDGE = 600.0, 10.0
+STILL = 1e-6
+"""A step of the fit so small is the last."""
 FOLDS, LEAST_SPEAKERS = 4, 20
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Answers = dict[int, tuple[float, ...]]
@@ -68,7 +70,10 @@ def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
     for _ in range(20):
         likely = 1.0 / (1.0 + np.exp(-np.clip(rows @ weights, -30, 30)))
         curved = rows.T @ (rows * (likely * (1.0 - likely) + 1e-6)[:, None]) + penalty
-        weights -= np.linalg.solve(curved, rows.T @ (likely - y) + penalty @ weights)
+        step = np.linalg.solve(curved, rows.T @ (likely - y) + penalty @ weights)
+        weights -= step
+        if np.abs(step).max() < STILL:
+            break
     slopes = weights[1:] / scale
     return np.concatenate(([weights[0] - mean @ slopes], slopes))
 

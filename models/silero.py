@@ -15,7 +15,7 @@ WINDOW = 512
 """Samples per decision, fixed by the model: 32 ms at 16 kHz."""
 CONTEXT = 64
 """Samples of the previous window that the model sees before each window."""
-INPUTS = ["input", "h", "c"]
+GRAPH, INPUTS = "silero_vad_16k_sequence.onnx of silero-vad 6.2.3", ["input", "h", "c"]
 RUN_WINDOWS = 31
 """Windows that the model judges at once, at most: a second, however much audio comes."""
 
@@ -26,7 +26,7 @@ class Silero:
     def __init__(self, path: Path, threads: int = 1) -> None:
         self._session = open_session(path, threads)
         if [one.name for one in self._session.get_inputs()] != INPUTS:
-            raise ModelError("silero", f"{path} is another graph than silero_vad_16k_sequence.onnx")
+            raise ModelError("silero", f"{path} is another graph than {GRAPH}")
 
     def stream(self) -> SileroStream:
         """Open the state of one session."""

@@ -45,6 +45,10 @@ from rejoinder.pipeline.options import Endpointing
 
 ECHO_WORDS = 5
 """So many of the agent's last words are its echo; fewer may be an answer: "tomorrow at ten"."""
+TOO_SOON_MS = 1_000
+"""Whoever interrupts an answer before it is so old had not finished, and needs more time than others."""
+MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 5.0, 3
+"""How much more patience they get, up to which, and until how many answers have been heard out."""
 ANSWER_MS = 400
 """So long a turn model's first answer is waited for: on a busy machine it comes late, and knows more."""
 
@@ -92,6 +96,8 @@ class Endpointer:
         self._voiced = 0
         self._so_far: str | None = None
         self._ending = self._alone = False
+        self._answered_at = -_samples(TOO_SOON_MS)
+        self._patience, self._unharmed = 0.0, 0
 
     @property
     def talking(self) -> bool:
@@ -257,6 +263,10 @@ class Endpointer:
 
     def _interrupt(self) -> list[FloorEvent]:
         """Make an ordinary turn of what is said over the agent."""
+        if self._onset - self._answered_at < _samples(TOO_SOON_MS):
+            now = max(self._patience, self.options.patience)
+            self._patience = min(now * MORE_PATIENCE, MOST_PATIENCE)
+            self._unharmed = 0
         if self.pause is None:
             self.floor = Floor.USER
             return [SpeechStarted(self._onset)]
@@ -298,6 +308,11 @@ class Endpointer:
         if not self._forced and (self._run or self.now - self.pause < _samples(self._wait())):
             return []
         event = EndOfTurn(self._final, self.pause) if self._final else NothingSaid(self.pause)
+        if self._final and not self._forced:
+            self._answered_at = self.now
+            self._unharmed += 1
+            if self._unharmed > UNHARMED:
+                self._patience, self._unharmed = 0.0, 0
         self._release(Floor.AGENT if self._final else Floor.NOBODY)
         return [event]
 
@@ -310,7 +325,8 @@ class Endpointer:
         shortest = self.options.min_wait_ms
         if self.has_judge and not self._answers:
             shortest = max(shortest, ANSWER_MS)
-        return min(max(turn_end.wait_ms(known, self.options.patience), shortest), longest)
+        patience = max(self._patience, self.options.patience)
+        return min(max(turn_end.wait_ms(known, patience), shortest), longest)
 
     def _release(self, floor: Floor) -> None:
         if self.pause is not None:

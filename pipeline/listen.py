@@ -208,10 +208,10 @@ class Ears:
             return
         if self._fed >= next_ask(pause, self._asked_at):
             self._asked_at = self._fed
-            asking.create_task(self._judge(self._turn_model, pause))
+            asking.create_task(self._judge(self._turn_model, pause, self._sound()))
 
-    async def _judge(self, turn_model: TurnModel, pause: int) -> None:
-        probability = await turn_model.probability(self._sound(), self._text)
+    async def _judge(self, turn_model: TurnModel, pause: int, sound: Samples) -> None:
+        probability = await turn_model.probability(sound, self._text)
         for event in self._floor.judged(pause, probability):
             self._react(event)
 

@@ -36,7 +36,8 @@ class Endpointing:
     padding_ms: audio before the start that belongs to the turn.
     pause_ms: silence after which the transcript is made final and an answer may start, unheard.
     patience: how many times as likely as more speech the end must be for the turn to be over; ``turn_end``
-        says how likely it is.
+        says how likely it is. Whoever interrupts an answer in its first second was cut off, and gets three
+        times as much for the next few turns, up to 5.
     min_wait_ms, max_wait_ms: silence before which no turn is over however likely, and after which it is over
         however unlikely. Equal values make it plain silence detection.
     max_turn_ms: a turn longer than this is ended for the speaker.

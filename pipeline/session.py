@@ -79,8 +79,8 @@ class Session:
 
     @property
     def still(self) -> bool:
-        """Whether nobody speaks, and nothing was heard that may become a turn."""
-        return self.floor.still and self._replies.idle
+        """Whether nobody speaks, nothing heard may become a turn, and the client is to ask for no answer."""
+        return self.floor.still and self._replies.idle and self.options.create_response
 
     @property
     def speculation(self) -> Speculation:

@@ -346,6 +346,51 @@ def test_patience_makes_every_wait_longer() -> None:
     assert wait("judged=1 final=that_is_all.") == 160.0  # the first window after min_wait_ms
 
 
+@pytest.mark.parametrize(
+    "between, longer", [("q3", True), ("q40", False), ("q3 done q10 speaks q30", False)], ids=str
+)
+def test_whoever_was_cut_off_is_given_more_time(between: str, longer: bool) -> None:
+    floor = Endpointer(Endpointing(patience=1.0))
+    waits = []
+    for _ in range(4):
+        play(floor, "v10 partial=and_there_is_more q2 judged=0.7 final=and_there_is_more")
+        waits.append(2)
+        while floor.floor is Floor.PAUSE:
+            play(floor, "q1")
+            waits[-1] += 1
+        play(floor, between)
+    assert waits == sorted(waits)
+    assert (waits[0] < waits[1] < waits[2] == waits[3]) is longer
+    assert longer or waits[0] == waits[3]
+
+
+def test_the_patience_wears_off_with_answers_that_are_heard_out() -> None:
+    floor = Endpointer(Endpointing(patience=1.0))
+    waits = []
+    for between in ["q3", *["q40"] * 6]:
+        play(floor, "v10 partial=and_there_is_more q2 judged=0.7 final=and_there_is_more")
+        begun = floor.now
+        while floor.floor is Floor.PAUSE:
+            play(floor, "q1")
+        waits.append(floor.now - begun)
+        play(floor, between)
+    assert waits == [waits[0], *[waits[1]] * 4, waits[0], waits[0]] and waits[1] > waits[0]
+
+
+def test_who_said_where_the_turn_ends_is_not_cut_off() -> None:
+    floor = Endpointer(Endpointing(patience=1.0))
+    play(floor, "v10 q2 final=hi end q2 v10 partial=and_there_is_more q2 judged=0.7 final=and_there_is_more")
+    first = floor.now
+    while floor.floor is Floor.PAUSE:
+        play(floor, "q1")
+    other = Endpointer(Endpointing(patience=1.0))
+    play(other, "v10 q2 judged=0.7 final=and_there_is_more")
+    second = other.now
+    while other.floor is Floor.PAUSE:
+        play(other, "q1")
+    assert floor.now - first == other.now - second
+
+
 def test_without_a_turn_model_words_and_silence_decide() -> None:
     assert 400 < wait("final=that_is_all.") < wait("final=that_is_all") < wait("final=that_is_the") <= 2208
 

@@ -135,6 +135,7 @@ def test_no_words_are_invented_for_recordings_without_any(whisper: Stt, name: st
         ("Thank you.", 0.9, -0.2, "Thank you."),
         ("Thank you.", 0.7, -1.1, ""),
         ("Music", 0.25, -3.6, ""),
+        ("And the dog", 0.4, -1.9, "And the dog"),
         (". . .", 0.1, -0.2, ""),
         ("♪", 0.1, -0.2, ""),
     ],
