@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS = 5.0
 """A client whose socket stays full for so long is hung up on."""
-STILL_SECONDS = 0.09
+STILL_SECONDS = 0.12
 """So long nothing is read after a silent frame: to wake up for each is what an idle call costs."""
 NORMAL, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1008, 1011
 

@@ -18,7 +18,7 @@ from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscr
 from rejoinder.pipeline.interfaces import Stt, Transcript, TurnModel, VadStream
 from rejoinder.pipeline.loudness import Loudness
 
-TOGETHER = 5
+TOGETHER = 7
 """Chunks that voice activity is found in at once, where they wait: it costs half of one after the other."""
 PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
