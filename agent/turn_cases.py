@@ -69,7 +69,7 @@ def _pair(recording: Recording, whole: Samples, audio: Samples) -> list[Case]:
     places = gaps(audio)
     if not places:
         return []
-    draw = Random(f"0 {recording.path.name}")
+    draw = Random(f"0 {recording.path.name}")  # the same cuts each time, or figures could not be compared
     cut = draw.choice(places)
     seconds = draw.uniform(*HOLD_SECONDS)
     silence = background(whole, RATE, seconds)

@@ -333,11 +333,15 @@ def wait(words: str, patience: float = 5.0, asked: str = "") -> float:
     floor = Endpointer(Endpointing(patience=patience))
     floor.asked = asked
     play(floor, f"v10 q2 {words}")
-    windows = 2
+    return (2 + until_over(floor)) * 32.0
+
+
+def until_over(floor: Endpointer) -> int:
+    """Be silent until the turn ends, and return for how many windows."""
+    begun = floor.now
     while floor.floor is Floor.PAUSE:
         play(floor, "q1")
-        windows += 1
-    return windows * 32.0
+    return (floor.now - begun) // WINDOW
 
 
 def test_patience_makes_every_wait_longer() -> None:
@@ -354,10 +358,7 @@ def test_whoever_was_cut_off_is_given_more_time(between: str, longer: bool) -> N
     waits = []
     for _ in range(4):
         play(floor, "v10 partial=and_there_is_more q2 judged=0.7 final=and_there_is_more")
-        waits.append(2)
-        while floor.floor is Floor.PAUSE:
-            play(floor, "q1")
-            waits[-1] += 1
+        waits.append(until_over(floor))
         play(floor, between)
     assert waits == sorted(waits)
     assert (waits[0] < waits[1] < waits[2] == waits[3]) is longer
@@ -369,10 +370,7 @@ def test_the_patience_wears_off_with_answers_that_are_heard_out() -> None:
     waits = []
     for between in ["q3", *["q40"] * 6]:
         play(floor, "v10 partial=and_there_is_more q2 judged=0.7 final=and_there_is_more")
-        begun = floor.now
-        while floor.floor is Floor.PAUSE:
-            play(floor, "q1")
-        waits.append(floor.now - begun)
+        waits.append(until_over(floor))
         play(floor, between)
     assert waits == [waits[0], *[waits[1]] * 4, waits[0], waits[0]] and waits[1] > waits[0]
 
@@ -380,15 +378,9 @@ def test_the_patience_wears_off_with_answers_that_are_heard_out() -> None:
 def test_who_said_where_the_turn_ends_is_not_cut_off() -> None:
     floor = Endpointer(Endpointing(patience=1.0))
     play(floor, "v10 q2 final=hi end q2 v10 partial=and_there_is_more q2 judged=0.7 final=and_there_is_more")
-    first = floor.now
-    while floor.floor is Floor.PAUSE:
-        play(floor, "q1")
     other = Endpointer(Endpointing(patience=1.0))
     play(other, "v10 q2 judged=0.7 final=and_there_is_more")
-    second = other.now
-    while other.floor is Floor.PAUSE:
-        play(other, "q1")
-    assert floor.now - first == other.now - second
+    assert until_over(floor) == until_over(other)
 
 
 def test_without_a_turn_model_words_and_silence_decide() -> None:

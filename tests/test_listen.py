@@ -8,7 +8,7 @@ import pytest
 import speech
 
 from rejoinder.models.scripted import ScriptedVad
-from rejoinder.pipeline.audio import RATE, AudioChunk
+from rejoinder.pipeline.audio import RATE, AudioChunk, joined
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer
@@ -24,8 +24,7 @@ SAID = (
 
 async def heard(heap: int, echo: bool) -> tuple[list[FloorEvent | PartialTranscript], list[AudioChunk]]:
     """Send so many chunks at a time, an empty one in between, and return what follows."""
-    pcm = b"".join(chunk.pcm for chunk in SAID)
-    chunks = [*AudioChunk(pcm, RATE).slices(320)]
+    chunks = [*joined(SAID).slices(320)]
     chunks.insert(30, AudioChunk(b"", RATE, chunks[30].start))
     inp: Channel[AudioChunk] = Channel(len(chunks))
     out: Channel[AudioChunk] = Channel(len(chunks))
