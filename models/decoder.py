@@ -46,19 +46,23 @@ class Reader:
                 self._held.append((memory, value))
                 self._binding.bind_ortvalue_input(f"past.{layer}.{part}", value)
                 self._binding.bind_ortvalue_output(f"present.{layer}.{part}", value)
-        self._binding.bind_output("logits")
 
     def logits(self, tokens: Sequence[int]) -> Logits:
-        """Return what follows ``tokens``, at most ``CONTEXT`` of them; what was read before stays read.
+        """Return what follows ``tokens``: the last row of ``rows``."""
+        return self.rows(tokens, 1)[0]
 
-        Runs for as long as the new ones take, on the thread that calls.
+    def rows(self, tokens: Sequence[int], count: int) -> list[Logits]:
+        """Return what follows each of the last ``count`` of ``tokens``, at most ``CONTEXT`` of them.
+
+        What was read before stays read. Runs for as long as the new ones take, on the thread that calls.
         """
-        known = min(shared(self.read, tokens), len(tokens) - 1)
+        known = min(shared(self.read, tokens), len(tokens) - count)
         self.read = list(tokens[:known])  # stays true if the run fails
         self._binding.bind_cpu_input("tokens", np.array([tokens[known:]], np.int64))
         self._binding.bind_cpu_input("last", np.array([len(tokens) - 1], np.int32))
         self._binding.bind_cpu_input("total", np.array([len(tokens)], np.int32))
+        self._binding.bind_cpu_input("from", np.array([-count], np.int64))
+        self._binding.bind_output("logits")  # anew: its memory has the shape of the last run
         self._decoder.session.run_with_iobinding(self._binding)
         self.read = list(tokens)
-        logits: Logits = self._binding.get_outputs()[-1].numpy()[0, 0]  # the one bound last
-        return logits
+        return list(self._binding.get_outputs()[-1].numpy()[0])  # the one bound last

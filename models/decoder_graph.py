@@ -26,7 +26,7 @@ CONTEXT = 1024
 """Tokens of prompt and answer at most."""
 BLOCK, MASSIVE_LAYERS = 32, 3
 MICROSOFT = "com.microsoft"
-MADE_BY = 2
+MADE_BY = 3
 """Version of what is made here: another one is made anew."""
 
 Weights = np.ndarray[Any, np.dtype[np.float32]]
@@ -111,7 +111,10 @@ def tokenizer(settings: dict[str, Any]) -> Any:
 
 
 class Graph:
-    """Builds the graph: tokens and past keys and values in, the last position's logits out."""
+    """Builds the graph: tokens and past keys and values in, the logits of the last positions out.
+
+    from: the first of these positions, counted from the end: -1 for the last alone.
+    """
 
     def __init__(self, settings: dict[str, Any], tensors: dict[str, Any]) -> None:
         self._tensors = tensors
@@ -143,8 +146,9 @@ class Graph:
             helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", "new"]),
             helper.make_tensor_value_info("last", TensorProto.INT32, ["batch"]),
             helper.make_tensor_value_info("total", TensorProto.INT32, [1]),
+            helper.make_tensor_value_info("from", TensorProto.INT64, [1]),
         ]
-        logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 1, "words"])
+        logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "asked", "words"])
         graph = helper.make_graph(
             self._nodes, "decoder", inputs + values("past"), [logits, *values("present")], self._constants
         )
@@ -166,11 +170,11 @@ class Graph:
         )
         for layer in range(self.layers):
             hidden, normed = self._layer(layer, hidden, normed)
-        first, end, axis = (
+        end, axis = (
             self._constant(name, np.array([value]))
-            for name, value in (("from", -1), ("to", np.iinfo(np.int64).max), ("axis", 1))
+            for name, value in (("to", np.iinfo(np.int64).max), ("axis", 1))
         )
-        self._add("Slice", [normed, first, end, axis], "final")
+        self._add("Slice", [normed, "from", end, axis], "final")
         tied = "output.weight" not in self._tensors
         self._blocks("final", ["token_embd" if tied else "output"], "logits")
 

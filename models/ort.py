@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from rejoinder.models.ahead import ahead
 from rejoinder.models.decoder import Decoder, Logits, Reader
 from rejoinder.models.decoder_graph import CONTEXT, prepared
+from rejoinder.models.drafts import Drafts
 from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.models.sampling import Sampling, choose
 from rejoinder.models.slots import Slots, shared
@@ -33,10 +35,11 @@ STEP_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One run of the model: what follows these tokens, of which ``reader`` knows the most."""
+    """One run of the model: what follows each of the last ``rows`` tokens; ``reader`` knows most of them."""
 
     reader: Reader
     tokens: list[int]
+    rows: int = 1
 
 
 class OrtLlm:
@@ -69,7 +72,8 @@ class OrtLlm:
         decoder = Decoder(folder / "model.onnx", threads)
         self._readers = [Reader(decoder) for _ in range(SLOTS)]
         self._slots = Slots(SLOTS)
-        self._engine: Engine[Step, Logits] = Engine("ort", self._step)
+        self._drafts = Drafts()
+        self._engine: Engine[Step, list[Logits]] = Engine("ort", self._step)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
@@ -78,18 +82,35 @@ class OrtLlm:
     async def _decode(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         from tokenizers.decoders import DecodeStream
 
-        tokens = self._prompt(messages)
-        longest = min(len(tokens) + MAX_TOKENS, CONTEXT)
-        text = DecodeStream(skip_special_tokens=True)
-        async with self._slots.take(messages) as slot:
-            logits = await self._read(self._readers[slot], tokens)
-            while (token := choose(logits, tokens, self._sampling, self._random)) not in self._ends:
-                tokens.append(token)
+        prompt, text = self._prompt(messages), DecodeStream(skip_special_tokens=True)
+        async with (
+            self._slots.take(messages) as slot,
+            aclosing(self._tokens(self._readers[slot], prompt)) as tokens,
+        ):
+            async for token in tokens:
                 if piece := text.step(self._tokenizer, token):
                     yield piece
-                if len(tokens) == longest:
-                    break
-                logits = await self._engine.run(Step(self._readers[slot], tokens))
+
+    async def _tokens(self, reader: Reader, prompt: Sequence[int]) -> AsyncGenerator[int, None]:
+        """Stream the answer's tokens, several of a step where what was drafted is what is chosen."""
+        answer: list[int] = []
+        longest = min(MAX_TOKENS, CONTEXT - len(prompt))
+        try:
+            while len(answer) < longest:
+                tokens = [*prompt, *answer]
+                drafted = self._drafts.following(answer)[: longest - len(answer)]
+                rows = await self._read(reader, tokens, drafted)
+                for logits, guess in zip(rows, [*drafted, None], strict=True):
+                    token = choose(logits, tokens, self._sampling, self._random)
+                    if token in self._ends or len(answer) == longest:
+                        return
+                    tokens.append(token)
+                    answer.append(token)
+                    yield token
+                    if token != guess:
+                        break
+        finally:
+            self._drafts.learn(answer)
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Read the prompt into a slot's cache. Raises ModelError."""
@@ -100,16 +121,17 @@ class OrtLlm:
         """End the engine's thread."""
         self._engine.close()
 
-    async def _read(self, reader: Reader, tokens: list[int]) -> Logits:
-        """Read a prompt in pieces, so that others' steps run in between.
+    async def _read(self, reader: Reader, tokens: list[int], drafted: Sequence[int] = ()) -> list[Logits]:
+        """Read on to the end of ``drafted``; return what follows the last of ``tokens`` and each of those.
 
-        The first token is a piece of its own: its activations are far larger than all others', and one scale
-        for both would leave the others a few bits only.
+        A prompt is read in pieces, so that others' steps run in between. The first token is a piece of its
+        own: its activations are far larger than all others', and one scale for both would leave the others a
+        few bits only.
         """
         known = shared(reader.read, tokens)
         for end in range(known + STEP_TOKENS if known else 1, len(tokens), STEP_TOKENS):
             await self._engine.run(Step(reader, tokens[:end]))
-        return await self._engine.run(Step(reader, tokens))
+        return await self._engine.run(Step(reader, [*tokens, *drafted], 1 + len(drafted)))
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         try:
@@ -147,8 +169,8 @@ class OrtLlm:
         return [*messages[:lead], *messages[first:]]
 
     @staticmethod
-    def _step(batch: Sequence[Step]) -> list[Logits]:
-        return [step.reader.logits(step.tokens) for step in batch]
+    def _step(batch: Sequence[Step]) -> list[list[Logits]]:
+        return [step.reader.rows(step.tokens, step.rows) for step in batch]
 
 
 def _refuse(reason: str) -> None:

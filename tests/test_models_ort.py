@@ -14,6 +14,7 @@ import speech
 
 from rejoinder.models.decoder import Logits, Reader
 from rejoinder.models.decoder_graph import CONTEXT, foreign, prepared
+from rejoinder.models.drafts import DRAFT, FOLLOWERS, OPENING, PAIRS, Drafts
 from rejoinder.models.ort import SLOTS, OrtLlm
 from rejoinder.models.sampling import Sampling, choose
 from rejoinder.models.slots import shared
@@ -21,6 +22,7 @@ from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 
 weights = pytest.mark.weights
+PARROT = "Repeat after me: the cat sat on the mat."
 SYSTEM = "You are Ada, and you count the boats in the harbour of a small town. " * 8
 
 
@@ -67,7 +69,8 @@ def test_what_was_read_before_counts_as_if_read_again(model: OrtLlm) -> None:
     again = reader.logits(one)  # nothing is new: the last token is read once more
     for logits in (rolled_back, again):
         assert logits.argmax() == expected.argmax()
-        assert np.abs(logits - expected).mean() < 0.5 * expected.std() / 5
+        # One scale for all that is multiplied at once: what is read together is rounded differently.
+        assert np.abs(logits - expected).mean() < expected.std() / 4
 
 
 @weights
@@ -89,6 +92,75 @@ def test_a_warmed_prompt_is_read_once(model: OrtLlm) -> None:
         reader for reader in model._readers if shared(reader.read, model._prompt(asked("", SYSTEM))) > 100
     ]
     assert len(kept) == 1  # one slot took all three
+
+
+@weights
+def test_several_tokens_are_checked_at_once(model: OrtLlm) -> None:
+    text = "The sun rises in the east and sets in the west. There are seven days in a week, and twelve months"
+    tokens = model._tokenizer.encode("<|im_start|>" + text).ids
+    reader = model._readers[0]
+    read_afresh(model, reader, tokens[:-DRAFT])
+    rows = reader.rows(tokens, 1 + DRAFT)
+    alone = [read_afresh(model, reader, tokens[: len(tokens) - DRAFT + place]) for place in range(1 + DRAFT)]
+    assert [row.argmax() for row in rows] == [row.argmax() for row in alone]
+    assert len({int(row.argmax()) for row in rows}) > 1
+
+
+@weights
+def test_what_is_drafted_makes_an_answer_sooner_and_no_other(model: OrtLlm) -> None:
+    """Each token is the model's own choice, whatever was guessed; right guesses save its steps."""
+
+    async def answer(drafts: Drafts) -> tuple[str, int]:
+        model._drafts = drafts
+        done, text = model._engine.stats.jobs, ""
+        async with aclosing(model.reply(asked(PARROT))) as pieces:
+            async for piece in pieces:
+                text += piece
+        return text, model._engine.stats.jobs - done
+
+    async def scenario() -> None:
+        await model.warm(asked(PARROT))
+        knows = Drafts()
+        plain, steps = await answer(knows)
+        again, fewer = await answer(knows)
+        wrong = Drafts()
+        wrong.learn(model._tokenizer.encode("Seven green boats sail very slowly home").ids)
+        misled, _ = await answer(wrong)
+        assert "cat sat on the mat" in plain
+        assert plain == again == misled
+        assert fewer <= steps - 4
+
+    sampling, model._sampling = model._sampling, Sampling(temperature=0, penalty=1.0)
+    try:
+        asyncio.run(scenario())
+    finally:
+        model._sampling, model._drafts = sampling, Drafts()
+
+
+def test_drafts_follow_what_came_most_often() -> None:
+    drafts = Drafts()
+    assert drafts.following([]) == []
+    for answer in ([5, 6, 7, 8, 9], [5, 6, 7, 1], [5, 6, 2]):
+        drafts.learn(answer)
+    assert drafts.following([]) == [5, 6, 7]
+    assert drafts.following([5, 6]) == [7, 8, 9]
+    assert drafts.following([3, 6]) == []
+    drafts.learn(range(100, 120))
+    assert drafts.following(range(100, 100 + OPENING - 1)) == [100 + OPENING - 1]
+    assert drafts.following(range(100, 100 + OPENING)) == []
+
+
+def test_drafts_are_bounded() -> None:
+    drafts = Drafts()
+    drafts.learn([0, 1])
+    for first in range(2, PAIRS + 1):
+        drafts.learn([first, first + 1])
+    drafts.learn([2, 7, 8])
+    assert drafts.following([0]) == []
+    assert drafts.following([PAIRS]) == [PAIRS + 1]
+    assert drafts.following([])[0] == 2  # the beginning is never the longest unused
+    assert len(drafts._seen) == PAIRS
+    assert max(map(len, drafts._seen.values())) <= FOLLOWERS
 
 
 @weights
