@@ -435,3 +435,25 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").chmod(0)
     result = run_command("serve", folder=tmp_path)
     assert result.returncode == 2 and "Traceback" not in result.stderr
+
+
+def test_an_event_does_not_wait_for_the_callers_next_frame() -> None:
+    """Nagle's algorithm holds back a small packet until the one before it is acknowledged, with a frame."""
+
+    async def scenario() -> int:
+        option = asyncio.get_running_loop().create_future()
+
+        def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            sock = writer.get_extra_info("socket")
+            option.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with listen("127.0.0.1", 0) as sock:
+            async with await asyncio.start_server(accepted, sock=sock):
+                _, writer = await asyncio.open_connection(*sock.getsockname())
+                found: int = await option
+                writer.close()
+                await writer.wait_closed()
+        return found
+
+    assert asyncio.run(scenario())
