@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     tts: str = Field("piper:en_US-joe-medium", description="voice")
     instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
     patience: float = Field(
-        0.5,
+        0.4,
         gt=0.0,
         le=1000.0,
         description="how many times as likely as more speech the end of a turn must be",

@@ -23,10 +23,12 @@ from rejoinder.pipeline.options import Endpointing
 
 STEP_MS, LONGEST_MS = 96, 2_300
 """Silences at which a row of the fit is made from a pause, as long as it lasts."""
-HEAD_RIDGE, RIDGE = 600.0, 10.0
+HEAD_RIDGE, RIDGE = 1_200.0, 10.0
 STILL = 1e-6
 """A step of the fit so small is the last."""
-FOLDS, LEAST_SPEAKERS = 4, 20
+HEAD_ANSWERS = 4
+"""So many sounds of each pause make the last layer: up to 0.8 s of silence, the longest of most pauses."""
+FOLDS, LEAST_SPEAKERS = 5, 20
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Answers = dict[int, tuple[float, ...]]
 """The turn model's answers about each observation, by its place."""
@@ -139,8 +141,8 @@ def _speakers(seen: Sequence[Observation]) -> list[str]:
 
 
 def _head(seen: Sequence[Observation]) -> Head:
-    x = np.array([sound for each in seen for sound in each.sounds], np.float64)
-    y = np.array([each.resumes is None for each in seen for _ in each.sounds], np.float64)
+    rows = [(sound, each.resumes is None) for each in seen for sound in each.sounds[:HEAD_ANSWERS]]
+    x, y = (np.array(column, np.float64) for column in zip(*rows, strict=True))
     bias, *weights = logistic(x, y, HEAD_RIDGE)
     return Head(float(bias), np.array(weights, np.float32))
 

@@ -20,6 +20,7 @@ from rejoinder.pipeline.events import (
     ReplyStarted,
     ReplyText,
     SpeechStarted,
+    Transcribed,
     TurnResumed,
     TurnTraced,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "Stt",
     "SttStream",
     "Trace",
+    "Transcribed",
     "Transcript",
     "Tts",
     "TurnModel",

@@ -13,7 +13,8 @@ cut and however late it arrives:
     OVERLAP an interruption, over already                             PAUSE   SpeechStarted, PauseStarted
     OVERLAP the agent is stopped otherwise, and it was a noise        NOBODY  OverlapEnded
     USER    silence for ``pause_ms``, or talk for ``max_turn_ms``     PAUSE   PauseStarted
-    PAUSE   the final transcript has words                            PAUSE   EagerEndOfTurn
+    PAUSE   the final transcript has words                            PAUSE   Transcribed
+    PAUSE   it may be over in ``EAGER_MS``, or its words are whole    PAUSE   EagerEndOfTurn
     PAUSE   silence for ``max_wait_ms``, the final transcript is empty  NOBODY  NothingSaid
     PAUSE   speech for ``resume_ms``                                  USER    TurnResumed
     PAUSE   silence for ``min_wait_ms``, the transcript is final,     AGENT   EndOfTurn
@@ -37,6 +38,7 @@ from rejoinder.pipeline.events import (
     OverlapStarted,
     PauseStarted,
     SpeechStarted,
+    Transcribed,
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
@@ -49,6 +51,11 @@ TOO_SOON_MS = 1_000
 """Whoever interrupts an answer before it is so old had not finished, and needs more time than others."""
 MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 5.0, 3
 """How much more patience they get, up to which, and until how many answers have been heard out."""
+EAGER_MS = 250
+"""So long an answer's first sound takes (docs/latency.md): begun sooner, it waits unheard, and is dropped more.
+
+Before the turn model's first answer it may be wanted at any moment, unless the words want more.
+"""
 ANSWER_MS = 400
 """So long a turn model's first answer is waited for: on a busy machine it comes late, and knows more."""
 
@@ -96,6 +103,7 @@ class Endpointer:
         self._voiced = 0
         self._so_far: str | None = None
         self._ending = self._alone = False
+        self._begun_for: int | None = None
         self._answered_at = -_samples(TOO_SOON_MS)
         self._patience, self._unharmed = 0.0, 0
 
@@ -152,7 +160,7 @@ class Endpointer:
         if self.pause is None or not transcript.is_final or transcript.end < self.pause:
             return []
         self._final = text = "" if self._echoed(transcript.text) else transcript.text.strip()
-        return [EagerEndOfTurn(text), *self._decide()] if text else self._decide()
+        return [Transcribed(text), *self._decide()] if text else self._decide()
 
     def judged(self, pause: int, probability: float) -> list[FloorEvent]:
         """Take the turn model's answer about the pause that began at sample ``pause``."""
@@ -272,7 +280,7 @@ class Endpointer:
             return [SpeechStarted(self._onset)]
         self.floor = Floor.PAUSE
         events: list[FloorEvent] = [SpeechStarted(self._onset), PauseStarted(self.pause)]
-        return [*events, EagerEndOfTurn(self._final), *self._decide()] if self._final else events
+        return [*events, Transcribed(self._final), *self._decide()] if self._final else events
 
     def _go_on(self) -> FloorEvent:
         event = OverlapEnded(self._final or "")
@@ -305,8 +313,18 @@ class Endpointer:
     def _decide(self) -> list[FloorEvent]:
         if self.pause is None or self._final is None:
             return []
-        if not self._forced and (self._run or self.now - self.pause < _samples(self._wait())):
-            return []
+        silence, wait = 0 if self._run else self.now - self.pause, _samples(self._wait())
+        judged = self._answers or not self.has_judge
+        least = wait if judged else max(wait, _samples(min(ANSWER_MS, self.options.max_wait_ms)))
+        over = self._forced or silence >= least
+        soon = silence >= wait - _samples(EAGER_MS)
+        promising = not self._answers and not turn_end.wants_more(self._final, self.asked)
+        events: list[FloorEvent] = []
+        if self._final and self._begun_for != self.pause and (soon or promising or over):
+            self._begun_for = self.pause
+            events.append(EagerEndOfTurn(self._final))
+        if not over:
+            return events
         event = EndOfTurn(self._final, self.pause) if self._final else NothingSaid(self.pause)
         if self._final and not self._forced:
             self._answered_at = self.now
@@ -314,7 +332,7 @@ class Endpointer:
             if self._unharmed > UNHARMED:
                 self._patience, self._unharmed = 0.0, 0
         self._release(Floor.AGENT if self._final else Floor.NOBODY)
-        return [event]
+        return [*events, event]
 
     def _wait(self) -> float:
         longest = self.options.max_wait_ms
@@ -322,11 +340,8 @@ class Endpointer:
         if not self._final:
             return longest
         known = turn_end.Pause(self._answers, self._final, asked=self.asked)
-        shortest = self.options.min_wait_ms
-        if self.has_judge and not self._answers:
-            shortest = max(shortest, ANSWER_MS)
         patience = max(self._patience, self.options.patience)
-        return min(max(turn_end.wait_ms(known, patience), shortest), longest)
+        return min(max(turn_end.wait_ms(known, patience), self.options.min_wait_ms), longest)
 
     def _release(self, floor: Floor) -> None:
         if self.pause is not None:

@@ -27,8 +27,15 @@ class PauseStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Transcribed:
+    """The words of the turn up to the pause are known, and whether it is over is not."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class EagerEndOfTurn:
-    """The turn is probably over with these words: worth starting an answer, not worth being heard."""
+    """The turn may soon be over with these words: worth starting an answer, not worth being heard."""
 
     text: str
 
@@ -134,6 +141,7 @@ class TurnTraced:
 FloorEvent = (
     SpeechStarted
     | PauseStarted
+    | Transcribed
     | EagerEndOfTurn
     | TurnResumed
     | EndOfTurn

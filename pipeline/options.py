@@ -50,7 +50,7 @@ class Endpointing:
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
-    patience: float = 0.5
+    patience: float = 0.4
     min_wait_ms: int = 150
     max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000

@@ -23,6 +23,7 @@ from rejoinder.pipeline.events import (
     PartialTranscript,
     PauseStarted,
     SpeechStarted,
+    Transcribed,
     TurnResumed,
 )
 from rejoinder.pipeline.history import History
@@ -202,8 +203,9 @@ class Session:
                 self._replies.marks = {"speech_ended": self._arrival(at), "pause_seen": self._now()}
             case PartialTranscript(text):
                 self._replies.warm(text)
-            case EagerEndOfTurn(text):
+            case Transcribed():
                 self._replies.marks["transcribed"] = self._now()
+            case EagerEndOfTurn(text):
                 self._replies.guess(text)
             case TurnResumed():
                 self._replies.drop_guess()

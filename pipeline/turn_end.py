@@ -23,8 +23,8 @@ Tables = Mapping[str, Weights]
 
 FEATURES = {
     "always": "1: what is left when all others are 0",
-    "now": "log-odds of the turn model's latest answer",
-    "lowest": "log-odds of its lowest answer in this pause",
+    "mean": "mean log-odds of the turn model's answers in this pause",
+    "lowest": "log-odds of its lowest answer in it",
     "silence": "log of the silence so far, in units of 200 ms",
     "stop": "1 if the words end in a full stop",
     "question": "1 if they end in a question mark",
@@ -34,8 +34,10 @@ FEATURES = {
 """Every feature, and what it means."""
 
 UNIT_MS = 200.0
-SURE = 0.99
-"""Answers are taken to be this sure at most, or a single 1.0 would outweigh everything."""
+SURE = 0.9
+"""An answer is taken to be this sure at most: what sounds surer is wrong as often."""
+PATIENT_MS = 32.0
+"""Silence that each step of patience costs at least: however sure it is, to be patient is to wait."""
 LEANING = frozenset(
     "a an the my your our their its his her to of in on at by for from with about into and or but so if that"
     " which who as than because while although when where what how i we they you he she is are am was were be"
@@ -70,15 +72,17 @@ class Pause:
 def wait_ms(pause: Pause, patience: float, tables: Tables | None = None) -> float:
     """Return the silence from which on the end is at least ``patience`` times as likely as that more comes.
 
-    tables: other weights than those that are shipped.
+    It is at least ``PATIENT_MS`` for each step of patience. tables: other weights than those that are
+    shipped.
     """
     weights = (tables or SHIPPED)["heard" if pause.answers else "unheard"]
     known = features(replace(pause, silence_ms=UNIT_MS))
     missing = math.log(patience) - odds(replace(pause, silence_ms=UNIT_MS), tables)
     slope = weights["silence"] + weights["stop_silence"] * known["stop"]
+    least = PATIENT_MS * patience
     if slope <= 0.0:  # no silence would do
-        return 0.0 if missing <= 0.0 else math.inf
-    return UNIT_MS * math.exp(min(missing / slope, 20.0))
+        return least if missing <= 0.0 else math.inf
+    return max(least, UNIT_MS * math.exp(min(missing / slope, 20.0)))
 
 
 def odds(pause: Pause, tables: Tables | None = None) -> float:
@@ -95,7 +99,7 @@ def features(pause: Pause) -> dict[str, float]:
     found = {"always": 1.0, "silence": silence, **ends, "stop_silence": ends["stop"] * silence}
     if pause.answers:
         heard = [log_odds(answer) for answer in pause.answers]
-        found |= {"now": heard[-1], "lowest": min(heard)}
+        found |= {"mean": sum(heard) / len(heard), "lowest": min(heard)}
     return found
 
 
@@ -125,6 +129,11 @@ def hint(text: str, asked: str = "") -> float:
     if ASKS_YES_OR_NO.search(asked) and YES_OR_NO.issuperset(words):
         return 2.0
     return -1.0 if words[-1] in LEANING and not text.rstrip().endswith("?") else 0.0
+
+
+def wants_more(text: str, asked: str = "") -> bool:
+    """Tell whether the words alone say that more comes."""
+    return bool(ending(text)["open"]) or hint(text, asked) < 0.0
 
 
 def log_odds(answer: float) -> float:

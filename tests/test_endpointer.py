@@ -20,6 +20,7 @@ from rejoinder.pipeline.events import (
     OverlapStarted,
     PauseStarted,
     SpeechStarted,
+    Transcribed,
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
@@ -74,9 +75,13 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
     return events
 
 
+def known(text: str) -> tuple[FloorEvent, ...]:
+    """Return what is told of words that may be the end."""
+    return Transcribed(text), EagerEndOfTurn(text)
+
+
 STARTED, PAUSED = SpeechStarted(0), PauseStarted(windows(10))
-EAGER, END = EagerEndOfTurn("hi"), EndOfTurn("hi", windows(10))
-EAGER_STOP, END_STOP = EagerEndOfTurn("hi."), EndOfTurn("hi.", windows(10))
+END, END_STOP = EndOfTurn("hi", windows(10)), EndOfTurn("hi.", windows(10))
 OVERLAP, NOTHING = OverlapStarted(windows(10)), OverlapEnded("")
 TAKEN = SpeechStarted(windows(10))
 
@@ -84,7 +89,7 @@ TAKEN = SpeechStarted(windows(10))
 def taken_and_ended(words: str) -> list[FloorEvent]:
     """What a whole turn of eight windows over the agent tells."""
     ended = EndOfTurn(words, windows(18))
-    return [OVERLAP, TAKEN, PauseStarted(windows(18)), EagerEndOfTurn(words), ended]
+    return [OVERLAP, TAKEN, PauseStarted(windows(18)), *known(words), ended]
 
 
 TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
@@ -96,7 +101,7 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "a blink is no pause": ("v10 q1 v5 q1 v5", [STARTED], Floor.USER),
     "silence starts a pause": ("v10 q2", [STARTED, PAUSED], Floor.PAUSE),
     "a partial transcript decides nothing": ("v10 q2 partial=hi q50", [STARTED, PAUSED], Floor.PAUSE),
-    "words may be the end": ("v10 q2 final=hi", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "words may be the end": ("v10 q2 final=hi", [STARTED, PAUSED, *known("hi")], Floor.PAUSE),
     "no words may yet become some": ("v10 q2 final= q25", [STARTED, PAUSED], Floor.PAUSE),
     "no words for long are nothing": (
         "v10 q2 final= q26",
@@ -105,39 +110,59 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     ),
     "words may come after a hesitation": (
         "v10 q2 final= v2 q2 final=hi",
-        [STARTED, PAUSED, TurnResumed(), PauseStarted(windows(14)), EAGER],
+        [STARTED, PAUSED, TurnResumed(), PauseStarted(windows(14)), *known("hi")],
         Floor.PAUSE,
     ),
-    "speech resumes the turn": ("v10 q2 final=hi v2", [STARTED, PAUSED, EAGER, TurnResumed()], Floor.USER),
-    "a click does not": ("v10 q2 final=hi v1 q3", [STARTED, PAUSED, EAGER], Floor.PAUSE),
+    "speech resumes the turn": (
+        "v10 q2 final=hi v2",
+        [STARTED, PAUSED, *known("hi"), TurnResumed()],
+        Floor.USER,
+    ),
+    "a click does not": ("v10 q2 final=hi v1 q3", [STARTED, PAUSED, *known("hi")], Floor.PAUSE),
     "a click does not end the wait early": (
         "v10 q2 final=hi judged=1 q7 v1",
-        [STARTED, PAUSED, EAGER],
+        [STARTED, PAUSED, *known("hi")],
         Floor.PAUSE,
     ),
     "the second pause has its own words": (
         "v10 q2 final=hi v2 q2 final=hi_there",
-        [STARTED, PAUSED, EAGER, TurnResumed(), PauseStarted(windows(14)), EagerEndOfTurn("hi there")],
+        [STARTED, PAUSED, *known("hi"), TurnResumed(), PauseStarted(windows(14)), *known("hi there")],
         Floor.PAUSE,
     ),
-    "sure: the short wait": ("v10 q2 final=hi judged=1 q8", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
-    "sure: not before it": ("v10 q2 final=hi judged=1 q7", [STARTED, PAUSED, EAGER], Floor.PAUSE),
-    "half sure: longer": ("v10 q2 final=hi judged=0.8 q20", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
-    "half sure: not at once": ("v10 q2 final=hi judged=0.8 q8", [STARTED, PAUSED, EAGER], Floor.PAUSE),
-    "a full stop makes surer": (
-        "v10 q2 final=hi. judged=0.8 q8",
-        [STARTED, PAUSED, EAGER_STOP, END_STOP],
+    "sure: the short wait": (
+        "v10 q2 final=hi judged=1 q8",
+        [STARTED, PAUSED, *known("hi"), END],
         Floor.AGENT,
     ),
-    "doubt stays": ("v10 q2 final=hi judged=0 judged=0.8 q20", [STARTED, PAUSED, EAGER], Floor.PAUSE),
-    "unsure: the long wait": ("v10 q2 final=hi judged=0 q26", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
-    "unsure: not before it": ("v10 q2 final=hi judged=0 q25", [STARTED, PAUSED, EAGER], Floor.PAUSE),
-    "not asked: the long wait": ("v10 q2 final=hi q26", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
-    "not asked: not before it": ("v10 q2 final=hi q25", [STARTED, PAUSED, EAGER], Floor.PAUSE),
-    "a judgement may come last": ("v10 q12 final=hi judged=1", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "sure: not before it": ("v10 q2 final=hi judged=1 q7", [STARTED, PAUSED, *known("hi")], Floor.PAUSE),
+    "half sure: longer": (
+        "v10 q2 final=hi judged=0.8 q20",
+        [STARTED, PAUSED, *known("hi"), END],
+        Floor.AGENT,
+    ),
+    "half sure: not at once": ("v10 q2 final=hi judged=0.7 q8", [STARTED, PAUSED, *known("hi")], Floor.PAUSE),
+    "a full stop makes surer": (
+        "v10 q2 final=hi. judged=0.8 q8",
+        [STARTED, PAUSED, *known("hi."), END_STOP],
+        Floor.AGENT,
+    ),
+    "doubt stays": ("v10 q2 final=hi judged=0 judged=0.8 q20", [STARTED, PAUSED, *known("hi")], Floor.PAUSE),
+    "unsure: the long wait": (
+        "v10 q2 final=hi judged=0 q26",
+        [STARTED, PAUSED, *known("hi"), END],
+        Floor.AGENT,
+    ),
+    "unsure: not before it": ("v10 q2 final=hi judged=0 q25", [STARTED, PAUSED, *known("hi")], Floor.PAUSE),
+    "not asked: the long wait": ("v10 q2 final=hi q26", [STARTED, PAUSED, *known("hi"), END], Floor.AGENT),
+    "not asked: not before it": ("v10 q2 final=hi q25", [STARTED, PAUSED, *known("hi")], Floor.PAUSE),
+    "a judgement may come last": (
+        "v10 q12 final=hi judged=1",
+        [STARTED, PAUSED, *known("hi"), END],
+        Floor.AGENT,
+    ),
     "the transcript may come last": (
         "v10 q2 judged=1 q9 final=hi",
-        [STARTED, PAUSED, EAGER, END],
+        [STARTED, PAUSED, *known("hi"), END],
         Floor.AGENT,
     ),
     "without transcript no end": ("v10 q2 judged=1 q99", [STARTED, PAUSED], Floor.PAUSE),
@@ -148,7 +173,7 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     ),
     "a transcript after the turn is ignored": (
         "v10 q2 final=hi q26 final=again",
-        [STARTED, PAUSED, EAGER, END],
+        [STARTED, PAUSED, *known("hi"), END],
         Floor.AGENT,
     ),
     "a transcript of a pause that ended is ignored": (
@@ -158,17 +183,17 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     ),
     "a judgement of another pause is ignored": (
         "v10 q2 final=hi stale=1 q12",
-        [STARTED, PAUSED, EAGER],
+        [STARTED, PAUSED, *known("hi")],
         Floor.PAUSE,
     ),
     "resuming forgets the judgement": (
         "v10 q2 final=hi judged=1 v2 q2 final=hi q12",
-        [STARTED, PAUSED, EAGER, TurnResumed(), PauseStarted(windows(14)), EAGER],
+        [STARTED, PAUSED, *known("hi"), TurnResumed(), PauseStarted(windows(14)), *known("hi")],
         Floor.PAUSE,
     ),
     "speech over the agent is noticed": (
         "v10 q2 final=hi judged=1 q8 v2",
-        [STARTED, PAUSED, EAGER, END, OverlapStarted(windows(20))],
+        [STARTED, PAUSED, *known("hi"), END, OverlapStarted(windows(20))],
         Floor.OVERLAP,
     ),
     "a click over the agent is not": ("speaks q10 v1 q9 v1 q9", [], Floor.AGENT),
@@ -188,14 +213,14 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "a backchannel": ("speaks q10 v8 q2 final=Mm-hmm.", [OVERLAP, OverlapEnded("Mm-hmm.")], Floor.AGENT),
     "over the agent's last words it is an answer": (
         "speaks q10 v8 ends q2 final=Yeah.",
-        [OVERLAP, TAKEN, PauseStarted(windows(18)), EagerEndOfTurn("Yeah.")],
+        [OVERLAP, TAKEN, PauseStarted(windows(18)), *known("Yeah.")],
         Floor.PAUSE,
     ),
     "a cough is not even then": ("speaks q10 v8 ends q2 final=", [OVERLAP, NOTHING], Floor.AGENT),
     "undecided without a transcript": ("speaks q10 v8 q30", [OVERLAP], Floor.OVERLAP),
     "words are an interruption": (
         "speaks q10 v8 q2 final=stop",
-        [OVERLAP, TAKEN, PauseStarted(windows(18)), EagerEndOfTurn("stop")],
+        [OVERLAP, TAKEN, PauseStarted(windows(18)), *known("stop")],
         Floor.PAUSE,
     ),
     "it ends like any turn": (
@@ -232,7 +257,7 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     ),
     "the agent is stopped while spoken over: any word is a turn": (
         "speaks q10 v8 done q2 final=okay",
-        [OVERLAP, TAKEN, PauseStarted(windows(18)), EagerEndOfTurn("okay")],
+        [OVERLAP, TAKEN, PauseStarted(windows(18)), *known("okay")],
         Floor.PAUSE,
     ),
     "it begins again while spoken over": (
@@ -251,25 +276,33 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
         Floor.AGENT,
     ),
     "abandoned over the agent": ("speaks q10 v8 abandon q9", [OVERLAP, NOTHING], Floor.AGENT),
-    "the agent finishes": ("v10 q2 final=hi judged=1 q8 done", [STARTED, PAUSED, EAGER, END], Floor.NOBODY),
+    "the agent finishes": (
+        "v10 q2 final=hi judged=1 q8 done",
+        [STARTED, PAUSED, *known("hi"), END],
+        Floor.NOBODY,
+    ),
     "an agent that finishes does not take the user's floor": ("v3 done", [STARTED], Floor.USER),
     "the agent speaks unasked": ("speaks", [], Floor.AGENT),
     "but not into the user's turn": ("v3 speaks", [STARTED], Floor.USER),
     "forced: talking ends now": (
         "v10 end final=hi",
-        [STARTED, PauseStarted(windows(10)), EAGER, END],
+        [STARTED, PauseStarted(windows(10)), *known("hi"), END],
         Floor.AGENT,
     ),
     "forced: speech does not resume": ("v10 end v9", [STARTED, PauseStarted(windows(10))], Floor.PAUSE),
-    "forced in a pause": ("v10 q2 final=hi end", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
-    "forced before the transcript": ("v10 q2 end final=hi", [STARTED, PAUSED, EAGER, END], Floor.AGENT),
+    "forced in a pause": ("v10 q2 final=hi end", [STARTED, PAUSED, *known("hi"), END], Floor.AGENT),
+    "forced before the transcript": (
+        "v10 q2 end final=hi",
+        [STARTED, PAUSED, *known("hi"), END],
+        Floor.AGENT,
+    ),
     "forced without words": ("v10 end final=", [STARTED, PAUSED, NothingSaid(windows(10))], Floor.NOBODY),
     "forced when nobody speaks": ("q10 end q10", [], Floor.NOBODY),
     "forcing one turn does not force the next": (
         "v10 end final=hi q4 v10 q2 final=hi",
         [
-            *(STARTED, PAUSED, EAGER, END, OverlapStarted(windows(14))),
-            *(SpeechStarted(windows(14)), PauseStarted(windows(24)), EAGER),
+            *(STARTED, PAUSED, *known("hi"), END, OverlapStarted(windows(14))),
+            *(SpeechStarted(windows(14)), PauseStarted(windows(24)), *known("hi")),
         ],
         Floor.PAUSE,
     ),
@@ -291,7 +324,7 @@ def test_a_turn_that_is_too_long_ends_and_the_next_begins_where_it_ended() -> No
     floor = Endpointer(Endpointing(max_turn_ms=960))
     assert play(floor, "v30") == [SpeechStarted(0), PauseStarted(windows(30))]
     assert play(floor, "v5 final=too_long") == [
-        EagerEndOfTurn("too long"),
+        *known("too long"),
         EndOfTurn("too long", windows(30)),
     ]
     assert play(floor, "v25") == [OverlapStarted(windows(35)), SpeechStarted(windows(35))]
@@ -309,7 +342,7 @@ def test_the_turn_begins_before_its_first_loud_sample() -> None:
 def test_equal_waits_are_plain_silence_detection() -> None:
     floor = Endpointer(Endpointing(pause_ms=320, min_wait_ms=320, max_wait_ms=320))
     assert play(floor, "v10 q9") == [STARTED]
-    assert play(floor, "q1 final=hi") == [PAUSED, EAGER, END]
+    assert play(floor, "q1 final=hi") == [PAUSED, *known("hi"), END]
 
 
 @pytest.mark.parametrize(
@@ -429,7 +462,11 @@ def test_manual_all_audio_between_two_ends_is_a_turn() -> None:
     assert play(floor, "q5 v5") == []
     assert floor.turn_start == 0
     assert play(floor, "q50") == []
-    assert play(floor, "end final=hi") == [PauseStarted(windows(60)), EAGER, EndOfTurn("hi", windows(60))]
+    assert play(floor, "end final=hi") == [
+        PauseStarted(windows(60)),
+        *known("hi"),
+        EndOfTurn("hi", windows(60)),
+    ]
     assert floor.floor is Floor.AGENT
     play(floor, "q1")
     assert (floor.floor, floor.turn_start) == (Floor.USER, windows(60))
@@ -449,7 +486,7 @@ def test_manual_end_may_overtake_the_audio() -> None:
     assert floor.turn_start == 0
     assert play(floor, "q0") == []
     assert floor.vad(512, 1.0) == floor.vad(1024, 1.0) == []
-    assert floor.transcript(Transcript("hi", True, 1000)) == [EAGER, EndOfTurn("hi", 1000)]
+    assert floor.transcript(Transcript("hi", True, 1000)) == [*known("hi"), EndOfTurn("hi", 1000)]
 
 
 def test_manual_end_without_new_audio_is_nothing() -> None:
@@ -480,8 +517,9 @@ BEGINS: set[type] = {SpeechStarted, OverlapStarted}
 FOLLOWS: dict[type | None, set[type]] = {
     None: BEGINS,
     SpeechStarted: {PauseStarted, *BEGINS},
-    PauseStarted: {EagerEndOfTurn, NothingSaid, TurnResumed, EndOfTurn, *BEGINS},
-    EagerEndOfTurn: {EagerEndOfTurn, TurnResumed, EndOfTurn, NothingSaid, *BEGINS},
+    PauseStarted: {Transcribed, NothingSaid, TurnResumed, *BEGINS},
+    Transcribed: {Transcribed, EagerEndOfTurn, TurnResumed, NothingSaid, *BEGINS},
+    EagerEndOfTurn: {Transcribed, TurnResumed, EndOfTurn, NothingSaid, *BEGINS},
     TurnResumed: {PauseStarted, *BEGINS},
     EndOfTurn: BEGINS,
     NothingSaid: BEGINS,
@@ -533,3 +571,26 @@ def test_a_turn_model_is_waited_for() -> None:
     assert play(floor, "judged=1") == [EndOfTurn("that is all.", windows(10))]
     play(floor, "v10 q2 final=that_is_all.")
     assert len(play(floor, "q12")) == 1  # an answer that never comes is not waited for
+
+
+@pytest.mark.parametrize("words", ["I_want_a", "well,", "so..."])
+def test_an_answer_to_half_a_sentence_is_begun_when_it_may_be_wanted(words: str) -> None:
+    floor = Endpointer(Endpointing(patience=5.0))
+    floor.has_judge = True
+    text = words.replace("_", " ")
+    assert play(floor, f"v10 q2 final={words}")[2:] == [Transcribed(text)]
+    assert play(floor, "judged=0.2 q20") == []  # more is likely to come: it would wait for long
+    events = play(floor, "judged=1 q60")
+    assert events == [EagerEndOfTurn(text), EndOfTurn(text, windows(10))]
+
+
+def test_an_answer_that_is_not_wanted_soon_is_begun_later() -> None:
+    floor = Endpointer(Endpointing(patience=5.0))
+    floor.has_judge = True
+    play(floor, "v10 q2 judged=0.3")
+    assert play(floor, "final=that_is_all") == [Transcribed("that is all")]
+    begun = 0
+    while not (events := play(floor, "q1")):
+        begun += 1
+    assert events == [EagerEndOfTurn("that is all")]
+    assert 0 < until_over(floor) * 32 <= 288

@@ -40,6 +40,7 @@ def test_a_turn() -> None:
         "1.060 partial: what is the",
         "1.480 partial: what is the weather",
         "1.480 PauseStarted(at=22528)",
+        "1.480 Transcribed(text='what is the weather')",
         "1.480 EagerEndOfTurn(text='what is the weather')",
         "1.740 EndOfTurn(text='what is the weather', at=22528)",
         "1.740 reply 1 starts",
@@ -108,11 +109,13 @@ def test_a_guess_is_dropped_when_the_user_goes_on() -> None:
         "1.060 partial: what is the",
         "1.480 partial: what is the weather",
         "1.480 PauseStarted(at=22528)",
+        "1.480 Transcribed(text='what is the weather')",
         "1.480 EagerEndOfTurn(text='what is the weather')",
         "1.680 TurnResumed()",
         "1.980 partial: what is the weather",
         "2.480 partial: what is the weather",
         "2.480 PauseStarted(at=38400)",
+        "2.480 Transcribed(text='what is the weather')",
         "2.480 EagerEndOfTurn(text='what is the weather')",
         "2.720 EndOfTurn(text='what is the weather', at=38400)",
         "2.720 reply 2 starts",
@@ -163,7 +166,7 @@ def test_barge_in() -> None:
     talk.says(1.2, at=0.2)
     talk.says(1.0, at=3.0)
     talk.run(until=8.0)
-    assert talk.timeline()[12:] == [
+    assert talk.timeline()[13:] == [
         "2.560 text 1: Take a hat, if you go out.",
         "2.560 audio 1: 0.52 s until 3.040",
         "3.040 OverlapStarted(at=47616)",
@@ -171,6 +174,7 @@ def test_barge_in() -> None:
         "3.780 reply 1 cancelled: It is sunny today. Take a",  # what was sent before the pause was played
         "4.080 partial: never mind",
         "4.080 PauseStarted(at=64000)",
+        "4.080 Transcribed(text='never mind')",
         "4.080 EagerEndOfTurn(text='never mind')",
         "4.320 EndOfTurn(text='never mind', at=64000)",
         "4.320 reply 2 starts",

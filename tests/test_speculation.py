@@ -17,9 +17,9 @@ FORECAST = "It is sunny today. Take a hat, if you go out."
 
 
 def call(pauses: int, seconds: float = 0.6, **options: Any) -> Call:
-    caller = Caller(ScriptedLlm([FORECAST]), Options(instructions="", **options)).says("so what")
+    caller = Caller(ScriptedLlm([FORECAST]), Options(instructions="", **options)).says("so there")
     for _ in range(pauses):
-        caller.pauses(seconds).says("and what")
+        caller.pauses(seconds).says("and here")
     return caller.hears_out().call()
 
 
@@ -50,9 +50,14 @@ def test_there_are_no_more_guesses_in_a_turn_than_are_allowed() -> None:
     assert held.heard == [FORECAST]
 
 
+def test_words_that_want_more_are_not_answered_before_more_is_unlikely() -> None:
+    held = Caller(ScriptedLlm([FORECAST]), Options(instructions="")).says("I want a").pauses(0.6).says("hat")
+    assert counts(held.hears_out().call()) == [(1, 0, 0)]
+
+
 def test_each_turn_may_guess_again() -> None:
     caller = Caller(ScriptedLlm([FORECAST]), Options(instructions="", max_guesses=1))
-    held = caller.says("so what").hears_out().says("and what").hears_out().call()
+    held = caller.says("so there").hears_out().says("and here").hears_out().call()
     assert counts(held) == [(1, 0, 0), (1, 0, 0)]
 
 

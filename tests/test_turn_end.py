@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.turn_end import FEATURES, SHIPPED, Pause, ending, features, hint, odds, wait_ms
+from rejoinder.pipeline.turn_end import (
+    FEATURES,
+    PATIENT_MS,
+    SHIPPED,
+    Pause,
+    ending,
+    features,
+    hint,
+    odds,
+    wait_ms,
+)
 
 ANSWERS = st.lists(st.floats(0.0, 1.0), max_size=6)
 TEXTS = st.sampled_from(
@@ -18,7 +28,7 @@ TEXTS = st.sampled_from(
 
 def test_every_feature_has_a_weight_and_a_meaning() -> None:
     assert set(SHIPPED["heard"]) == set(FEATURES)
-    assert set(SHIPPED["unheard"]) == set(FEATURES) - {"now", "lowest"}
+    assert set(SHIPPED["unheard"]) == set(FEATURES) - {"mean", "lowest"}
     assert set(features(Pause([0.5], "hi"))) == set(SHIPPED["heard"])
     assert set(features(Pause([], "hi"))) == set(SHIPPED["unheard"])
 
@@ -28,7 +38,7 @@ def test_the_weights_point_where_sense_says(table: str) -> None:
     weights = SHIPPED[table]
     assert weights["silence"] > 0 and weights["silence"] + weights["stop_silence"] > 0
     assert weights["stop"] > 0 > weights["open"]
-    assert all(weights[name] > 0 for name in ("now", "lowest") if name in weights)
+    assert all(weights[name] > 0 for name in ("mean", "lowest") if name in weights)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +87,8 @@ def test_plain_rules(text: str, asked: str, direction: int) -> None:
 @given(ANSWERS, TEXTS, st.floats(1.1, 100.0))
 def test_the_wait_is_where_the_odds_reach_patience(answers: list[float], text: str, patience: float) -> None:
     ms = wait_ms(Pause(answers, text), patience)
-    assert ms > 0
-    if ms < 1e6:
+    assert ms >= PATIENT_MS * patience
+    if PATIENT_MS * patience < ms < 1e6:
         assert odds(Pause(answers, text, ms)) == pytest.approx(math.log(patience), abs=1e-6)
     assert wait_ms(Pause(answers, text), 2 * patience) > ms
 
@@ -93,7 +103,7 @@ def test_a_surer_answer_never_makes_the_wait_longer(
 
 
 def test_weights_that_silence_does_not_help_still_decide() -> None:
-    flat = {name: 0.0 for name in SHIPPED["heard"]} | {"now": 1.0}
+    flat = {name: 0.0 for name in SHIPPED["heard"]} | {"mean": 1.0}
     tables = {"heard": flat, "unheard": flat}
-    assert wait_ms(Pause([0.9], "hi"), 5.0, tables) == 0.0
+    assert wait_ms(Pause([0.9], "hi"), 5.0, tables) == 5 * PATIENT_MS
     assert wait_ms(Pause([0.5], "hi"), 5.0, tables) == math.inf

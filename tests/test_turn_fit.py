@@ -50,7 +50,7 @@ def test_folds_share_no_speaker_and_leave_nobody_out() -> None:
 def test_what_is_fitted_tells_ends_from_pauses_of_others() -> None:
     fits = cross_validated(SEEN)
     assert len({id(one) for one in fits}) == 2
-    points = curve(SEEN, lambda patience: fused(SEEN, fits, patience), (0.5, 5.0))
+    points = curve(SEEN, lambda patience: fused(SEEN, fits, patience), (0.02, 5.0))
     assert points[1].cut_off == 0.0 and points[1].p50 < 300
     assert summary(points)["median_ms_at_5pct"] == points[1].p50
     assert curve(SEEN, latest_answer, (1.0,))[0].cut_off == 1.0
