@@ -52,7 +52,7 @@ TOO_SOON_MS = 1_000
 MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 5.0, 3
 """How much more patience they get, up to which, and until how many answers have been heard out."""
 EAGER_MS = 250
-"""So long an answer's first sound takes (docs/latency.md): begun sooner, it waits unheard, and is dropped more.
+"""So long an answer's first sound takes (docs/latency.md): begun sooner, it waits, and is dropped more.
 
 Before the turn model's first answer it may be wanted at any moment, unless the words want more.
 """
