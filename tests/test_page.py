@@ -1,20 +1,14 @@
 """The page in a real Chromium, with a recording as its microphone and the real server behind it."""
 
 import asyncio
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
-from playwright.async_api import Page, async_playwright
+from browsing import CHROMIUM, browsing, question, silence
+from playwright.async_api import Page
 
 from rejoinder.agent.own_server import own_server
-from rejoinder.agent.recordings import RecordingsMissing, read_set, speech_folder
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-RATE = 48_000
-QUIET = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 LONG_ANSWER = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
 
 pytestmark = [
@@ -24,74 +18,58 @@ pytestmark = [
 ]
 
 
-def question() -> np.ndarray:
-    """Return somebody asking about the weather, at 48 kHz."""
-    try:
-        recordings = read_set(speech_folder(), "assistant_utterances")
-    except RecordingsMissing as error:
-        pytest.skip(str(error))
-    return next(r for r in recordings if r.path.stem == "azure_whatstheweatherlike").load(RATE)
+def words(text: str) -> list[str]:
+    return text.split()
 
 
-def silence(seconds: float) -> np.ndarray:
-    return np.zeros(int(seconds * RATE), np.float32)
-
-
-async def in_browser(microphone: list[np.ndarray], llm: str | None, folder: Path, act) -> list[str]:
-    """Open the page with the given audio as its microphone, run ``act(page)``, return the page's errors."""
-    wav = folder / "microphone.wav"
-    soundfile.write(wav, np.concatenate(microphone), RATE, subtype="PCM_16")
-    arguments = [
-        *QUIET,
-        "--no-sandbox",
-        "--disable-gpu",
-        "--use-fake-ui-for-media-stream",
-        "--use-fake-device-for-media-stream",
-        f"--use-file-for-fake-audio-capture={wav}%noloop",
-        "--autoplay-policy=no-user-gesture-required",
-    ]
-    errors: list[str] = []
-    async with own_server({"llm": llm}) as url, async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        page = await browser.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        await page.goto(url.replace("ws://", "http://").partition("v1/")[0])
-        await page.click("#talk")
-        await act(page)
-        await page.screenshot(path=folder / "page.png")
-        await browser.close()
-    return errors
+async def talking(page: Page, url: str) -> None:
+    await page.goto(url.replace("ws://", "http://").partition("v1/")[0])
+    await page.click("#talk")
 
 
 def test_a_question_is_transcribed_answered_and_heard(tmp_path: Path) -> None:
-    async def act(page: Page) -> None:
-        await page.wait_for_selector("#state[data-state=listening]", timeout=15_000)
-        await page.wait_for_selector(".entry.user:has-text('weather')", timeout=15_000)
-        await page.wait_for_selector(".entry.agent", timeout=15_000)
-        await page.wait_for_selector("#state[data-state=agent]", timeout=15_000)
-        await page.wait_for_selector("#waterfall .total:has-text('ms')", timeout=15_000)
-        parts = await page.locator("#waterfall ol li data").evaluate_all("all => all.map(d => +d.value)")
-        total = await page.locator("#waterfall .total").inner_text()
-        assert abs(sum(parts) - float(total.split()[0])) <= len(parts)  # each is rounded for the eye
-        assert await page.locator(".entry.agent").first.inner_text()
-        await page.click("#talk")
-        await page.wait_for_selector("#state[data-state=idle]", timeout=15_000)
-        assert await page.locator("#error").is_hidden()
+    async def act() -> None:
+        microphone = [silence(1.5), question(), silence(20)]
+        async with own_server({}) as url, browsing(tmp_path, microphone) as (page, errors):
+            await talking(page, url)
+            await page.wait_for_selector("#state[data-state=listening]")
+            await page.wait_for_selector(".entry.user:has-text('weather')")
+            await page.wait_for_selector("#state[data-state=agent]")
+            await page.wait_for_selector("#waterfall .total:has-text('ms')")
+            parts = await page.locator("#waterfall ol li data").evaluate_all("all => all.map(d => +d.value)")
+            total = await page.locator("#waterfall .total").inner_text()
+            assert abs(sum(parts) - float(total.split()[0])) <= len(parts)  # each is rounded for the eye
+            assert await page.locator(".entry.agent .text").first.inner_text()
+            assert "echo cancellation" in (await page.locator("#processing").text_content() or "")
+            await page.click("#talk")
+            await page.wait_for_selector("#state[data-state=idle]")
+            assert await page.locator("#error").is_hidden()
+            assert errors == []
 
-    microphone = [silence(1.5), question(), silence(20)]
-    assert asyncio.run(in_browser(microphone, None, tmp_path, act)) == []
+    asyncio.run(act())
 
 
 def test_speaking_over_the_answer_cuts_it(tmp_path: Path) -> None:
-    async def act(page: Page) -> None:
-        await page.wait_for_selector(".entry.agent", timeout=20_000)
-        await page.wait_for_selector(".entry.agent.cut", timeout=20_000)
-        cut = page.locator(".entry.agent.cut").first
-        played_ms = int(await cut.get_attribute("data-played-ms") or 0)
-        assert played_ms > 500, "something of it was heard"
-        assert played_ms < 15_000, "and not all of it"
-        assert await cut.locator(".unheard").count() == 1
+    """Its words appear as they are heard; those that were not are shown as such."""
 
-    microphone = [silence(1.5), question(), silence(4), question(), silence(20)]
-    llm = f"scripted:llm|{LONG_ANSWER}"
-    assert asyncio.run(in_browser(microphone, llm, tmp_path, act)) == []
+    async def act() -> None:
+        microphone = [silence(1.5), question(), silence(4), question(), silence(20)]
+        flags = {"llm": f"scripted:llm|{LONG_ANSWER}"}
+        async with own_server(flags) as url, browsing(tmp_path, microphone) as (page, errors):
+            await talking(page, url)
+            text = page.locator(".entry.agent .text").first
+            await page.wait_for_selector(".entry.agent:has-text('This is sentence')")
+            early = words(await text.inner_text())
+            assert len(early) < 8, "only what has been played"
+            cut = page.locator(".entry.agent.cut").first
+            await cut.wait_for()
+            played_ms = int(await cut.get_attribute("data-played-ms") or 0)
+            assert 500 < played_ms < 15_000, "something of it was heard, and not all"
+            unheard = words(await cut.locator(".unheard").inner_text())
+            shown = words(await text.inner_text())
+            heard = shown[: len(shown) - len(unheard)]
+            assert early == heard[: len(early)] and len(early) < len(heard)
+            assert shown == words(LONG_ANSWER)[: len(shown)] and unheard
+            assert errors == []
+
+    asyncio.run(act())

@@ -1,15 +1,16 @@
-// The page: one button that starts and stops a call, and the views that show what happens in it.
+// The page: what its buttons do, and the views that show what happens in a call.
 
-import { openMicrophone, openPlayer } from "./audio.js";
-import { Conversation } from "./conversation.js";
-import { closeProblem, lostMicrophone, missingFeature, slowNetwork, startProblem } from "./problems.js";
-import { Session } from "./session.js";
+import { CAN_CHOOSE_SPEAKER } from "./audio.js";
+import { Call } from "./call.js";
+import { describeProcessing, DeviceList } from "./devices.js";
+import { missingFeature } from "./problems.js";
 import { Transcript } from "./transcript.js";
 import { drawWaterfall } from "./waterfall.js";
 
 const STATES = {
   idle: "Ready",
   connecting: "Connecting",
+  reconnecting: "Reconnecting",
   listening: "Listening",
   user: "You are speaking",
   thinking: "Thinking",
@@ -18,95 +19,114 @@ const STATES = {
 
 const byId = (id) => document.getElementById(id);
 const talk = byId("talk");
-const transcript = new Transcript(byId("transcript"));
+const transcript = new Transcript(byId("transcript"), readOut);
+const devices = {
+  microphone: new DeviceList(byId("microphone"), "audioinput", () => call?.changeMicrophone()),
+  speaker: new DeviceList(byId("speaker"), "audiooutput", (device) => call?.changeSpeaker(device)),
+};
+const views = {
+  transcript,
+  showTrace: (trace) => drawWaterfall(byId("waterfall"), trace),
+  showState,
+  showLevels,
+  showProblem,
+  showMicrophone,
+};
 
-let call = null; // the AbortController of the running call; aborting it releases everything the call opened
+let call = null; // the running call
 
 function showState(state) {
   const line = byId("state");
-  if (line.dataset.state === state) return;
-  if (line.dataset.state === "connecting" && state === "listening") announce("Connected. You can speak now.");
-  line.textContent = STATES[state];
+  const before = line.dataset.state;
+  if (state === "listening" && !byId("mute").dataset.on) line.textContent = "Write to the agent";
+  else line.textContent = STATES[state];
+  if (before === state) return;
   line.dataset.state = talk.dataset.state = state;
   talk.querySelector(".label").textContent = state === "idle" ? "Start talking" : "Stop";
+  byId("mute").hidden = state === "idle";
+  byId("interrupt").hidden = state !== "agent" && state !== "thinking";
+  if (before === "connecting" && state !== "idle") announce("Connected.");
+  if (before === "reconnecting" && state !== "idle") announce("Connected again.");
 }
 
 function announce(text) {
   byId("announce").textContent = text;
 }
 
-function showLevel(meter, rms) {
-  const decibels = 20 * Math.log10(rms + 1e-6);
-  const level = Math.max(0, Math.min(1, (decibels + 55) / 45)); // -55 dB is a quiet room, -10 dB a loud voice
-  byId(meter).style.setProperty("--level", level.toFixed(3));
+// Off unless wanted: a screen reader that reads the agent's words aloud talks over it, and the microphone hears both.
+function readOut(who, text) {
+  if (byId("read-out").checked) byId("said").textContent = `${who}: ${text}`;
+}
+
+function showLevels(levels) {
+  for (const [side, rms] of Object.entries(levels)) {
+    const decibels = 20 * Math.log10(rms + 1e-6);
+    const level = Math.max(0, Math.min(1, (decibels + 55) / 45)); // -55 dB is a quiet room, -10 dB a loud voice
+    byId(`${side}-level`).style.setProperty("--level", level.toFixed(3));
+  }
+}
+
+function showMicrophone({ settings, muted }) {
+  const mute = byId("mute");
+  const on = settings && !muted;
+  mute.textContent = on ? "Mute" : "Microphone on";
+  mute.dataset.on = on ? "yes" : "";
+  byId("processing").textContent = settings ? describeProcessing(settings) : "";
+  const { state } = byId("state").dataset;
+  showState(state);
 }
 
 function showProblem(problem) {
   const box = byId("error");
-  box.hidden = !problem;
-  box.querySelector(".title").textContent = problem?.title ?? "";
-  box.querySelector(".advice").textContent = problem?.advice ?? "";
-  byId("reconnect").hidden = !problem?.reconnect;
-}
-
-async function start() {
-  const obstacle = missingFeature();
-  if (obstacle) return showProblem(obstacle);
-  const mine = (call = new AbortController());
-  const { signal } = mine;
-  showProblem(null);
-  showState("connecting");
-  try {
-    await openCall(signal);
-  } catch (error) {
-    if (!signal.aborted) stop(startProblem(error));
-  }
-}
-
-async function openCall(signal) {
-  let session = null;
-  let conversation = null;
-  const onFrame = (pcm, level) => {
-    showLevel("user-level", level);
-    session?.sendAudio(pcm);
+  const write = (element, text = "") => {
+    if (element.textContent !== text) element.textContent = text; // a screen reader reads every change
   };
-  const [player] = await Promise.all([
-    openPlayer({ signal, onReport: (report) => conversation?.played(report) }),
-    openMicrophone({ signal, onFrame, onLost: () => stop(lostMicrophone()) }),
-  ]);
-  // Only now, so that nobody holds a place on the server while deciding about the microphone.
-  signal.throwIfAborted();
-  transcript.begin();
-  conversation = new Conversation({
-    send: (event) => session.send(event),
-    player,
-    transcript,
-    showTrace: (trace) => drawWaterfall(byId("waterfall"), trace),
-    showState,
-    showLevel: (level) => showLevel("agent-level", level),
-    showProblem,
-  });
-  session = new Session({
-    signal,
-    onEvent: (event) => conversation.receive(event),
-    onSlow: () => showProblem(slowNetwork()),
-    onClose: (close) => stop(closeProblem(close)),
-  });
+  box.classList.toggle("mild", Boolean(problem?.mild));
+  box.hidden = !problem;
+  write(box.querySelector(".title"), problem?.title);
+  write(box.querySelector(".advice"), problem?.advice);
+  const again = byId("again");
+  if (document.activeElement === again && !problem?.action) talk.focus(); // else the focus would be lost with it
+  again.hidden = !problem?.action;
+  write(again, problem?.action);
+}
+
+function start({ voice, text = "" }) {
+  const obstacle = missingFeature(voice);
+  if (obstacle) return showProblem(obstacle);
+  showProblem(null);
+  const mine = (call = new Call(views, devices, (problem) => mine === call && stop(problem)));
+  showMicrophone({ settings: null, muted: false });
+  showState("connecting");
+  mine.open({ voice, text });
 }
 
 function stop(problem = null) {
-  call?.abort();
+  call?.end();
   call = null;
   transcript.end();
+  showMicrophone({ settings: null, muted: false });
   showState("idle");
-  showLevel("user-level", 0);
-  showLevel("agent-level", 0);
+  showLevels({ user: 0, agent: 0 });
   showProblem(problem);
   if (!problem) announce("Stopped.");
 }
 
-talk.addEventListener("click", () => (call ? stop() : start()));
-byId("reconnect").addEventListener("click", () => {
-  talk.focus(); // the button that was pressed disappears
-  start();
+talk.addEventListener("click", () => (call ? stop() : start({ voice: true })));
+byId("mute").addEventListener("click", () => call?.toggleMicrophone());
+byId("interrupt").addEventListener("click", () => {
+  byId("text").focus(); // the button goes away
+  call?.interrupt();
 });
+byId("again").addEventListener("click", () => (call ? call.tryNow() : start({ voice: true })));
+byId("typing").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const box = byId("text");
+  const text = box.value.trim();
+  if (!text) return;
+  box.value = "";
+  if (call) call.type(text);
+  else start({ voice: false, text });
+});
+document.addEventListener("keydown", ({ key }) => key === "Escape" && call?.interrupt());
+byId("speaker-choice").hidden = !CAN_CHOOSE_SPEAKER;

@@ -5,6 +5,8 @@ export const RATE = 24000; // hertz on the wire
 
 const WANTED = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
 
+export const CAN_CHOOSE_SPEAKER = typeof AudioContext !== "undefined" && "setSinkId" in AudioContext.prototype;
+
 function releaseWith(signal, release) {
   if (signal.aborted) release();
   else signal.addEventListener("abort", release, { once: true });
@@ -28,15 +30,17 @@ function listen(node, signal, handle) {
 
 /**
  * Open the microphone; `onFrame(pcm, level)` gets 20 ms of int16 as an ArrayBuffer, `onLost` tells that the device
- * went away.
+ * went away. `device`: an id of enumerateDevices, empty for the browser's choice. What is returned says what the
+ * browser does to the sound: a page may ask for echo cancellation, not insist.
  */
-export async function openMicrophone({ signal, onFrame, onLost }) {
+export async function openMicrophone({ signal, device, onFrame, onLost }) {
   const context = openContext(signal); // before the first await: some browsers want it inside the click
-  const stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
-  const tracks = stream.getTracks();
-  releaseWith(signal, () => tracks.forEach((track) => track.stop()));
+  const wanted = device ? { ...WANTED, deviceId: device } : WANTED;
+  const stream = await navigator.mediaDevices.getUserMedia({ audio: wanted });
+  const [track] = stream.getAudioTracks();
+  releaseWith(signal, () => track.stop());
   signal.throwIfAborted();
-  tracks.forEach((track) => track.addEventListener("ended", onLost)); // not sent for our own stop()
+  track.addEventListener("ended", onLost); // not sent for our own stop()
 
   const node = await addWorklet(context, "capture", { channelCount: 1, channelCountMode: "explicit" });
   signal.throwIfAborted();
@@ -44,17 +48,27 @@ export async function openMicrophone({ signal, onFrame, onLost }) {
   context.createMediaStreamSource(stream).connect(node);
   node.connect(context.destination); // it writes silence, but some browsers run only what reaches the speakers
   await context.resume();
+  return {
+    settings: track.getSettings(),
+    /** Muted it sends silence: to the server a turn ends by silence, and not by nothing. */
+    mute: (muted) => (track.enabled = !muted),
+  };
 }
 
-/** Open the loudspeaker; `onReport` gets what `playback.js` says. */
-export async function openPlayer({ signal, onReport }) {
+/** Open the loudspeaker, or the one called `device`; `onReport` gets what `playback.js` says. */
+export async function openPlayer({ signal, device, onReport }) {
   const context = openContext(signal, { sampleRate: RATE });
   const node = await addWorklet(context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
   signal.throwIfAborted();
   listen(node, signal, onReport);
   node.connect(context.destination);
+  const through = async (chosen) => {
+    if (CAN_CHOOSE_SPEAKER) await context.setSinkId(chosen);
+  };
+  if (device) await through(device).catch(() => {}); // unplugged since: then the browser's choice
   await context.resume();
   return {
+    through,
     play: (item, audio) => node.port.postMessage({ item, audio }, [audio]),
     end: () => node.port.postMessage({ end: true }),
     hold: () => node.port.postMessage({ hold: true }),

@@ -3,25 +3,36 @@
 
 import { RATE } from "./audio.js";
 import { SpokenText } from "./heard.js";
+import { History, itemCreate } from "./history.js";
 import { responseProblem, serverProblem, tooLongProblem } from "./problems.js";
 import { fromBase64 } from "./session.js";
 
 const HOUSEKEEPING = "page_"; // starts the id of events whose failure is none of the user's business
+const ASKING = `${HOUSEKEEPING}response.create`;
+const ACTIVE = "conversation_already_has_active_response";
 
 export class Conversation {
   constructor({ send, player, transcript, showTrace, showState, showLevel, showProblem }) {
     Object.assign(this, { send, player, transcript, showTrace, showState, showLevel, showProblem });
+    this.history = new History();
+    this.spoken = new Map(); // item id -> SpokenText, of the items that may still be cut off
+    this.silenced = new Set(); // items cut off; audio of theirs that was already on its way is dropped
+    this.audible = false; // the player has something to play
+    this.begun = false; // the server has ever greeted us
+    this.#forget();
+  }
+
+  // What holds for one socket only.
+  #forget() {
     this.ready = false;
     this.userSpeaking = false;
     this.awaiting = false; // the user has finished, and no response has begun
     this.response = null; // id of the response in progress
-    this.audible = false; // the player has something to play
-    this.spoken = new Map(); // item id -> SpokenText, of the items that may still be cut off
-    this.silenced = new Set(); // items cut off; audio of theirs that was already on its way is dropped
+    this.owed = false; // a response has to be asked for when this one is done: it does not answer what was typed
   }
 
   get state() {
-    if (!this.ready) return "connecting";
+    if (!this.ready) return this.begun ? "reconnecting" : "connecting";
     if (this.userSpeaking) return "user";
     if (this.audible) return "agent";
     return this.awaiting || this.response ? "thinking" : "listening";
@@ -35,7 +46,7 @@ export class Conversation {
   #react(event) {
     switch (event.type) {
       case "session.created":
-        this.ready = true;
+        this.#begin();
         break;
       case "input_audio_buffer.speech_started":
         this.userSpeaking = true;
@@ -54,13 +65,13 @@ export class Conversation {
         this.awaiting = true;
         break;
       case "input_audio_buffer.committed":
-        this.transcript.place("user", event.item_id); // so that the reply can only come below it
+        this.#place("user", event.item_id); // so that the reply can only come below it
         break;
       case "conversation.item.input_audio_transcription.delta":
         this.transcript.append("user", event.item_id, event.delta);
         break;
       case "conversation.item.input_audio_transcription.completed":
-        this.transcript.settle("user", event.item_id, event.transcript);
+        this.#settle("user", event.item_id, event.transcript);
         if (!event.transcript.trim()) this.awaiting = false; // a noise; nobody answers it
         break;
       case "conversation.item.input_audio_transcription.failed":
@@ -71,6 +82,7 @@ export class Conversation {
         this.response = event.response.id;
         this.silenced.clear();
         this.showProblem(null);
+        if (this.owed) this.#cancel();
         break;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
@@ -92,10 +104,72 @@ export class Conversation {
         this.showTrace(event);
         break;
       case "error":
-        if (event.error.event_id?.startsWith(HOUSEKEEPING)) console.warn(event.error.message);
-        else this.showProblem(serverProblem(event.error.message));
+        this.#failed(event.error);
         break;
     }
+  }
+
+  // A server that has lost the conversation is told of it; the first one has nothing to be told.
+  #begin() {
+    this.ready = this.begun = true;
+    this.history.retell().forEach(this.send);
+    if (this.history.unanswered) this.#ask();
+    this.showProblem(null);
+  }
+
+  /** The socket broke off: whatever the server was about to say will not come. */
+  lost() {
+    this.#silence();
+    this.transcript.rest("user"); // the agent's words are cut when the player has told where
+    this.#forget();
+  }
+
+  /** The user has typed something. */
+  type(text) {
+    const id = `typed_${Date.now().toString(36)}_${this.history.items.size}`;
+    this.#settle("user", id, text);
+    this.#silence();
+    if (!this.ready) return; // the history will tell it
+    this.send(itemCreate("user", id, text));
+    this.#ask();
+    this.showState(this.state);
+  }
+
+  #ask() {
+    this.owed = Boolean(this.response);
+    if (this.owed) return this.#cancel();
+    this.awaiting = true;
+    this.send({ type: "response.create", event_id: ASKING });
+  }
+
+  #cancel() {
+    this.send({ type: "response.cancel" });
+  }
+
+  /** The user wants no more of this answer. */
+  interrupt() {
+    if (this.response) this.#cancel();
+    this.#silence();
+  }
+
+  #failed({ message, code, event_id: id }) {
+    if (id === ASKING) {
+      this.owed = code === ACTIVE; // that one began while we asked, or is just about to
+      if (this.owed && this.response) this.#cancel();
+      this.awaiting = this.owed;
+    }
+    if (id?.startsWith(HOUSEKEEPING)) console.warn(message);
+    else this.showProblem(serverProblem(message));
+  }
+
+  #place(role, id) {
+    this.history.place(role, id);
+    this.transcript.place(role, id);
+  }
+
+  #settle(role, id, text) {
+    this.history.write(role, id, text);
+    this.transcript.settle(role, id, text);
   }
 
   #spokenText(id) {
@@ -106,7 +180,7 @@ export class Conversation {
   #text({ item_id: id, delta }) {
     if (this.silenced.has(id)) return;
     this.#spokenText(id).addText(delta);
-    this.transcript.append("agent", id, delta);
+    this.#place("agent", id); // its words appear as they are played
   }
 
   #audio({ item_id: id, delta }) {
@@ -130,12 +204,18 @@ export class Conversation {
     if (status === "cancelled") this.#silence();
     if (status === "failed") this.showProblem(responseProblem(details));
     if (!this.audible) this.#settleAll();
+    if (this.owed) this.#ask();
   }
 
   // Nothing is left to be played, so whatever text is there will not be cut any more.
   #settleAll() {
-    for (const id of this.spoken.keys()) this.transcript.settle("agent", id);
-    this.spoken.clear();
+    for (const id of [...this.spoken.keys()]) this.#whole(id);
+  }
+
+  #whole(id) {
+    const text = this.spoken.get(id)?.text;
+    this.spoken.delete(id);
+    if (text !== undefined) this.#settle("agent", id, text);
   }
 
   // The player answers with what was heard of each item, and #cut goes on from there. Until then, and after, more audio
@@ -149,26 +229,33 @@ export class Conversation {
   }
 
   #hush(id, letters) {
+    const { text } = this.#spokenText(id);
     this.spoken.delete(id);
-    this.transcript.cut(id, letters);
+    this.history.write("agent", id, text.slice(0, letters));
+    this.transcript.cut(id, text, letters);
   }
 
   /** React to a report of the player (see playback.js). */
   played(report) {
-    if (report.playing) {
-      this.audible = true;
-      this.transcript.mark(report.playing, { playedMs: toMs(report.samples) });
-      this.showLevel(report.level);
-    } else if (report.finished) {
+    if (report.playing) this.#playing(report);
+    else if (report.finished) {
       this.transcript.mark(report.finished, { playedMs: toMs(report.samples) });
-      this.transcript.settle("agent", report.finished);
-      this.spoken.delete(report.finished);
+      this.#whole(report.finished);
     } else if (report.flushed) {
       report.flushed.forEach(({ item, samples }) => this.#cut(item, samples));
       this.#fallSilent();
     } else if (report.idle) this.#fallSilent();
     else if (report.overflow) this.showProblem(tooLongProblem());
     this.showState(this.state);
+  }
+
+  #playing({ playing: id, samples, level }) {
+    this.audible = true;
+    this.showLevel(level);
+    this.transcript.mark(id, { playedMs: toMs(samples) });
+    const heard = samples - this.player.underway();
+    const spoken = this.spoken.get(id);
+    if (spoken) this.transcript.reveal(id, spoken.begun(heard, RATE));
   }
 
   #fallSilent() {
@@ -191,7 +278,8 @@ export class Conversation {
 
   #retrieved({ id, content }) {
     const heard = content?.find((part) => typeof part.transcript === "string")?.transcript;
-    if (heard !== undefined) this.transcript.recut(id, heard);
+    if (heard === undefined || !this.transcript.recut(id, heard)) return;
+    this.history.write("agent", id, heard);
   }
 }
 

@@ -1,5 +1,5 @@
-// Which part of a reply's text had been heard when it was cut off: an estimate to show at once, until the server,
-// which knows the words' times, tells exactly.
+// Which part of a reply's text has been heard: an estimate to show at once, until the server, which knows the words'
+// times, tells exactly where it was cut.
 
 const LETTERS_PER_SECOND = 15; // ordinary English speech
 
@@ -22,14 +22,25 @@ export class SpokenText {
 
   /** Return how many letters were spoken within the first `played` samples, never ending inside a word. */
   heardLetters(played, rate) {
+    const letter = this.#letter(played, rate);
+    return letter === this.text.length ? letter : this.text.lastIndexOf(" ", letter) + 1;
+  }
+
+  /** Return the text up to the end of the word that is being spoken. */
+  begun(played, rate) {
+    const letter = this.#letter(played, rate);
+    if (letter === 0 && played <= 0) return "";
+    const end = this.text.indexOf(" ", Math.max(1, letter)); // a delta begins with the blank before it
+    return end < 0 ? this.text : this.text.slice(0, end);
+  }
+
+  #letter(played, rate) {
     const next = this.pieces.findIndex(({ sample }) => sample > played);
     const from = this.pieces.at(next < 0 ? -1 : next - 1);
-    if (!from || played === 0) return 0;
+    if (!from || played <= 0) return 0;
     const to = next < 0 ? this.#end(from, rate) : this.pieces[next];
     const share = to.sample > from.sample ? Math.min(1, (played - from.sample) / (to.sample - from.sample)) : 1;
-    const letter = Math.round(from.letter + share * (to.letter - from.letter));
-    if (letter === this.text.length) return letter;
-    return this.text.lastIndexOf(" ", letter) + 1;
+    return Math.round(from.letter + share * (to.letter - from.letter));
   }
 
   // While audio is still to come, the last piece lasts longer than what has arrived of it.

@@ -1,29 +1,31 @@
-// What can go wrong, in words: {title, advice, reconnect}. Every one says what to do next.
+// What can go wrong, in words: {title, advice, action (what the button says, if there is one), mild}. Every one says
+// what to do next; a mild one goes away by itself.
 
+const MEANWHILE = "You can type meanwhile.";
 const MICROPHONE = {
   NotAllowedError: {
     title: "The microphone was refused.",
-    advice: "Allow it for this page (the icon beside the address, or the browser's settings), then start again.",
+    advice: `Allow it for this page (the icon beside the address, or the browser's settings), then start again. ${MEANWHILE}`,
   },
   NotFoundError: {
     title: "No microphone was found.",
-    advice: "Plug one in or switch it on, then start again.",
+    advice: `Plug one in or switch it on, then start again. ${MEANWHILE}`,
   },
   NotReadableError: {
     title: "The microphone does not answer.",
-    advice: "Another program may be using it. Close that program, then start again.",
+    advice: `Another program may be using it. Close that program, then start again. ${MEANWHILE}`,
   },
 };
 
 /** Explain why the call could not start, or null if nothing is in the way so far. */
-export function missingFeature() {
+export function missingFeature(microphone) {
   if (!window.isSecureContext) {
     return {
       title: "This address cannot use the microphone.",
       advice: "Browsers hand it only to https:// pages and to localhost. Open the page through one of those.",
     };
   }
-  if (!navigator.mediaDevices?.getUserMedia || !window.AudioWorkletNode) {
+  if (!window.AudioWorkletNode || (microphone && !navigator.mediaDevices?.getUserMedia)) {
     return {
       title: "This browser cannot record sound for a page.",
       advice: "Use a current version of Chrome, Edge, Firefox or Safari.",
@@ -38,20 +40,58 @@ export function startProblem(error) {
 }
 
 export function lostMicrophone() {
-  return { title: "The microphone went away.", advice: "Plug it in again or choose another, then start again." };
+  return {
+    title: "The microphone went away.",
+    advice: `The call goes on. Plug it in again or choose another, then switch it on. ${MEANWHILE}`,
+  };
 }
 
-export function closeProblem({ code, reason, greeted }) {
-  const [title, advice] = explainClose(code, reason, greeted);
-  return { title, advice, reconnect: true };
+/** Explain that the connection is tried again; `close` as in session.js. */
+export function waitingProblem({ code, reason }) {
+  if (code === 1013) {
+    const loading = reason.includes("loading");
+    return {
+      title: loading ? "The models are still loading." : "All lines of the server are busy.",
+      advice: "The call goes on as soon as there is an answer.",
+      action: "Try now",
+      mild: true,
+    };
+  }
+  return {
+    title: "The connection broke off.",
+    advice: "Connecting again. What was said is kept.",
+    action: "Try now",
+    mild: true,
+  };
 }
 
-function explainClose(code, reason, greeted) {
-  if (!greeted && reason) return ["The server refused the call.", `It says: ${reason}`];
-  if (!greeted) return ["The server does not answer.", "Check that it is running, and not full, then reconnect."];
-  const next = "Reconnect to start a new conversation.";
-  if (code === 1006) return ["The connection to the server broke off (code 1006).", next];
-  return [`The server ended the call (code ${code}).`, reason ? `It says: ${reason} ${next}` : next];
+/** Explain why the call is over, after asking the server how it is. */
+export async function closeProblem(close) {
+  const [title, advice] = await explainClose(close);
+  return { title, advice, action: "Try again" };
+}
+
+async function explainClose({ code, reason, greeted }) {
+  if (code === 1000) return ["The call is over.", `The server says: ${reason || "goodbye"}.`];
+  if (code === 1013 && reason.includes("busy")) return ["All lines are busy.", `The server says: ${reason}. Try again in a minute.`];
+  if (greeted || reason) return [`The server ended the call (code ${code}).`, reason ? `It says: ${reason}.` : "It gave no reason."];
+  // The browser does not tell a page why a socket could not be opened.
+  if (await answers()) {
+    return [
+      "The server does not take calls from this address.",
+      `It runs, and refuses pages of ${location.origin}. Open the page at the address that the server printed, or name this one in its setting allowed_origins.`,
+    ];
+  }
+  return ["The server does not answer.", "Check that it is running and that you are online."];
+}
+
+async function answers() {
+  try {
+    const { ok } = await fetch(new URL("healthz", document.baseURI), { signal: AbortSignal.timeout(3000) });
+    return ok;
+  } catch {
+    return false;
+  }
 }
 
 export function slowNetwork() {

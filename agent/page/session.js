@@ -1,37 +1,45 @@
-// The socket: OpenAI's Realtime events as JSON text frames, audio as base64 inside them.
+// One socket: OpenAI's Realtime events as JSON text frames, audio as base64 inside them.
 
 const PATIENCE = 10_000; // milliseconds until the server must have greeted us
 
 // One second of audio in base64, with its JSON around it. More than this waiting in the browser means that the
 // network is slower than speech, and then old sound is worth less than new sound.
 const MOST_WAITING = 70_000; // bytes
+const DEAD_AFTER = 10_000; // milliseconds for which that much waits: nobody is there, though the browser has not noticed
 
 export class Session {
-  /** `onEvent(event)`, `onSlow()` when microphone audio had to be dropped, `onClose({code, reason, greeted})`. */
-  constructor({ signal, onEvent, onSlow, onClose }) {
+  /**
+   * `onEvent(event)`, `onSlow()` when microphone audio had to be dropped, `onClose({code, reason, greeted})` once,
+   * unless the page closed it itself. Code 1006 is the browser's for a socket that broke off.
+   */
+  constructor({ onEvent, onSlow, onClose }) {
     this.greeted = false;
-    this.slow = false;
+    this.slowSince = null;
     this.onSlow = onSlow;
+    this.onClose = onClose;
     this.socket = new WebSocket(address());
-    const close = (code, reason) => {
-      clearTimeout(impatience);
-      if (!signal.aborted) onClose({ code, reason, greeted: this.greeted });
-    };
-    const impatience = setTimeout(() => close(0, ""), PATIENCE);
-    this.socket.onclose = ({ code, reason }) => close(code, reason);
+    this.impatience = setTimeout(() => this.#lost(1006, ""), PATIENCE);
+    this.socket.onclose = ({ code, reason }) => this.#lost(code, reason);
     this.socket.onmessage = ({ data }) => {
-      if (signal.aborted) return;
       const event = JSON.parse(data);
       if (event.type === "session.created") {
         this.greeted = true;
-        clearTimeout(impatience);
+        clearTimeout(this.impatience);
       }
       onEvent(event);
     };
-    signal.addEventListener("abort", () => {
-      clearTimeout(impatience);
-      this.socket.close(1000);
-    });
+  }
+
+  #lost(code, reason) {
+    this.close();
+    this.onClose({ code, reason, greeted: this.greeted });
+  }
+
+  /** End it; nothing is told of it any more. */
+  close() {
+    clearTimeout(this.impatience);
+    this.socket.onclose = this.socket.onmessage = null;
+    this.socket.close(1000);
   }
 
   send(event) {
@@ -40,10 +48,13 @@ export class Session {
 
   sendAudio(pcm) {
     if (!this.greeted) return;
-    const slow = this.socket.bufferedAmount > MOST_WAITING;
-    if (!slow) this.send({ type: "input_audio_buffer.append", audio: toBase64(pcm) });
-    else if (!this.slow) this.onSlow();
-    this.slow = slow;
+    if (this.socket.bufferedAmount <= MOST_WAITING) {
+      this.slowSince = null;
+      this.send({ type: "input_audio_buffer.append", audio: toBase64(pcm) });
+    } else if (this.slowSince === null) {
+      this.slowSince = performance.now();
+      this.onSlow();
+    } else if (performance.now() - this.slowSince > DEAD_AFTER && this.socket.onclose) this.#lost(1006, "");
   }
 }
 

@@ -1,28 +1,37 @@
-// The conversation as text. Entries grow while somebody speaks; what was cut off by an interruption stays visible, but
-// greyed, because the agent does not remember having said it.
+// The conversation as text. Entries grow while somebody speaks, the agent's with what is played; what was cut off by
+// an interruption is shown greyed, because the agent does not remember having said it.
 
 const KEEP = 100; // entries; the oldest go first
 const NAMES = { user: "You", agent: "Agent" };
 
 export class Transcript {
-  constructor(element) {
+  /** `onSaid(who, text)` gets each entry when it is complete. */
+  constructor(element, onSaid) {
     this.element = element;
+    this.onSaid = onSaid;
     this.entries = new Map(); // item id -> {node, text}, where text is the DOM's text node
     this.following = true; // until the reader scrolls up to read something
     element.addEventListener("scroll", () => (this.following = this.#atEnd()));
     new ResizeObserver(() => this.#follow()).observe(element); // an error that appears takes room from it
   }
 
-  /** End a session: no entry will grow any more, and the next session may use the same ids again. */
+  /** End a call: no entry will grow any more. */
   end() {
-    for (const { node } of this.entries.values()) node.ariaBusy = "false";
+    this.rest();
     this.entries.clear();
   }
 
-  /** Begin a session: the old entries stay to be read, but the server knows nothing of them. */
-  begin() {
+  /** What is not complete will not be: a screen reader need not wait for it. */
+  rest(role = "entry") {
+    for (const [id, { node }] of this.entries) {
+      if (node.ariaBusy === "true" && node.matches(`.${role}`)) this.settle(role, id);
+    }
+  }
+
+  /** Draw a line below what is there, if anything is: the server knows nothing of it, or not all. */
+  divide(words) {
     const last = this.element.lastElementChild;
-    if (last && !last.matches(".divider")) this.#add(create("p", "divider", "New conversation"));
+    if (last && !last.matches(".divider")) this.#add(create("p", "divider", words));
   }
 
   /** Make sure that the item has its place, even while there is no text. */
@@ -45,14 +54,27 @@ export class Transcript {
     this.#follow();
   }
 
+  /** Show so much of the agent's words. */
+  reveal(id, text) {
+    const entry = this.entries.get(id);
+    if (!entry || entry.text.data === text) return;
+    entry.text.data = text;
+    this.#follow();
+  }
+
   /** The entry is complete; `text`, if given, replaces what was there, and an empty entry disappears. */
   settle(role, id, text) {
     if (text === undefined && !this.entries.has(id)) return;
     const entry = this.place(role, id);
     if (text !== undefined) entry.text.data = text;
-    entry.node.ariaBusy = "false";
-    if (!entry.text.data.trim()) this.#remove(id);
+    if (!entry.text.data.trim()) return this.#remove(id);
+    this.#complete(entry);
     this.#follow();
+  }
+
+  #complete({ node, text }) {
+    node.ariaBusy = "false";
+    this.onSaid(node.querySelector(".who").textContent, text.data);
   }
 
   /** Put facts into the entry's data-attributes. */
@@ -60,12 +82,11 @@ export class Transcript {
     Object.assign(this.entries.get(id)?.node.dataset ?? {}, facts);
   }
 
-  /** The agent was interrupted; only the first `heard` letters were spoken. */
-  cut(id, heard) {
+  /** The agent was interrupted; of `whole` only the first `heard` letters were spoken. */
+  cut(id, whole, heard) {
     const entry = this.entries.get(id);
     if (!entry) return;
     const body = entry.text.parentNode;
-    const whole = body.textContent;
     entry.text.data = whole.slice(0, heard);
     const rest = whole.slice(heard);
     const unheard = create("s", "unheard", rest.trimStart());
@@ -73,21 +94,24 @@ export class Transcript {
     body.replaceChildren(entry.text, unheard);
     entry.node.classList.add("cut");
     entry.node.querySelector(".who").textContent = `${NAMES.agent}, interrupted`;
-    entry.node.ariaBusy = "false";
+    if (entry.node.ariaBusy === "true") this.#complete(entry);
+    this.#follow();
   }
 
-  /** The server knows better which text was heard. */
+  /** The server knows better which text was heard; return whether it is the beginning of what is there. */
   recut(id, heard) {
     const entry = this.entries.get(id);
-    if (entry?.node.matches(".cut") && entry.text.parentNode.textContent.startsWith(heard)) this.cut(id, heard.length);
+    const whole = entry?.text.parentNode.textContent;
+    if (!entry?.node.matches(".cut") || !whole.startsWith(heard)) return false;
+    this.cut(id, whole, heard.length);
+    return true;
   }
 
   #add(node) {
     this.element.append(node);
     while (this.element.childElementCount > KEEP) {
       const oldest = this.element.firstElementChild;
-      // Two sessions may use the same id; only the present one's may be forgotten.
-      if (this.entries.get(oldest.dataset.item)?.node === oldest) this.entries.delete(oldest.dataset.item);
+      this.entries.delete(oldest.dataset.item);
       oldest.remove();
     }
     this.#follow();

@@ -1,36 +1,29 @@
-// Where the time of the last answer went: one bar, cut into named parts, with the numbers below it.
+// Where the time of the last answer went: one line for each part, its bar standing where its time began.
 
 /** Draw `{total_ms, parts: [{name, ms}]}` into the element. */
-export function drawWaterfall(element, trace) {
+export function drawWaterfall(element, { total_ms: whole, parts }) {
   const total = document.createElement("p");
   total.className = "total";
-  total.textContent = milliseconds(trace.total_ms);
-  const bar = document.createElement("div");
-  bar.className = "bar";
-  bar.ariaHidden = "true"; // the list says the same
+  total.textContent = milliseconds(whole);
   const list = document.createElement("ol");
-  trace.parts.forEach(({ name, ms }, index) => {
-    const hue = `part-${index % 8}`; // as many colours as style.css has
-    const piece = document.createElement("span");
-    piece.className = hue;
-    piece.style.flexGrow = Math.max(0, ms);
-    piece.title = `${plain(name)}: ${milliseconds(ms)}`;
-    bar.append(piece);
-
-    const row = document.createElement("li");
-    const swatch = document.createElement("i");
-    swatch.className = hue;
-    const value = document.createElement("data");
-    value.value = ms;
-    value.textContent = milliseconds(ms);
-    row.append(swatch, plain(name), value);
-    list.append(row);
-  });
-  element.replaceChildren(total, bar, list);
+  let begin = 0;
+  for (const { name, ms } of parts) {
+    list.append(row(name, ms, (100 * begin) / whole, (100 * ms) / whole));
+    begin += ms;
+  }
+  element.replaceChildren(total, list);
 }
 
-function plain(name) {
-  return name.replaceAll("_", " ");
+function row(name, ms, left, width) {
+  const item = document.createElement("li");
+  const value = document.createElement("data");
+  value.value = ms;
+  value.textContent = milliseconds(ms);
+  const bar = document.createElement("i"); // what it shows, the number says
+  bar.style.setProperty("--left", `${left.toFixed(2)}%`);
+  bar.style.setProperty("--width", `${width.toFixed(2)}%`);
+  item.append(name, value, bar);
+  return item;
 }
 
 function milliseconds(ms) {

@@ -1,0 +1,157 @@
+// One call: the loudspeaker, the microphone if there is one, the connection, and the conversation between them. What
+// it opens ends with it.
+
+import { openMicrophone, openPlayer } from "./audio.js";
+import { stayAwake } from "./awake.js";
+import { Connection } from "./connection.js";
+import { Conversation } from "./conversation.js";
+import { closeProblem, lostMicrophone, slowNetwork, startProblem, waitingProblem } from "./problems.js";
+
+export class Call {
+  /**
+   * `views`: transcript, showTrace, showState, showLevels, showProblem, showMicrophone. `devices`: what is chosen, as
+   * {microphone, speaker}. `onEnd(problem)`: it ended by itself.
+   */
+  constructor(views, devices, onEnd) {
+    Object.assign(this, { views, devices, onEnd });
+    this.ending = new AbortController();
+    this.signal = this.ending.signal;
+    this.microphone = null; // {settings, mute}
+    this.muted = false;
+  }
+
+  /** Open it: by voice, or without a microphone and with something typed. */
+  async open({ voice, text }) {
+    const { signal } = this;
+    stayAwake(signal);
+    try {
+      const opening = openPlayer({
+        signal,
+        device: this.devices.speaker.chosen,
+        onReport: (report) => this.conversation?.played(report),
+      });
+      [this.player] = await Promise.all([opening, voice && this.#openMicrophone()]);
+      // Only now, so that nobody holds a place on the server while deciding about the microphone.
+      signal.throwIfAborted();
+      this.#connect(text);
+    } catch (error) {
+      if (!signal.aborted) this.onEnd(startProblem(error));
+    }
+  }
+
+  #connect(text) {
+    const { transcript, showTrace, showState, showLevels, showProblem } = this.views;
+    this.conversation = new Conversation({
+      send: (event) => this.connection.send(event),
+      player: this.player,
+      transcript,
+      showTrace,
+      showState,
+      showLevel: (level) => showLevels({ agent: level }),
+      showProblem,
+    });
+    transcript.divide("New conversation");
+    if (text) this.conversation.type(text);
+    this.connection = new Connection({
+      signal: this.signal,
+      onEvent: (event) => this.conversation.receive(event),
+      onSlow: () => showProblem(slowNetwork()),
+      onLost: (close) => {
+        this.conversation.lost();
+        showState(this.conversation.state);
+        showProblem(waitingProblem(close));
+      },
+      onGone: async (close) => {
+        const problem = await closeProblem(close);
+        if (!this.signal.aborted) this.onEnd(problem);
+      },
+    });
+  }
+
+  async #openMicrophone() {
+    this.hanging?.abort();
+    this.hanging = new AbortController();
+    const signal = AbortSignal.any([this.signal, this.hanging.signal]);
+    this.microphone = await openMicrophone({
+      signal,
+      device: this.devices.microphone.chosen,
+      onFrame: (pcm, level) => {
+        this.views.showLevels({ user: level });
+        this.connection?.sendAudio(pcm);
+      },
+      onLost: () => {
+        this.#closeMicrophone();
+        this.views.showProblem(lostMicrophone());
+      },
+    });
+    this.microphone.mute(this.muted);
+    this.#tell();
+    this.devices.microphone.refresh(); // now with names
+    this.devices.speaker.refresh();
+  }
+
+  #closeMicrophone() {
+    this.hanging.abort();
+    this.microphone = null;
+    this.views.showLevels({ user: 0 });
+    this.#tell();
+  }
+
+  #tell() {
+    this.views.showMicrophone({ settings: this.microphone?.settings ?? null, muted: this.muted });
+  }
+
+  /** Mute the microphone, or let it be heard again; open it where there is none so far. */
+  async toggleMicrophone() {
+    if (!this.microphone) return this.#reopen();
+    this.muted = !this.muted;
+    this.microphone.mute(this.muted);
+    this.#tell();
+  }
+
+  /** Another microphone was chosen. */
+  changeMicrophone() {
+    if (this.microphone) this.#reopen();
+  }
+
+  async #reopen() {
+    this.muted = false;
+    const { showProblem } = this.views;
+    const opening = this.#openMicrophone();
+    const { signal } = this.hanging; // of this one: another may be chosen while the browser still asks
+    try {
+      await opening;
+      showProblem(null);
+    } catch (error) {
+      if (this.signal.aborted || signal.aborted) return;
+      this.#closeMicrophone();
+      showProblem(startProblem(error));
+    }
+  }
+
+  /** Another loudspeaker was chosen. */
+  async changeSpeaker(device) {
+    try {
+      await this.player?.through(device);
+    } catch (error) {
+      this.views.showProblem(startProblem(error));
+    }
+  }
+
+  type(text) {
+    this.conversation?.type(text);
+  }
+
+  /** Stop the answer. */
+  interrupt() {
+    this.conversation?.interrupt();
+  }
+
+  tryNow() {
+    this.connection?.tryNow();
+  }
+
+  end() {
+    this.ending.abort();
+  }
+}

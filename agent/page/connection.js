@@ -1,0 +1,72 @@
+// What outlives a socket: one that broke off is opened again, after a wait that doubles.
+
+import { Session } from "./session.js";
+
+const FIRST_WAIT = 500; // milliseconds
+const LONGEST_WAIT = 8_000;
+const MOST_TRIES = 10; // in a row; about a minute
+const STEADY = 10_000; // milliseconds that a socket must have held, to be lost like a first one
+const OVER = new Set([1000, 1002, 1003, 1007, 1009]); // the call has ended, or this page does something wrong
+
+/** Return milliseconds to wait before the next try, null for none. `begun`: whether the server ever greeted us. */
+export function nextWait({ code, reason }, tries, begun) {
+  const loading = code === 1013 && reason.includes("loading");
+  if (OVER.has(code) || tries >= MOST_TRIES || !(begun || loading)) return null;
+  return Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** tries);
+}
+
+export class Connection {
+  /** `onLost(close)`: it will be tried again; `onGone(close)`: it will not. For `close` see session.js. */
+  constructor({ signal, onEvent, onSlow, onLost, onGone }) {
+    Object.assign(this, { signal, onEvent, onSlow, onLost, onGone });
+    this.tries = 0;
+    this.begun = false;
+    this.session = null;
+    const now = () => this.tryNow();
+    window.addEventListener("online", now, { signal });
+    signal.addEventListener("abort", () => {
+      clearTimeout(this.timer);
+      this.session?.close();
+    });
+    this.#open();
+  }
+
+  #open() {
+    this.timer = null;
+    const opened = performance.now();
+    this.session = new Session({
+      onSlow: this.onSlow,
+      onEvent: (event) => {
+        if (event.type === "session.created") this.begun = true;
+        this.onEvent(event);
+      },
+      onClose: (close) => {
+        if (close.greeted && performance.now() - opened > STEADY) this.tries = 0;
+        this.#closed(close);
+      },
+    });
+  }
+
+  #closed(close) {
+    const wait = nextWait(close, this.tries++, this.begun);
+    if (wait === null) return this.onGone(close);
+    // Not all pages that a restarted server has lost come back in the same instant.
+    this.timer = setTimeout(() => this.#open(), wait * (0.8 + 0.4 * Math.random()));
+    this.onLost(close);
+  }
+
+  /** Wait no longer. */
+  tryNow() {
+    if (!this.timer) return;
+    clearTimeout(this.timer);
+    this.#open();
+  }
+
+  send(event) {
+    this.session.send(event);
+  }
+
+  sendAudio(pcm) {
+    this.session.sendAudio(pcm);
+  }
+}

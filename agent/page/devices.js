@@ -1,0 +1,59 @@
+// Which microphone and which loudspeaker: a list for each, kept up to date, and the choice remembered.
+
+/** A <select> of the devices of one kind, "audioinput" or "audiooutput"; empty means the browser's choice. */
+export class DeviceList {
+  constructor(select, kind, onChoice) {
+    this.select = select;
+    this.kind = kind;
+    this.wanted = recall(kind);
+    select.addEventListener("change", () => {
+      this.wanted = select.value;
+      remember(kind, this.wanted);
+      onChoice(this.wanted);
+    });
+    navigator.mediaDevices?.addEventListener("devicechange", () => this.refresh());
+    this.refresh();
+  }
+
+  /** Ask the browser again: it tells names only once the microphone was allowed. */
+  async refresh() {
+    const all = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
+    const ours = all.filter(({ kind, deviceId }) => kind === this.kind && deviceId && deviceId !== "default");
+    const options = ours.map(({ label, deviceId }) => new Option(label || "Unnamed device", deviceId));
+    this.select.replaceChildren(new Option("The browser's choice", ""), ...options);
+    this.select.value = ours.some(({ deviceId }) => deviceId === this.wanted) ? this.wanted : "";
+  }
+
+  /** The id of the chosen device, empty where there is no choice or the device is not there. */
+  get chosen() {
+    return this.select.value;
+  }
+}
+
+// Pages may be forbidden to store anything: then the choice holds until they are closed.
+function recall(kind) {
+  try {
+    return localStorage.getItem(kind) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+function remember(kind, device) {
+  try {
+    localStorage.setItem(kind, device);
+  } catch {
+    // nothing to be done
+  }
+}
+
+/** Say what the browser does to the microphone's sound. */
+export function describeProcessing({ echoCancellation, noiseSuppression, autoGainControl }) {
+  const on = [
+    echoCancellation && "echo cancellation",
+    noiseSuppression && "noise suppression",
+    autoGainControl && "automatic gain",
+  ].filter(Boolean);
+  const advice = echoCancellation ? "" : " Without echo cancellation the agent may hear itself: use headphones.";
+  return `The browser's ${on.length ? on.join(", ") : "processing"} ${on.length ? "is on" : "is off"}.${advice}`;
+}

@@ -1,0 +1,43 @@
+// What was said, so that a server that lost the conversation can be told of it again: with what was heard of each
+// answer, and no more.
+
+const MOST = 40; // items told again; the agent has no use for older ones
+
+export class History {
+  constructor() {
+    this.items = new Map(); // item id -> {role, text}, in order
+  }
+
+  /** Give the item its place, even while there is no text. */
+  place(role, id) {
+    if (!this.items.has(id)) this.items.set(id, { role, text: "" });
+  }
+
+  write(role, id, text) {
+    this.place(role, id);
+    this.items.get(id).text = text.trim();
+  }
+
+  /** Whether the last that was said waits for an answer. */
+  get unanswered() {
+    return this.#said().at(-1)?.[1].role === "user";
+  }
+
+  /** Return the events that tell all of it. */
+  retell() {
+    return this.#said().slice(-MOST).map(([id, { role, text }]) => itemCreate(role, id, text));
+  }
+
+  #said() {
+    return [...this.items].filter(([, { text }]) => text);
+  }
+}
+
+/** The event that puts a text into the conversation. */
+export function itemCreate(role, id, text) {
+  const type = role === "user" ? "input_text" : "output_text";
+  return {
+    type: "conversation.item.create",
+    item: { id, type: "message", role: role === "user" ? "user" : "assistant", content: [{ type, text }] },
+  };
+}
