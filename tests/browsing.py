@@ -54,10 +54,10 @@ async def browsing(
 ) -> AsyncIterator[tuple[Page, list[str]]]:
     """Open Chromium and yield a blank page and the errors it will have had.
 
-    microphone: what it hears, once; None for none that may be used.
+    microphone: what it hears, once; None for one that is refused.
     """
     if microphone is None:
-        given = ["--use-fake-device-for-media-stream=device-count=0"]
+        given = ["--use-fake-device-for-media-stream", "--deny-permission-prompts"]
     else:
         wav = folder / "microphone.wav"
         soundfile.write(wav, np.concatenate(microphone), RATE, subtype="PCM_16")
@@ -68,9 +68,7 @@ async def browsing(
         ]
     errors: list[str] = []
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=[*FLAGS, *given, *flags]
-        )
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *given, *flags])
         page = await browser.new_page(**context)
         page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -110,6 +108,8 @@ class Wire:
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, back}
+        if self._server and not self._server.is_serving():
+            await self.cut()
         await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -19,7 +19,12 @@ function openContext(signal, options) {
 }
 
 async function addWorklet(context, name, options) {
-  await context.audioWorklet.addModule(new URL(`./${name}.js`, import.meta.url));
+  try {
+    await context.audioWorklet.addModule(new URL(`./${name}.js`, import.meta.url));
+  } catch (error) {
+    error.fetching = true; // by its name it could be the microphone's
+    throw error;
+  }
   return new AudioWorkletNode(context, name, options);
 }
 

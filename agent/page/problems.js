@@ -34,7 +34,10 @@ export function missingFeature(microphone) {
   return null;
 }
 
+const NO_ANSWER = ["The server does not answer.", "Check that it is running and that you are online."];
+
 export function startProblem(error) {
+  if (error.fetching) return { title: NO_ANSWER[0], advice: NO_ANSWER[1], action: "Try again" };
   const other = { title: "The sound could not be started.", advice: `${error.name}: ${error.message}` };
   return MICROPHONE[error.name] ?? other;
 }
@@ -73,8 +76,8 @@ export async function closeProblem(close) {
 
 async function explainClose({ code, reason, greeted }) {
   if (code === 1000) return ["The call is over.", `The server says: ${reason || "goodbye"}.`];
-  if (code === 1013 && reason.includes("busy")) return ["All lines are busy.", `The server says: ${reason}. Try again in a minute.`];
-  if (greeted || reason) return [`The server ended the call (code ${code}).`, reason ? `It says: ${reason}.` : "It gave no reason."];
+  if (code === 1013 && reason.includes("busy")) return ["All lines are busy.", `The server says: ${reason}.`];
+  if (greeted || reason) return [`The server ended the call (code ${code}).`, `It says: ${reason || "nothing"}.`];
   // The browser does not tell a page why a socket could not be opened.
   if (await answers()) {
     return [
@@ -82,7 +85,7 @@ async function explainClose({ code, reason, greeted }) {
       `It runs, and refuses pages of ${location.origin}. Open the page at the address that the server printed, or name this one in its setting allowed_origins.`,
     ];
   }
-  return ["The server does not answer.", "Check that it is running and that you are online."];
+  return NO_ANSWER;
 }
 
 async function answers() {

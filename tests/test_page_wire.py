@@ -1,0 +1,159 @@
+"""The page when the server is not there, not ready, full, or gone in mid-sentence; in a real Chromium."""
+
+import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from browsing import CHROMIUM, browsing, noise, silence, wire_to
+from playwright.async_api import Error, Page
+from serving import Talk, serving
+from test_chat_faults import chat_server, token
+
+from rejoinder.agent.own_server import free_port
+
+STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
+QUIET = [silence(30)]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+]
+
+
+async def problem(page: Page, title: str) -> str:
+    """Wait for a problem and return what to do about it."""
+    await page.wait_for_selector(f"#error .title:has-text('{title}')")
+    return await page.inner_text("#error .advice")
+
+
+def test_a_dropped_socket_is_opened_again_and_the_conversation_goes_on(tmp_path: Path) -> None:
+    """There is one line only, so the server must let go of it too; and what was heard is told again."""
+    prompts: list[list[dict[str, str]]] = []
+
+    def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        prompts.append(messages)
+        handler.wfile.write(token(STORY) + token(None, "stop") + b"data: [DONE]\n\n")
+
+    async def act() -> None:
+        async with (
+            wire_to(server.port) as wire,
+            browsing(tmp_path, [silence(1), noise(1), silence(40)]) as (page, errors),
+        ):
+            await page.goto(wire.http)
+            await page.click("#talk")
+            await page.wait_for_selector(".entry.agent:has-text('number 2')")
+            await wire.cut(refuse=True)
+            await page.wait_for_selector("#state[data-state=reconnecting]")
+            assert "What was said is kept" in await problem(page, "The connection broke off.")
+            await page.wait_for_selector(".entry.agent.cut")
+            said = await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data")
+            await page.fill("#text", "Go on, please.")
+            await page.press("#text", "Enter")
+            await wire.mend()
+            await page.wait_for_selector("#state[data-state=agent]")
+            assert await page.locator("#error").is_hidden()
+            assert await page.locator(".entry").count() == 4 and await page.locator(".divider").count() == 0
+            told = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
+            assert told == [
+                ("user", "what is the weather"),
+                ("assistant", said.strip()),
+                ("user", "Go on, please."),
+            ]
+            assert errors == []
+
+    port = free_port()
+    llm = f"openai:http://127.0.0.1:{port}/v1#m"
+    with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
+        asyncio.run(act())
+
+
+def test_a_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path) -> None:
+    async def act() -> None:
+        async with wire_to(server.port) as wire, browsing(tmp_path, QUIET) as (page, errors):
+            await page.goto(wire.http)
+            await wire.cut(refuse=True)
+            await page.click("#talk")
+            assert "Check that it is running" in await problem(page, "The server does not answer.")
+            await wire.mend()
+            with Talk(server):
+                await page.click("#again")
+                assert "all 1 lines are busy" in await problem(page, "All lines are busy.")
+                assert await page.get_attribute("#state", "data-state") == "idle"
+            server.wait_idle()
+            await page.click("#again")
+            await page.wait_for_selector("#state[data-state=listening]")
+            assert await page.locator("#error").is_hidden()
+            assert errors == []
+
+    with serving(tmp_path, max_sessions="1") as server:
+        asyncio.run(act())
+
+
+def test_a_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
+    ready = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        ready.wait(20)
+        handler.wfile.write(token("Yes.") + token(None, "stop") + b"data: [DONE]\n\n")
+
+    async def act() -> None:
+        async with browsing(tmp_path, QUIET) as (page, errors):
+            for _ in range(200):  # the port is not open at once
+                try:
+                    await page.goto(server.http)
+                    break
+                except Error:
+                    await asyncio.sleep(0.1)
+            await page.click("#talk")
+            await problem(page, "The models are still loading.")
+            assert await page.inner_text("#state") == "Connecting"
+            ready.set()
+            await page.wait_for_selector("#state[data-state=listening]")
+            assert await page.locator("#error").is_hidden()
+            assert errors == []
+
+    port = free_port()
+    llm = f"openai:http://127.0.0.1:{port}/v1#m"
+    with chat_server(port, answer), serving(tmp_path, wait=False, llm=llm) as server:
+        asyncio.run(act())
+
+
+def test_an_address_that_may_not_call_is_told_so(tmp_path: Path) -> None:
+    """A name of somebody else's that leads to this machine: see ``may_call`` in agent/server.py."""
+
+    async def act() -> None:
+        page_of = f"http://talk.test:{server.port}"
+        flags = [
+            "--host-resolver-rules=MAP talk.test 127.0.0.1",
+            f"--unsafely-treat-insecure-origin-as-secure={page_of}",
+        ]
+        async with browsing(tmp_path, QUIET, *flags) as (page, errors):
+            await page.goto(page_of)
+            await page.click("#talk")
+            advice = await problem(page, "The server does not take calls from this address.")
+            assert page_of in advice and "allowed_origins" in advice
+            assert errors == []
+
+    with serving(tmp_path) as server:
+        asyncio.run(act())
+
+
+def test_who_has_no_microphone_can_type(tmp_path: Path) -> None:
+    async def act() -> None:
+        async with browsing(tmp_path, None) as (page, errors):
+            await page.goto(server.http)
+            await page.click("#talk")
+            assert "You can type meanwhile" in await problem(page, "The microphone was refused.")
+            await page.fill("#text", "Hello there")
+            await page.click("text=Send")
+            await page.wait_for_selector(".entry.agent:has-text('You said: Hello there')")
+            await page.wait_for_selector("#state:has-text('Write to the agent')")
+            await page.click("text=Microphone on")
+            await problem(page, "The microphone was refused.")
+            assert await page.get_attribute("#state", "data-state") == "listening", "the call goes on"
+            assert errors == []
+
+    with serving(tmp_path, llm="scripted:llm") as server:
+        asyncio.run(act())
