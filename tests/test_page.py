@@ -1,7 +1,9 @@
 """The page in a real Chromium, with a recording as its microphone and the real server behind it."""
 
 import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsing import CHROMIUM, browsing, question, silence
@@ -35,7 +37,7 @@ def test_a_question_is_transcribed_answered_and_heard(tmp_path: Path) -> None:
             await page.wait_for_selector("#state[data-state=listening]")
             await page.wait_for_selector(".entry.user:has-text('weather')")
             await page.wait_for_selector("#state[data-state=agent]")
-            await page.wait_for_selector("#waterfall .total:has-text('ms')")
+            await page.wait_for_selector("#waterfall li:last-child:has-text('player')")
             parts = await page.locator("#waterfall ol li data").evaluate_all("all => all.map(d => +d.value)")
             total = await page.locator("#waterfall .total").inner_text()
             assert abs(sum(parts) - float(total.split()[0])) <= len(parts)  # each is rounded for the eye
@@ -56,6 +58,8 @@ def test_speaking_over_the_answer_cuts_it(tmp_path: Path) -> None:
         microphone = [silence(1.5), question(), silence(4), question(), silence(20)]
         flags = {"llm": f"scripted:llm|{LONG_ANSWER}"}
         async with own_server(flags) as url, browsing(tmp_path, microphone) as (page, errors):
+            sent: list[dict[str, Any]] = []
+            page.on("websocket", lambda ws: ws.on("framesent", lambda frame: sent.append(json.loads(frame))))
             await talking(page, url)
             text = page.locator(".entry.agent .text").first
             await page.wait_for_selector(".entry.agent:has-text('This is sentence')")
@@ -64,6 +68,9 @@ def test_speaking_over_the_answer_cuts_it(tmp_path: Path) -> None:
             cut = page.locator(".entry.agent.cut").first
             await cut.wait_for()
             played_ms = int(await cut.get_attribute("data-played-ms") or 0)
+            cursor = next(e for e in sent if e["type"] == "conversation.item.truncate")
+            assert cursor["audio_end_ms"] == played_ms
+            assert cursor["item_id"] == await cut.get_attribute("data-item")
             assert 500 < played_ms < 15_000, "something of it was heard, and not all"
             unheard = words(await cut.locator(".unheard").inner_text())
             shown = words(await text.inner_text())

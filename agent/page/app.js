@@ -26,7 +26,7 @@ const devices = {
 };
 const views = {
   transcript,
-  showTrace: (trace) => drawWaterfall(byId("waterfall"), trace),
+  showTrace: (parts) => drawWaterfall(byId("waterfall"), parts),
   showState,
   showLevels,
   showProblem,

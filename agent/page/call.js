@@ -47,10 +47,10 @@ export class Call {
       transcript,
       showTrace,
       showState,
+      now: () => performance.now(),
       showLevel: (level) => showLevels({ agent: level }),
       showProblem,
     });
-    transcript.divide("New conversation");
     if (text) this.conversation.type(text);
     this.connection = new Connection({
       signal: this.signal,

@@ -1,5 +1,5 @@
 // What the page does with each event of the server and each report of the player. No DOM, no socket, no clock: the
-// views, the player and `send` are handed in.
+// views, the player, `send` and `now` (milliseconds) are handed in.
 
 import { RATE } from "./audio.js";
 import { SpokenText } from "./heard.js";
@@ -12,8 +12,8 @@ const ASKING = `${HOUSEKEEPING}response.create`;
 const ACTIVE = "conversation_already_has_active_response";
 
 export class Conversation {
-  constructor({ send, player, transcript, showTrace, showState, showLevel, showProblem }) {
-    Object.assign(this, { send, player, transcript, showTrace, showState, showLevel, showProblem });
+  constructor({ send, player, now, transcript, showTrace, showState, showLevel, showProblem }) {
+    Object.assign(this, { send, player, now, transcript, showTrace, showState, showLevel, showProblem });
     this.history = new History();
     this.spoken = new Map(); // item id -> SpokenText, of the items that may still be cut off
     this.silenced = new Set(); // items cut off; audio of theirs that was already on its way is dropped
@@ -28,6 +28,7 @@ export class Conversation {
     this.userSpeaking = false;
     this.awaiting = false; // the user has finished, and no response has begun
     this.response = null; // id of the response in progress
+    this.timing = { trace: null, arrived: null, player: null }; // of that response, see #showTiming
     this.owed = false; // a response has to be asked for when this one is done: it does not answer what was typed
   }
 
@@ -80,6 +81,7 @@ export class Conversation {
       case "response.created":
         this.awaiting = false;
         this.response = event.response.id;
+        this.timing = { trace: null, arrived: null, player: null };
         this.silenced.clear();
         this.showProblem(null);
         if (this.owed) this.#cancel();
@@ -101,7 +103,8 @@ export class Conversation {
         this.#retrieved(event.item);
         break;
       case "rejoinder.trace":
-        this.showTrace(event);
+        this.timing.trace = event;
+        this.#showTiming();
         break;
       case "error":
         this.#failed(event.error);
@@ -185,6 +188,7 @@ export class Conversation {
 
   #audio({ item_id: id, delta }) {
     if (this.silenced.has(id)) return;
+    this.timing.arrived ??= this.now();
     const audio = fromBase64(delta);
     this.#spokenText(id).addAudio(audio.byteLength / 2);
     this.player.play(id, audio);
@@ -255,7 +259,19 @@ export class Conversation {
     this.transcript.mark(id, { playedMs: toMs(samples) });
     const heard = samples - this.player.underway();
     const spoken = this.spoken.get(id);
-    if (spoken) this.transcript.reveal(id, spoken.begun(heard, RATE));
+    if (!spoken) return;
+    this.transcript.reveal(id, spoken.begun(heard, RATE));
+    if (this.timing.player !== null || this.timing.arrived === null) return;
+    this.timing.player = Math.max(0, this.now() - this.timing.arrived - (1000 * heard) / RATE);
+    this.#showTiming();
+  }
+
+  // The server's trace ends when it sends; what the player waits for before it makes a sound is ours to add.
+  #showTiming() {
+    const { trace, player } = this.timing;
+    if (!trace) return;
+    const parts = player === null ? trace.parts : [...trace.parts, { name: "player", ms: player }];
+    this.showTrace(parts);
   }
 
   #fallSilent() {

@@ -11,14 +11,16 @@ export class Transcript {
     this.onSaid = onSaid;
     this.entries = new Map(); // item id -> {node, text}, where text is the DOM's text node
     this.following = true; // until the reader scrolls up to read something
+    this.dividing = false; // whether the next entry begins another conversation
     element.addEventListener("scroll", () => (this.following = this.#atEnd()));
     new ResizeObserver(() => this.#follow()).observe(element); // an error that appears takes room from it
   }
 
-  /** End a call: no entry will grow any more. */
+  /** End a call: no entry will grow any more, and the agent will remember none of them. */
   end() {
     this.rest();
     this.entries.clear();
+    this.dividing = Boolean(this.element.childElementCount);
   }
 
   /** What is not complete will not be: a screen reader need not wait for it. */
@@ -26,12 +28,6 @@ export class Transcript {
     for (const [id, { node }] of this.entries) {
       if (node.ariaBusy === "true" && node.matches(`.${role}`)) this.settle(role, id);
     }
-  }
-
-  /** Draw a line below what is there, if anything is: the server knows nothing of it, or not all. */
-  divide(words) {
-    const last = this.element.lastElementChild;
-    if (last && !last.matches(".divider")) this.#add(create("p", "divider", words));
   }
 
   /** Make sure that the item has its place, even while there is no text. */
@@ -108,6 +104,8 @@ export class Transcript {
   }
 
   #add(node) {
+    if (this.dividing) this.element.append(create("p", "divider", "New conversation"));
+    this.dividing = false;
     this.element.append(node);
     while (this.element.childElementCount > KEEP) {
       const oldest = this.element.firstElementChild;

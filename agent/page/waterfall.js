@@ -1,7 +1,8 @@
 // Where the time of the last answer went: one line for each part, its bar standing where its time began.
 
-/** Draw `{total_ms, parts: [{name, ms}]}` into the element. */
-export function drawWaterfall(element, { total_ms: whole, parts }) {
+/** Draw the parts, each `{name, ms}`, into the element. */
+export function drawWaterfall(element, parts) {
+  const whole = parts.reduce((sum, { ms }) => sum + ms, 0);
   const total = document.createElement("p");
   total.className = "total";
   total.textContent = milliseconds(whole);
