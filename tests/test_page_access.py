@@ -29,7 +29,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("server"), llm=f"scripted:llm|{STORY}|The second answer.") as running:
+    with serving(
+        tmp_path_factory.mktemp("server"), llm=f"scripted:llm|{STORY}|The second answer."
+    ) as running:
         yield running
 
 
@@ -71,7 +73,10 @@ def test_a_call_by_keyboard_alone(server: Server, tmp_path: Path) -> None:
             await page.keyboard.press("Enter")
             await page.wait_for_selector(".entry.agent.cut .unheard:has-text('of a long story.')")
             await page.wait_for_selector(".entry.agent:has-text('The second')")
-            assert await page.locator(".entry.user .text").all_inner_texts() == ["Tell me a story.", "Enough."]
+            assert await page.locator(".entry.user .text").all_inner_texts() == [
+                "Tell me a story.",
+                "Enough.",
+            ]
             await page.keyboard.press("Escape")
             await page.wait_for_selector(".entry.agent.cut:has-text('The second answer.')")
             await state(page, "listening")
@@ -147,7 +152,9 @@ def test_the_devices_are_chosen_and_echo_is_to_be_cancelled(server: Server, tmp_
             await page.click("text=Microphone on")
             await page.wait_for_selector("#mute:has-text('Mute')")
             await page.reload()
-            await page.wait_for_function("([a, b]) => microphone.value === a && speaker.value === b", arg=chosen)
+            await page.wait_for_function(
+                "([a, b]) => microphone.value === a && speaker.value === b", arg=chosen
+            )
             assert errors == []
 
     asyncio.run(act())

@@ -70,11 +70,14 @@ def test_a_dropped_socket_is_opened_again_and_the_conversation_goes_on(tmp_path:
 
 
 def test_a_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path) -> None:
+    """And what was typed meanwhile is answered in the end."""
+
     async def act() -> None:
         async with wire_to(server.port) as wire, browsing(tmp_path, QUIET) as (page, errors):
             await page.goto(wire.http)
             await wire.cut(refuse=True)
-            await page.click("#talk")
+            await page.fill("#text", "Is anybody there?")
+            await page.press("#text", "Enter")
             assert "Check that it is running" in await problem(page, "The server does not answer.")
             await wire.mend()
             with Talk(server):
@@ -83,11 +86,12 @@ def test_a_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path
                 assert await page.get_attribute("#state", "data-state") == "idle"
             server.wait_idle()
             await page.click("#again")
-            await page.wait_for_selector("#state[data-state=listening]")
+            await page.wait_for_selector(".entry.agent:has-text('You said: Is anybody there?')")
             assert await page.locator("#error").is_hidden()
+            assert await page.locator(".entry").count() == 2 and await page.locator(".divider").count() == 0
             assert errors == []
 
-    with serving(tmp_path, max_sessions="1") as server:
+    with serving(tmp_path, llm="scripted:llm", max_sessions="1") as server:
         asyncio.run(act())
 
 

@@ -3,6 +3,7 @@
 import { CAN_CHOOSE_SPEAKER } from "./audio.js";
 import { Call } from "./call.js";
 import { describeProcessing, DeviceList } from "./devices.js";
+import { History } from "./history.js";
 import { missingFeature } from "./problems.js";
 import { Transcript } from "./transcript.js";
 import { drawWaterfall } from "./waterfall.js";
@@ -34,6 +35,7 @@ const views = {
 };
 
 let call = null; // the running call
+let broken = null; // the one before, if it broke off: it can be continued
 
 function showState(state) {
   const line = byId("state");
@@ -91,11 +93,11 @@ function showProblem(problem) {
   write(again, problem?.action);
 }
 
-function start({ voice, text = "" }) {
+function start({ voice, text = "", history = new History() }) {
   const obstacle = missingFeature(voice);
   if (obstacle) return showProblem(obstacle);
   showProblem(null);
-  const mine = (call = new Call(views, devices, (problem) => mine === call && stop(problem)));
+  const mine = (call = new Call(views, devices, (problem) => mine === call && stop(problem), history));
   showMicrophone({ settings: null, muted: false });
   showState("connecting");
   mine.open({ voice, text });
@@ -103,8 +105,9 @@ function start({ voice, text = "" }) {
 
 function stop(problem = null) {
   call?.end();
+  broken = problem?.action ? call : null;
   call = null;
-  transcript.end();
+  transcript.end(!broken);
   showMicrophone({ settings: null, muted: false });
   showState("idle");
   showLevels({ user: 0, agent: 0 });
@@ -118,7 +121,7 @@ byId("interrupt").addEventListener("click", () => {
   byId("text").focus(); // the button goes away
   call?.interrupt();
 });
-byId("again").addEventListener("click", () => (call ? call.tryNow() : start({ voice: true })));
+byId("again").addEventListener("click", () => (call ? call.tryNow() : start(broken)));
 byId("typing").addEventListener("submit", (event) => {
   event.preventDefault();
   const box = byId("text");

@@ -10,10 +10,10 @@ import { closeProblem, lostMicrophone, slowNetwork, startProblem, waitingProblem
 export class Call {
   /**
    * `views`: transcript, showTrace, showState, showLevels, showProblem, showMicrophone. `devices`: what is chosen, as
-   * {microphone, speaker}. `onEnd(problem)`: it ended by itself.
+   * {microphone, speaker}. `onEnd(problem)`: it ended by itself. `history`: of the call that it continues.
    */
-  constructor(views, devices, onEnd) {
-    Object.assign(this, { views, devices, onEnd });
+  constructor(views, devices, onEnd, history) {
+    Object.assign(this, { views, devices, onEnd, history });
     this.ending = new AbortController();
     this.signal = this.ending.signal;
     this.microphone = null; // {settings, mute}
@@ -23,6 +23,7 @@ export class Call {
   /** Open it: by voice, or without a microphone and with something typed. */
   async open({ voice, text }) {
     const { signal } = this;
+    Object.assign(this, { voice, text }); // a call that continues this one wants to know
     stayAwake(signal);
     try {
       const opening = openPlayer({
@@ -33,15 +34,16 @@ export class Call {
       [this.player] = await Promise.all([opening, voice && this.#openMicrophone()]);
       // Only now, so that nobody holds a place on the server while deciding about the microphone.
       signal.throwIfAborted();
-      this.#connect(text);
+      this.#connect();
     } catch (error) {
       if (!signal.aborted) this.onEnd(startProblem(error));
     }
   }
 
-  #connect(text) {
+  #connect() {
     const { transcript, showTrace, showState, showLevels, showProblem } = this.views;
     this.conversation = new Conversation({
+      history: this.history,
       send: (event) => this.connection.send(event),
       player: this.player,
       transcript,
@@ -51,7 +53,8 @@ export class Call {
       showLevel: (level) => showLevels({ agent: level }),
       showProblem,
     });
-    if (text) this.conversation.type(text);
+    if (this.text) this.conversation.type(this.text);
+    this.text = "";
     this.connection = new Connection({
       signal: this.signal,
       onEvent: (event) => this.conversation.receive(event),

@@ -3,7 +3,7 @@
 
 import { RATE } from "./audio.js";
 import { SpokenText } from "./heard.js";
-import { History, itemCreate } from "./history.js";
+import { itemCreate } from "./history.js";
 import { responseProblem, serverProblem, tooLongProblem } from "./problems.js";
 import { fromBase64 } from "./session.js";
 
@@ -12,9 +12,8 @@ const ASKING = `${HOUSEKEEPING}response.create`;
 const ACTIVE = "conversation_already_has_active_response";
 
 export class Conversation {
-  constructor({ send, player, now, transcript, showTrace, showState, showLevel, showProblem }) {
-    Object.assign(this, { send, player, now, transcript, showTrace, showState, showLevel, showProblem });
-    this.history = new History();
+  constructor({ history, send, player, now, transcript, showTrace, showState, showLevel, showProblem }) {
+    Object.assign(this, { history, send, player, now, transcript, showTrace, showState, showLevel, showProblem });
     this.spoken = new Map(); // item id -> SpokenText, of the items that may still be cut off
     this.silenced = new Set(); // items cut off; audio of theirs that was already on its way is dropped
     this.audible = false; // the player has something to play
@@ -112,7 +111,7 @@ export class Conversation {
     }
   }
 
-  // A server that has lost the conversation is told of it; the first one has nothing to be told.
+  // A server that has lost the conversation is told of it, and at first there is nothing to tell.
   #begin() {
     this.ready = this.begun = true;
     this.history.retell().forEach(this.send);

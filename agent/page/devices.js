@@ -54,6 +54,6 @@ export function describeProcessing({ echoCancellation, noiseSuppression, autoGai
     noiseSuppression && "noise suppression",
     autoGainControl && "automatic gain",
   ].filter(Boolean);
-  const advice = echoCancellation ? "" : " Without echo cancellation the agent may hear itself: use headphones.";
-  return `The browser's ${on.length ? on.join(", ") : "processing"} ${on.length ? "is on" : "is off"}.${advice}`;
+  const done = on.length ? `The browser applies ${on.join(", ")}.` : "The browser leaves the sound as it is.";
+  return echoCancellation ? done : `${done} Without echo cancellation the agent may hear itself: use headphones.`;
 }

@@ -71,7 +71,7 @@ export function waitingProblem({ code, reason }) {
 /** Explain why the call is over, after asking the server how it is. */
 export async function closeProblem(close) {
   const [title, advice] = await explainClose(close);
-  return { title, advice, action: "Try again" };
+  return { title, advice, action: close.code === 1000 ? undefined : "Try again" };
 }
 
 async function explainClose({ code, reason, greeted }) {

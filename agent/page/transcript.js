@@ -16,11 +16,11 @@ export class Transcript {
     new ResizeObserver(() => this.#follow()).observe(element); // an error that appears takes room from it
   }
 
-  /** End a call: no entry will grow any more, and the agent will remember none of them. */
-  end() {
+  /** End a call: no entry will grow any more; `forgotten`: nor will the agent remember any. */
+  end(forgotten) {
     this.rest();
     this.entries.clear();
-    this.dividing = Boolean(this.element.childElementCount);
+    this.dividing = forgotten && this.element.childElementCount > 0;
   }
 
   /** What is not complete will not be: a screen reader need not wait for it. */
