@@ -45,8 +45,11 @@ function showState(state) {
   if (before === state) return;
   line.dataset.state = talk.dataset.state = state;
   talk.querySelector(".label").textContent = state === "idle" ? "Start talking" : "Stop";
-  byId("mute").hidden = state === "idle";
-  byId("interrupt").hidden = state !== "agent" && state !== "thinking";
+  // Not hidden in between: who stands on it with the keyboard would fall off.
+  byId("interrupt").ariaDisabled = String(state !== "agent" && state !== "thinking");
+  const buttons = byId("buttons");
+  if (state === "idle" && buttons.contains(document.activeElement)) talk.focus();
+  buttons.hidden = state === "idle";
   if (before === "connecting" && state !== "idle") announce("Connected.");
   if (before === "reconnecting" && state !== "idle") announce("Connected again.");
 }
@@ -71,7 +74,7 @@ function showLevels(levels) {
 function showMicrophone({ settings, muted }) {
   const mute = byId("mute");
   const on = settings && !muted;
-  mute.textContent = on ? "Mute" : "Microphone on";
+  mute.textContent = !settings ? "Use microphone" : muted ? "Unmute" : "Mute";
   mute.dataset.on = on ? "yes" : "";
   byId("processing").textContent = settings ? describeProcessing(settings) : "";
   const { state } = byId("state").dataset;
@@ -117,10 +120,7 @@ function stop(problem = null) {
 
 talk.addEventListener("click", () => (call ? stop() : start({ voice: true })));
 byId("mute").addEventListener("click", () => call?.toggleMicrophone());
-byId("interrupt").addEventListener("click", () => {
-  byId("text").focus(); // the button goes away
-  call?.interrupt();
-});
+byId("interrupt").addEventListener("click", () => call?.interrupt());
 byId("again").addEventListener("click", () => (call ? call.tryNow() : start(broken)));
 byId("typing").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -9,7 +9,7 @@ export class Transcript {
   constructor(element, onSaid) {
     this.element = element;
     this.onSaid = onSaid;
-    this.entries = new Map(); // item id -> {node, text}, where text is the DOM's text node
+    this.entries = new Map(); // item id -> {node, text (the DOM's text node), whole (if it was cut)}
     this.following = true; // until the reader scrolls up to read something
     this.dividing = false; // whether the next entry begins another conversation
     element.addEventListener("scroll", () => (this.following = this.#atEnd()));
@@ -82,12 +82,13 @@ export class Transcript {
   cut(id, whole, heard) {
     const entry = this.entries.get(id);
     if (!entry) return;
-    const body = entry.text.parentNode;
+    entry.whole = whole;
     entry.text.data = whole.slice(0, heard);
     const rest = whole.slice(heard);
     const unheard = create("s", "unheard", rest.trimStart());
     entry.text.appendData(rest.slice(0, rest.length - unheard.textContent.length)); // no line through a space
-    body.replaceChildren(entry.text, unheard);
+    const said = create("span", "for-screen-readers", " Not heard: "); // most of them pass over how text looks
+    entry.text.parentNode.replaceChildren(entry.text, said, unheard);
     entry.node.classList.add("cut");
     entry.node.querySelector(".who").textContent = `${NAMES.agent}, interrupted`;
     if (entry.node.ariaBusy === "true") this.#complete(entry);
@@ -97,9 +98,8 @@ export class Transcript {
   /** The server knows better which text was heard; return whether it is the beginning of what is there. */
   recut(id, heard) {
     const entry = this.entries.get(id);
-    const whole = entry?.text.parentNode.textContent;
-    if (!entry?.node.matches(".cut") || !whole.startsWith(heard)) return false;
-    this.cut(id, whole, heard.length);
+    if (!entry?.whole?.startsWith(heard)) return false;
+    this.cut(id, entry.whole, heard.length);
     return true;
   }
 
