@@ -88,7 +88,8 @@ export class Transcript {
     const unheard = create("s", "unheard", rest.trimStart());
     entry.text.appendData(rest.slice(0, rest.length - unheard.textContent.length)); // no line through a space
     const said = create("span", "for-screen-readers", " Not heard: "); // most of them pass over how text looks
-    entry.text.parentNode.replaceChildren(entry.text, said, unheard);
+    const cut = unheard.textContent ? [said, unheard] : []; // perhaps between two sentences
+    entry.text.parentNode.replaceChildren(entry.text, ...cut);
     entry.node.classList.add("cut");
     entry.node.querySelector(".who").textContent = `${NAMES.agent}, interrupted`;
     if (entry.node.ariaBusy === "true") this.#complete(entry);
