@@ -1,0 +1,163 @@
+// The agent's side of the conversation: its text as it comes, its audio through the player, and what was heard of both
+// when somebody cuts it off. No DOM, no socket, no clock: the views, the player, `send` and `now` are handed in.
+
+import { RATE } from "./audio.js";
+import { SpokenText } from "./heard.js";
+import { tooLongProblem } from "./problems.js";
+import { fromBase64 } from "./session.js";
+
+/** Starts the id of events whose failure is none of the user's business. */
+export const HOUSEKEEPING = "page_";
+
+export class Speech {
+  constructor({ history, send, player, now, transcript, showTrace, showLevel, showProblem }) {
+    Object.assign(this, { history, send, player, now, transcript, showTrace, showLevel, showProblem });
+    this.spoken = new Map(); // item id -> SpokenText, of the items that may still be cut off
+    this.silenced = new Set(); // items cut off; audio of theirs that was already on its way is dropped
+    this.audible = false; // the player has something to play
+    this.begin();
+    this.more = false; // whether the response in progress may have more to say
+  }
+
+  /** A response begins. */
+  begin() {
+    this.more = true;
+    this.silenced.clear();
+    this.timing = { trace: null, arrived: null, player: null }; // see #showTiming
+  }
+
+  /** The response has no more to say. */
+  end() {
+    this.more = false;
+    this.player.end();
+    if (!this.audible) this.#settleAll();
+  }
+
+  text({ item_id: id, delta }) {
+    if (this.silenced.has(id)) return;
+    this.#spokenText(id).addText(delta);
+    this.history.place("agent", id);
+    this.transcript.place("agent", id); // its words appear as they are played
+  }
+
+  audio({ item_id: id, delta }) {
+    if (this.silenced.has(id)) return;
+    this.timing.arrived ??= this.now();
+    const audio = fromBase64(delta);
+    this.#spokenText(id).addAudio(audio.byteLength / 2);
+    this.player.play(id, audio);
+    this.audible = true;
+  }
+
+  audioDone(id) {
+    if (this.silenced.has(id)) return; // only the sending is done
+    const spoken = this.spoken.get(id);
+    if (spoken) spoken.ended = true;
+    this.player.end();
+  }
+
+  #spokenText(id) {
+    if (!this.spoken.has(id)) this.spoken.set(id, new SpokenText());
+    return this.spoken.get(id);
+  }
+
+  // Nothing is left to be played, so whatever text is there will not be cut any more.
+  #settleAll() {
+    for (const id of [...this.spoken.keys()]) this.#whole(id);
+  }
+
+  #whole(id) {
+    const text = this.spoken.get(id)?.text;
+    this.spoken.delete(id);
+    if (text === undefined) return;
+    this.history.write("agent", id, text);
+    this.transcript.settle("agent", id, text);
+  }
+
+  /**
+   * Stop it. The player answers with what was heard of each item, and #cut goes on from there. Until then, and after,
+   * more audio of these items may arrive, which was under way when the server heard the user.
+   */
+  silence() {
+    this.player.flush();
+    for (const [id, { received }] of this.spoken) {
+      this.silenced.add(id);
+      if (!received) this.#hush(id, 0); // the player does not know of it
+    }
+  }
+
+  #hush(id, letters) {
+    const { text } = this.#spokenText(id);
+    this.spoken.delete(id);
+    this.history.write("agent", id, text.slice(0, letters));
+    this.transcript.cut(id, text, letters);
+  }
+
+  /** React to a report of the player (see playback.js). */
+  played(report) {
+    if (report.playing) this.#playing(report);
+    else if (report.finished) {
+      this.transcript.mark(report.finished, { playedMs: toMs(report.samples) });
+      this.#whole(report.finished);
+    } else if (report.flushed) {
+      report.flushed.forEach(({ item, samples }) => this.#cut(item, samples));
+      this.#fallSilent();
+    } else if (report.idle) this.#fallSilent();
+    else if (report.overflow) this.showProblem(tooLongProblem());
+  }
+
+  #playing({ playing: id, samples, level }) {
+    this.audible = true;
+    this.showLevel(level);
+    this.transcript.mark(id, { playedMs: toMs(samples) });
+    const heard = samples - this.player.underway();
+    const spoken = this.spoken.get(id);
+    if (!spoken) return;
+    this.transcript.reveal(id, spoken.begun(heard, RATE));
+    if (this.timing.player !== null || this.timing.arrived === null) return;
+    this.timing.player = Math.max(0, this.now() - this.timing.arrived - (1000 * heard) / RATE);
+    this.#showTiming();
+  }
+
+  #fallSilent() {
+    this.audible = false;
+    this.showLevel(0);
+    if (!this.more) this.#settleAll();
+  }
+
+  #cut(id, rendered) {
+    const samples = Math.max(0, rendered - this.player.underway());
+    this.transcript.mark(id, { playedMs: toMs(samples) });
+    this.#hush(id, this.#spokenText(id).heardLetters(samples, RATE));
+    this.#housekeep({ type: "conversation.item.truncate", content_index: 0, audio_end_ms: toMs(samples) }, id);
+    this.#housekeep({ type: "conversation.item.retrieve" }, id); // its transcript is now what was heard, to the word
+  }
+
+  #housekeep(event, id) {
+    this.send({ ...event, item_id: id, event_id: `${HOUSEKEEPING}${event.type}_${id}` });
+  }
+
+  /** The server tells what was heard of an item that was cut off. */
+  retrieved({ id, content }) {
+    const heard = content?.find((part) => typeof part.transcript === "string")?.transcript;
+    if (heard === undefined || !this.transcript.recut(id, heard)) return;
+    this.history.write("agent", id, heard);
+  }
+
+  /** The server tells where its time went. */
+  traced(trace) {
+    this.timing.trace = trace;
+    this.#showTiming();
+  }
+
+  // The server's trace ends when it sends; what the player waits for before it makes a sound is ours to add.
+  #showTiming() {
+    const { trace, player } = this.timing;
+    if (!trace) return;
+    this.showTrace(player === null ? trace.parts : [...trace.parts, { name: "player", ms: player }]);
+  }
+}
+
+function toMs(samples) {
+  return Math.floor((samples * 1000) / RATE); // down: the server refuses to cut after the end
+}
