@@ -14,7 +14,7 @@ cut and however late it arrives:
     OVERLAP the agent is stopped otherwise, and it was a noise        NOBODY  OverlapEnded
     USER    silence for ``pause_ms``, or talk for ``max_turn_ms``     PAUSE   PauseStarted
     PAUSE   the final transcript has words                            PAUSE   Transcribed
-    PAUSE   it may be over in ``EAGER_MS``, or its words are whole    PAUSE   EagerEndOfTurn
+    PAUSE   its words are whole, or it may be over in ``EAGER_MS``    PAUSE   EagerEndOfTurn
     PAUSE   silence for ``max_wait_ms``, the final transcript is empty  NOBODY  NothingSaid
     PAUSE   speech for ``resume_ms``                                  USER    TurnResumed
     PAUSE   silence for ``min_wait_ms``, the transcript is final,     AGENT   EndOfTurn
@@ -52,10 +52,7 @@ TOO_SOON_MS = 1_000
 MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 5.0, 3
 """How much more patience they get, up to which, and until how many answers have been heard out."""
 EAGER_MS = 250
-"""So long an answer's first sound takes (docs/latency.md): begun sooner, it waits, and is dropped more.
-
-Before the turn model's first answer it may be wanted at any moment, unless the words want more.
-"""
+"""So long an answer's first sound takes (docs/latency.md): one to words that want more is begun no sooner."""
 ANSWER_MS = 400
 """So long a turn model's first answer is waited for: on a busy machine it comes late, and knows more."""
 
@@ -318,9 +315,9 @@ class Endpointer:
         least = wait if judged else max(wait, _samples(min(ANSWER_MS, self.options.max_wait_ms)))
         over = self._forced or silence >= least
         soon = silence >= wait - _samples(EAGER_MS)
-        promising = not self._answers and not turn_end.wants_more(self._final, self.asked)
+        whole = not turn_end.wants_more(self._final, self.asked)
         events: list[FloorEvent] = []
-        if self._final and self._begun_for != self.pause and (soon or promising or over):
+        if self._final and self._begun_for != self.pause and (whole or soon or over):
             self._begun_for = self.pause
             events.append(EagerEndOfTurn(self._final))
         if not over:

@@ -24,7 +24,7 @@ PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
 DIP_SAMPLES, DIPS_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
 """Quiet that may be the end of the turn, and new audio in which only one of them is looked into."""
-ASK_SAMPLES = int(0.064 * RATE)
+ASK_SAMPLES = int(0.096 * RATE)
 """Silence before the turn model is asked, and again whenever it has doubled: it judges by the silence too."""
 LOOK_SECONDS = 0.02
 """How often it is looked whether a pause has begun while a partial transcript takes long."""

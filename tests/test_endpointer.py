@@ -582,15 +582,3 @@ def test_an_answer_to_half_a_sentence_is_begun_when_it_may_be_wanted(words: str)
     assert play(floor, "judged=0.2 q20") == []  # more is likely to come: it would wait for long
     events = play(floor, "judged=1 q60")
     assert events == [EagerEndOfTurn(text), EndOfTurn(text, windows(10))]
-
-
-def test_an_answer_that_is_not_wanted_soon_is_begun_later() -> None:
-    floor = Endpointer(Endpointing(patience=5.0))
-    floor.has_judge = True
-    play(floor, "v10 q2 judged=0.3")
-    assert play(floor, "final=that_is_all") == [Transcribed("that is all")]
-    begun = 0
-    while not (events := play(floor, "q1")):
-        begun += 1
-    assert events == [EagerEndOfTurn("that is all")]
-    assert 0 < until_over(floor) * 32 <= 288
