@@ -11,13 +11,15 @@ from io import RawIOBase
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from rejoinder.agent.commands import (
-    AddText,
+    AddItem,
+    AddRecording,
     Command,
     Configure,
     EndTurn,
     Forget,
     Hear,
     Interrupt,
+    Remove,
     Respond,
     Truncate,
 )
@@ -25,6 +27,7 @@ from rejoinder.agent.connection import LAST
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_events import ServerEvent, failure
 from rejoinder.pipeline import (
+    RATE,
     CallOver,
     Models,
     Options,
@@ -32,6 +35,7 @@ from rejoinder.pipeline import (
     PipelineError,
     ProtocolError,
     Session,
+    ToolLlm,
     TurnTraced,
     open_session,
 )
@@ -55,7 +59,9 @@ class Call:
         self._websocket = websocket
         self._models = models
         self._options = options
-        self._wire = Realtime(options, websocket.query_params.get("model", "default"), tracing)
+        can_call = isinstance(models.llm, ToolLlm)
+        model = websocket.query_params.get("model", "default")
+        self._wire = Realtime(options, model, tracing, can_call)
         self._traces = traces
         self._writing = asyncio.Lock()
 
@@ -128,17 +134,31 @@ class Call:
                 await session.end_user_turn()
             case Forget():
                 session.clear_audio()
-            case AddText(role, text):
-                session.add_text(text, role)
-            case Respond(instructions):
-                session.respond(instructions)
-            case Interrupt():
-                session.interrupt()
+            case AddItem(entry, after):
+                session.insert(entry, after)
+            case AddRecording():
+                await self._transcribe(session, command)
+            case Remove(key):
+                session.remove(key)
+            case Respond(asked):
+                session.respond(asked)
+            case Interrupt(aside):
+                session.interrupt(aside)
             case Truncate(turn, seconds):
                 if (heard := session.truncate(turn, seconds)) is not None:
                     self._wire.heard(turn, heard)
             case Configure(options):
                 session.configure(options)
+
+    async def _transcribe(self, session: Session, given: AddRecording) -> None:
+        """Find the words of a recording; what the client wants next may build on them, and waits."""
+        seconds, text, cause = len(given.pcm) / 2 / RATE, "", ""
+        try:
+            text = await session.insert_audio(given.pcm, given.key, given.after)
+        except PipelineError as error:
+            log.warning("an item's audio was not transcribed: %s", error)
+            cause = str(error)
+        await self._send(self._wire.transcribed(given.item, text, seconds, cause))
 
     async def _tell(self, session: Session) -> None:
         async for happened in session.events:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rejoinder.pipeline import Options
+from rejoinder.pipeline import Asked, Entry, Key, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +25,42 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class AddText:
-    """Typed words for the history."""
+class AddItem:
+    """Something for the history, behind another entry; at the beginning where ``after`` is None."""
 
-    role: str
-    text: str
+    entry: Entry
+    after: Key | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddRecording:
+    """Audio of the user for the history, 16 kHz 16-bit mono, in which the words are still to be found."""
+
+    item: str
+    pcm: bytes
+    key: Key
+    after: Key | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take something out of the history."""
+
+    key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Reply now, with other instructions if there are any."""
+    """Reply now."""
 
-    instructions: str | None
+    asked: Asked
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Stop the reply."""
+    """Stop the reply, or that one beside the conversation."""
+
+    aside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +78,6 @@ class Configure:
     options: Options
 
 
-Command = Hear | EndTurn | Forget | AddText | Respond | Interrupt | Truncate | Configure
+Command = (
+    Hear | EndTurn | Forget | AddItem | AddRecording | Remove | Respond | Interrupt | Truncate | Configure
+)

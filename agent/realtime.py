@@ -6,45 +6,30 @@ order; ``tell`` turns what happened in the session into events for the client.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
-from rejoinder.agent.commands import (
-    AddText,
-    Command,
-    Configure,
-    Forget,
-    Interrupt,
-    Respond,
-    Truncate,
-)
-from rejoinder.agent.realtime_events import (
-    ResponseEvents,
-    ServerEvent,
-    event,
-    failure,
-    item_added,
-    message_item,
-    new_id,
-)
+from rejoinder.agent.commands import Command, Configure, Forget
+from rejoinder.agent.realtime_events import ServerEvent, event, failure
 from rejoinder.agent.realtime_input import InputBuffer
 from rejoinder.agent.realtime_items import Items
 from rejoinder.agent.realtime_messages import (
-    PCM_RATE,
     AudioAppend,
     AudioClear,
     AudioCommit,
     ClientMessage,
     ItemCreate,
+    ItemDelete,
     ItemRetrieve,
     ItemTruncate,
     ResponseCancel,
     ResponseCreate,
+    ResponseParams,
     SessionUpdate,
     event_id,
     parse,
 )
+from rejoinder.agent.realtime_responses import ReplyEvent, Responses
 from rejoinder.agent.realtime_settings import SessionSettings
 from rejoinder.pipeline import (
     EndOfTurn,
@@ -56,13 +41,7 @@ from rejoinder.pipeline import (
     OverlapStarted,
     PartialTranscript,
     ProtocolError,
-    ReplyAudio,
-    ReplyDone,
-    ReplyStarted,
-    ReplyText,
     SpeechStarted,
-    Trace,
-    TurnTraced,
 )
 
 
@@ -70,17 +49,16 @@ class Realtime:
     """One connection's side of the protocol.
 
     options: of a session that nobody has configured yet. tracing: whether to send ``rejoinder.trace``.
+    can_call: whether the language model can call tools.
     """
 
-    def __init__(self, options: Options, model: str = "default", tracing: bool = False) -> None:
-        self._settings = SessionSettings(options, model)
-        self._tracing = tracing
+    def __init__(
+        self, options: Options, model: str = "default", tracing: bool = False, can_call: bool = False
+    ) -> None:
+        self._settings = SessionSettings(options, model, can_call)
         self._items = Items()
         self._input = InputBuffer()
-        self._response: ResponseEvents | None = None
-        self._asked = False
-        self._cancelling = False
-        self._metadata: dict[str, str] | None = None
+        self._responses = Responses(self._items, tracing)
 
     def options(self) -> Options:
         """Return the session's options as the client has configured them."""
@@ -119,57 +97,26 @@ class Realtime:
                 self._input.clear()
                 return [Forget(), event("input_audio_buffer.cleared")]
             case ItemCreate():
-                return self._created(message)
+                return self._items.create(message, self._input.recording)
+            case ItemDelete(item_id=id_):
+                return self._items.delete(id_)
             case ItemRetrieve(item_id=id_):
                 return [event("conversation.item.retrieved", item=self._items.get(id_))]
             case ItemTruncate():
-                return self._truncated(message)
-            case ResponseCreate(response=params):
-                return [self._asked_for(params.instructions if params else None, params)]
+                return self._responses.truncate(message)
+            case ResponseCreate(response=given):
+                params = given or ResponseParams()
+                return [self._responses.create(params, self._settings.tools(params))]
             case ResponseCancel():
-                # Cancelling what is not there is a race that clients lose all the time: it is no error.
-                active = self._response is not None or self._asked
-                self._cancelling = active
-                return [Interrupt()] if active else []
+                return self._responses.cancel(message)
 
-    def _created(self, message: ItemCreate) -> list[Command | ServerEvent]:
-        given = message.item
-        id_ = given.id or new_id("item")
-        if id_ in self._items:
-            raise ProtocolError(f"there is an item {id_} already", "item_exists", "item.id")
-        if message.previous_item_id not in (None, self._items.last):
-            reason = "items can be added at the end of the conversation only"
-            raise ProtocolError(reason, "invalid_value", "previous_item_id")
-        previous = self._items.last
-        content = [part.model_dump() for part in given.content]
-        item = self._items.keep(message_item(id_, given.role, content, "completed"))
-        text = " ".join(part.text for part in given.content)
-        return [AddText(given.role, text), *item_added(item, previous)]
+    def transcribed(self, item: str, text: str, seconds: float, error: str = "") -> list[ServerEvent]:
+        """Tell what was said in the audio that an item was created with, or why nobody knows."""
+        return self._items.transcribed(item, text, seconds, error)
 
-    def _truncated(self, message: ItemTruncate) -> list[Command | ServerEvent]:
-        response = self._items.spoken(message.item_id)
-        if response is self._response and not self._cancelling:
-            reason = "the response is in progress: cancel it first"
-            raise ProtocolError(reason, "conversation_already_has_active_response", "item_id")
-        sent_ms = math.ceil(response.sent_bytes * 1000 / (2 * PCM_RATE))
-        if message.audio_end_ms > sent_ms:
-            reason = f"only {sent_ms} ms of audio were sent, not {message.audio_end_ms}"
-            raise ProtocolError(reason, "invalid_value", "audio_end_ms")
-        done = event(
-            "conversation.item.truncated",
-            item_id=message.item_id,
-            content_index=0,
-            audio_end_ms=message.audio_end_ms,
-        )
-        return [Truncate(response.turn, message.audio_end_ms / 1000.0), done]
-
-    def _asked_for(self, instructions: str | None, params: Any) -> Command:
-        if self._response or self._asked:
-            reason = "a response is in progress: cancel it, or wait until it is done"
-            raise ProtocolError(reason, "conversation_already_has_active_response")
-        self._asked = True
-        self._metadata = params.metadata if params else None
-        return Respond(instructions)
+    def heard(self, turn: int, text: str) -> None:
+        """Note what the user heard of a reply by the client's account: what its item holds from now on."""
+        self._responses.heard(turn, text)
 
     # --- from the session -------------------------------------------------------------------------------
 
@@ -187,22 +134,12 @@ class Realtime:
             case NobodySpoke(since, at):
                 return self._input.nobody_spoke(since, at, self._items)
             case NothingSaid(at):
-                return self._turn_ended("", at)
+                self._responses.turn_ended()
+                return self._input.turn_ended("", at, self._items)
             case EndOfTurn(text, at):
-                return self._turn_ended(text, at)
-            case ReplyStarted(turn):
-                return self._begin(turn)
-            case TurnTraced(trace):
-                return self._traced(trace)
-        if self._response is None or not isinstance(happened, ReplyText | ReplyAudio | ReplyDone):
-            return []
-        match happened:
-            case ReplyText(text=text):
-                return self._response.text(text)
-            case ReplyAudio(chunk=chunk):
-                return self._response.audio(chunk)
-            case ReplyDone():
-                return self._end(happened)
+                self._responses.turn_ended()
+                return self._input.turn_ended(text, at, self._items)
+        return self._responses.tell(happened) if isinstance(happened, ReplyEvent) else []
 
     def _playing(self, type_: str, **fields: Any) -> list[ServerEvent]:
         """Tell a client that holds its audio; others hear of an interruption when it is one.
@@ -211,35 +148,4 @@ class Realtime:
         """
         if not self.options().holds_audio:
             return []
-        return [event(type_, item_id=self._items.last_spoken, **fields)]
-
-    def _turn_ended(self, text: str, at: int) -> list[ServerEvent]:
-        if self._cancelling and self._response is None:  # cancelled before it began: it never will
-            self._asked, self._cancelling, self._metadata = False, False, None
-        return self._input.turn_ended(text, at, self._items)
-
-    def _begin(self, turn: int) -> list[ServerEvent]:
-        self._response = self._items.begin(turn, self._metadata)
-        self._asked, self._metadata = False, None
-        return self._response.begin()
-
-    def _end(self, done: ReplyDone) -> list[ServerEvent]:
-        response, self._response = self._response, None
-        assert response is not None
-        events = []
-        if done.status == "failed":
-            events.append(failure(ProtocolError(done.error, "model_error"), None, "server_error"))
-        reason = "client_cancelled" if self._cancelling else "turn_detected"
-        self._cancelling = False
-        events += response.end(done.status, reason)
-        self._items.settle(response, done.heard)
-        return events
-
-    def _traced(self, trace: Trace) -> list[ServerEvent]:
-        if not self._tracing or self._response is None:
-            return []
-        return self._response.trace(trace.budget(), trace.counts)
-
-    def heard(self, turn: int, text: str) -> None:
-        """Note what the user heard of a reply by the client's account: what its item holds from now on."""
-        self._items.heard(turn, text)
+        return [event(type_, item_id=self._responses.last_spoken, **fields)]

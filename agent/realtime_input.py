@@ -33,6 +33,13 @@ class InputBuffer:
         for piece in AudioChunk(pcm, PCM_RATE).slices(PCM_RATE):
             yield Hear(to_pcm(self._resampler.feed(piece)))
 
+    def recording(self, data: bytes) -> bytes:
+        """Return audio that is no part of the stream as the session takes it. Raises ProtocolError."""
+        if len(data) % 2:
+            reason = f"audio: 16-bit samples need an even number of bytes, not {len(data)}"
+            raise ProtocolError(reason, "invalid_value", "item.content.0.audio")
+        return to_pcm(Resampler(PCM_RATE).feed(AudioChunk(data, PCM_RATE)))
+
     def commit(self) -> EndTurn:
         """End the user's turn. Raises ProtocolError where nothing is to be ended, or it is ending already."""
         if not self._uncommitted:
@@ -81,11 +88,11 @@ class InputBuffer:
         return [triggered, *self._committed(id_, "", at, items)]
 
     def _committed(self, id_: str, text: str, at: int, items: Items) -> list[ServerEvent]:
-        previous = items.last
         item = message_item(id_, "user", [{"type": "input_audio", "transcript": text}], "completed")
         seconds = max(0.0, (at - self._speech_at) / RATE)
         self._speech_at = at
         if not self._ending:  # a commit has counted already, and what came since is the next one's
             self._uncommitted = 0
         self._ending = False
-        return user_turn(items.keep(item), previous, seconds, text)
+        previous = items.keep(item, ("user", at) if text else None)
+        return user_turn(item, previous, seconds, text)

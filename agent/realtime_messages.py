@@ -5,14 +5,14 @@ Shapes as in OpenAI's published GA schema, https://platform.openai.com/docs/api-
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from rejoinder.agent.realtime_shapes import Base, Input, Item, decoded
+from rejoinder.agent.realtime_tools import Choice, Function
 from rejoinder.pipeline import ProtocolError
 
 PCM_RATE = 24_000
@@ -21,13 +21,9 @@ MAX_TEXT = 2**17
 """Characters in a message without audio, and in the session object: they are kept in memory."""
 MAX_ID = 512
 """Characters in an identifier that a client chose."""
+MAX_INPUT = 400
+"""Items that a response may be given instead of the conversation."""
 LONGEST_MS = 24 * 60 * 60 * 1000
-
-
-class Base(BaseModel):
-    """A part of an object that is kept; fields unknown here are kept and ignored."""
-
-    model_config = ConfigDict(extra="allow")
 
 
 class _Message(BaseModel):
@@ -49,10 +45,7 @@ class AudioAppend(_Message):
 
     def pcm(self) -> bytes:
         """Return the 16-bit samples. Raises ProtocolError where it holds something else."""
-        try:
-            pcm = base64.b64decode(self.audio, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise ProtocolError(f"audio: not base64: {error}", "invalid_value", "audio") from None
+        pcm = decoded(self.audio, "audio")
         if len(pcm) % 2:
             reason = f"audio: 16-bit samples need an even number of bytes, not {len(pcm)}"
             raise ProtocolError(reason, "invalid_value", "audio")
@@ -71,27 +64,11 @@ class AudioClear(_Message):
     type: Literal["input_audio_buffer.clear"]
 
 
-class Content(Base):
-    """A part of an item."""
-
-    type: Literal["input_text", "output_text", "text"]
-    text: str
-
-
-class Item(Base):
-    """A message that is put into the conversation."""
-
-    type: Literal["message"]
-    id: str | None = Field(None, min_length=1, max_length=64)
-    role: Literal["user", "assistant", "system"]
-    content: list[Content] = Field(min_length=1)
-
-
 class ItemCreate(_Message):
-    """Add an item at the end of the conversation."""
+    """Add an item at the end of the conversation, behind another one, or at its root."""
 
     type: Literal["conversation.item.create"]
-    previous_item_id: str | None = None
+    previous_item_id: str | None = Field(None, max_length=MAX_ID)
     item: Item
 
 
@@ -99,6 +76,13 @@ class ItemRetrieve(_Message):
     """Ask for an item."""
 
     type: Literal["conversation.item.retrieve"]
+    item_id: str = Field(max_length=MAX_ID)
+
+
+class ItemDelete(_Message):
+    """Take an item out of the conversation."""
+
+    type: Literal["conversation.item.delete"]
     item_id: str = Field(max_length=MAX_ID)
 
 
@@ -116,10 +100,11 @@ class ResponseParams(Base):
 
     instructions: str | None = None
     metadata: dict[str, str] | None = None
-    conversation: Literal["auto"] = "auto"
-    output_modalities: list[Literal["audio"]] | None = None
-    input: None = None
-    tools: list[Any] | None = Field(None, max_length=0)
+    conversation: Literal["auto", "none"] = "auto"
+    output_modalities: list[Literal["audio", "text"]] | None = Field(default=None, min_length=1, max_length=1)
+    input: list[Input] | None = Field(default=None, max_length=MAX_INPUT)
+    tools: list[Function] | None = None
+    tool_choice: Choice | None = None
 
 
 class ResponseCreate(_Message):
@@ -133,7 +118,7 @@ class ResponseCancel(_Message):
     """Stop the reply."""
 
     type: Literal["response.cancel"]
-    response_id: str | None = None
+    response_id: str | None = Field(None, max_length=MAX_ID)
 
 
 ClientMessage = (
@@ -142,6 +127,7 @@ ClientMessage = (
     | AudioCommit
     | AudioClear
     | ItemCreate
+    | ItemDelete
     | ItemRetrieve
     | ItemTruncate
     | ResponseCreate
@@ -160,7 +146,9 @@ def parse(text: str) -> ClientMessage:
         message = _CLIENT.validate_python(given)
     except ValidationError as error:
         raise explain(error) from None
-    if not isinstance(message, AudioAppend):
+    if isinstance(message, ItemCreate):  # its audio has a limit of its own, and is not kept
+        check_size(message.item.told(), None)
+    elif not isinstance(message, AudioAppend):
         check_size(given, None)
     return message
 
@@ -185,7 +173,12 @@ def check_size(value: Any, param: str | None) -> None:
         raise ProtocolError(f"{size} characters, which is more than {MAX_TEXT}", "invalid_value", param)
 
 
-TAGS = frozenset(("server_vad", "semantic_vad", "str", "int", "dict[str,any]", "literal['inf']"))
+TAGS = frozenset(
+    (
+        *("server_vad", "semantic_vad", "str", "int", "dict[str,any]", "literal['inf']"),
+        *("message", "function_call", "function_call_output", "item_reference", "Named"),
+    )
+)
 """How pydantic names the branches of the unions here: parts of a place that are no fields."""
 
 

@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from rejoinder.agent.realtime_events import new_id
-from rejoinder.agent.realtime_messages import Base, check_size, explain
-from rejoinder.pipeline import Options
+from rejoinder.agent.realtime_messages import ResponseParams, check_size, explain
+from rejoinder.agent.realtime_shapes import Base
+from rejoinder.agent.realtime_tools import Choice, Function, tools_of
+from rejoinder.pipeline import Options, Tools
 
 PATIENCE = {"high": (0.5, 1_400), "medium": (5.0, 2_200), "low": (15.0, 3_000)}
 """Patience, and the longest wait in milliseconds, for each eagerness; auto is as configured."""
@@ -75,18 +77,23 @@ class SessionConfig(Base):
     type: Literal["realtime"] = "realtime"
     model: str = "default"
     instructions: str = Field("", max_length=100_000)
-    output_modalities: list[Literal["audio"]] = Field(default=["audio"], min_length=1, max_length=1)
+    output_modalities: list[Literal["audio", "text"]] = Field(default=["audio"], min_length=1, max_length=1)
     audio: Audio = Field(default_factory=Audio)
-    tools: list[Any] = Field(default_factory=list, max_length=0)
-    tool_choice: Any = "auto"
+    tools: list[Function] = Field(default_factory=list, max_length=128)
+    tool_choice: Choice = "auto"
     max_output_tokens: int | Literal["inf"] = "inf"
 
 
 class SessionSettings:
-    """One connection's session object: what its client has set, over what the server was started with."""
+    """One connection's session object: what its client has set, over what the server was started with.
 
-    def __init__(self, defaults: Options, model: str) -> None:
+    can_call: whether the language model can call tools; else the session has none.
+    """
+
+    def __init__(self, defaults: Options, model: str, can_call: bool = False) -> None:
         self._defaults = defaults
+        self._can_call = can_call
+        self._tools = Tools()
         self._id = new_id("sess")
         self._config = SessionConfig(model=model, instructions=defaults.instructions)
 
@@ -97,11 +104,20 @@ class SessionSettings:
         except ValidationError as error:
             raise explain(error, "session") from None
         check_size(config.model_dump(), "session")
+        self._tools = tools_of(config.tools, config.tool_choice, self._can_call, "session")
         self._config = config
 
     def describe(self) -> dict[str, Any]:
         """Return the session object as the client is told it."""
         return {"id": self._id, "object": "realtime.session", **self._config.model_dump()}
+
+    def tools(self, response: ResponseParams) -> Tools | None:
+        """Return the tools of one response, None for the session's own. Raises ProtocolError."""
+        if response.tools is None and response.tool_choice is None:
+            return None
+        functions = self._config.tools if response.tools is None else response.tools
+        choice = response.tool_choice or self._config.tool_choice
+        return tools_of(functions, choice, self._can_call, "response")
 
     def options(self) -> Options:
         """Return the session's options as the client has configured them."""
@@ -134,6 +150,8 @@ class SessionSettings:
             detect_turns=detection is not None,
             create_response=detection is not None and detection.create_response,
             interrupt_response=detection is not None and detection.interrupt_response,
+            speaks=self._config.output_modalities == ["audio"],
+            tools=self._tools,
             idle_s=idle_s,
         )
 

@@ -16,6 +16,7 @@ from rejoinder.pipeline.events import (
     PartialTranscript,
     PauseStarted,
     ReplyAudio,
+    ReplyCalled,
     ReplyDone,
     ReplyStarted,
     ReplyText,
@@ -30,19 +31,24 @@ from rejoinder.pipeline.interfaces import (
     Message,
     Stt,
     SttStream,
+    ToolCall,
+    ToolLlm,
+    Tools,
     Transcript,
     Tts,
     TurnModel,
     Vad,
     VadStream,
 )
-from rejoinder.pipeline.options import Endpointing, Models, Options
+from rejoinder.pipeline.options import Asked, Endpointing, Models, Options
+from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.session import Session, open_session
 from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.trace import Trace
 
 __all__ = [
     "RATE",
+    "Asked",
     "AudioChunk",
     "CallOver",
     "Channel",
@@ -52,9 +58,11 @@ __all__ = [
     "Endpointer",
     "Endpointing",
     "Engine",
+    "Entry",
     "Event",
     "Floor",
     "History",
+    "Key",
     "Llm",
     "Message",
     "ModelError",
@@ -70,6 +78,7 @@ __all__ = [
     "PipelineError",
     "ProtocolError",
     "ReplyAudio",
+    "ReplyCalled",
     "ReplyDone",
     "ReplyStarted",
     "ReplyText",
@@ -78,6 +87,9 @@ __all__ = [
     "SpeechStarted",
     "Stt",
     "SttStream",
+    "ToolCall",
+    "ToolLlm",
+    "Tools",
     "Trace",
     "Transcribed",
     "Transcript",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rejoinder.pipeline.audio import AudioChunk
+from rejoinder.pipeline.interfaces import ToolCall
 from rejoinder.pipeline.trace import Trace
 
 
@@ -95,14 +96,19 @@ class PartialTranscript:
 
 @dataclass(frozen=True, slots=True)
 class ReplyStarted:
-    """A committed reply begins."""
+    """A committed reply begins.
+
+    tag: of what was asked for, 0 where nobody did. speaks: False for one that is written only.
+    """
 
     turn: int
+    tag: int = 0
+    speaks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
-    """The text of the clause whose audio follows."""
+    """The text of the clause whose audio follows; a piece of the text where no audio does."""
 
     turn: int
     text: str
@@ -114,6 +120,14 @@ class ReplyAudio:
 
     turn: int
     chunk: AudioChunk
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyCalled:
+    """A reply whose words are over calls a tool: run it, and add what it returns to the history."""
+
+    turn: int
+    call: ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +170,7 @@ Event = (
     | ReplyStarted
     | ReplyText
     | ReplyAudio
+    | ReplyCalled
     | ReplyDone
     | TurnTraced
 )

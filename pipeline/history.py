@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.interfaces import Message, ToolCall
+from rejoinder.pipeline.prompt import Entry, Key, prompt
 
 MAX_ENTRIES = 400
 PROMPT_CHARACTERS = 4_000
-
-
-@dataclass(slots=True)
-class Entry:
-    """One thing said: ``role`` is user or assistant; ``turn`` numbers the reply; ``cut`` marks a barge-in."""
-
-    role: str
-    text: str
-    turn: int = 0
-    cut: bool = False
 
 
 class History:
@@ -34,55 +24,79 @@ class History:
     ) -> None:
         self.instructions = instructions
         self.examples = list(examples)
-        self.entries: deque[Entry] = deque(maxlen=MAX_ENTRIES)
+        self.entries: deque[Entry] = deque()
         self._characters = characters
         self._forgotten = 0
 
-    def add_user(self, text: str) -> None:
+    def add_user(self, text: str, key: Key | None = None) -> None:
         """Note what the user said."""
-        self.add("user", text)
+        self.add("user", text, key)
 
-    def add(self, role: str, text: str) -> None:
+    def add(self, role: str, text: str, key: Key | None = None) -> None:
         """Note what was said or written in one of the roles user, assistant and system."""
-        self._append(Entry(role, text))
+        self._put(len(self.entries), Entry(role, text, key))
+
+    def insert(self, entry: Entry, after: Key | None) -> None:
+        """Put something behind another entry, or at the beginning where ``after`` is None or forgotten."""
+        self._put(0 if after is None else self._place(after) + 1, entry)
+
+    def remove(self, key: Key) -> bool:
+        """Forget an entry as if it had never been said; return whether it was there."""
+        if (place := self._place(key)) >= 0:
+            self._drop(place)
+        return place >= 0
 
     def begin_reply(self, turn: int) -> None:
         """Keep the place of a reply whose words are not heard yet; what is said during it comes after it."""
-        self._append(Entry("assistant", "", turn))
+        self.add("assistant", "", ("reply", turn))
 
     def settle(self, turn: int, heard: str, cut: bool) -> bool:
         """Note what the user heard of a reply, again where more is known by now; return whether it was there.
 
         One of which nothing was heard is not in the prompt.
         """
-        for entry in reversed(self.entries):
-            if entry.turn == turn and entry.role == "assistant":
-                entry.text, entry.cut = heard, cut
-                return True
-        return False
+        place = self._place(("reply", turn))
+        if place >= 0:
+            self.entries[place].text, self.entries[place].cut = heard, cut
+        return place >= 0
+
+    def add_call(self, call: ToolCall) -> ToolCall:
+        """Note that a tool is called; return the call, with another identifier where that was taken."""
+        id_, taken = call.id, {entry.call for entry in self.entries}
+        while id_ in taken:
+            id_ += "_"
+        entry = Entry("call", call.arguments, ("call", id_), call=id_, name=call.name)
+        self._put(len(self.entries), entry)
+        return ToolCall(id_, call.name, call.arguments)
 
     def messages(self, text: str | None = None, instructions: str | None = None) -> list[Message]:
         """Return the prompt, with ``text`` as the user's words that are not yet part of the history.
 
         instructions: replace the conversation's own.
         """
-        instructions = instructions or self.instructions
         self._forget()
-        told = [entry for entry in list(self.entries)[self._forgotten :] if entry.text]
-        messages = [Message(role="system", content=instructions)] if instructions else []
-        messages += [message.copy() for message in self.examples]
-        for entry in (*told, Entry("user", text)) if text else told:
-            content = entry.text + ("—" if entry.cut else "")
-            if messages and messages[-1]["role"] == entry.role:  # chat templates want the roles to alternate
-                messages[-1]["content"] += " " + content
-            else:
-                messages.append(Message(role=entry.role, content=content))
-        return messages
+        told = list(self.entries)[self._forgotten :]
+        said = [*told, Entry("user", text)] if text else told
+        return prompt(said, instructions or self.instructions, self.examples)
 
-    def _append(self, entry: Entry) -> None:
-        if len(self.entries) == MAX_ENTRIES:
-            self._forgotten = max(0, self._forgotten - 1)
-        self.entries.append(entry)
+    def _place(self, key: Key) -> int:
+        """Return where an entry is, -1 for nowhere; the newest come first, as they are asked for most."""
+        for place in range(len(self.entries) - 1, -1, -1):
+            if self.entries[place].key == key:
+                return place
+        return -1
+
+    def _put(self, place: int, entry: Entry) -> None:
+        self.entries.insert(place, entry)
+        if place < self._forgotten:
+            self._forgotten += 1
+        if len(self.entries) > MAX_ENTRIES:
+            self._drop(0)
+
+    def _drop(self, place: int) -> None:
+        del self.entries[place]
+        if place < self._forgotten:
+            self._forgotten -= 1
 
     def _forget(self) -> None:
         sizes = [len(entry.text) for entry in self.entries]

@@ -1,19 +1,55 @@
-"""What a model must offer to take part: seven small protocols."""
+"""What a model must offer to take part: eight small protocols."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from typing import Any, NotRequired, Protocol, TypedDict, runtime_checkable
 
 from rejoinder.pipeline.audio import AudioChunk, Samples
 
 
+class CallMessage(TypedDict):
+    """A call of a tool in a chat prompt: ``function`` has its name, and the arguments as JSON."""
+
+    id: str
+    type: str
+    function: dict[str, str]
+
+
 class Message(TypedDict):
-    """One entry of a chat prompt: ``role`` is system, user or assistant."""
+    """One entry of a chat prompt: ``role`` is system, user or assistant, or tool for what a call returned.
+
+    Where tools were called it has OpenAI's chat shape, and so more fields.
+    """
 
     role: str
     content: str
+    tool_calls: NotRequired[list[CallMessage]]
+    tool_call_id: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that the language model wants called: ``arguments`` is a JSON object."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools that a reply may call, in OpenAI's chat shape; without ``functions``, none.
+
+    choice: "auto", "required", or an object that names the one to call.
+    """
+
+    functions: Sequence[dict[str, Any]] = ()
+    choice: str | dict[str, Any] = "auto"
+
+
+NO_TOOLS = Tools()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +126,18 @@ class Llm(Protocol):
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Bring a prompt into the model's cache if that is cheap; do nothing otherwise."""
+        ...
+
+
+@runtime_checkable
+class ToolLlm(Protocol):
+    """A language model that can call tools as well; it is an ``Llm`` with one more method."""
+
+    def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
+        """Stream the answer and the calls in it, each of them whole; closing the generator cancels both.
+
+        Raises ModelError.
+        """
         ...
 
 

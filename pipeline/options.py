@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
-from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
+from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Stt, Tools, Tts, TurnModel, Vad
+from rejoinder.pipeline.prompt import Entry
 
 IDLE_CUE = "(The caller has said nothing for a while. Ask in a few words whether they are still there.)"
 INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
@@ -76,6 +77,7 @@ class Options:
     detect_turns: False means that the client says where turns begin and end.
     create_response: answer a turn when it ends.
     interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
+    speaks: False for replies that are written only. tools: what they may call; see ``ToolLlm``.
     holds_audio: the client holds what it has from OverlapStarted on, until OverlapEnded lets it play on or
         SpeechStarted makes it void. False means that it plays on and falls silent when nothing more comes.
     echo_gate: take the agent's own voice out of what the microphone of an open loudspeaker hears. Until it
@@ -95,6 +97,8 @@ class Options:
     detect_turns: bool = True
     create_response: bool = True
     interrupt_response: bool = True
+    speaks: bool = True
+    tools: Tools = NO_TOOLS
     holds_audio: bool = False
     echo_gate: bool = False
     speculate: bool = True
@@ -103,3 +107,21 @@ class Options:
     idle_prompts: int = 2
     idle_cue: str = IDLE_CUE
     max_call_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A reply that a client asks for, and what is to be different about it; None is as in the session.
+
+    instructions: what the agent is told. prompt: what stands in the place of the history.
+    speaks, tools: as in ``Options``.
+    remembered: False for a reply beside the conversation: nobody's turn, and no part of the history.
+    tag: given back with its ReplyStarted; 0 is what nobody asked for.
+    """
+
+    instructions: str | None = None
+    prompt: Sequence[Entry] | None = None
+    speaks: bool | None = None
+    tools: Tools | None = None
+    remembered: bool = True
+    tag: int = 0

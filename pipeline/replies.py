@@ -6,18 +6,18 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rejoinder.pipeline.agreement import bare
+from rejoinder.pipeline.asides import Asides
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
-from rejoinder.pipeline.errors import PipelineError, first_error
-from rejoinder.pipeline.events import Event, ReplyDone, ReplyStarted, TurnTraced
+from rejoinder.pipeline.events import Event, ReplyCalled, ReplyDone, ReplyStarted, TurnTraced
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
-from rejoinder.pipeline.options import Models, Options
-from rejoinder.pipeline.reply import reply
+from rejoinder.pipeline.options import Asked, Models, Options
+from rejoinder.pipeline.prompt import Key, prompt
+from rejoinder.pipeline.reply import attempt
 from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.turn import Turn
 
@@ -25,13 +25,6 @@ log = logging.getLogger(__name__)
 
 MERGE_SECONDS = 0.3
 """A reply of which less was heard leaves no trace: the user had not finished, and both parts are one turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A reply that the client asked for while the user's turn was still being ended."""
-
-    instructions: str | None
 
 
 class Replies:
@@ -69,6 +62,7 @@ class Replies:
         self._out = out
         self._emit = emit
         self._turns = 0
+        self._asides = Asides(models, out, emit, self._see_off)
         self._settled: deque[Turn] = deque(maxlen=8)
         self._warming: asyncio.Task[None] | None = None
         self._asked: Asked | None = None
@@ -94,15 +88,18 @@ class Replies:
         if self.turn and not self.turn.committed:
             self._cancel()
 
-    def end_turn(self, text: str) -> None:
-        """Answer the user's turn, now or after the reply that may not be interrupted."""
+    def end_turn(self, text: str, key: Key | None = None) -> None:
+        """Answer the user's turn, now or after the reply that may not be interrupted.
+
+        key: what the history's entry is known by.
+        """
         if self._replying and not self._asked and not self.options.interrupt_response:
-            self._history.add_user(text)
+            self._history.add_user(text, key)
             self._owed = self.options.create_response
         elif self.options.create_response or self._asked:
-            self._answer(text)
+            self._answer(text, key)
         else:
-            self._history.add_user(text)
+            self._history.add_user(text, key)
             self._floor.agent_done()
 
     def end_empty_turn(self) -> None:
@@ -117,15 +114,19 @@ class Replies:
         if self._owed and not self._replying and self._floor.floor is not Floor.USER:
             self.respond()
 
-    def respond(self, instructions: str | None = None) -> None:
+    def respond(self, asked: Asked | None = None) -> None:
         """Reply to the history, or to the user's turn where there is one: nobody is talked over."""
+        asked = asked or Asked()
+        if not asked.remembered:
+            self._asides.start(self._turn(None, asked, None), self._messages(None, asked))
+            return
         talking = self._floor.floor is Floor.USER and not self._floor.manual
         ending = self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP
         if (talking and self.options.interrupt_response) or ending:
-            self._asked = Asked(instructions)
+            self._asked = asked
             return
         self._cancel(superseded=True)
-        self._commit(self._start(None, instructions))
+        self._commit(self._start(None, asked))
 
     def prompt(self, cue: str) -> None:
         """Reply to a cue that stands where the user's words would, and is not remembered."""
@@ -136,14 +137,14 @@ class Replies:
         """Tell whether there is no reply, and none is to come."""
         return self.turn is None and not self._asked and not self._owed
 
-    def _answer(self, text: str | None) -> None:
-        asked, self._asked = self._asked, None
-        instructions = asked.instructions if asked else None
-        if self.turn and text and not instructions and self._guessed(text):
-            self._commit(self.turn)
+    def _answer(self, text: str | None, key: Key | None = None) -> None:
+        asked, self._asked = self._asked or Asked(), None
+        if self.turn and text and asked == Asked(tag=asked.tag) and self._guessed(text):
+            self.turn.tag = asked.tag
+            self._commit(self.turn, key)
         else:
             self._cancel(superseded=True)
-            self._commit(self._start(text, instructions))
+            self._commit(self._start(text, asked), key)
 
     @property
     def _replying(self) -> bool:
@@ -173,8 +174,11 @@ class Replies:
         if self.options.interrupt_response:
             self._cancel(overtaken=True)
 
-    def interrupt(self) -> None:
-        """Stop the reply, or the one that was asked for."""
+    def interrupt(self, aside: int | None = None) -> None:
+        """Stop the reply, or the one that was asked for; or one beside the conversation."""
+        if aside is not None:
+            self._asides.cancel(aside)
+            return
         self._asked, self._owed = None, False
         self._cancel()
         self._floor.agent_done()
@@ -187,7 +191,7 @@ class Replies:
         heard = None
         for settled in self._settled:
             if settled.id == turn:
-                heard = settled.playout.text(seconds)
+                heard = settled.heard(seconds)
                 self._settle(settled, seconds, cut=True)
         self.answer_owed()
         return heard
@@ -195,6 +199,7 @@ class Replies:
     def close(self) -> None:
         """Cancel everything; what still cleans up is in ``cancelled``."""
         self._cancel()
+        self._asides.close()
         if self._warming is not None and not self._warming.done():
             self._see_off(self._warming)
         for task in self.cancelled:
@@ -206,44 +211,48 @@ class Replies:
         """Tell whether there is an answer to these words that waits for its commit."""
         return bool(self.turn and not self.turn.committed and bare(self.turn.text or "") == bare(text))
 
-    def _start(self, text: str | None, instructions: str | None = None, cue: str | None = None) -> Turn:
-        self._turns += 1
-        self.turn = turn = Turn(self._turns, text, instructions, self.options.holds_audio, self.echo)
+    def _start(self, text: str | None, asked: Asked | None = None, cue: str | None = None) -> Turn:
+        asked = asked or Asked()
+        self.turn = turn = self._turn(text, asked, self.echo)
         turn.trace.marks.update(self.marks if text else {})
         turn.mark("reply_started")
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
-        messages = self._history.messages(text or cue, instructions)
+        messages = self._messages(text or cue, asked)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
         return turn
 
-    def _commit(self, turn: Turn) -> None:
+    def _turn(self, text: str | None, asked: Asked, echo: Echo | None) -> Turn:
+        self._turns += 1
+        speaks = self.options.speaks if asked.speaks is None else asked.speaks
+        tools = self.options.tools if asked.tools is None else asked.tools
+        return Turn(self._turns, text, asked.tag, speaks, tools, self.options.holds_audio, echo)
+
+    def _messages(self, text: str | None, asked: Asked) -> list[Message]:
+        if asked.prompt is None:
+            return self._history.messages(text, asked.instructions)
+        return prompt(asked.prompt, asked.instructions or self.options.instructions)
+
+    def _commit(self, turn: Turn, key: Key | None = None) -> None:
         self._owed = False
         turn.trace.counts |= self.speculation.commit(turn.guess)
         if turn.text:
-            self._history.add_user(turn.text)
+            self._history.add_user(turn.text, key)
         self._history.begin_reply(turn.id)
         self._floor.agent_speaks()
-        self._emit(ReplyStarted(turn.id))
+        self._emit(ReplyStarted(turn.id, turn.tag, turn.speaks))
         if self._floor.floor is Floor.OVERLAP:
             turn.pause()
         turn.commit()
 
     async def _run(self, turn: Turn, messages: list[Message]) -> None:
-        """Run a reply to its end: the turn boundary, where failures of models stop."""
-        status, cause = "completed", ""
-        try:
-            if self._warming:
-                await asyncio.wait([self._warming])  # it fills the cache that the reply starts from
-            await reply(turn, self._models.llm, self._models.tts, messages, self._out)
-        except Exception as error:
-            status, first = "failed", first_error(error)
-            cause = str(first) or type(first).__name__
-            expected = isinstance(first, PipelineError)  # it says all there is to know
-            log.warning("turn %d failed: %s", turn.id, cause, exc_info=None if expected else error)
-            if turn is not self.turn:  # it failed while being cancelled, which hides the cancel
-                return
-        await turn.wait_committed()  # nothing of a guess is told, and it may be over before its commit
+        """Run a reply to its end. Nothing of a guess is told, and it may be over before its commit."""
+        status, cause = await attempt(turn, self._models, messages, self._out, self._warming)
+        if status == "failed" and turn is not self.turn:  # while being cancelled, which that hides
+            return
+        await turn.wait_committed()
         self._settle(turn, turn.playout.seconds, cut=status == "failed")  # before a client can add to it
+        for call in turn.calls if status == "completed" else []:
+            self._emit(ReplyCalled(turn.id, self._history.add_call(call)))
         self._tell_done(turn, status, turn.playout.seconds, cause)
         await turn.sound_out()  # what was sent is heard, whatever the status
         self.turn = None
@@ -276,12 +285,12 @@ class Replies:
     def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
         if not turn.done:
             turn.done = True
-            self._emit(ReplyDone(turn.id, status, turn.playout.text(played), error))
+            self._emit(ReplyDone(turn.id, status, turn.heard(played), error))
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
         """Put what was heard into the history, again for a reply that is cut after it was told as done."""
-        heard = turn.playout.text(played)
-        if turn.overtaken and cut and played < MERGE_SECONDS:
+        heard = turn.heard(played)
+        if turn.overtaken and cut and turn.speaks and played < MERGE_SECONDS:
             heard = ""
         self._history.settle(turn.id, heard, cut)
         self._floor.asked = heard or self._floor.asked

@@ -1,18 +1,23 @@
-"""The three stages of a reply: think, speak, play."""
+"""The three stages of a reply: think, speak, play; and the one of a reply that is written only."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from rejoinder.pipeline.audio import AudioChunk, Words
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.clauses import ClauseSplitter
+from rejoinder.pipeline.errors import ModelError, PipelineError, first_error
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
-from rejoinder.pipeline.interfaces import Llm, Message, Tts
+from rejoinder.pipeline.interfaces import Llm, Message, ToolCall, ToolLlm, Tts
+from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.playout import spread
 from rejoinder.pipeline.turn import Turn
+
+log = logging.getLogger(__name__)
 
 CLAUSES_AHEAD = 2
 AUDIO_AHEAD = 8
@@ -25,8 +30,35 @@ Spoken = tuple[str, AudioChunk, Words]
 """The clause that begins or an empty text, a slice of its audio, and when its words are spoken."""
 
 
+async def attempt(
+    turn: Turn,
+    models: Models,
+    messages: Sequence[Message],
+    out: Channel[Event],
+    warming: asyncio.Task[None] | None = None,
+) -> tuple[str, str]:
+    """Run a reply to its end and return its status, with a cause: the boundary where failing models stop.
+
+    warming: fills the cache that it starts from. Cancelling discards everything in flight.
+    """
+    try:
+        if warming:
+            await asyncio.wait([warming])
+        await reply(turn, models.llm, models.tts, messages, out)
+    except Exception as error:
+        first = first_error(error)
+        cause = str(first) or type(first).__name__
+        expected = isinstance(first, PipelineError)  # it says all there is to know
+        log.warning("turn %d failed: %s", turn.id, cause, exc_info=None if expected else error)
+        return "failed", cause
+    return "completed", ""
+
+
 async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out: Channel[Event]) -> None:
-    """Run one reply until all of its audio is sent. Cancelling discards everything in flight."""
+    """Run one reply until all of it is sent. Cancelling discards everything in flight."""
+    if not turn.speaks:
+        await write(turn, llm, messages, out)
+        return
     clauses: Channel[str] = Channel(CLAUSES_AHEAD, "clauses")
     audio: Channel[Spoken] = Channel(AUDIO_AHEAD, "audio")
     async with asyncio.TaskGroup() as tasks:
@@ -35,13 +67,43 @@ async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out
         turn.playing = tasks.create_task(play(turn, audio, out))
 
 
+async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+    """Stream the model's words; the calls in between are kept for the end of the reply.
+
+    Raises ModelError where there are tools, and the model cannot call any.
+    """
+    if not turn.tools.functions:
+        pieces: AsyncGenerator[str | ToolCall, None] = llm.reply(messages)
+    elif isinstance(llm, ToolLlm):
+        pieces = llm.answer(messages, turn.tools)
+    else:
+        raise ModelError(type(llm).__name__, "this language model cannot call tools")
+    async with aclosing(pieces):
+        async for piece in pieces:
+            turn.mark("first_token")
+            if isinstance(piece, ToolCall):
+                turn.calls.append(piece)
+            else:
+                turn.tokens += 1
+                yield piece
+
+
+async def write(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[Event]) -> None:
+    """Send the model's words as they come, once they may be seen."""
+    async with aclosing(answer(turn, llm, messages)) as tokens:
+        async for token in tokens:
+            await turn.wait_committed()
+            await turn.wait_running()
+            await out.send(ReplyText(turn.id, token), CONTROL_PLACES)
+            turn.written += token
+    turn.made = True
+
+
 async def think(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[str]) -> None:
     """Turn the model's tokens into clauses."""
     splitter = ClauseSplitter()
-    async with aclosing(llm.reply(messages)) as tokens:
+    async with aclosing(answer(turn, llm, messages)) as tokens:
         async for token in tokens:
-            turn.mark("first_token")
-            turn.tokens += 1
             for clause in splitter.feed(token):
                 turn.mark("first_clause")
                 await out.send(clause)

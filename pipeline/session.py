@@ -28,7 +28,8 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.listen import Ears, hear
-from rejoinder.pipeline.options import Models, Options
+from rejoinder.pipeline.options import Asked, Models, Options
+from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replies import Replies
 from rejoinder.pipeline.reply import CONTROL_PLACES
 from rejoinder.pipeline.silence import Silence, watch
@@ -126,17 +127,43 @@ class Session:
         self._replies.drop_guess()  # it answers a history without them
         self.history.add(role, text)
 
-    def respond(self, instructions: str | None = None) -> None:
+    def insert(self, entry: Entry, after: Key | None) -> None:
+        """Put anything into the history, behind an entry or at its beginning; see ``History.insert``."""
+        self._silence.user_spoke()
+        self._replies.drop_guess()
+        self.history.insert(entry, after)
+
+    async def insert_audio(self, pcm: bytes, key: Key, after: Key | None) -> str:
+        """Put a recording of the user into the history, 16 kHz mono 16-bit; return its words.
+
+        Raises ModelError. Cancelling, or a model that fails, leaves the history as it was.
+        """
+        stream = self.models.stt.stream()
+        for piece in AudioChunk(pcm, RATE).slices(HEAR_SLICE):
+            stream.feed(piece)
+        text = (await stream.transcribe(is_final=True)).text
+        self.insert(Entry("user", text, key), after)
+        return text
+
+    def remove(self, key: Key) -> None:
+        """Forget an entry of the history as if it had never been said."""
+        self._replies.drop_guess()
+        self.history.remove(key)
+
+    def respond(self, asked: Asked | None = None) -> None:
         """Reply to the history as it stands, replacing a reply that runs.
 
-        The user's turn, where there is one, is waited for and answered. instructions: replace the session's
-        for this one reply.
+        The user's turn, where there is one, is waited for and answered. asked: what is to be different.
+        Raises Overloaded where too many replies beside the conversation are asked for.
         """
-        self._replies.respond(instructions)
+        self._replies.respond(asked)
 
-    def interrupt(self) -> None:
-        """Stop the reply, or the one that was asked for; the history keeps what was heard of it."""
-        self._replies.interrupt()
+    def interrupt(self, aside: int | None = None) -> None:
+        """Stop the reply, or the one that was asked for; the history keeps what was heard of it.
+
+        aside: stop that reply beside the conversation instead.
+        """
+        self._replies.interrupt(aside)
 
     def truncate(self, turn: int, seconds: float) -> str | None:
         """Take the client's word that only ``seconds`` of a reply were played; return what was heard of it.
@@ -214,10 +241,10 @@ class Session:
                 self._emit(event)
                 self._replies.end_empty_turn()
                 return
-            case EndOfTurn(text):
+            case EndOfTurn(text, at):
                 self._silence.user_spoke()
                 self._emit(event)
-                self._replies.end_turn(text)
+                self._replies.end_turn(text, ("user", at))
                 return
         self._emit(event)
 

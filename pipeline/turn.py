@@ -6,6 +6,7 @@ import asyncio
 
 from rejoinder.pipeline.audio import AudioChunk, Words
 from rejoinder.pipeline.echo import Echo
+from rejoinder.pipeline.interfaces import NO_TOOLS, ToolCall, Tools
 from rejoinder.pipeline.playout import Playout
 from rejoinder.pipeline.trace import Trace
 
@@ -15,7 +16,9 @@ class Turn:
 
     id: counts the replies of a session from 1.
     text: the user's words it answers, None when it answers the history as it stands.
-    instructions: replace those of the session for this reply.
+    tag: of what was asked for, 0 where nobody did.
+    speaks: False for a reply that is written only. written: its text so far.
+    tools: what it may call. calls: what it wants called, once it is over and was not cut.
     playout: what was sent and heard. echo: where it may be heard too, and should not.
     trace: when what happened.
     guess: whether it was started before the user's turn was surely over.
@@ -30,13 +33,19 @@ class Turn:
         self,
         id: int,
         text: str | None,
-        instructions: str | None = None,
+        tag: int = 0,
+        speaks: bool = True,
+        tools: Tools | None = None,
         holds: bool = False,
         echo: Echo | None = None,
     ) -> None:
         self.id = id
         self.text = text
-        self.instructions = instructions
+        self.tag = tag
+        self.speaks = speaks
+        self.written = ""
+        self.tools = tools or NO_TOOLS
+        self.calls: list[ToolCall] = []
         self.playout = Playout(holds)
         self.echo = echo
         self.trace = Trace(id)
@@ -94,6 +103,10 @@ class Turn:
         if self.echo:
             self.echo.play(chunk, now + self.playout.left(now) - chunk.seconds, text)
         return ahead
+
+    def heard(self, played: float) -> str:
+        """Return the text heard in the first ``played`` seconds; what was written was read."""
+        return self.playout.text(played) if self.speaks else self.written.strip()
 
     async def sound_out(self) -> None:
         """Wait until what was sent has been heard."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rejoinder.agent.commands import Configure, EndTurn, Hear, Respond, Truncate
 from rejoinder.agent.realtime import Realtime
 from rejoinder.pipeline import (
+    Asked,
     AudioChunk,
     EndOfTurn,
     Endpointing,
@@ -110,15 +111,16 @@ def test_a_spoken_turn_in_the_order_that_clients_expect() -> None:
     ]
     assert ended[0]["audio_end_ms"] == 2000 and ended[-1]["transcript"] == "What is it?"
     assert {event.get("item_id", started["item_id"]) for event in ended} == {started["item_id"]}
-    began = realtime.tell(ReplyStarted(1))
+    assert types(realtime.tell(ReplyStarted(1))) == ["response.created"]
+    began = realtime.tell(ReplyText(1, "It"))
     assert types(began) == [
-        "response.created",
         "response.output_item.added",
         "conversation.item.added",
         "response.content_part.added",
+        "response.output_audio_transcript.delta",
     ]
-    assert began[2]["previous_item_id"] == started["item_id"]
-    assert types(realtime.tell(ReplyText(1, "It is"))) == ["response.output_audio_transcript.delta"]
+    assert began[1]["previous_item_id"] == started["item_id"]
+    assert types(realtime.tell(ReplyText(1, "is"))) == ["response.output_audio_transcript.delta"]
     (audio,) = realtime.tell(ReplyAudio(1, AudioChunk(b"\x01\x02" * 960, 24_000)))
     assert base64.b64decode(audio["delta"]) == b"\x01\x02" * 960
     done = realtime.tell(ReplyDone(1, "completed", "It is"))
@@ -188,8 +190,8 @@ def test_an_update_is_merged_echoed_and_changes_the_session() -> None:
     "update",
     [
         {"audio": {"input": {"format": {"type": "audio/pcmu"}}}},
-        {"output_modalities": ["text"]},
-        {"tools": [{"type": "function", "name": "x"}]},
+        {"output_modalities": ["text", "audio"]},
+        {"tools": [{"type": "mcp", "server_label": "x"}]},
     ],
 )
 def test_what_is_not_there_yet_is_refused_and_not_ignored(update: dict[str, Any]) -> None:
@@ -204,9 +206,10 @@ def test_manual_turns() -> None:
     assert isinstance(heard, Hear)
     assert say(realtime, "input_audio_buffer.commit") == [EndTurn()]
     assert types(realtime.tell(EndOfTurn("hi", 480)))[0] == "input_audio_buffer.committed"
-    assert say(realtime, "response.create", response={"metadata": {"k": "v"}}) == [Respond(None)]
+    (respond,) = say(realtime, "response.create", response={"metadata": {"k": "v"}})
+    assert respond == Respond(Asked(tag=1))
     assert types(say(realtime, "response.create")) == ["error"]
-    (created, *_) = realtime.tell(ReplyStarted(1))
+    (created, *_) = realtime.tell(ReplyStarted(1, tag=1))
     assert created["response"]["metadata"] == {"k": "v"}
     assert types(say(realtime, "response.cancel")) == ["Interrupt"]
     realtime.tell(ReplyDone(1, "cancelled", ""))
@@ -215,8 +218,8 @@ def test_manual_turns() -> None:
 
 def test_an_item_holds_what_was_heard() -> None:
     realtime = wire()
-    added = realtime.tell(ReplyStarted(1))[1]["item"]["id"]
-    realtime.tell(ReplyText(1, "One two three."))
+    realtime.tell(ReplyStarted(1))
+    added = realtime.tell(ReplyText(1, "One two three."))[0]["item"]["id"]
     realtime.tell(ReplyAudio(1, AudioChunk(bytes(24_000), 24_000)))
     realtime.tell(ReplyDone(1, "cancelled", "One two"))
     answers = say(realtime, "conversation.item.truncate", item_id=added, content_index=0, audio_end_ms=400)
@@ -229,8 +232,8 @@ def test_an_item_holds_what_was_heard() -> None:
 
 def test_a_pause_is_told_to_clients_that_hold_their_audio() -> None:
     realtime = Realtime(Options(holds_audio=True))
-    began = realtime.tell(ReplyStarted(1))
-    item = began[1]["item"]["id"]
+    realtime.tell(ReplyStarted(1))
+    item = realtime.tell(ReplyText(1, "Well"))[0]["item"]["id"]
     (paused,) = realtime.tell(OverlapStarted(16_000))
     (resumed,) = realtime.tell(OverlapEnded("Mm-hm."))
     assert (paused["type"], paused["item_id"]) == ("rejoinder.output_paused", item)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from rejoinder.agent.commands import AddText, Configure, EndTurn, Forget, Hear, Interrupt, Respond, Truncate
+from rejoinder.agent.commands import AddItem, Configure, EndTurn, Forget, Hear, Interrupt, Respond, Truncate
 from rejoinder.agent.realtime import Realtime
 from rejoinder.pipeline import (
+    Asked,
     AudioChunk,
     EndOfTurn,
+    Entry,
     NothingSaid,
     Options,
     ReplyAudio,
@@ -46,8 +48,8 @@ def detection(**fields: Any) -> dict[str, Any]:
 
 def replied(realtime: Realtime, turn: int, seconds: float, status: str = "completed") -> str:
     """Hold a reply and return its item's id."""
-    item: str = realtime.tell(ReplyStarted(turn))[1]["item"]["id"]
-    realtime.tell(ReplyText(turn, "One two three."))
+    realtime.tell(ReplyStarted(turn))
+    item: str = realtime.tell(ReplyText(turn, "One two three."))[0]["item"]["id"]
     realtime.tell(ReplyAudio(turn, AudioChunk(bytes(2 * int(24_000 * seconds)), 24_000)))
     realtime.tell(ReplyDone(turn, status, "One two three."))
     return item
@@ -107,8 +109,8 @@ def test_truncating_takes_no_more_than_was_sent() -> None:
 
 def test_truncating_waits_for_the_end_or_a_cancel() -> None:
     realtime = wire()
-    item = realtime.tell(ReplyStarted(1))[1]["item"]["id"]
-    realtime.tell(ReplyText(1, "One two three."))
+    realtime.tell(ReplyStarted(1))
+    item = realtime.tell(ReplyText(1, "One two three."))[0]["item"]["id"]
     realtime.tell(ReplyAudio(1, AudioChunk(bytes(48_000), 24_000)))
     early = say(realtime, "conversation.item.truncate", item_id=item, audio_end_ms=500)
     assert refused(early)[0] == "conversation_already_has_active_response"
@@ -164,15 +166,15 @@ def test_a_low_threshold_still_lets_turns_end() -> None:
 
 def test_cancelling_a_response_that_has_not_begun() -> None:
     realtime = wire()
-    assert say(realtime, "response.create") == [Respond(None)]
+    assert say(realtime, "response.create") == [Respond(Asked(tag=1))]
     assert say(realtime, "response.cancel") == [Interrupt()]
     assert refused(say(realtime, "response.create"))[0] == "conversation_already_has_active_response"
-    realtime.tell(ReplyStarted(1))
+    realtime.tell(ReplyStarted(1, tag=1))
     done = realtime.tell(ReplyDone(1, "cancelled", ""))[-1]
     assert done["type"] == "response.done"
     assert done["response"]["status_details"]["reason"] == "client_cancelled"
-    assert say(realtime, "response.create") == [Respond(None)]
-    realtime.tell(ReplyStarted(2))
+    assert say(realtime, "response.create") == [Respond(Asked(tag=2))]
+    realtime.tell(ReplyStarted(2, tag=2))
     done = realtime.tell(ReplyDone(2, "cancelled", ""))[-1]
     assert done["response"]["status_details"]["reason"] == "turn_detected"
 
@@ -185,8 +187,9 @@ def test_cancelling_a_response_that_waits_for_a_transcript() -> None:
     say(realtime, "response.create", response={"metadata": {"first": "yes"}})
     assert say(realtime, "response.cancel") == [Interrupt()]
     realtime.tell(EndOfTurn("hi", 480))
-    assert say(realtime, "response.create") == [Respond(None)], "the cancelled one is not waited for"
-    assert realtime.tell(ReplyStarted(1))[0]["response"]["metadata"] is None
+    again = say(realtime, "response.create")
+    assert again == [Respond(Asked(tag=2))], "the cancelled one is not waited for"
+    assert realtime.tell(ReplyStarted(1, tag=2))[0]["response"]["metadata"] is None
 
 
 def test_audio_behind_a_commit_counts_for_the_next_one() -> None:
@@ -228,7 +231,7 @@ def test_items_are_typed_once_and_can_be_retrieved() -> None:
         "content": [{"type": "input_text", "text": "hi"}],
     }
     typed, added, done = say(realtime, "conversation.item.create", item=item)
-    assert typed == AddText("user", "hi")
+    assert typed == AddItem(Entry("user", "hi", ("item", "mine")), None)
     assert added["item"] == done["item"] and added["previous_item_id"] is None
     assert say(realtime, "conversation.item.retrieve", item_id="mine")[0]["item"] == done["item"]
     assert refused(say(realtime, "conversation.item.create", item=item)) == ("item_exists", "item.id")

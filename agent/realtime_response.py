@@ -1,0 +1,205 @@
+"""One response of the OpenAI Realtime protocol: its events, in the order that clients expect."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+from rejoinder.agent.realtime_events import ServerEvent, event, kept_item, message_item, new_id
+from rejoinder.agent.realtime_items import Items
+from rejoinder.agent.realtime_messages import PCM_RATE
+from rejoinder.agent.resampler import Resampler
+from rejoinder.pipeline import AudioChunk, ToolCall
+
+TEXT, AUDIO = "text", "audio"
+
+
+class Response:
+    """A response: at most one message, spoken or written, and behind it the calls of tools.
+
+    items: where what it says and calls is kept, None beside the conversation. beside: whether it is that.
+    message: the id of its message, None while there is none. cut: whether less was heard than said.
+    corrected: whether the client told how much.
+    """
+
+    def __init__(
+        self,
+        turn: int,
+        items: Items | None,
+        speaks: bool = True,
+        metadata: dict[str, str] | None = None,
+        conversation: str | None = None,
+    ) -> None:
+        self.turn = turn
+        self.id = new_id("resp")
+        self.message: str | None = None
+        self.speaks = speaks
+        self.beside = items is None
+        self.transcript = ""
+        self.corrected = self.cut = False
+        self._items = items
+        self._metadata = metadata
+        self._conversation = conversation
+        self._output: list[dict[str, Any]] = []
+        self._previous: str | None = None
+        self._open = self._traced = False
+        self._sent_bytes = 0
+        self._resampler: Resampler | None = None
+
+    @property
+    def sent_ms(self) -> int:
+        """Milliseconds of audio that were sent."""
+        return math.ceil(self._sent_bytes * 1000 / (2 * PCM_RATE))
+
+    def begin(self) -> list[ServerEvent]:
+        """Announce the response."""
+        return [event("response.created", response=self._response("in_progress"))]
+
+    def text(self, text: str) -> list[ServerEvent]:
+        """Announce the text of the audio that follows, or send text that no audio follows."""
+        begun = self._begun()
+        delta = f" {text}" if self.transcript and self.speaks else text
+        self.transcript += delta
+        name = "output_audio_transcript" if self.speaks else "output_text"
+        return [*begun, event(f"response.{name}.delta", **self._place(), delta=delta)]
+
+    def audio(self, chunk: AudioChunk) -> list[ServerEvent]:
+        """Send audio, at the rate of the wire."""
+        begun = self._begun()
+        if chunk.rate == PCM_RATE:
+            return begun + self._audio(chunk.pcm)
+        if self._resampler is None:
+            self._resampler = Resampler(chunk.rate, PCM_RATE)
+        return begun + self._audio(self._resampler.feed(chunk))
+
+    def called(self, call: ToolCall) -> list[ServerEvent]:
+        """Hand over a call, whole; the message is over by then."""
+        events = self._ended("completed")
+        place = {"response_id": self.id, "output_index": len(self._output)}
+        id_ = new_id("item")
+        fields = {"type": "function_call", "call_id": call.id, "name": call.name}
+        begun = kept_item(id_, "in_progress", {**fields, "arguments": ""})
+        item = kept_item(id_, "completed", {**fields, "arguments": call.arguments})
+        named = {**place, "item_id": id_, "call_id": call.id}
+        self._output.append(item)
+        previous = self._items.keep(item, ("call", call.id)) if self._items else None
+        name = "response.function_call_arguments"
+        return [
+            *events,
+            event("response.output_item.added", **place, item=begun),
+            *self._in_conversation("added", begun, previous),
+            event(f"{name}.delta", **named, delta=call.arguments),
+            event(f"{name}.done", **named, name=call.name, arguments=call.arguments),
+            event("response.output_item.done", **place, item=item),
+            *self._in_conversation("done", item, previous),
+        ]
+
+    def end(self, status: str, reason: str = "turn_detected") -> list[ServerEvent]:
+        """Close everything that was opened.
+
+        status: completed, cancelled or failed. reason: turn_detected or client_cancelled, where cancelled.
+        """
+        closed = self._ended(status)
+        return [*closed, event("response.done", response=self._response(status, reason))]
+
+    def trace(self, budget: list[tuple[str, float]], counts: dict[str, float]) -> list[ServerEvent]:
+        """Tell once where the time went; ``budget`` is named parts in milliseconds."""
+        if self._traced:
+            return []
+        self._traced = True
+        parts = [{"name": name, "ms": round(ms, 1)} for name, ms in budget]
+        total = round(sum(ms for _, ms in budget), 1)
+        about = {"turn": self.turn, "response_id": self.id, "total_ms": total}
+        trace = event("rejoinder.trace", **about, parts=parts, counts=counts)
+        return [trace] if parts else []
+
+    def heard(self, text: str) -> None:
+        """Note how much of the message was heard: what its item holds from now on."""
+        if self.message is None or self._items is None:
+            return
+        if text.strip() != self.transcript.strip():
+            self.cut, self.transcript = True, text
+        self._items.rewrite(self._item("incomplete" if self.cut else "completed"))
+
+    # --- the message ------------------------------------------------------------------------------------
+
+    def _begun(self) -> list[ServerEvent]:
+        if self.message is not None:
+            return []
+        self.message, self._open = new_id("item"), True
+        item = message_item(self.message, "assistant", [], "in_progress")
+        if self._items:
+            self._previous = self._items.keep(self._item("in_progress"), ("reply", self.turn))
+        return [
+            event("response.output_item.added", response_id=self.id, output_index=0, item=item),
+            *self._in_conversation("added", item, self._previous),
+            event("response.content_part.added", **self._place(), part=self._part("")),
+        ]
+
+    def _ended(self, status: str) -> list[ServerEvent]:
+        if not self._open:
+            return []
+        self._open = False
+        item = self._item("completed" if status == "completed" else "incomplete")
+        self._output.append(item)
+        if self.speaks:
+            done = [
+                *self._rest(status == "completed"),
+                event("response.output_audio.done", **self._place()),
+                event("response.output_audio_transcript.done", **self._place(), transcript=self.transcript),
+            ]
+        else:
+            done = [event("response.output_text.done", **self._place(), text=self.transcript)]
+        return [
+            *done,
+            event("response.content_part.done", **self._place(), part=self._part(self.transcript)),
+            event("response.output_item.done", response_id=self.id, output_index=0, item=item),
+            *self._in_conversation("done", item, self._previous),
+        ]
+
+    def _rest(self, wanted: bool) -> list[ServerEvent]:
+        """Return what the resampler still held, and let it go: responses are kept for their items."""
+        resampler, self._resampler = self._resampler, None
+        if resampler is None or not wanted:
+            return []
+        return self._audio(resampler.feed(AudioChunk(b"", PCM_RATE), last=True))
+
+    def _audio(self, pcm: bytes) -> list[ServerEvent]:
+        self._sent_bytes += len(pcm)
+        delta = base64.b64encode(pcm).decode("ascii")
+        return [event("response.output_audio.delta", **self._place(), delta=delta)] if pcm else []
+
+    def _place(self) -> dict[str, Any]:
+        return {"response_id": self.id, "item_id": self.message, "output_index": 0, "content_index": 0}
+
+    def _part(self, words: str) -> dict[str, Any]:
+        return {"type": AUDIO, "transcript": words} if self.speaks else {"type": TEXT, "text": words}
+
+    def _item(self, status: str) -> dict[str, Any]:
+        assert self.message is not None
+        kind, words = ("output_audio", "transcript") if self.speaks else ("output_text", "text")
+        return message_item(self.message, "assistant", [{"type": kind, words: self.transcript}], status)
+
+    def _in_conversation(self, what: str, item: dict[str, Any], previous: str | None) -> list[ServerEvent]:
+        if self._items is None:
+            return []
+        return [event(f"conversation.item.{what}", item=item, previous_item_id=previous)]
+
+    def _response(self, status: str, reason: str = "") -> dict[str, Any]:
+        details: dict[str, Any] | None = None
+        if status == "cancelled":
+            details = {"type": "cancelled", "reason": reason}
+        elif status == "failed":
+            details = {"type": "failed", "error": {"type": "server_error", "code": "model_error"}}
+        return {
+            "id": self.id,
+            "object": "realtime.response",
+            "status": status,
+            "status_details": details,
+            "output": list(self._output),
+            "output_modalities": [AUDIO if self.speaks else TEXT],
+            "conversation_id": self._conversation,
+            "metadata": self._metadata,
+            "usage": None,
+        }

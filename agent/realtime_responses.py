@@ -1,0 +1,160 @@
+"""The responses of one connection: what was asked for, what is in progress, and what was heard of it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from rejoinder.agent.commands import Interrupt, Respond, Truncate
+from rejoinder.agent.realtime_events import ServerEvent, event, failure, new_id
+from rejoinder.agent.realtime_items import MAX_ITEMS, Items
+from rejoinder.agent.realtime_messages import ItemTruncate, ResponseCancel, ResponseParams
+from rejoinder.agent.realtime_response import Response
+from rejoinder.pipeline import (
+    Asked,
+    ProtocolError,
+    ReplyAudio,
+    ReplyCalled,
+    ReplyDone,
+    ReplyStarted,
+    ReplyText,
+    Tools,
+    TurnTraced,
+)
+from rejoinder.pipeline.asides import MAX_ASIDES
+
+ReplyEvent = ReplyStarted | ReplyText | ReplyAudio | ReplyCalled | ReplyDone | TurnTraced
+
+
+class Responses:
+    """One response at a time is the conversation's; others are beside it.
+
+    last_spoken: the id of the newest item that the conversation's response speaks or spoke.
+    """
+
+    def __init__(self, items: Items, tracing: bool) -> None:
+        self.last_spoken: str | None = None
+        self._items = items
+        self._tracing = tracing
+        self._conversation = new_id("conv")
+        self._tag = 0
+        self._asked: dict[int, ResponseParams] = {}
+        self._live: dict[int, Response] = {}
+        self._spoken: OrderedDict[str, Response] = OrderedDict()
+        self._cancelling = False
+
+    # --- from the client --------------------------------------------------------------------------------
+
+    def create(self, params: ResponseParams, tools: Tools | None) -> Respond:
+        """Ask for a response. Raises ProtocolError where one is in progress, or too many are."""
+        beside = params.conversation == "none"
+        if beside and sum(self._unfinished()) >= MAX_ASIDES:
+            reason = f"{MAX_ASIDES} responses without a conversation are in progress"
+            raise ProtocolError(reason, "too_many_responses")
+        if not beside and not all(self._unfinished()):
+            reason = "a response is in progress: cancel it, or wait until it is done"
+            raise ProtocolError(reason, "conversation_already_has_active_response")
+        entries = None if params.input is None else self._items.prompt(params.input)
+        speaks = None if params.output_modalities is None else params.output_modalities == ["audio"]
+        self._tag += 1
+        self._asked[self._tag] = params
+        return Respond(Asked(params.instructions, entries, speaks, tools, not beside, self._tag))
+
+    def cancel(self, message: ResponseCancel) -> list[Interrupt]:
+        """Stop a response; to cancel what is over is a race that clients lose all the time, and no error."""
+        for turn, response in self._live.items():
+            if message.response_id == response.id and response.beside:
+                return [Interrupt(turn)]
+        named = message.response_id in (None, *(one.id for one in self._live.values()))
+        if not named or all(self._unfinished()):
+            return []
+        self._cancelling = True
+        return [Interrupt()]
+
+    def truncate(self, message: ItemTruncate) -> list[Truncate | ServerEvent]:
+        """Take the client's word for how much of a message was heard. Raises ProtocolError."""
+        response = self._spoken.get(message.item_id)
+        if response is None or message.item_id not in self._items:
+            raise ProtocolError(f"there is no spoken item {message.item_id}", "item_not_found", "item_id")
+        if response.turn in self._live and not self._cancelling:
+            reason = "the response is in progress: cancel it first"
+            raise ProtocolError(reason, "conversation_already_has_active_response", "item_id")
+        if message.audio_end_ms > response.sent_ms:
+            reason = f"only {response.sent_ms} ms of audio were sent, not {message.audio_end_ms}"
+            raise ProtocolError(reason, "invalid_value", "audio_end_ms")
+        done = event(
+            "conversation.item.truncated",
+            item_id=message.item_id,
+            content_index=0,
+            audio_end_ms=message.audio_end_ms,
+        )
+        return [Truncate(response.turn, message.audio_end_ms / 1000.0), done]
+
+    # --- from the session -------------------------------------------------------------------------------
+
+    def turn_ended(self) -> None:
+        """Note that the user's turn is over: a response that was cancelled before it began never will."""
+        if self._cancelling and not any(not response.beside for response in self._live.values()):
+            self._asked = {tag: one for tag, one in self._asked.items() if one.conversation == "none"}
+            self._cancelling = False
+
+    def tell(self, happened: ReplyEvent) -> list[ServerEvent]:
+        """Return the events that tell the client what happened to a response."""
+        if isinstance(happened, ReplyStarted):
+            return self._begin(happened)
+        turn = happened.trace.turn if isinstance(happened, TurnTraced) else happened.turn
+        response = self._live.get(turn)
+        if response is None:
+            return []
+        match happened:
+            case ReplyText(text=text):
+                return self._noted(response, response.text(text))
+            case ReplyAudio(chunk=chunk):
+                return self._noted(response, response.audio(chunk))
+            case ReplyCalled(call=call):
+                return response.called(call)
+            case ReplyDone():
+                return self._end(response, happened)
+            case TurnTraced(trace):
+                return response.trace(trace.budget(), trace.counts) if self._tracing else []
+
+    def heard(self, turn: int, text: str) -> None:
+        """Note what the user heard of a reply by the client's account: what its item holds from now on."""
+        for response in self._spoken.values():
+            if response.turn == turn:
+                response.corrected = True
+                response.heard(text)
+
+    def _unfinished(self) -> list[bool]:
+        """Tell of each response that is asked for or in progress whether it is beside the conversation."""
+        asked = [params.conversation == "none" for params in self._asked.values()]
+        return asked + [response.beside for response in self._live.values()]
+
+    def _begin(self, started: ReplyStarted) -> list[ServerEvent]:
+        params = self._asked.pop(started.tag, None) or ResponseParams()
+        beside = params.conversation == "none"
+        items, conversation = (None, None) if beside else (self._items, self._conversation)
+        response = Response(started.turn, items, started.speaks, params.metadata, conversation)
+        self._live[started.turn] = response
+        return response.begin()
+
+    def _noted(self, response: Response, events: list[ServerEvent]) -> list[ServerEvent]:
+        """Remember who speaks an item, for the client may say later how much of it was heard."""
+        if response.speaks and not response.beside and response.message not in (None, self.last_spoken):
+            self.last_spoken = response.message
+            self._spoken[self.last_spoken] = response
+            if len(self._spoken) > MAX_ITEMS:
+                self._spoken.popitem(last=False)
+        return events
+
+    def _end(self, response: Response, done: ReplyDone) -> list[ServerEvent]:
+        del self._live[response.turn]
+        events = []
+        if done.status == "failed":
+            events.append(failure(ProtocolError(done.error, "model_error"), None, "server_error"))
+        reason = "client_cancelled" if self._cancelling or response.beside else "turn_detected"
+        if not response.beside:
+            self._cancelling = False
+        events += response.end(done.status, reason)
+        if not response.corrected:
+            response.heard(done.heard)
+        return events

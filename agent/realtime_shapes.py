@@ -1,0 +1,138 @@
+"""Items as clients write them: messages, calls of tools, and what those returned."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rejoinder.pipeline import Entry, Key, ProtocolError
+
+MAX_RECORDING = 2_000_000
+"""Characters of base64 in an item's audio: 31 s at 24 kHz, which is transcribed while the call waits."""
+TEXT = frozenset(("input_text", "output_text", "text"))
+CALL_ID = Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)
+
+
+class Base(BaseModel):
+    """A part of an object that is kept; fields unknown here are kept and ignored."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Part(BaseModel):
+    """A part of a message: text, or audio with its transcript."""
+
+    type: Literal["input_text", "output_text", "text", "input_audio", "output_audio"]
+    text: str | None = None
+    transcript: str | None = None
+    audio: str | None = Field(None, max_length=MAX_RECORDING)
+
+    @model_validator(mode="after")
+    def _has_something(self) -> Part:
+        if self.type in TEXT and self.text is None:
+            raise ValueError("text is missing")
+        if self.type == "output_audio" and self.transcript is None:
+            raise ValueError("transcript is missing: what the agent is to have said")
+        if self.type == "input_audio" and self.transcript is None and not self.audio:
+            raise ValueError("audio or transcript is missing")
+        return self
+
+    @property
+    def words(self) -> str | None:
+        """The words of the part, None for audio that is to be transcribed."""
+        return self.text if self.type in TEXT else self.transcript
+
+    def told(self, role: str) -> dict[str, Any]:
+        """Return the part as clients are told it: under the name that fits the role, without audio."""
+        kind = "audio" if self.type.endswith("audio") else "text"
+        direction = "output" if role == "assistant" else "input"
+        return {"type": f"{direction}_{kind}", "text" if kind == "text" else "transcript": self.words}
+
+
+class _Item(BaseModel):
+    id: str | None = Field(None, min_length=1, max_length=64)
+
+
+class MessageItem(_Item):
+    """Something said or written."""
+
+    type: Literal["message"]
+    role: Literal["user", "assistant", "system"]
+    content: list[Part] = Field(min_length=1, max_length=64)
+
+    @property
+    def recording(self) -> str | None:
+        """The audio that is to be transcribed. Raises ProtocolError where it does not stand alone."""
+        if not any(part.words is None for part in self.content):
+            return None
+        if len(self.content) > 1 or self.role != "user":
+            reason = "audio without a transcript has to be the only content of an item of the user"
+            raise ProtocolError(reason, "invalid_value", "item.content")
+        return self.content[0].audio
+
+    def told(self) -> dict[str, Any]:
+        """Return the fields of the item as clients are told them."""
+        return {
+            "type": "message",
+            "role": self.role,
+            "content": [part.told(self.role) for part in self.content],
+        }
+
+    def entry(self, key: Key | None = None) -> Entry:
+        """Return what the history holds of it."""
+        return Entry(self.role, " ".join(filter(None, (part.words for part in self.content))), key)
+
+
+class CallItem(_Item):
+    """A tool that was called."""
+
+    type: Literal["function_call"]
+    call_id: str = CALL_ID
+    name: str = Field(min_length=1, max_length=64)
+    arguments: str = ""
+
+    def told(self) -> dict[str, Any]:
+        """Return the fields of the item as clients are told them."""
+        return self.model_dump(exclude={"id"})
+
+    def entry(self, key: Key | None = None) -> Entry:
+        """Return what the history holds of it."""
+        return Entry("call", self.arguments, key, call=self.call_id, name=self.name)
+
+
+class ResultItem(_Item):
+    """What a tool returned."""
+
+    type: Literal["function_call_output"]
+    call_id: str = CALL_ID
+    output: str
+
+    def told(self) -> dict[str, Any]:
+        """Return the fields of the item as clients are told them."""
+        return self.model_dump(exclude={"id"})
+
+    def entry(self, key: Key | None = None) -> Entry:
+        """Return what the history holds of it."""
+        return Entry("tool", self.output, key, call=self.call_id)
+
+
+class Reference(BaseModel):
+    """An item of the conversation, where a response is to be given another prompt."""
+
+    type: Literal["item_reference"]
+    id: str = Field(max_length=512)
+
+
+Item = Annotated[MessageItem | CallItem | ResultItem, Field(discriminator="type")]
+Input = Annotated[MessageItem | CallItem | ResultItem | Reference, Field(discriminator="type")]
+
+
+def decoded(audio: str, param: str) -> bytes:
+    """Return the bytes of base64. Raises ProtocolError."""
+    try:
+        return base64.b64decode(audio, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ProtocolError(f"{param}: not base64: {error}", "invalid_value", param) from None
