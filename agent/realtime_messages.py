@@ -175,7 +175,7 @@ def check_size(value: Any, param: str | None) -> None:
 
 TAGS = frozenset(
     (
-        *("server_vad", "semantic_vad", "str", "int", "dict[str,any]", "literal['inf']"),
+        *("server_vad", "semantic_vad", "str", "int", "dict[str,any]"),
         *("message", "function_call", "function_call_output", "item_reference", "Named"),
     )
 )
@@ -186,7 +186,8 @@ def explain(error: ValidationError, root: str = "") -> ProtocolError:
     """Turn the first of pydantic's complaints into the protocol's own error."""
     detail = error.errors(include_url=False, include_input=False)[0]
     # The first part of the place is the union's tag, which is no field of the message.
-    place = [str(part) for part in (detail["loc"] if root else detail["loc"][1:]) if part not in TAGS]
+    place = [str(part) for part in (detail["loc"] if root else detail["loc"][1:])]
+    place = [part for part in place if part not in TAGS and not part.startswith("literal[")]
     param = ".".join([root, *place] if root else place) or None
     code = "invalid_value"
     if detail["type"] in ("missing", "union_tag_not_found"):
