@@ -6,11 +6,13 @@ import asyncio
 import ipaddress
 import os
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from rejoinder.models.tool_calls import ToolCalls
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.interfaces import Message, ToolCall, Tools
 
 CONNECT_SECONDS = 3.0
 TOKEN_SECONDS = 15.0
@@ -66,7 +68,26 @@ class OpenAiChat:
         ``extra`` adds fields to this request. Raises ModelError where the server is down, refuses, falls
         silent, or breaks off in mid-sentence.
         """
+        async with aclosing(self._stream(messages, extra)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, str):
+                    yield piece
+
+    def answer(
+        self, messages: Sequence[Message], tools: Tools, extra: dict[str, Any] | None = None
+    ) -> AsyncGenerator[str | ToolCall, None]:
+        """Stream the answer, and behind it the calls of tools; otherwise as ``reply``.
+
+        Raises ModelError also where a call broke off, or its arguments are no JSON object.
+        """
+        wanted = {"tools": list(tools.functions), "tool_choice": tools.choice}
+        return self._stream(messages, {**(extra or {}), **wanted})
+
+    async def _stream(
+        self, messages: Sequence[Message], extra: dict[str, Any] | None
+    ) -> AsyncGenerator[str | ToolCall, None]:
         started = finished = False
+        calls = ToolCalls(self.name)
         try:
             async with asyncio.timeout(self._token_seconds):
                 stream = await self._create(messages, MAX_TOKENS, True, extra)
@@ -80,6 +101,7 @@ class OpenAiChat:
                         break
                     for choice in chunk.choices:
                         finished = finished or choice.finish_reason is not None
+                        calls.add(choice.delta.tool_calls or [], choice.finish_reason)
                         if choice.delta.content:
                             yield choice.delta.content
         except TimeoutError as error:
@@ -91,6 +113,8 @@ class OpenAiChat:
                 raise ModelError(self.name, broke_off + _reason(error)) from error
         if not finished:
             raise ModelError(self.name, "the answer broke off before its end")
+        for call in calls.whole():
+            yield call
 
     async def warm(self, messages: Sequence[Message], extra: dict[str, Any] | None = None) -> None:
         """Prefill the prompt where the server can do that for nothing. Raises ModelError."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 
 import numpy as np
 
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import Message, Transcript
+from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Transcript
 
 WINDOW = 512
 LOUD = 0.02
@@ -113,6 +114,8 @@ class ScriptedTurnModel:
 class ScriptedLlm:
     """Answers with the lines of a script, in turn, or repeats what was said.
 
+    Where there are tools, what stands behind a ``@`` in a line is a call: ``Let me see. @weather {"city": "Rome"}``.
+
     first, each: seconds before the first token and before each later one.
     fail_after: raise ModelError after so many tokens, None for never.
     """
@@ -133,9 +136,26 @@ class ScriptedLlm:
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the next line word by word."""
+        async with aclosing(self._say(self._line(messages))) as words:
+            async for word in words:
+                yield word
+
+    async def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
+        """Stream the next line word by word, and then make the calls in it."""
+        said, *calls = self._line(messages).split("@")
+        async with aclosing(self._say(said)) as words:
+            async for word in words:
+                yield word
+        for number, call in enumerate(calls):
+            name, _, arguments = call.strip().partition(" ")
+            yield ToolCall(f"call_{len(self.prompts)}_{number}", name, arguments or "{}")
+
+    def _line(self, messages: Sequence[Message]) -> str:
         self.prompts.append(list(messages))
         answers = sum(message["role"] == "assistant" for message in messages)
-        line = self.lines[answers % len(self.lines)] if self.lines else f"You said: {messages[-1]['content']}"
+        return self.lines[answers % len(self.lines)] if self.lines else f"You said: {messages[-1]['content']}"
+
+    async def _say(self, line: str) -> AsyncGenerator[str, None]:
         self.open += 1
         try:
             await asyncio.sleep(self.first)

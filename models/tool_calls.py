@@ -1,0 +1,53 @@
+"""Calls of tools out of the pieces in which chat servers stream them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import ToolCall
+
+
+class ToolCalls:
+    """The calls of one answer. ``name`` is what errors call the model."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: list[dict[str, str]] = []
+        self._at: dict[int, dict[str, str]] = {}
+        self._cut = False
+
+    def add(self, pieces: Iterable[Any], finish: str | None = None) -> None:
+        """Take pieces: the first of a call has its name, all have its index and some of its arguments.
+
+        Some servers give every call of an answer the same index, but an identifier of its own.
+        """
+        self._cut = self._cut or finish == "length"
+        for piece in pieces:
+            call = self._at.get(piece.index)
+            if call is None or (piece.id and call["id"] and piece.id != call["id"]):
+                call = self._at[piece.index] = {"id": "", "name": "", "arguments": ""}
+                self._calls.append(call)
+            call["id"] = piece.id or call["id"]
+            if piece.function is not None:
+                call["name"] = piece.function.name or call["name"]
+                call["arguments"] += piece.function.arguments or ""
+
+    def whole(self) -> list[ToolCall]:
+        """Return the calls of an answer that is over. Raises ModelError where one cannot be made."""
+        return [self._checked(call) for call in self._calls]
+
+    def _checked(self, call: dict[str, str]) -> ToolCall:
+        if self._cut:
+            raise ModelError(self._name, f"the call of {call['name']} is longer than an answer may be")
+        arguments = call["arguments"] or "{}"
+        try:
+            given = json.loads(arguments)
+        except ValueError as error:
+            raise ModelError(self._name, f"the arguments of {call['name']} are no JSON: {error}") from None
+        if not call["name"] or not isinstance(given, dict):
+            raise ModelError(self._name, f"this is no call of a tool: {call['name']}({arguments})")
+        return ToolCall(call["id"] or f"call_{secrets.token_hex(10)}", call["name"], arguments)

@@ -1,0 +1,150 @@
+"""Language models that call tools: the pieces that chat servers stream, and llama.cpp itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import speech
+from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+from test_models_llm import DONE, asked, event, serving, streamed
+
+from rejoinder.models.ort import OrtLlm
+from rejoinder.models.scripted import ScriptedLlm
+from rejoinder.models.tool_calls import ToolCalls
+from rejoinder.pipeline import Message, ModelError, ToolCall, ToolLlm, Tools
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {
+    "type": "function",
+    "function": {"name": "weather", "description": "Tells the weather.", "parameters": CITY},
+}
+ROME = ToolCall("a", "weather", '{"city": "Rome"}')
+OSLO = ToolCall("b", "weather", '{"city": "Oslo"}')
+
+Piece = dict[str, Any]
+
+
+def piece(index: int, id_: str | None = None, name: str | None = None, arguments: str | None = None) -> Piece:
+    function = {"name": name, "arguments": arguments}
+    return {"index": index, "id": id_, "type": "function", "function": function}
+
+
+def assembled(pieces: Sequence[Piece], finish: str | None = "tool_calls") -> list[ToolCall]:
+    calls = ToolCalls("model")
+    for one in pieces:
+        calls.add([ChoiceDeltaToolCall.model_validate(one)])
+    calls.add([], finish)
+    return calls.whole()
+
+
+STREAMS = {
+    "openai": [
+        piece(0, "a", "weather", ""),
+        piece(0, arguments='{"city": '),
+        piece(0, arguments='"Rome"}'),
+        piece(1, "b", "weather", ""),
+        piece(1, arguments='{"city": "Oslo"}'),
+    ],
+    "whole at once": [
+        piece(0, "a", "weather", ROME.arguments),
+        piece(1, "b", "weather", OSLO.arguments),
+    ],
+    "all at index 0": [
+        piece(0, "a", "weather", ROME.arguments),
+        piece(0, "b", "weather", OSLO.arguments),
+    ],
+    "mixed": [
+        piece(0, "a", "weather", '{"city"'),
+        piece(1, "b", "weather", '{"city"'),
+        piece(0, arguments=': "Rome"}'),
+        piece(1, arguments=': "Oslo"}'),
+    ],
+    "identifier each time": [
+        piece(0, "a", "weather", '{"city": '),
+        piece(0, "a", None, '"Rome"}'),
+        piece(1, "b", "weather", OSLO.arguments),
+    ],
+}
+
+
+@pytest.mark.parametrize("pieces", STREAMS.values(), ids=STREAMS)
+def test_calls_are_put_together(pieces: list[Piece]) -> None:
+    assert assembled(pieces) == [ROME, OSLO]
+
+
+def test_no_arguments_and_no_identifier() -> None:
+    (call,) = assembled([piece(0, None, "stop")])
+    assert (call.name, call.arguments) == ("stop", "{}") and call.id.startswith("call_")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "finish", "reason"),
+    [
+        ([piece(0, "a", "weather", '{"city"')], "length", "longer than an answer"),
+        ([piece(0, "a", "weather", '{"city"')], "stop", "no JSON"),
+        ([piece(0, "a", "weather", '"Rome"')], "stop", "no call"),
+        ([piece(0, "a", None, "{}")], "stop", "no call"),
+    ],
+)
+def test_half_a_call_is_none(pieces: list[Piece], finish: str, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        assembled(pieces, finish)
+
+
+async def answered(llm: ToolLlm, messages: Sequence[Message], tools: Tools) -> list[str | ToolCall]:
+    async with aclosing(llm.answer(messages, tools)) as pieces:
+        return [piece async for piece in pieces]
+
+
+def test_words_come_as_they_are_said_and_calls_behind_them() -> None:
+    choice = {"index": 0, "delta": {"tool_calls": STREAMS["openai"][:3]}, "finish_reason": None}
+    called = {"id": "1", "object": "chat.completion.chunk", "choices": [choice]}
+    parts = [event("Let me "), event("see."), f"data: {json.dumps(called)}\n\n", event(None, "tool_calls"), DONE]
+
+    async def talk() -> list[str | ToolCall]:
+        async with serving(streamed(*parts)) as (_, chat):
+            assert isinstance(chat, ToolLlm)
+            return await answered(chat, asked("Rome?"), Tools([WEATHER]))
+
+    with asyncio.Runner(debug=True) as runner:
+        assert runner.run(talk()) == ["Let me ", "see.", ROME]
+
+
+def test_scripted_calls() -> None:
+    async def talk() -> None:
+        llm = ScriptedLlm(['Well. @weather {"city": "Rome"} @stop', "It is sunny."], first=0.0, each=0.0)
+        assert isinstance(llm, ToolLlm)
+        well, rome, stop = await answered(llm, asked("Rome?"), Tools([WEATHER]))
+        assert well == "Well. "
+        assert isinstance(rome, ToolCall) and (rome.name, rome.arguments) == (ROME.name, ROME.arguments)
+        assert isinstance(stop, ToolCall) and (stop.name, stop.arguments) == ("stop", "{}")
+        assert stop.id != rome.id
+
+    asyncio.run(talk())
+
+
+@pytest.mark.weights
+def test_a_small_model_in_llama_cpp_calls_what_it_has_to() -> None:
+    """Of its own will it calls nothing; the grammar of a required call allows it nothing else."""
+    pytest.importorskip("xllamacpp")
+
+    async def talk() -> list[str | ToolCall]:
+        llm = speech.model("llama")
+        try:
+            return await answered(llm, asked("What is the weather in Rome?"), Tools([WEATHER], "required"))
+        finally:
+            await llm.aclose()
+
+    with asyncio.Runner() as runner:
+        said = runner.run(talk())
+    (call,) = [one for one in said if isinstance(one, ToolCall)]
+    assert call.name == "weather" and set(json.loads(call.arguments)) == {"city"}
+
+
+def test_the_embedded_model_does_not_say_that_it_can() -> None:
+    assert not hasattr(OrtLlm, "answer")
