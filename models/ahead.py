@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TypeVar
 
 from rejoinder.pipeline.channel import Channel
 
 
-T = TypeVar("T")
-
-
-async def ahead(tokens: AsyncGenerator[T, None], most: int) -> AsyncGenerator[T, None]:
+async def ahead(tokens: AsyncGenerator[str, None], most: int) -> AsyncGenerator[str, None]:
     """Yield what ``tokens`` yields, of which up to ``most`` may wait here; closing this closes that.
 
     A voice takes seconds to speak what is written in a tenth of that, and a place in the model that waited
     for it would keep other callers waiting.
     """
-    written: Channel[T] = Channel(most, "tokens")
+    written: Channel[str] = Channel(most, "tokens")
 
     async def write() -> None:
         try:

@@ -13,7 +13,7 @@ from rejoinder.models.ahead import ahead
 from rejoinder.models.openai import MAX_TOKENS, OpenAiChat
 from rejoinder.models.slots import Slots
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import Message, ToolCall, Tools
+from rejoinder.pipeline.interfaces import Message
 
 SLOTS = 4
 """Requests decoded side by side; one more waits."""
@@ -68,26 +68,11 @@ class LlamaCpp:
         """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
         return ahead(self._decode(messages), MAX_TOKENS)
 
-    def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
-        """Stream the answer and the calls in it; where one is required, llama.cpp's grammar allows no other.
-
-        Raises ModelError.
-        """
-        return ahead(self._answer(messages, tools), MAX_TOKENS)
-
     async def _decode(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         async with self._slots.take(messages) as slot:
             async with aclosing(self._chat.reply(messages, {"id_slot": slot})) as tokens:
                 async for token in tokens:
                     yield token
-
-    async def _answer(
-        self, messages: Sequence[Message], tools: Tools
-    ) -> AsyncGenerator[str | ToolCall, None]:
-        async with self._slots.take(messages) as slot:
-            async with aclosing(self._chat.answer(messages, tools, {"id_slot": slot})) as pieces:
-                async for piece in pieces:
-                    yield piece
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Bring the prompt into a slot's cache. Raises ModelError."""

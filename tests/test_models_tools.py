@@ -1,4 +1,4 @@
-"""Language models that call tools: the pieces that chat servers stream, and llama.cpp itself."""
+"""Language models that call tools, out of the pieces that chat servers stream."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-import speech
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 from test_models_llm import DONE, asked, event, serving, streamed
 
+from rejoinder.models.llama_cpp import LlamaCpp
 from rejoinder.models.ort import OrtLlm
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.models.tool_calls import ToolCalls
@@ -128,23 +128,7 @@ def test_scripted_calls() -> None:
     asyncio.run(talk())
 
 
-@pytest.mark.weights
-def test_a_small_model_in_llama_cpp_calls_what_it_has_to() -> None:
-    """Of its own will it calls nothing; the grammar of a required call allows it nothing else."""
-    pytest.importorskip("xllamacpp")
-
-    async def talk() -> list[str | ToolCall]:
-        llm = speech.model("llama")
-        try:
-            return await answered(llm, asked("What is the weather in Rome?"), Tools([WEATHER], "required"))
-        finally:
-            await llm.aclose()
-
-    with asyncio.Runner() as runner:
-        said = runner.run(talk())
-    (call,) = [one for one in said if isinstance(one, ToolCall)]
-    assert call.name == "weather" and set(json.loads(call.arguments)) == {"city"}
-
-
-def test_the_embedded_model_does_not_say_that_it_can() -> None:
-    assert not hasattr(OrtLlm, "answer")
+@pytest.mark.parametrize("kind", [OrtLlm, LlamaCpp])
+def test_models_in_this_process_do_not_say_that_they_can(kind: type[Any]) -> None:
+    """llama.cpp ignores even a required call where the model's template knows no tools."""
+    assert not hasattr(kind, "answer")
