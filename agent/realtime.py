@@ -87,10 +87,12 @@ class Realtime:
         match message:
             case SessionUpdate(session=update):
                 self._settings.update(update)
+                listened, self._responses.format = self._settings.formats()
+                self._input.take(listened)
                 updated = event("session.updated", session=self._settings.describe())
                 return [Configure(self.options()), updated]
             case AudioAppend():
-                return self._input.append(message.pcm())
+                return self._input.append(message.data())
             case AudioCommit():
                 return [self._input.commit()]
             case AudioClear():

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from rejoinder.agent.commands import EndTurn, Hear
 from rejoinder.agent.realtime_events import ServerEvent, event, message_item, new_id, user_turn
+from rejoinder.agent.realtime_formats import PCM, PCM_RATE, Format, decoded, rate_of
 from rejoinder.agent.realtime_items import Items
-from rejoinder.agent.realtime_messages import PCM_RATE
 from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
 from rejoinder.pipeline.resample import Resampler
 
@@ -16,6 +16,7 @@ class InputBuffer:
     """The audio that no turn holds yet, and the turn being spoken; ``at`` counts samples of the session."""
 
     def __init__(self) -> None:
+        self._format: Format = PCM
         self._resampler = Resampler(PCM_RATE)
         self._uncommitted = 0
         self._ending = False
@@ -23,22 +24,28 @@ class InputBuffer:
         self._speech_at = 0
         self._partial = ""
 
-    def append(self, pcm: bytes) -> Iterable[Hear]:
-        """Take audio for the session."""
+    def take(self, format_: Format) -> None:
+        """Take audio of this format from now on."""
+        if format_ != self._format:
+            self._format = format_
+            self._resampler = Resampler(rate_of(format_))
+
+    def append(self, data: bytes) -> Iterable[Hear]:
+        """Take audio for the session. Raises ProtocolError for half a sample."""
+        pcm = decoded(data, self._format, "audio")
         self._uncommitted += len(pcm)
         return self._resampled(pcm)
 
     def _resampled(self, pcm: bytes) -> Iterable[Hear]:
         """Resample minutes of audio a second at a time, as it is taken: nobody else waits for all of it."""
-        for piece in AudioChunk(pcm, PCM_RATE).slices(PCM_RATE):
+        rate = self._resampler.rate
+        for piece in AudioChunk(pcm, rate).slices(rate):
             yield Hear(to_pcm(self._resampler.feed(piece)))
 
     def recording(self, data: bytes) -> bytes:
         """Return audio that is no part of the stream as the session takes it. Raises ProtocolError."""
-        if len(data) % 2:
-            reason = f"audio: 16-bit samples need an even number of bytes, not {len(data)}"
-            raise ProtocolError(reason, "invalid_value", "item.content.0.audio")
-        return to_pcm(Resampler(PCM_RATE).feed(AudioChunk(data, PCM_RATE)))
+        pcm, rate = decoded(data, self._format, "item.content.0.audio"), rate_of(self._format)
+        return to_pcm(Resampler(rate).feed(AudioChunk(pcm, rate)))
 
     def commit(self) -> EndTurn:
         """End the user's turn. Raises ProtocolError where nothing is to be ended, or it is ending already."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from rejoinder.agent.commands import AddItem, AddRecording, Command, Remove
 from rejoinder.agent.realtime_events import ServerEvent, event, item_added, kept_item, new_id, transcribed
 from rejoinder.agent.realtime_messages import ItemCreate
-from rejoinder.agent.realtime_shapes import CallItem, Input, MessageItem, Reference, ResultItem, decoded
+from rejoinder.agent.realtime_shapes import CallItem, Input, MessageItem, Reference, ResultItem, unpacked
 from rejoinder.pipeline import Entry, Key, ProtocolError
 
 MAX_ITEMS = 400
@@ -59,7 +60,7 @@ class Items:
 
     # --- what clients want done -------------------------------------------------------------------------
 
-    def create(self, message: ItemCreate, to_pcm: Any) -> list[Command | ServerEvent]:
+    def create(self, message: ItemCreate, to_pcm: Callable[[bytes], bytes]) -> list[Command | ServerEvent]:
         """Put an item where the client wants it. Raises ProtocolError."""
         given = message.item
         id_ = given.id or new_id("item")
@@ -69,7 +70,7 @@ class Items:
             self._check_call(given)
         place = self._place(message.previous_item_id)
         recording = given.recording if isinstance(given, MessageItem) else None
-        pcm = to_pcm(decoded(recording, "item.content.0.audio")) if recording else b""
+        pcm = to_pcm(unpacked(recording, "item.content.0.audio")) if recording else b""
         key, after = ("item", id_), self._key_before(place)
         previous = self._order[place - 1] if place else None
         item = kept_item(id_, "in_progress" if recording else "completed", given.told())

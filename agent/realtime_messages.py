@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from rejoinder.agent.realtime_shapes import Base, Input, Item, decoded
+from rejoinder.agent.realtime_formats import Format
+from rejoinder.agent.realtime_shapes import Base, Input, Item, unpacked
 from rejoinder.agent.realtime_tools import Choice, Function
 from rejoinder.pipeline import ProtocolError
 
-PCM_RATE = 24_000
-"""Hertz of ``audio/pcm``: the only rate that the published type allows."""
 MAX_TEXT = 2**17
 """Characters in a message without audio, and in the session object: they are kept in memory."""
 MAX_ID = 512
@@ -43,13 +42,9 @@ class AudioAppend(_Message):
     type: Literal["input_audio_buffer.append"]
     audio: str
 
-    def pcm(self) -> bytes:
-        """Return the 16-bit samples. Raises ProtocolError where it holds something else."""
-        pcm = decoded(self.audio, "audio")
-        if len(pcm) % 2:
-            reason = f"audio: 16-bit samples need an even number of bytes, not {len(pcm)}"
-            raise ProtocolError(reason, "invalid_value", "audio")
-        return pcm
+    def data(self) -> bytes:
+        """Return the bytes, whatever their format. Raises ProtocolError where it is not base64."""
+        return unpacked(self.audio, "audio")
 
 
 class AudioCommit(_Message):
@@ -95,6 +90,18 @@ class ItemTruncate(_Message):
     audio_end_ms: int = Field(ge=0, le=LONGEST_MS)
 
 
+class ResponseOutput(Base):
+    """How the audio of a single response goes out."""
+
+    format: Format | None = None
+
+
+class ResponseAudio(Base):
+    """The audio of a single response."""
+
+    output: ResponseOutput | None = None
+
+
 class ResponseParams(Base):
     """What a single response may change."""
 
@@ -105,6 +112,12 @@ class ResponseParams(Base):
     input: list[Input] | None = Field(default=None, max_length=MAX_INPUT)
     tools: list[Function] | None = None
     tool_choice: Choice | None = None
+    audio: ResponseAudio | None = None
+
+    @property
+    def format(self) -> Format | None:
+        """The format of its audio, None for the session's."""
+        return self.audio.output.format if self.audio and self.audio.output else None
 
 
 class ResponseCreate(_Message):
@@ -176,6 +189,7 @@ def check_size(value: Any, param: str | None) -> None:
 TAGS = frozenset(
     (
         *("server_vad", "semantic_vad", "str", "int", "dict[str,any]"),
+        *("audio/pcm", "audio/pcmu", "audio/pcma"),
         *("message", "function_call", "function_call_output", "item_reference", "Named"),
     )
 )

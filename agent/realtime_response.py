@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import math
 from typing import Any
 
 from rejoinder.agent.realtime_events import ServerEvent, event, kept_item, message_item, new_id
+from rejoinder.agent.realtime_formats import PCM, Format, encoded, length_ms, rate_of
 from rejoinder.agent.realtime_items import Items
-from rejoinder.agent.realtime_messages import PCM_RATE
 from rejoinder.agent.resampler import Resampler
 from rejoinder.pipeline import AudioChunk, ToolCall
 
@@ -28,6 +27,7 @@ class Response:
         turn: int,
         items: Items | None,
         speaks: bool = True,
+        format_: Format = PCM,
         metadata: dict[str, str] | None = None,
         conversation: str | None = None,
     ) -> None:
@@ -39,6 +39,8 @@ class Response:
         self.transcript = ""
         self.corrected = self.cut = False
         self._items = items
+        self._format = format_
+        self._rate = rate_of(format_)
         self._metadata = metadata
         self._conversation = conversation
         self._output: list[dict[str, Any]] = []
@@ -50,7 +52,7 @@ class Response:
     @property
     def sent_ms(self) -> int:
         """Milliseconds of audio that were sent."""
-        return math.ceil(self._sent_bytes * 1000 / (2 * PCM_RATE))
+        return length_ms(self._sent_bytes, self._format)
 
     def begin(self) -> list[ServerEvent]:
         """Announce the response."""
@@ -67,10 +69,10 @@ class Response:
     def audio(self, chunk: AudioChunk) -> list[ServerEvent]:
         """Send audio, at the rate of the wire."""
         begun = self._begun()
-        if chunk.rate == PCM_RATE:
+        if chunk.rate == self._rate:
             return begun + self._audio(chunk.pcm)
         if self._resampler is None:
-            self._resampler = Resampler(chunk.rate, PCM_RATE)
+            self._resampler = Resampler(chunk.rate, self._rate)
         return begun + self._audio(self._resampler.feed(chunk))
 
     def called(self, call: ToolCall) -> list[ServerEvent]:
@@ -163,12 +165,13 @@ class Response:
         resampler, self._resampler = self._resampler, None
         if resampler is None or not wanted:
             return []
-        return self._audio(resampler.feed(AudioChunk(b"", PCM_RATE), last=True))
+        return self._audio(resampler.feed(AudioChunk(b"", self._rate), last=True))
 
     def _audio(self, pcm: bytes) -> list[ServerEvent]:
-        self._sent_bytes += len(pcm)
-        delta = base64.b64encode(pcm).decode("ascii")
-        return [event("response.output_audio.delta", **self._place(), delta=delta)] if pcm else []
+        data = encoded(pcm, self._format)
+        self._sent_bytes += len(data)
+        delta = base64.b64encode(data).decode("ascii")
+        return [event("response.output_audio.delta", **self._place(), delta=delta)] if data else []
 
     def _place(self) -> dict[str, Any]:
         return {"response_id": self.id, "item_id": self.message, "output_index": 0, "content_index": 0}

@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from rejoinder.agent.commands import Interrupt, Respond, Truncate
 from rejoinder.agent.realtime_events import ServerEvent, event, failure, new_id
+from rejoinder.agent.realtime_formats import PCM, Format
 from rejoinder.agent.realtime_items import MAX_ITEMS, Items
 from rejoinder.agent.realtime_messages import ItemTruncate, ResponseCancel, ResponseParams
 from rejoinder.agent.realtime_response import Response
@@ -28,10 +29,12 @@ ReplyEvent = ReplyStarted | ReplyText | ReplyAudio | ReplyCalled | ReplyDone | T
 class Responses:
     """One response at a time is the conversation's; others are beside it.
 
+    format: how the audio of the next ones goes out.
     last_spoken: the id of the newest item that the conversation's response speaks or spoke.
     """
 
     def __init__(self, items: Items, tracing: bool) -> None:
+        self.format: Format = PCM
         self.last_spoken: str | None = None
         self._items = items
         self._tracing = tracing
@@ -133,7 +136,8 @@ class Responses:
         params = self._asked.pop(started.tag, None) or ResponseParams()
         beside = params.conversation == "none"
         items, conversation = (None, None) if beside else (self._items, self._conversation)
-        response = Response(started.turn, items, started.speaks, params.metadata, conversation)
+        format_ = params.format or self.format
+        response = Response(started.turn, items, started.speaks, format_, params.metadata, conversation)
         self._live[started.turn] = response
         return response.begin()
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from rejoinder.agent.realtime_events import new_id
+from rejoinder.agent.realtime_formats import PCM, Format
 from rejoinder.agent.realtime_messages import ResponseParams, check_size, explain
 from rejoinder.agent.realtime_shapes import Base
 from rejoinder.agent.realtime_tools import Choice, Function, tools_of
@@ -38,17 +39,10 @@ class SemanticVad(Base):
     interrupt_response: bool = True
 
 
-class Pcm(Base):
-    """Signed 16-bit little-endian mono at 24 kHz."""
-
-    type: Literal["audio/pcm"]
-    rate: Literal[24000] = 24000
-
-
 class AudioInput(Base):
     """How the client's audio comes in and what is done with it."""
 
-    format: Pcm = Pcm(type="audio/pcm")
+    format: Format = PCM
     transcription: dict[str, Any] | None = None
     noise_reduction: dict[str, Any] | None = None
     turn_detection: Annotated[ServerVad | SemanticVad, Field(discriminator="type")] | None = Field(
@@ -59,7 +53,7 @@ class AudioInput(Base):
 class AudioOutput(Base):
     """How the agent's audio goes out."""
 
-    format: Pcm = Pcm(type="audio/pcm")
+    format: Format = PCM
     voice: str | dict[str, Any] = "default"
     speed: float = Field(default=1.0, ge=1.0, le=1.0, description="voices have one speed")
 
@@ -106,6 +100,10 @@ class SessionSettings:
         check_size(config.model_dump(), "session")
         self._tools = tools_of(config.tools, config.tool_choice, self._can_call, "session")
         self._config = config
+
+    def formats(self) -> tuple[Format, Format]:
+        """Return how audio comes in, and how it goes out."""
+        return self._config.audio.input.format, self._config.audio.output.format
 
     def describe(self) -> dict[str, Any]:
         """Return the session object as the client is told it."""

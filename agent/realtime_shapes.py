@@ -130,7 +130,7 @@ Item = Annotated[MessageItem | CallItem | ResultItem, Field(discriminator="type"
 Input = Annotated[MessageItem | CallItem | ResultItem | Reference, Field(discriminator="type")]
 
 
-def decoded(audio: str, param: str) -> bytes:
+def unpacked(audio: str, param: str) -> bytes:
     """Return the bytes of base64. Raises ProtocolError."""
     try:
         return base64.b64decode(audio, validate=True)

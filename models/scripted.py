@@ -114,7 +114,7 @@ class ScriptedTurnModel:
 class ScriptedLlm:
     """Answers with the lines of a script, in turn, or repeats what was said.
 
-    Where there are tools, what stands behind a ``@`` in a line is a call: ``Let me see. @weather {"city": "Rome"}``.
+    Where there are tools, what stands behind a ``@`` is a call: ``Let me see. @weather {"city": "Rome"}``.
 
     first, each: seconds before the first token and before each later one.
     fail_after: raise ModelError after so many tokens, None for never.

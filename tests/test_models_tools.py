@@ -104,7 +104,13 @@ async def answered(llm: ToolLlm, messages: Sequence[Message], tools: Tools) -> l
 def test_words_come_as_they_are_said_and_calls_behind_them() -> None:
     choice = {"index": 0, "delta": {"tool_calls": STREAMS["openai"][:3]}, "finish_reason": None}
     called = {"id": "1", "object": "chat.completion.chunk", "choices": [choice]}
-    parts = [event("Let me "), event("see."), f"data: {json.dumps(called)}\n\n", event(None, "tool_calls"), DONE]
+    parts = [
+        event("Let me "),
+        event("see."),
+        f"data: {json.dumps(called)}\n\n",
+        event(None, "tool_calls"),
+        DONE,
+    ]
 
     async def talk() -> list[str | ToolCall]:
         async with serving(streamed(*parts)) as (_, chat):

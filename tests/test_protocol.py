@@ -189,7 +189,8 @@ def test_an_update_is_merged_echoed_and_changes_the_session() -> None:
 @pytest.mark.parametrize(
     "update",
     [
-        {"audio": {"input": {"format": {"type": "audio/pcmu"}}}},
+        {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 16000}}}},
+        {"audio": {"output": {"format": {"type": "audio/opus"}}}},
         {"output_modalities": ["text", "audio"]},
         {"tools": [{"type": "mcp", "server_label": "x"}]},
     ],

@@ -1,4 +1,4 @@
-"""Responses of the Realtime protocol: written ones, ones beside the conversation, and ones that call tools."""
+"""Responses of the Realtime protocol: written ones, ones beside the conversation, and calls of tools."""
 
 from __future__ import annotations
 
@@ -108,7 +108,12 @@ def test_one_response_may_be_written_where_others_are_spoken() -> None:
 
 def test_a_response_beside_the_conversation_adds_nothing_to_it() -> None:
     wire = Wire()
-    typed = {"type": "message", "role": "user", "id": "mine", "content": [{"type": "input_text", "text": "hi"}]}
+    typed = {
+        "type": "message",
+        "role": "user",
+        "id": "mine",
+        "content": [{"type": "input_text", "text": "hi"}],
+    }
     wire.say("conversation.item.create", item=typed)
     wire.asks()
     metadata = {"topic": "mood", "é": "ü"}
@@ -125,7 +130,9 @@ def test_a_response_beside_the_conversation_adds_nothing_to_it() -> None:
     assert done["metadata"] == metadata and done["output"][0]["content"][0]["text"] == "cheerful"
     about = [event for event in events if event["type"].startswith("conversation.item")]
     assert len(about) == 1 and about[0]["item"]["id"] != done["output"][0]["id"]
-    assert error(wire.say("conversation.item.retrieve", item_id=done["output"][0]["id"]))[0] == "item_not_found"
+    assert (
+        error(wire.say("conversation.item.retrieve", item_id=done["output"][0]["id"]))[0] == "item_not_found"
+    )
     assert wire.tell(ReplyDone(1, "completed", "Hello"))[-1]["type"] == "response.done"
 
 

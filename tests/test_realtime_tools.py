@@ -31,7 +31,13 @@ def calls(*pieces: dict[str, Any]) -> bytes:
     said = b""
     for piece in pieces:
         choice = {"index": 0, "delta": {"tool_calls": [piece]}, "finish_reason": None}
-        chunk = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
+        chunk = {
+            "id": "x",
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": "m",
+            "choices": [choice],
+        }
         said += f"data: {json.dumps(chunk)}\n\n".encode()
     return said + token(None, "tool_calls") + b"data: [DONE]\n\n"
 
