@@ -13,6 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from rejoinder.agent.commands import (
     AddItem,
     AddRecording,
+    AddText,
     Command,
     Configure,
     EndTurn,
@@ -35,7 +36,6 @@ from rejoinder.pipeline import (
     PipelineError,
     ProtocolError,
     Session,
-    ToolLlm,
     TurnTraced,
     open_session,
 )
@@ -54,14 +54,12 @@ class Call:
     """Carry messages between a client and its session, in both directions at once."""
 
     def __init__(
-        self, websocket: WebSocket, models: Models, options: Options, tracing: bool, traces: RawIOBase | None
+        self, websocket: WebSocket, models: Models, options: Options, wire: Realtime, traces: RawIOBase | None
     ) -> None:
         self._websocket = websocket
         self._models = models
         self._options = options
-        can_call = isinstance(models.llm, ToolLlm)
-        model = websocket.query_params.get("model", "default")
-        self._wire = Realtime(options, model, tracing, can_call)
+        self._wire = wire
         self._traces = traces
         self._writing = asyncio.Lock()
 
@@ -134,6 +132,8 @@ class Call:
                 await session.end_user_turn()
             case Forget():
                 session.clear_audio()
+            case AddText(role, text):
+                session.add_text(text, role)
             case AddItem(entry, after):
                 session.insert(entry, after)
             case AddRecording():
@@ -158,7 +158,7 @@ class Call:
         except PipelineError as error:
             log.warning("an item's audio was not transcribed: %s", error)
             cause = str(error)
-        await self._send(self._wire.transcribed(given.item, text, seconds, cause))
+        await self._send(given.told(text, seconds, cause))
 
     async def _tell(self, session: Session) -> None:
         async for happened in session.events:

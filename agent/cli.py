@@ -1,4 +1,4 @@
-"""The command line: ``rejoinder serve | demo | talk | ask | bench | models | doctor``."""
+"""The command line: ``rejoinder serve | demo | talk | ask | bench | models | doctor | key``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.agent import bench, weights_command
-from rejoinder.agent.config import TOYS, ConfigError, Settings, authority, load, unknown_variables
+from rejoinder.agent.config import TOYS, ConfigError, Settings, authority, check_open, load, unknown_variables
 from rejoinder.agent.options import LlmOption, SttOption, TtsOption, TurnOption
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
@@ -95,6 +95,11 @@ def serve(
     if print_config:
         show_config(settings, sources)
         return
+    try:
+        check_open(settings)
+    except ConfigError as error:
+        complain(error)
+        raise typer.Exit(2) from None
     from rejoinder.agent.server import listen
     from rejoinder.agent.server import serve as run
 
@@ -211,6 +216,15 @@ def doctor(
     from rejoinder.agent.doctor import run
 
     raise typer.Exit(run(settings, Console(), as_json))
+
+
+@app.command()
+def key() -> None:
+    """Make an API key; only its hash goes into the configuration, so keep the key itself."""
+    from rejoinder.agent.keys import hashed, new_key
+
+    made = new_key()
+    typer.echo(f'key:        {made}\napi_keys = "{hashed(made)}"')
 
 
 def complain(reason: object) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rejoinder.pipeline import Asked, Entry, Key, Options
 
@@ -25,6 +27,14 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class AddText:
+    """Typed words for the history, at its end."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AddItem:
     """Something for the history, behind another entry; at the beginning where ``after`` is None."""
 
@@ -34,12 +44,15 @@ class AddItem:
 
 @dataclass(frozen=True, slots=True)
 class AddRecording:
-    """Audio of the user for the history, 16 kHz 16-bit mono, in which the words are still to be found."""
+    """Audio of the user for the history, 16 kHz 16-bit mono, in which the words are still to be found.
 
-    item: str
+    told: what to tell the client about them: the words, the seconds of audio, and why there are none.
+    """
+
     pcm: bytes
     key: Key
     after: Key | None
+    told: Callable[[str, float, str], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +64,9 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Reply now."""
+    """Reply now; ``asked`` is what is to be different."""
 
-    asked: Asked
+    asked: Asked | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,5 +92,15 @@ class Configure:
 
 
 Command = (
-    Hear | EndTurn | Forget | AddItem | AddRecording | Remove | Respond | Interrupt | Truncate | Configure
+    Hear
+    | EndTurn
+    | Forget
+    | AddText
+    | AddItem
+    | AddRecording
+    | Remove
+    | Respond
+    | Interrupt
+    | Truncate
+    | Configure
 )

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from rejoinder.models.loading import Specs
+from rejoinder.models.openai import is_loopback
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 
@@ -84,6 +85,14 @@ class Settings(BaseSettings):
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
     allowed_origins: str = Field(
         "", description="web pages of others that may call: origins with blanks between them, * for any"
+    )
+    api_keys: str = Field(
+        "",
+        pattern=r"^(\s*[0-9a-f]{64})*\s*$",
+        description="who may call: SHA-256 of each key, with blanks between; rejoinder key makes one",
+    )
+    open_to_all: bool = Field(
+        False, description="listen beyond this machine, though no key is needed to call"
     )
     speculate: str = Field(
         "auto",
@@ -192,6 +201,16 @@ def unknown_variables(environment: Mapping[str, str]) -> str:
             )
             told.append(f"{name} (did you mean {PREFIX}{near[0]}?)" if near else name)
     return f"there is no setting for: {', '.join(told)}" if told else ""
+
+
+def check_open(settings: Settings) -> None:
+    """Refuse to serve strangers, unless that is wanted in words. Raises ConfigError."""
+    if settings.api_keys.strip() or settings.open_to_all or is_loopback(f"//{authority(settings.host, 0)}"):
+        return
+    raise ConfigError(
+        f"whoever reaches {settings.host} could call: set api_keys (rejoinder key makes one), "
+        "or open_to_all = true where that is wanted"
+    )
 
 
 def open_traces(settings: Settings) -> FileIO | None:

@@ -74,7 +74,8 @@ async def own_process(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env={**os.environ, **(environment or {})},
+            # Only this machine reaches it, and who calls it here has no key.
+            env={**os.environ, "REJOINDER_API_KEYS": "", **(environment or {})},
         )
         try:
             with (console or Console(quiet=True)).status("starting the server and loading its models"):

@@ -68,6 +68,13 @@ class Realtime:
         """Return what the client is told before it has said anything."""
         return [event("session.created", session=self._settings.describe())]
 
+    def prepare(self, session: dict[str, Any]) -> dict[str, Any]:
+        """Change the session before the call, and return it whole. Raises ProtocolError."""
+        self._settings.update(session)
+        listened, self._responses.format = self._settings.formats()
+        self._input.take(listened)
+        return self._settings.describe()
+
     # --- from the client --------------------------------------------------------------------------------
 
     def receive(self, text: str) -> Iterable[Command | ServerEvent]:
@@ -86,10 +93,7 @@ class Realtime:
     def _received(self, message: ClientMessage) -> Iterable[Command | ServerEvent]:
         match message:
             case SessionUpdate(session=update):
-                self._settings.update(update)
-                listened, self._responses.format = self._settings.formats()
-                self._input.take(listened)
-                updated = event("session.updated", session=self._settings.describe())
+                updated = event("session.updated", session=self.prepare(update))
                 return [Configure(self.options()), updated]
             case AudioAppend():
                 return self._input.append(message.data())
@@ -111,10 +115,6 @@ class Realtime:
                 return [self._responses.create(params, self._settings.tools(params))]
             case ResponseCancel():
                 return self._responses.cancel(message)
-
-    def transcribed(self, item: str, text: str, seconds: float, error: str = "") -> list[ServerEvent]:
-        """Tell what was said in the audio that an item was created with, or why nobody knows."""
-        return self._items.transcribed(item, text, seconds, error)
 
     def heard(self, turn: int, text: str) -> None:
         """Note what the user heard of a reply by the client's account: what its item holds from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rejoinder.agent.commands import AddItem, AddRecording, Command, Remove
@@ -77,10 +78,10 @@ class Items:
         self._put(place, Kept(item, key))
         if recording:
             added = event("conversation.item.added", item=item, previous_item_id=previous)
-            return [added, AddRecording(id_, pcm, key, after)]
+            return [added, AddRecording(pcm, key, after, partial(self._transcribed, id_))]
         return [AddItem(given.entry(key), after), *item_added(item, previous)]
 
-    def transcribed(self, id_: str, text: str, seconds: float, error: str = "") -> list[ServerEvent]:
+    def _transcribed(self, id_: str, text: str, seconds: float, error: str) -> list[ServerEvent]:
         """Tell what was said in an item's audio, or why nobody knows."""
         if id_ not in self._items:
             return []

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -21,11 +22,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
 from rejoinder.agent.call import Call
+from rejoinder.agent.client_secrets import NEEDS_KEY, mint
 from rejoinder.agent.config import ConfigError, Settings, authority, open_traces
 from rejoinder.agent.connection import Connection
+from rejoinder.agent.keys import Keys, presented
+from rejoinder.agent.realtime import Realtime
 from rejoinder.models.loading import Report, open_models
 from rejoinder.models.openai import is_loopback
-from rejoinder.pipeline import Models
+from rejoinder.pipeline import Models, Options, ToolLlm
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,7 @@ class Server:
         self.settings = settings
         self.models: Models | None = None
         self.calls: set[Call] = set()
+        self._keys = Keys(settings.api_keys.split(), time.time)
         self._report = report
         self._failed = failed
         self._traces = open_traces(settings)
@@ -61,6 +66,7 @@ class Server:
             Route("/healthz", self._health),
             Route("/readyz", self._ready),
             WebSocketRoute("/v1/realtime", self._realtime),
+            Route("/v1/realtime/client_secrets", self._secret, methods=["POST"]),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
         return Starlette(routes=routes, lifespan=self._lifespan)
@@ -96,6 +102,16 @@ class Server:
         status = "ready" if ready else "loading models"
         return JSONResponse({"status": status}, status_code=200 if ready else 503)
 
+    async def _secret(self, request: Request) -> Response:
+        if self.models is None:
+            return PlainTextResponse("the models are still loading\n", status_code=503)
+        return await mint(request, self._keys, self._wire(self.models, self.settings.options()))
+
+    def _wire(
+        self, models: Models, options: Options, model: str = "default", trace: bool = False
+    ) -> Realtime:
+        return Realtime(options, model, trace, isinstance(models.llm, ToolLlm))
+
     async def _realtime(self, websocket: WebSocket) -> None:
         """Run one call. A socket that cannot be served is accepted first, so that clients see the reason."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
@@ -105,6 +121,10 @@ class Server:
             await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
             return
         offered = websocket.scope.get("subprotocols", [])
+        session = self._keys.session(presented(websocket.headers.get("authorization"), offered))
+        if session is None:
+            await websocket.send_denial_response(PlainTextResponse(f"{NEEDS_KEY}\n", status_code=401))
+            return
         await websocket.accept(subprotocol="realtime" if "realtime" in offered else None)
         if self.models is None:
             await websocket.close(TRY_AGAIN_LATER, "the models are still loading: try again in a few seconds")
@@ -114,7 +134,10 @@ class Server:
             return
         asked = websocket.query_params
         options = replace(self.settings.options(), holds_audio=asked.get("hold") == "true")
-        call = Call(websocket, self.models, options, asked.get("trace") == "true", self._traces)
+        wire = self._wire(self.models, options, asked.get("model", "default"), asked.get("trace") == "true")
+        if session:
+            wire.prepare(session)
+        call = Call(websocket, self.models, wire.options(), wire, self._traces)
         self.calls.add(call)
         try:
             code, reason = await call.run()

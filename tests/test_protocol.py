@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from published import conforms
 
 from rejoinder.agent.commands import Configure, EndTurn, Hear, Respond, Truncate
 from rejoinder.agent.realtime import Realtime
@@ -41,6 +42,38 @@ VALID = [
         "type": "conversation.item.create",
         "item": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
     },
+    {
+        "type": "conversation.item.create",
+        "previous_item_id": "root",
+        "item": {
+            "type": "message",
+            "role": "user",
+            "id": "x",
+            "content": [{"type": "input_audio", "audio": PCM}],
+        },
+    },
+    {
+        "type": "conversation.item.create",
+        "item": {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    },
+    {
+        "type": "conversation.item.create",
+        "item": {"type": "function_call_output", "call_id": "c", "output": "1"},
+    },
+    {"type": "conversation.item.delete", "item_id": "x"},
+    {"type": "session.update", "session": {"audio": {"input": {"format": {"type": "audio/pcmu"}}}}},
+    {"type": "session.update", "session": {"tools": [{"type": "function", "name": "f"}]}},
+    {
+        "type": "response.create",
+        "response": {
+            "conversation": "none",
+            "output_modalities": ["text"],
+            "input": [{"type": "item_reference", "id": "x"}],
+            "tools": [{"type": "function", "name": "f"}],
+            "tool_choice": {"type": "function", "name": "f"},
+            "audio": {"output": {"format": {"type": "audio/pcma"}}},
+        },
+    },
     {"type": "conversation.item.retrieve", "item_id": "x"},
     {"type": "conversation.item.truncate", "item_id": "x", "content_index": 0, "audio_end_ms": 5},
     {"type": "response.create", "response": {"metadata": {"a": "b"}}},
@@ -53,7 +86,7 @@ JSON = st.recursive(
 
 
 def wire() -> Realtime:
-    return Realtime(Options(instructions="be kind"))
+    return Realtime(Options(instructions="be kind"), can_call=True)
 
 
 def say(realtime: Realtime, type_: str, **fields: Any) -> list[Any]:
@@ -65,7 +98,9 @@ def types(answers: list[Any]) -> list[str]:
 
 
 def orderly(answers: list[Any]) -> None:
-    """Check that answers are commands and events, and an error is one of the protocol's shape."""
+    """Check that answers are commands and published events, and an error is one of the protocol's shape."""
+    answers = list(answers)
+    conforms(answers)
     for answer in answers:
         if isinstance(answer, dict) and answer["type"] == "error":
             assert set(answer["error"]) == {"type", "code", "message", "param", "event_id"}

@@ -1,4 +1,4 @@
-"""G.711 on the Realtime wire: what a telephone says is heard, and what it hears can be truncated in its time."""
+"""G.711 on the Realtime wire: what a telephone says is heard, and what it hears has its milliseconds."""
 
 from __future__ import annotations
 

@@ -1,0 +1,58 @@
+"""``POST /v1/realtime/client_secrets``: what a backend asks for, so that a browser needs no API key."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rejoinder.agent.keys import Keys, presented
+from rejoinder.agent.realtime import Realtime
+from rejoinder.agent.realtime_events import failure
+from rejoinder.agent.realtime_messages import MAX_TEXT, explain
+from rejoinder.pipeline import ProtocolError
+
+NEEDS_KEY = "this server wants one of its API keys, as a bearer token"
+
+
+class ExpiresAfter(BaseModel):
+    """How long a secret opens calls; a call that began goes on."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(default=600, ge=10, le=7200)
+
+
+class Wanted(BaseModel):
+    """The secret that is asked for, and the session that it is for."""
+
+    expires_after: ExpiresAfter = ExpiresAfter()
+    session: dict[str, Any] = Field(default_factory=dict)
+
+
+async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
+    """Answer the request for a secret; ``wire`` is a call that does not take place, which checks the session.
+
+    Cancelling mints nothing.
+    """
+    if not keys.is_key(presented(request.headers.get("authorization"))):
+        return _refusal(ProtocolError(NEEDS_KEY, "invalid_api_key"), 401)
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_TEXT:
+            return _refusal(ProtocolError(f"more than {MAX_TEXT} bytes", "invalid_value"), 413)
+    try:
+        wanted = Wanted.model_validate_json(body or b"{}")
+        session = wire.prepare(wanted.session)
+    except ValidationError as error:
+        return _refusal(explain(error, "body"), 400)
+    except ProtocolError as error:
+        return _refusal(error, 400)
+    value, expires = keys.mint(wanted.expires_after.seconds, wanted.session)
+    return JSONResponse({"value": value, "expires_at": int(expires), "session": session})
+
+
+def _refusal(error: ProtocolError, status: int) -> Response:
+    return JSONResponse({"error": failure(error, None)["error"]}, status_code=status)

@@ -1,0 +1,74 @@
+"""Who may call: API keys, of which only hashes are known, and secrets that live for minutes."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PROTOCOL = "openai-insecure-api-key."
+"""What a browser puts before its key among the sub-protocols: it cannot send headers with a WebSocket."""
+MAX_SECRETS = 10_000
+"""Secrets that are known at a time; the oldest are forgotten."""
+
+
+def hashed(key: str) -> str:
+    """Return what is kept of a key. Keys are 256 random bits, so that one round of SHA-256 is enough."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def new_key() -> str:
+    """Return a key that nobody can guess."""
+    return f"rj_{secrets.token_urlsafe(32)}"
+
+
+def presented(authorization: str | None, protocols: Sequence[str] = ()) -> str:
+    """Return the key that a client shows, in a header or among its sub-protocols; "" for none."""
+    scheme, _, key = (authorization or "").partition(" ")
+    if scheme.lower() == "bearer" and key.strip():
+        return key.strip()
+    return next((one.removeprefix(PROTOCOL) for one in protocols if one.startswith(PROTOCOL)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """What a secret is good for: until when, in seconds of ``now``, and the session that it is for."""
+
+    expires: float
+    session: dict[str, Any]
+
+
+class Keys:
+    """The keys of one server. Without any everybody may call.
+
+    hashes: of the API keys. now: seconds since the epoch.
+    """
+
+    def __init__(self, hashes: Sequence[str], now: Callable[[], float]) -> None:
+        self._hashes = list(hashes)
+        self._now = now
+        self._secrets: dict[str, Secret] = {}
+
+    def is_key(self, key: str) -> bool:
+        """Tell whether this is an API key, where one is needed."""
+        found = [secrets.compare_digest(hashed(key), one) for one in self._hashes]
+        return any(found) or not self._hashes
+
+    def session(self, key: str) -> dict[str, Any] | None:
+        """Return what the session begins with of whoever shows this key or secret; None: it may not call."""
+        secret = self._secrets.get(hashed(key))
+        if secret is not None and secret.expires > self._now():
+            return secret.session
+        return {} if self.is_key(key) else None
+
+    def mint(self, seconds: float, session: dict[str, Any]) -> tuple[str, float]:
+        """Return a secret for calls that begin with this session, and when it expires."""
+        value = f"ek_{secrets.token_urlsafe(32)}"
+        now = self._now()
+        self._secrets = {known: one for known, one in self._secrets.items() if one.expires > now}
+        if len(self._secrets) >= MAX_SECRETS:
+            del self._secrets[next(iter(self._secrets))]
+        self._secrets[hashed(value)] = Secret(now + seconds, session)
+        return value, now + seconds

@@ -1,0 +1,174 @@
+"""Who may call: API keys, and the secrets that browsers get for minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+from published import conforms
+from serving import Server, Talk, run_command, serving
+from websockets.exceptions import InvalidStatus
+
+from rejoinder.agent.config import ConfigError, Settings, check_open
+from rejoinder.agent.keys import MAX_SECRETS, PROTOCOL, Keys, hashed, new_key, presented
+
+KEY = "rj_the_key_of_this_test"
+
+
+@pytest.mark.parametrize(
+    ("header", "protocols", "key"),
+    [
+        (None, (), ""),
+        ("Bearer abc", (), "abc"),
+        ("bearer  abc ", ("realtime",), "abc"),
+        ("Basic abc", ("realtime",), ""),
+        ("Bearer", ("realtime", f"{PROTOCOL}abc", "openai-agents-sdk.0.20.0"), "abc"),
+        (None, ("realtime", PROTOCOL), ""),
+    ],
+)
+def test_where_a_key_is_shown(header: str | None, protocols: tuple[str, ...], key: str) -> None:
+    assert presented(header, protocols) == key
+
+
+def test_without_keys_everybody_may_call() -> None:
+    keys = Keys([], lambda: 0.0)
+    assert keys.is_key("") and keys.session("whatever") == {}
+
+
+def test_a_secret_opens_calls_until_it_expires_and_mints_nothing() -> None:
+    now = [1000.0]
+    keys = Keys([hashed(KEY), hashed(new_key())], lambda: now[0])
+    assert keys.session(KEY) == {} and keys.is_key(KEY)
+    assert keys.session("") is None and keys.session(hashed(KEY)) is None, "a hash is no key"
+    value, expires = keys.mint(60.0, {"instructions": "x"})
+    assert value.startswith("ek_") and expires == 1060.0
+    assert keys.session(value) == {"instructions": "x"} and not keys.is_key(value)
+    now[0] = 1060.0
+    assert keys.session(value) is None
+
+
+def test_secrets_are_bounded() -> None:
+    keys = Keys([hashed(KEY)], lambda: 0.0)
+    first, *_ = [keys.mint(60.0, {"n": number})[0] for number in range(MAX_SECRETS)]
+    assert keys.session(first) == {"n": 0}
+    last, _ = keys.mint(60.0, {})
+    assert keys.session(first) is None and keys.session(last) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "open_"),
+    [
+        ({}, True),
+        ({"host": "::1"}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"host": "::"}, False),
+        ({"host": "0.0.0.0", "api_keys": " "}, False),
+        ({"host": "0.0.0.0", "api_keys": hashed(KEY)}, True),
+        ({"host": "0.0.0.0", "open_to_all": True}, True),
+    ],
+)
+def test_strangers_are_served_only_where_that_is_said(settings: dict[str, Any], open_: bool) -> None:
+    if open_:
+        check_open(Settings(**settings))
+        return
+    with pytest.raises(ConfigError, match="open_to_all"):
+        check_open(Settings(**settings))
+
+
+def test_the_command_line_makes_keys_and_does_not_serve_strangers(tmp_path: Path) -> None:
+    made = run_command("key", folder=tmp_path)
+    key, setting = (line.split()[-1] for line in made.stdout.splitlines())
+    assert setting.strip('"') == hashed(key)
+    refused = run_command("serve", "--host", "0.0.0.0", folder=tmp_path)
+    assert refused.returncode == 2 and "api_keys" in refused.stderr
+    wrong = run_command("serve", "--print-config", folder=tmp_path, REJOINDER_API_KEYS=KEY)
+    assert wrong.returncode == 2 and "api_keys" in wrong.stderr, "a key is not its hash"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REJOINDER_API_KEYS", hashed(KEY))
+        with serving(tmp_path_factory.mktemp("keys")) as server:
+            yield server
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"additional_headers": {"Authorization": "Bearer other"}},
+        {"subprotocols": ["realtime", f"{PROTOCOL}other"]},
+    ],
+)
+def test_who_has_no_key_is_told_so(server: Server, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidStatus) as refused, server.call(**options):
+        pass
+    assert refused.value.response.status_code == 401
+    assert b"API keys" in refused.value.response.body
+
+
+def test_a_key_in_the_header_or_among_the_sub_protocols_opens_a_call(server: Server) -> None:
+    with Talk(server, additional_headers={"Authorization": f"Bearer {KEY}"}) as talk:
+        assert talk.socket.subprotocol is None
+    offered = ["realtime", f"{PROTOCOL}{KEY}", "openai-agents-sdk.0.20.0"]
+    with Talk(server, subprotocols=offered) as talk:
+        assert talk.socket.subprotocol == "realtime"
+        assert talk.turn()["status"] == "completed"
+    server.wait_idle()
+
+
+def test_a_secret_for_a_browser_brings_its_session_along(server: Server) -> None:
+    async def mint(key: str, **session: Any) -> Any:
+        async with AsyncOpenAI(api_key=key, base_url=f"{server.http}/v1", max_retries=0) as client:
+            given: Any = {"type": "realtime", **session}
+            expires: Any = {"anchor": "created_at", "seconds": 60}
+            return await client.realtime.client_secrets.create(session=given, expires_after=expires)
+
+    made = asyncio.run(mint(KEY, instructions="Be a parrot.", output_modalities=["text"]))
+    assert made.value.startswith("ek_") and made.session.instructions == "Be a parrot."
+    with Talk(server, greeted=False, subprotocols=["realtime", f"{PROTOCOL}{made.value}"]) as talk:
+        created = talk.until("session.created")["session"]
+        assert created["instructions"] == "Be a parrot." and created["output_modalities"] == ["text"]
+        assert created["audio"]["input"]["turn_detection"]["interrupt_response"] is True
+        talk.turn()
+        assert "response.output_text.done" in [event["type"] for event in talk.seen]
+        conforms(talk.seen)
+    for key in ("other", made.value):
+        with pytest.raises(openai.AuthenticationError, match="API keys"):
+            asyncio.run(mint(key))
+    with pytest.raises(openai.BadRequestError, match=r"session\.output_modalities"):
+        asyncio.run(mint(KEY, output_modalities=["smell"]))
+    server.wait_idle()
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 200),
+        (b"{", 400),
+        (b"[]", 400),
+        (b"\xff", 400),
+        (json.dumps({"expires_after": {"seconds": 9}}).encode(), 400),
+        (json.dumps({"session": {"type": "transcription"}}).encode(), 400),
+        (b" " * 2**18, 413),
+    ],
+)
+def test_what_is_no_request_for_a_secret(server: Server, body: bytes, status: int) -> None:
+    url = f"{server.http}/v1/realtime/client_secrets"
+    request = urllib.request.Request(url, body, {"Authorization": f"Bearer {KEY}"}, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert answer.status == status and json.load(answer)["value"].startswith("ek_")
+    except urllib.error.HTTPError as refused:
+        with refused:
+            assert refused.code == status
+            assert set(json.load(refused)["error"]) == {"type", "code", "message", "param", "event_id"}
