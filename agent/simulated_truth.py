@@ -24,8 +24,8 @@ def check(call: Call) -> None:
     if not talk.opened:
         return
     for entry in talk.session.history.entries:
-        if entry.key and entry.key[0] == "reply":
-            _check_heard(call, int(entry.key[1]), entry.text)
+        if entry.turn:
+            _check_heard(call, entry.turn, entry.text)
     said = call.said
     remembered = [entry.text for entry in talk.session.history.entries if entry.role == "user"]
     assert _in_order(remembered, said), f"{remembered} is remembered of {said}"

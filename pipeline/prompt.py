@@ -30,6 +30,11 @@ class Entry:
     call: str = ""
     name: str = ""
 
+    @property
+    def turn(self) -> int:
+        """The number of the reply that this is, 0 for none."""
+        return int(self.key[1]) if self.key and self.key[0] == "reply" else 0
+
 
 def prompt(
     entries: Sequence[Entry], instructions: str = "", examples: Iterable[Message] = ()

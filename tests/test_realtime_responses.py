@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from published import conforms
 
 from rejoinder.agent.commands import AddItem, Configure, Interrupt, Respond
@@ -164,6 +166,61 @@ def test_what_cannot_be_a_prompt_is_refused(given: Any, param: str | None) -> No
     refused = error(wire.say("response.create", response={"input": given}))
     assert refused[1] == (param or "response.input.0.content")
     assert wire.asks(input=[]).prompt == [], "a prompt may be empty"
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_whatever_happens_each_response_begins_and_ends_once(data: st.DataObject) -> None:
+    """And so does everything in it, in the right order."""
+    wire = Wire()
+    asked: list[Asked] = []
+    live: dict[int, Asked] = {}
+    events: list[dict[str, Any]] = []
+    acts = st.sampled_from(("create", "beside", "cancel", "start", "guess", "text", "audio", "call", "done"))
+    for turn, act in enumerate(data.draw(st.lists(acts, max_size=40)), 1):
+        one = data.draw(st.sampled_from(sorted(live))) if live else 0
+        match act:
+            case "create" | "beside":
+                given = {"conversation": "none" if act == "beside" else "auto"}
+                answers = wire.say("response.create", response=given)
+                asked += [answer.asked for answer in answers if isinstance(answer, Respond)]
+            case "cancel":
+                wire.say("response.cancel")
+            case "start" if asked:
+                live[turn] = asked.pop(0)
+                events += wire.tell(ReplyStarted(turn, live[turn].tag, data.draw(st.booleans())))
+            case "guess" if not asked and all(not other.remembered for other in live.values()):
+                live[turn] = Asked()
+                events += wire.tell(EndOfTurn("hello", turn), ReplyStarted(turn))
+            case "text" if one:
+                events += wire.tell(ReplyText(one, "word"))
+            case "audio" if one:
+                events += wire.tell(ReplyAudio(one, AudioChunk(bytes(960), 24_000)))
+            case "call" if one:
+                events += wire.tell(ReplyCalled(one, ToolCall(f"call_{turn}", "weather", "{}")))
+            case "done" if one:
+                del live[one]
+                status = data.draw(st.sampled_from(("completed", "cancelled", "failed")))
+                events += wire.tell(ReplyDone(one, status, "word", "because"))
+    for turn in list(live):
+        events += wire.tell(ReplyDone(turn, "completed", ""), ReplyDone(turn, "completed", ""))
+    for begin, end in (("response.created", "response.done"), ("response.output_item.added",) * 2):
+        begun = [_about(event) for event in events if event["type"] == begin]
+        ended = [_about(event) for event in events if event["type"] == end.replace("added", "done")]
+        assert sorted(begun) == sorted(ended) and len(set(begun)) == len(begun)
+    open_: set[str] = set()
+    for event in events:
+        if event["type"] == "response.created":
+            open_.add(event["response"]["id"])
+        elif event["type"] == "response.done":
+            open_.remove(event["response"]["id"])
+        elif "response_id" in event:
+            assert event["response_id"] in open_
+
+
+def _about(event: dict[str, Any]) -> str:
+    found: str = (event.get("response") or event["item"])["id"]
+    return found
 
 
 # --- tools ----------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_a_model_that_fails_while_it_is_cancelled(at: float) -> None:
     assert gone == [True]  # the failed one is gone, and the one that replaced it is not
     assert [status for _, status, _ in talk.done()][-1] == "cancelled"
     assert talk.when(ReplyDone)[-1] >= at + 0.5
-    spoken = [entry.key for entry in talk.session.history.entries if entry.role == "assistant"]
+    spoken = [entry.turn for entry in talk.session.history.entries if entry.role == "assistant"]
     assert len(spoken) == len(set(spoken))
 
 
