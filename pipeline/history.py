@@ -15,6 +15,8 @@ PROMPT_CHARACTERS = 4_000
 class History:
     """The conversation as both sides heard it, at most ``MAX_ENTRIES`` long.
 
+    pending: the calls of tools that have not returned yet.
+
     The prompt holds the newest ``characters`` or so. It forgets half of them at a time, because each change
     at its beginning makes the language model's prefix cache useless once.
     """
@@ -25,6 +27,7 @@ class History:
         self.instructions = instructions
         self.examples = list(examples)
         self.entries: deque[Entry] = deque()
+        self.pending: set[str] = set()
         self._characters = characters
         self._forgotten = 0
 
@@ -39,6 +42,8 @@ class History:
     def insert(self, entry: Entry, after: Key | None) -> None:
         """Put something behind another entry, or at the beginning where ``after`` is None or forgotten."""
         self._put(0 if after is None else self._place(after) + 1, entry)
+        if entry.role == "tool":
+            self.pending.discard(entry.call)
 
     def remove(self, key: Key) -> bool:
         """Forget an entry as if it had never been said; return whether it was there."""
@@ -67,6 +72,7 @@ class History:
             id_ += "_"
         entry = Entry("call", call.arguments, ("call", id_), call=id_, name=call.name)
         self._put(len(self.entries), entry)
+        self.pending.add(id_)
         return ToolCall(id_, call.name, call.arguments)
 
     def messages(self, text: str | None = None, instructions: str | None = None) -> list[Message]:
@@ -94,6 +100,7 @@ class History:
             self._drop(0)
 
     def _drop(self, place: int) -> None:
+        self.pending.discard(self.entries[place].call)
         del self.entries[place]
         if place < self._forgotten:
             self._forgotten -= 1

@@ -81,8 +81,12 @@ class Session:
 
     @property
     def still(self) -> bool:
-        """Whether nobody speaks, nothing heard may become a turn, and the client is to ask for no answer."""
-        return self.floor.still and self._replies.idle and self.options.create_response
+        """Whether nobody speaks, nothing heard may become a turn, and the client is to ask for no answer.
+
+        It is to ask for one where answers are not given by themselves, or a tool has been called.
+        """
+        waits = self.options.create_response and not self.history.pending
+        return self.floor.still and self._replies.idle and waits
 
     @property
     def speculation(self) -> Speculation:

@@ -56,6 +56,18 @@ def test_a_tool_is_called_and_the_answer_knows_what_it_returned() -> None:
     assert tool == {"role": "tool", "content": "sunny", "tool_call_id": assistant["tool_calls"][0]["id"]}
 
 
+def test_a_session_that_waits_for_a_result_is_not_still() -> None:
+    """Whoever is still is read every 120 ms, and so long the result would wait."""
+    still: list[bool] = []
+    call = talk(CALL, "It is sunny.")
+    call.says(1.2, at=0.5)
+    for at in (0.4, 3.0, 6.0):
+        call.does(lambda session: still.append(session.still), at=at)
+    call.does(returns("sunny"), at=3.1)
+    call.run(until=6.5)
+    assert still == [True, False, True]
+
+
 def test_a_call_waits_until_what_comes_with_it_was_said() -> None:
     call = talk(f"Let me see. {CALL}")
     call.says(1.2, at=0.5)
