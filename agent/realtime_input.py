@@ -11,6 +11,9 @@ from rejoinder.agent.realtime_items import Items
 from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
 from rejoinder.pipeline.resample import Resampler
 
+RECORDING_SECONDS = 30
+"""An item's audio is at most so long, because the call waits until it is transcribed."""
+
 
 class InputBuffer:
     """The audio that no turn holds yet, and the turn being spoken; ``at`` counts samples of the session."""
@@ -44,7 +47,11 @@ class InputBuffer:
 
     def recording(self, data: bytes) -> bytes:
         """Return audio that is no part of the stream as the session takes it. Raises ProtocolError."""
-        pcm, rate = decoded(data, self._format, "item.content.0.audio"), rate_of(self._format)
+        param = "item.content.0.audio"
+        pcm, rate = decoded(data, self._format, param), rate_of(self._format)
+        if len(pcm) > 2 * rate * RECORDING_SECONDS:
+            reason = f"{param}: more than {RECORDING_SECONDS} s: append it to the input buffer instead"
+            raise ProtocolError(reason, "invalid_value", param)
         return to_pcm(Resampler(rate).feed(AudioChunk(pcm, rate)))
 
     def commit(self) -> EndTurn:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rejoinder.pipeline import Entry, Key, ProtocolError
 
 MAX_RECORDING = 2_000_000
-"""Characters of base64 in an item's audio: 31 s at 24 kHz, which is transcribed while the call waits."""
+"""Characters of base64 in an item's audio: 31 s at 24 kHz, the largest of the formats."""
 TEXT = frozenset(("input_text", "output_text", "text"))
 CALL_ID = Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)
 

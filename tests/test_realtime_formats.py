@@ -85,6 +85,17 @@ def test_what_it_hears_has_8_bytes_a_millisecond(kind: str) -> None:
     assert cut[0] == Truncate(1, 0.5)
 
 
+def test_a_recording_is_as_long_as_a_call_may_wait() -> None:
+    realtime = Realtime(Options())
+    say(realtime, "session.update", session=formats("audio/pcmu", "audio/pcmu"))
+    for seconds, types in ((30, ["conversation.item.added", "AddRecording"]), (31, ["error"])):
+        part = {"type": "input_audio", "audio": base64.b64encode(b"\xff" * 8_000 * seconds).decode()}
+        item = {"type": "message", "role": "user", "content": [part]}
+        answers = say(realtime, "conversation.item.create", item=item)
+        told = [one["type"] if isinstance(one, dict) else type(one).__name__ for one in answers]
+        assert told == types
+
+
 def test_one_response_may_go_out_otherwise() -> None:
     realtime = Realtime(Options())
     output = {"audio": {"output": {"format": {"type": "audio/pcma"}}}}
