@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from io import RawIOBase
+from typing import Any, Protocol
 
-from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rejoinder.agent.commands import (
     AddItem,
@@ -18,6 +20,7 @@ from rejoinder.agent.commands import (
     Configure,
     EndTurn,
     Forget,
+    HangUp,
     Hear,
     Interrupt,
     Remove,
@@ -25,11 +28,11 @@ from rejoinder.agent.commands import (
     Truncate,
 )
 from rejoinder.agent.connection import LAST
-from rejoinder.agent.realtime import Realtime
-from rejoinder.agent.realtime_events import ServerEvent, failure
 from rejoinder.pipeline import (
     RATE,
     CallOver,
+    Closed,
+    Event,
     Models,
     Options,
     Overloaded,
@@ -50,11 +53,58 @@ STILL_SECONDS = 0.12
 NORMAL, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1008, 1011
 
 
+Message = dict[str, Any] | str | bytes
+"""What goes to a client: an event, which becomes JSON, or a text or binary message as it is."""
+
+
+class Wire(Protocol):
+    """One connection's side of a protocol, without any I/O."""
+
+    @property
+    def linger(self) -> float | None:
+        """Seconds after which ``rest`` is asked for where nothing happens; None for never."""
+
+    def open(self) -> Iterable[Command | Message]:
+        """Return what follows from the connection alone."""
+
+    def receive(self, frame: str | bytes) -> Iterable[Command | Message]:
+        """Take one message. What is returned is to be used before the next; raises ProtocolError."""
+
+    def tell(self, happened: Event) -> Iterable[Command | Message]:
+        """Return what follows from what happened in the session."""
+
+    def rest(self) -> Iterable[Command | Message]:
+        """Return what waited for something to happen."""
+
+    def heard(self, turn: int, text: str) -> None:
+        """Note what was heard of a reply that the client has truncated."""
+
+
+class Socket(Protocol):
+    """What a call needs of a connection: a WebSocket's methods, by Starlette's names."""
+
+    @property
+    def application_state(self) -> WebSocketState:
+        """Whether it is open."""
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """Return the next message as ASGI has it."""
+
+    async def send_text(self, data: str) -> None:
+        """Send a text message."""
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send a binary message."""
+
+    async def close(self, code: int = 1000, reason: str | None = None) -> None:
+        """Close it."""
+
+
 class Call:
     """Carry messages between a client and its session, in both directions at once."""
 
     def __init__(
-        self, websocket: WebSocket, models: Models, options: Options, wire: Realtime, traces: RawIOBase | None
+        self, websocket: Socket, models: Models, options: Options, wire: Wire, traces: RawIOBase | None
     ) -> None:
         self._websocket = websocket
         self._models = models
@@ -71,7 +121,7 @@ class Call:
         """
         try:
             async with open_session(self._models, self._options) as session:
-                await self._send(self._wire.open())
+                await self._follow(session, self._wire.open())
                 async with asyncio.TaskGroup() as tasks:
                     telling = tasks.create_task(self._tell(session))
                     await self._read(session)
@@ -83,7 +133,7 @@ class Call:
                 case CallOver():
                     log.info("call ended: %s", cause)
                     return NORMAL, str(cause)
-                case Overloaded():
+                case Overloaded() | ProtocolError():
                     log.warning("call ended: %s", cause)
                     return POLICY_VIOLATION, str(cause)
                 case PipelineError():
@@ -106,22 +156,26 @@ class Call:
             if message["type"] == "websocket.disconnect":
                 return
             text = message.get("text")
-            if text is None:
-                error = ProtocolError(
-                    "send JSON in text messages; audio goes inside it as base64", "invalid_json"
-                )
-                await self._send([failure(error, None)])
-                continue
-            answer = None
-            for answer in self._wire.receive(text):
-                if isinstance(answer, dict):
-                    await self._send([answer])
-                else:
-                    await self._obey(session, answer)
-            if isinstance(answer, Hear) and message.get(LAST):
+            answers = self._wire.receive(message["bytes"] if text is None else text)
+            if isinstance(await self._follow(session, answers), Hear) and message.get(LAST):
                 await asyncio.sleep(0)  # voice activity hears it first
                 if session.still:
                     await asyncio.sleep(STILL_SECONDS)
+
+    async def _follow(self, session: Session, answers: Iterable[Command | Message]) -> Command | None:
+        """Do what the wire asks for, in order; return the last command, None if a message comes after it."""
+        last: Command | None = None
+        messages: list[Message] = []
+        for answer in answers:
+            if isinstance(answer, dict | str | bytes):
+                messages.append(answer)
+                continue
+            await self._send(messages)
+            messages = []
+            last = answer
+            await self._obey(session, answer)
+        await self._send(messages)
+        return None if messages else last
 
     async def _obey(self, session: Session, command: Command) -> None:
         """Let the session do what the client asked for; waits while a second of its audio is unheard."""
@@ -149,6 +203,8 @@ class Call:
                     self._wire.heard(turn, heard)
             case Configure(options):
                 session.configure(options)
+            case HangUp(reason):
+                raise CallOver(reason)
 
     async def _transcribe(self, session: Session, given: AddRecording) -> None:
         """Find the words of a recording; what the client wants next may build on them, and waits."""
@@ -161,24 +217,35 @@ class Call:
         await self._send(given.told(text, seconds, cause))
 
     async def _tell(self, session: Session) -> None:
-        async for happened in session.events:
+        while True:
+            try:
+                async with asyncio.timeout(self._wire.linger):
+                    happened = await session.events.receive()
+            except TimeoutError:
+                await self._follow(session, self._wire.rest())
+                continue
+            except Closed:
+                return
             if isinstance(happened, TurnTraced) and self._traces is not None:
                 try:
                     self._traces.write(f"{happened.trace.to_json()}\n".encode())
                 except (OSError, ValueError) as error:  # full, or closed: no reason to hang up
                     log.warning("cannot write the trace: %s", error)
-            if events := self._wire.tell(happened):
-                await self._send(events)
+            await self._follow(session, self._wire.tell(happened))
 
-    async def _send(self, events: list[ServerEvent]) -> None:
-        """Write events in order. Raises Overloaded when the socket takes nothing for ``SEND_SECONDS``."""
+    async def _send(self, messages: Sequence[Message]) -> None:
+        """Write messages in order, and no others between them. Raises Overloaded after ``SEND_SECONDS``."""
         async with self._writing:
-            for event in events:
+            for message in messages:
                 if self._websocket.application_state is not WebSocketState.CONNECTED:
                     return
                 try:
                     async with asyncio.timeout(SEND_SECONDS):
-                        await self._websocket.send_text(json.dumps(event))
+                        if isinstance(message, bytes):
+                            await self._websocket.send_bytes(message)
+                        else:
+                            text = message if isinstance(message, str) else json.dumps(message)
+                            await self._websocket.send_text(text)
                 except TimeoutError:
                     raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
                 except RuntimeError as error:  # Starlette's word for a socket that is closed already

@@ -91,6 +91,13 @@ class Configure:
     options: Options
 
 
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """The call is over, for this reason."""
+
+    reason: str
+
+
 Command = (
     Hear
     | EndTurn
@@ -103,4 +110,5 @@ Command = (
     | Interrupt
     | Truncate
     | Configure
+    | HangUp
 )

@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from rejoinder.models.loading import Specs
@@ -93,6 +93,18 @@ class Settings(BaseSettings):
     )
     open_to_all: bool = Field(
         False, description="listen beyond this machine, though no key is needed to call"
+    )
+    public_url: str = Field(
+        "",
+        pattern=r"^(https://[\w.:-]+(/\S*)?)?$",
+        description="address at which carriers reach this server, where a proxy is in between",
+    )
+    audiosocket_port: int = Field(
+        0, ge=0, le=65535, description="TCP port for Asterisk's AudioSocket; 0: none"
+    )
+    twilio_auth_token: SecretStr = Field(
+        SecretStr(""),
+        description="of your account; with it /v1/phone takes nobody but Twilio, by its signature",
     )
     speculate: str = Field(
         "auto",

@@ -52,6 +52,8 @@ class Realtime:
     can_call: whether the language model can call tools.
     """
 
+    linger: float | None = None
+
     def __init__(
         self, options: Options, model: str = "default", tracing: bool = False, can_call: bool = False
     ) -> None:
@@ -77,11 +79,14 @@ class Realtime:
 
     # --- from the client --------------------------------------------------------------------------------
 
-    def receive(self, text: str) -> Iterable[Command | ServerEvent]:
-        """Take one text message; what is wrong with it becomes an error event, and the session goes on.
+    def receive(self, text: str | bytes) -> Iterable[Command | ServerEvent]:
+        """Take one message; what is wrong with it becomes an error event, and the session goes on.
 
         What is returned is to be used before the next message is taken.
         """
+        if isinstance(text, bytes):
+            reason = "send JSON in text messages; audio goes inside it as base64"
+            return [failure(ProtocolError(reason, "invalid_json"), None)]
         client_event = None
         try:
             message = parse(text)
@@ -142,6 +147,10 @@ class Realtime:
                 self._responses.turn_ended()
                 return self._input.turn_ended(text, at, self._items)
         return self._responses.tell(happened) if isinstance(happened, ReplyEvent) else []
+
+    def rest(self) -> list[ServerEvent]:
+        """Return nothing: no event waits for another."""
+        return []
 
     def _playing(self, type_: str, **fields: Any) -> list[ServerEvent]:
         """Tell a client that holds its audio; others hear of an interruption when it is one.

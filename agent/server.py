@@ -21,11 +21,14 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
-from rejoinder.agent.call import Call
+from rejoinder.agent.audiosocket_server import Line, listening
+from rejoinder.agent.call import POLICY_VIOLATION, Call, Socket, Wire
 from rejoinder.agent.client_secrets import NEEDS_KEY, mint
 from rejoinder.agent.config import ConfigError, Settings, authority, open_traces
 from rejoinder.agent.connection import Connection
 from rejoinder.agent.keys import Keys, presented
+from rejoinder.agent.phone import Phone
+from rejoinder.agent.phone_line import NotStarted, is_signed, pick_up
 from rejoinder.agent.realtime import Realtime
 from rejoinder.models.loading import Report, open_models
 from rejoinder.models.openai import is_loopback
@@ -67,6 +70,7 @@ class Server:
             Route("/readyz", self._ready),
             WebSocketRoute("/v1/realtime", self._realtime),
             Route("/v1/realtime/client_secrets", self._secret, methods=["POST"]),
+            WebSocketRoute("/v1/phone", self._phone),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
         return Starlette(routes=routes, lifespan=self._lifespan)
@@ -74,9 +78,12 @@ class Server:
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
+            port = self.settings.audiosocket_port
+            asterisk = listening(self.settings.host, port, self._audiosocket, self._failed)
             loading = asyncio.create_task(self._load(stack), name="load-models")
             try:
-                yield
+                async with asterisk:  # its calls end before the models do
+                    yield
             finally:
                 loading.cancel()
                 await asyncio.wait([loading])
@@ -105,39 +112,79 @@ class Server:
     async def _secret(self, request: Request) -> Response:
         if self.models is None:
             return PlainTextResponse("the models are still loading\n", status_code=503)
-        return await mint(request, self._keys, self._wire(self.models, self.settings.options()))
+        return await mint(request, self._keys, self._wire(self.settings.options()))
 
-    def _wire(
-        self, models: Models, options: Options, model: str = "default", trace: bool = False
-    ) -> Realtime:
-        return Realtime(options, model, trace, isinstance(models.llm, ToolLlm))
+    def _wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
+        can_call = self.models is not None and isinstance(self.models.llm, ToolLlm)
+        return Realtime(options, model, trace, can_call)
 
     async def _realtime(self, websocket: WebSocket) -> None:
-        """Run one call. A socket that cannot be served is accepted first, so that clients see the reason."""
+        """Run one call of a client of the Realtime protocol."""
+        offered = websocket.scope.get("subprotocols", [])
+        session = self._keys.session(presented(websocket.headers.get("authorization"), offered))
+        subprotocol = "realtime" if "realtime" in offered else None
+        if not await self._accept(websocket, subprotocol, session is not None):
+            return
+        asked = websocket.query_params
+        options = replace(self.settings.options(), holds_audio=asked.get("hold") == "true")
+        wire = self._wire(options, asked.get("model", "default"), asked.get("trace") == "true")
+        if session:
+            wire.prepare(session)
+        await self._hold(websocket, wire, wire.options())
+
+    async def _phone(self, websocket: WebSocket) -> None:
+        """Run one call of a telephone carrier, whichever it is."""
+        token = self.settings.twilio_auth_token.get_secret_value()
+        if token and not is_signed(token, self.settings.public_url, websocket):
+            reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url\n"
+            await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
+            return
+        offered = websocket.scope.get("subprotocols", [])
+        key = self._keys.session(presented(websocket.headers.get("authorization"), offered))
+        subprotocol = "media" if "media" in offered else None
+        if not await self._accept(websocket, subprotocol, bool(token) or key is not None):
+            return
+        try:
+            phone = Phone(await pick_up(websocket), self.settings.options())
+        except NotStarted as error:
+            if websocket.client_state is WebSocketState.CONNECTED:
+                await websocket.close(POLICY_VIOLATION, str(error)[:120])
+            return
+        await self._hold(websocket, phone, phone.options)
+
+    async def _audiosocket(self, line: Line) -> None:
+        """Run one call of Asterisk's AudioSocket. Raises ProtocolError."""
+        phone = Phone(await line.start(), self.settings.options())
+        await self._hold(line, phone, phone.options)
+
+    async def _accept(self, websocket: WebSocket, subprotocol: str | None, known: bool) -> bool:
+        """Tell whether a client may call; one that may not now is accepted first, so that it sees why.
+
+        known: whether it has shown who it is, where that is asked for.
+        """
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
         allowed = self.settings.allowed_origins.split()
         if not may_call(origin, host, allowed, is_loopback(f"//{authority(self.settings.host, 0)}")):
             reason = f"pages from {origin} may not call; see the setting allowed_origins\n"
             await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
-            return
-        offered = websocket.scope.get("subprotocols", [])
-        session = self._keys.session(presented(websocket.headers.get("authorization"), offered))
-        if session is None:
+            return False
+        if not known:
             await websocket.send_denial_response(PlainTextResponse(f"{NEEDS_KEY}\n", status_code=401))
-            return
-        await websocket.accept(subprotocol="realtime" if "realtime" in offered else None)
+            return False
+        await websocket.accept(subprotocol=subprotocol)
+        if self.models is None:
+            await websocket.close(TRY_AGAIN_LATER, "the models are still loading: try again in a few seconds")
+        return self.models is not None
+
+    async def _hold(self, websocket: Socket, wire: Wire, options: Options) -> None:
+        """Hold one call, if the models are there and a line is free."""
         if self.models is None:
             await websocket.close(TRY_AGAIN_LATER, "the models are still loading: try again in a few seconds")
             return
         if len(self.calls) >= self.settings.max_sessions:
             await websocket.close(TRY_AGAIN_LATER, f"all {self.settings.max_sessions} lines are busy")
             return
-        asked = websocket.query_params
-        options = replace(self.settings.options(), holds_audio=asked.get("hold") == "true")
-        wire = self._wire(self.models, options, asked.get("model", "default"), asked.get("trace") == "true")
-        if session:
-            wire.prepare(session)
-        call = Call(websocket, self.models, wire.options(), wire, self._traces)
+        call = Call(websocket, self.models, options, wire, self._traces)
         self.calls.add(call)
         try:
             code, reason = await call.run()

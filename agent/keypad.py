@@ -1,0 +1,40 @@
+"""Keys that a caller presses, until they are a whole: ended by # or by a pause."""
+
+from __future__ import annotations
+
+from rejoinder.pipeline import RATE
+
+KEYS = "0123456789*#ABCD"
+PAUSE_SECONDS = 2.0
+MOST = 64
+"""So many keys are a whole at the latest."""
+
+
+class Keypad:
+    """The keys of one call; times are samples received from the caller (16 kHz)."""
+
+    def __init__(self) -> None:
+        self._keys = ""
+        self._at = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether keys wait for their end."""
+        return bool(self._keys)
+
+    def press(self, key: str, now: int) -> str | None:
+        """Take one key; return the keys if it ends them, without the # at their end."""
+        if len(key) != 1 or key not in KEYS:
+            return None
+        if key == "#":
+            return self._take() or key
+        self._keys, self._at = self._keys + key, now
+        return self._take() if len(self._keys) == MOST else None
+
+    def look(self, now: int) -> str | None:
+        """Return the keys if the caller has paused behind them."""
+        return self._take() if self._keys and now - self._at >= PAUSE_SECONDS * RATE else None
+
+    def _take(self) -> str:
+        keys, self._keys = self._keys, ""
+        return keys
