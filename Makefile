@@ -10,7 +10,7 @@ WANTED := $(subst $(NOTHING) ,,$(EXTRAS))
 SUFFIX := $(subst $(COMMA),+,$(WANTED))
 STAMP := $(VENV)/.installed-$(SUFFIX)
 
-.PHONY: setup run demo test check bench clean weights
+.PHONY: setup run demo test test-clients check bench clean weights
 
 setup: weights
 
@@ -49,6 +49,18 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 
 test: weights $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/python -m pytest
+
+# Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/clients.md).
+CLIENTS := $(VENV)/clients
+
+$(CLIENTS)/%/.installed: tests/clients/%.txt | $(VENV)/bin/python
+	@echo "Installing the clients of $<"
+	@$(PYTHON) -m venv --without-pip $(@D)
+	@$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --only-binary=:all: --no-binary=docopt -r $<
+	@touch $@
+
+test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS)/openai/.installed
+	$(BIN)/python -m pytest -m clients tests/clients
 
 check: $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/ruff format --check .
