@@ -59,7 +59,13 @@ $(CLIENTS)/%/.installed: tests/clients/%.txt | $(VENV)/bin/python
 	@$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --only-binary=:all: --no-binary=docopt -r $<
 	@touch $@
 
-test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS)/openai/.installed
+tests/clients/node_modules/.package-lock.json: tests/clients/package-lock.json
+	@echo "Installing the clients of $<"
+	@command -v npm >/dev/null || { echo "Some clients need Node 20 or newer and npm. On Debian and Ubuntu: apt install nodejs npm"; exit 1; }
+	@npm ci --prefix tests/clients --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS)/openai/.installed tests/clients/node_modules/.package-lock.json
 	$(BIN)/python -m pytest -m clients tests/clients
 
 check: $(VENV)/.dev-$(SUFFIX)

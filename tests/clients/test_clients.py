@@ -25,6 +25,8 @@ RECORDINGS = ("azure_whatstheweatherlike", "google_audio")
 SECONDS = 90
 CLIENTS = {
     "openai-python": [ENVIRONMENTS / "openai/bin/python", "openai_python.py"],
+    "openai-node": ["node", "openai_node.mjs"],
+    "@openai/agents": ["node", "openai_agents.mjs"],
 }
 
 
