@@ -27,6 +27,7 @@ CLIENTS = {
     "openai-python": [ENVIRONMENTS / "openai/bin/python", "openai_python.py"],
     "openai-node": ["node", "openai_node.mjs"],
     "@openai/agents": ["node", "openai_agents.mjs"],
+    "openai-agents-python": [ENVIRONMENTS / "openai/bin/python", "openai_agents.py"],
 }
 
 
