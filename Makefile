@@ -51,9 +51,9 @@ test: weights $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/python -m pytest
 
 # Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/clients.md).
-CLIENTS := $(VENV)/clients
+CLIENTS := openai pipecat livekit
 
-$(CLIENTS)/%/.installed: tests/clients/%.txt | $(VENV)/bin/python
+$(VENV)/clients/%/.installed: tests/clients/%.txt | $(VENV)/bin/python
 	@echo "Installing the clients of $<"
 	@$(PYTHON) -m venv --without-pip $(@D)
 	@$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --only-binary=:all: --no-binary=docopt -r $<
@@ -65,7 +65,8 @@ tests/clients/node_modules/.package-lock.json: tests/clients/package-lock.json
 	@npm ci --prefix tests/clients --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
-test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS)/openai/.installed tests/clients/node_modules/.package-lock.json
+test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS:%=$(VENV)/clients/%/.installed) \
+		tests/clients/node_modules/.package-lock.json
 	$(BIN)/python -m pytest -m clients tests/clients
 
 check: $(VENV)/.dev-$(SUFFIX)

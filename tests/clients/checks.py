@@ -16,14 +16,17 @@ def turn(seen: dict[str, Any]) -> str:
     if not (seen["user"] and "weather" in seen["user"][0].lower()):
         return f"the question was understood as {seen['user']}"
     answer = seen["answer"]
-    if answer["text"].strip() != END or answer["status"] not in ("completed", None):
+    if answer["text"].strip() != END or answer["status"] != "completed":
         return f"the answer was {answer}"
     return "" if answer["audio_ms"] > 1000 else f"the answer took {answer['audio_ms']} ms"
 
 
 def interrupted(seen: dict[str, Any]) -> str:
-    """Somebody speaks over the answer: it stops, and the next question is understood."""
-    if seen["cut"]["status"] != "cancelled" or not is_part(seen["cut"]["text"]):
+    """Somebody speaks over the answer: it stops, and the next question is understood.
+
+    A cut answer is a cancelled response, and an incomplete item: clients show the one or the other.
+    """
+    if seen["cut"]["status"] not in ("cancelled", "incomplete") or not is_part(seen["cut"]["text"]):
         return f"the first answer was {seen['cut']}"
     return "" if "brooklyn" in seen["user"][-1].lower() else f"the user said {seen['user']}"
 

@@ -28,6 +28,7 @@ CLIENTS = {
     "openai-node": ["node", "openai_node.mjs"],
     "@openai/agents": ["node", "openai_agents.mjs"],
     "openai-agents-python": [ENVIRONMENTS / "openai/bin/python", "openai_agents.py"],
+    "pipecat OpenAIRealtimeLLMService": [ENVIRONMENTS / "pipecat/bin/python", "pipecat_realtime.py"],
 }
 
 
