@@ -29,6 +29,7 @@ CLIENTS = {
     "@openai/agents": ["node", "openai_agents.mjs"],
     "openai-agents-python": [ENVIRONMENTS / "openai/bin/python", "openai_agents.py"],
     "pipecat OpenAIRealtimeLLMService": [ENVIRONMENTS / "pipecat/bin/python", "pipecat_realtime.py"],
+    "livekit-plugins-openai": [ENVIRONMENTS / "livekit/bin/python", "livekit_realtime.py"],
 }
 
 
