@@ -37,9 +37,7 @@ class Conversation:
 
 
 async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any]:
-    client = AsyncOpenAI(
-        api_key="none", base_url=f"{url}/v1", websocket_base_url=f"{url.replace('http', 'ws', 1)}/v1"
-    )
+    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1")
     async with client, client.realtime.connect(model="default") as connection:
 
         async def send(pcm: bytes) -> None:
