@@ -6,7 +6,8 @@ from typing import Any
 
 STORY = " ".join(f"This is sentence number {number} of a story." for number in range(1, 9))
 END = "That is the end of the story."
-"""What is answered first, and after the interruption."""
+"""What is answered first, and after the interruption and a call of a tool."""
+CALL = {"bridge": "the Brooklyn Bridge"}
 ROWS: list[list[str]] = []
 """A row of the table for each client that was tried."""
 
@@ -38,9 +39,14 @@ def truncated(seen: dict[str, Any]) -> str:
     return "" if is_part(seen["held"]) else f"the item holds {seen['held']!r}"
 
 
+def called(seen: dict[str, Any]) -> str:
+    """The second question makes the client run a tool, once; the answer comes when it has said what that gave."""
+    return "" if seen["called"] == [CALL] else f"these calls were made: {seen['called']}"
+
+
 def is_part(text: str) -> bool:
     """Tell whether it is the beginning of the story, and not all of it."""
     return bool(text) and STORY.startswith(text.strip()) and len(text) < len(STORY)
 
 
-PARTS = {"turn": turn, "interrupted": interrupted, "truncated": truncated}
+PARTS = {"turn": turn, "interrupted": interrupted, "truncated": truncated, "tool": called}

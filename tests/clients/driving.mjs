@@ -7,6 +7,20 @@ const FRAME_MS = 40;
 const PATIENCE_MS = 30_000;
 export const LISTEN_MS = 2_000; // of the answer are heard before somebody speaks over it
 
+export const RESULT = "It was opened in 1883.";
+
+// What the second question is answered with.
+export const TOOL = {
+  name: "opened",
+  description: "Tells when a bridge was opened.",
+  parameters: {
+    type: "object",
+    properties: { bridge: { type: "string" } },
+    required: ["bridge"],
+    additionalProperties: false,
+  },
+};
+
 // Sends what is said, and silence in between, in real time, as a microphone does.
 export class Microphone {
   #speech = Buffer.alloc(0);

@@ -20,6 +20,21 @@ LISTEN = 2.0
 """Seconds of the answer that are heard before somebody speaks over it."""
 
 
+TOOL = {
+    "type": "function",
+    "name": "opened",
+    "description": "Tells when a bridge was opened.",
+    "parameters": {
+        "type": "object",
+        "properties": {"bridge": {"type": "string"}},
+        "required": ["bridge"],
+        "additionalProperties": False,
+    },
+}
+"""What the second question is answered with, for clients that take a tool as it is on the wire."""
+RESULT = "It was opened in 1883."
+
+
 class Microphone:
     """Sends what is said, and silence in between, in real time, as a microphone does."""
 

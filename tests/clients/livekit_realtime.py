@@ -6,9 +6,9 @@ import asyncio
 from importlib.metadata import version
 from typing import Any
 
-from driving import LISTEN, PATIENCE, Microphone, main
+from driving import LISTEN, PATIENCE, RESULT, Microphone, main
 from livekit import rtc
-from livekit.agents import Agent, AgentSession
+from livekit.agents import Agent, AgentSession, function_tool
 from livekit.agents.voice.io import AudioInput, AudioOutput, AudioOutputCapabilities
 from livekit.plugins import openai
 
@@ -85,6 +85,14 @@ class Model(openai.realtime.RealtimeModel):
 
 
 async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any]:
+    called = []
+
+    @function_tool
+    async def opened(bridge: str) -> str:
+        """Tell when a bridge was opened."""
+        called.append({"bridge": bridge})
+        return RESULT
+
     model = Model(base_url=f"{url}/v1", api_key="none", model="default")
     ear, mouth, errors, remembered = Ear(), Mouth(), [], asyncio.Queue[Any]()
     microphone = Microphone(ear.hear)
@@ -92,7 +100,7 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
         session.input.audio, session.output.audio = ear, mouth
         session.on("conversation_item_added", lambda event: remembered.put_nowait(event.item))
         session.on("error", lambda event: errors.append(str(event.error)))
-        await session.start(Agent(instructions="Tell a story."))
+        await session.start(Agent(instructions="Tell a story.", tools=[opened]))
         speaking = asyncio.create_task(microphone.run())
         microphone.say(question)
         await mouth.speaks.wait()
@@ -102,6 +110,7 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
         truncated = await model.until("conversation.item.truncated")
         model.opened.send_event({"type": "conversation.item.retrieve", "item_id": truncated["item_id"]})
         held = (await model.until("conversation.item.retrieved"))["item"]
+        await model.until("response.done")  # of the call
         done = (await model.until("response.done"))["response"]
         while (await remembered.get()).id != done["output"][0]["id"]:
             pass
@@ -114,6 +123,7 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
         "cut": {"status": cut["status"], "text": cut["output"][0]["content"][0]["transcript"]},
         "truncated_ms": truncated["audio_end_ms"],
         "held": held["content"][0]["transcript"],
+        "called": called,
         "answer": {
             "status": done["status"],
             "text": [item.text_content for item in said if item.role == "assistant"][-1],

@@ -1,12 +1,15 @@
 // @openai/agents holds a spoken conversation: its session cuts and truncates by itself when somebody speaks.
 
-import { RealtimeAgent, RealtimeSession } from "@openai/agents/realtime";
-import { BYTES_PER_MS, Events, LISTEN_MS, Microphone, main, version } from "./driving.mjs";
+import { RealtimeAgent, RealtimeSession, tool } from "@openai/agents/realtime";
+import { BYTES_PER_MS, Events, LISTEN_MS, Microphone, RESULT, TOOL, main, version } from "./driving.mjs";
 
 const transcript = (item) => item.content.map((part) => part.transcript ?? "").join("");
 
 await main(async (url, question, interruption) => {
-  const agent = new RealtimeAgent({ name: "teller", instructions: "Tell a story." });
+  const called = [];
+  const execute = (given) => called.push(given) && RESULT;
+  const opened = tool({ ...TOOL, strict: true, execute });
+  const agent = new RealtimeAgent({ name: "teller", instructions: "Tell a story.", tools: [opened] });
   const session = new RealtimeSession(agent, { transport: "websocket" });
   const events = new Events();
   const errors = [];
@@ -25,6 +28,7 @@ await main(async (url, question, interruption) => {
   await events.until("player is to stop");
   const cut = (await events.until("response.done")).response;
   const truncated = await events.until("conversation.item.truncated");
+  await events.until("response.done"); // of the call
   const done = (await events.until("response.done")).response;
   microphone.stop();
   const history = Object.fromEntries(session.history.map((item) => [item.itemId, item]));
@@ -35,6 +39,7 @@ await main(async (url, question, interruption) => {
     cut: { status: cut.status, text: transcript(cut.output[0]) },
     truncated_ms: truncated.audio_end_ms,
     held: transcript(history[truncated.item_id]),
+    called,
     answer: { status: done.status, text: transcript(history[done.output[0].id]), audio_ms: audioMs },
     errors,
   };

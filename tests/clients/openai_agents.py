@@ -6,8 +6,9 @@ import asyncio
 from importlib.metadata import version
 from typing import Any
 
+from agents import function_tool
 from agents.realtime import RealtimeAgent, RealtimeRunner
-from driving import LISTEN, PATIENCE, Microphone, Player, main
+from driving import LISTEN, PATIENCE, RESULT, Microphone, Player, main
 
 
 class Conversation:
@@ -47,7 +48,15 @@ class Conversation:
 
 
 async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any]:
-    agent = RealtimeAgent(name="teller", instructions="Tell a story.")
+    called = []
+
+    @function_tool
+    def opened(bridge: str) -> str:
+        """Tell when a bridge was opened."""
+        called.append({"bridge": bridge})
+        return RESULT
+
+    agent = RealtimeAgent(name="teller", instructions="Tell a story.", tools=[opened])
     address = f"{url.replace('http', 'ws', 1)}/v1/realtime?model=default"
     async with await RealtimeRunner(agent).run(model_config={"url": address, "api_key": "none"}) as session:
         talk, microphone = Conversation(session), Microphone(session.send_audio)
@@ -58,6 +67,7 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
         await talk.until("audio_interrupted")
         cut = (await talk.until("response.done"))["response"]
         truncated = await talk.until("conversation.item.truncated")
+        await talk.until("tool_end")
         done = (await talk.until("response.done"))["response"]
         await talk.until("agent_end")
         speaking.cancel()
@@ -68,6 +78,7 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
             "cut": {"status": cut["status"], "text": cut["output"][0]["content"][0]["transcript"]},
             "truncated_ms": truncated["audio_end_ms"],
             "held": answers[truncated["item_id"]],
+            "called": called,
             "answer": {
                 "status": done["status"],
                 "text": answers[done["output"][0]["id"]],

@@ -5,7 +5,7 @@
 import { connect } from "node:net";
 import OpenAI from "openai";
 import { OpenAIRealtimeWS } from "openai/realtime/ws";
-import { BYTES_PER_MS, Events, LISTEN_MS, Microphone, main, version } from "./driving.mjs";
+import { BYTES_PER_MS, Events, LISTEN_MS, Microphone, RESULT, TOOL, main, version } from "./driving.mjs";
 
 const transcript = (item) => item.content.map((part) => part.transcript ?? "").join("");
 
@@ -26,7 +26,8 @@ await main(async (url, question, interruption) => {
     audioMs += Buffer.from(delta, "base64").length / BYTES_PER_MS;
   });
   await events.until("session.created");
-  call.send({ type: "session.update", session: { type: "realtime", instructions: "Tell a story." } });
+  const tools = [{ type: "function", ...TOOL }];
+  call.send({ type: "session.update", session: { type: "realtime", instructions: "Tell a story.", tools } });
   await events.until("session.updated");
 
   const microphone = new Microphone((pcm) =>
@@ -43,6 +44,11 @@ await main(async (url, question, interruption) => {
   const truncated = await events.until("conversation.item.truncated");
   call.send({ type: "conversation.item.retrieve", item_id });
   const held = (await events.until("conversation.item.retrieved")).item;
+  const { call_id, arguments: given } = await events.until("response.function_call_arguments.done");
+  await events.until("response.done");
+  const item = { type: "function_call_output", call_id, output: RESULT };
+  call.send({ type: "conversation.item.create", item });
+  call.send({ type: "response.create" });
   const done = (await events.until("response.done")).response;
   microphone.stop();
   call.close();
@@ -52,6 +58,7 @@ await main(async (url, question, interruption) => {
     cut: { status: cut.status, text: transcript(cut.output[0]) },
     truncated_ms: truncated.audio_end_ms,
     held: transcript(held),
+    called: [JSON.parse(given)],
     answer: { status: done.status, text: transcript(done.output[0]), audio_ms: audioMs },
     errors,
   };

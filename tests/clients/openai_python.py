@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from typing import Any
 
 import openai
-from driving import LISTEN, PATIENCE, Microphone, Player, main
+from driving import LISTEN, PATIENCE, RESULT, TOOL, Microphone, Player, main
 from openai import AsyncOpenAI
 
 
@@ -45,7 +46,8 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
 
         talk, microphone = Conversation(connection), Microphone(send)
         await talk.until("session.created")
-        await connection.session.update(session={"type": "realtime", "instructions": "Tell a story."})
+        about = {"type": "realtime", "instructions": "Tell a story.", "tools": [TOOL]}
+        await connection.session.update(session=about)
         await talk.until("session.updated")
         speaking = asyncio.create_task(microphone.run())
         microphone.say(question)
@@ -59,6 +61,11 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
         truncated = await talk.until("conversation.item.truncated")
         await connection.conversation.item.retrieve(item_id=item)
         held = (await talk.until("conversation.item.retrieved")).item
+        call = await talk.until("response.function_call_arguments.done")
+        await talk.until("response.done")
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": RESULT}
+        await connection.conversation.item.create(item=result)
+        await connection.response.create()
         done = (await talk.until("response.done")).response
         speaking.cancel()
         return {
@@ -67,6 +74,7 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
             "cut": {"status": cut.status, "text": cut.output[0].content[0].transcript},
             "truncated_ms": truncated.audio_end_ms,
             "held": held.content[0].transcript,
+            "called": [json.loads(call.arguments)],
             "answer": {
                 "status": done.status,
                 "text": done.output[0].content[0].transcript,

@@ -1,6 +1,6 @@
 """pipecat's OpenAIRealtimeLLMService holds a spoken conversation, in a pipeline between two transports.
 
-The service reads no ``conversation.item.truncated``: what it asked for stands in its place, and the item that
+As pipecat's bots do, it speaks first. The service reads no ``conversation.item.truncated``: what it asked for stands in its place, and the item that
 it retrieves afterwards shows that it was done. Errors end its receiving, so none may come.
 """
 
@@ -11,13 +11,15 @@ import sys
 from importlib.metadata import version
 from typing import Any
 
-from driving import BYTES_PER_MS, LISTEN, PATIENCE, Microphone, main
+from driving import BYTES_PER_MS, LISTEN, PATIENCE, RESULT, Microphone, main
 from loguru import logger
-from pipecat.frames.frames import InputAudioRawFrame, OutputAudioRawFrame, StartFrame
+from pipecat.adapters.schemas.tools_schema import ToolsSchema
+from pipecat.frames.frames import InputAudioRawFrame, LLMRunFrame, OutputAudioRawFrame, StartFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
+from pipecat.services.llm_service import FunctionCallParams
 from pipecat.services.openai.realtime import events
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 from pipecat.transports.base_input import BaseInputTransport
@@ -75,10 +77,21 @@ class Service(OpenAIRealtimeLLMService):
 
 
 async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any]:
+    called = []
+
+    async def opened(params: FunctionCallParams, bridge: str) -> None:
+        """Tell when a bridge was opened.
+
+        Args:
+            bridge: What it is called.
+        """
+        called.append({"bridge": bridge})
+        await params.result_callback(RESULT)
+
     settings = OpenAIRealtimeLLMService.Settings(model="default", system_instruction="Tell a story.")
     address = f"{url.replace('http', 'ws', 1)}/v1/realtime"
     llm = Service(api_key="none", base_url=address, settings=settings)
-    ear, mouth, context = Ear(AUDIO), Mouth(AUDIO), LLMContext()
+    ear, mouth, context = Ear(AUDIO), Mouth(AUDIO), LLMContext(tools=ToolsSchema(standard_tools=[opened]))
     user, assistant = LLMContextAggregatorPair(context)
     rates = PipelineParams(audio_in_sample_rate=24_000, audio_out_sample_rate=24_000)
     worker = PipelineWorker(Pipeline([ear, user, llm, mouth, assistant]), params=rates)
@@ -107,18 +120,20 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
         await started.wait()
         microphone = Microphone(ear.hear)
         speaking = asyncio.create_task(microphone.run())
-        microphone.say(question)
+        await worker.queue_frame(LLMRunFrame())
         await mouth.speaks.wait()
         await asyncio.sleep(LISTEN)
-        microphone.say(interruption)
+        microphone.say(question)
         cut = await answers.get()
         mouth.played_ms = 0.0
         answer = await answers.get()
+        played_ms = mouth.played_ms
         assert llm.truncation, "the service has not truncated"
         item = await llm.retrieve_conversation_item(llm.truncation.item_id)
         speaking.cancel()
         await worker.cancel()
         await running
+    print(context.get_messages(), llm.truncation, cut, answer, items, file=sys.stderr)
     last = [known for known in items.values() if known.role == "assistant"][-1]
     return {
         "version": version("pipecat-ai"),
@@ -126,6 +141,7 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
         "cut": {"status": items[llm.truncation.item_id].status, "text": cut},
         "truncated_ms": llm.truncation.audio_end_ms,
         "held": item.content[0].transcript,
+        "called": called,
         "answer": {"status": last.status, "text": answer, "audio_ms": mouth.played_ms},
         "errors": errors,
     }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checks import END, PARTS, ROWS, STORY
+from checks import CALL, END, PARTS, ROWS, STORY
 from serving import Server, serving
 
 from rejoinder.agent.recordings import read_set, speech_folder
@@ -35,7 +35,7 @@ CLIENTS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    llm = f"scripted:llm|{STORY}|{END}"
+    llm = f"scripted:llm|{STORY}|@opened {json.dumps(CALL)}|{END}"
     with serving(tmp_path_factory.mktemp("server"), llm=llm, **MODELS) as started:
         yield started
 
