@@ -40,7 +40,7 @@ def truncated(seen: dict[str, Any]) -> str:
 
 
 def called(seen: dict[str, Any]) -> str:
-    """The second question makes the client run a tool, once; the answer comes when it has said what that gave."""
+    """The second question makes the client run a tool, once, and the answer waits for what that gave."""
     return "" if seen["called"] == [CALL] else f"these calls were made: {seen['called']}"
 
 

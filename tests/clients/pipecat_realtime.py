@@ -1,7 +1,8 @@
 """pipecat's OpenAIRealtimeLLMService holds a spoken conversation, in a pipeline between two transports.
 
-As pipecat's bots do, it speaks first. The service reads no ``conversation.item.truncated``: what it asked for stands in its place, and the item that
-it retrieves afterwards shows that it was done. Errors end its receiving, so none may come.
+As pipecat's bots do, it speaks first, so that the first question is what interrupts it. The service reads no
+``conversation.item.truncated``: what it asked for stands in its place, and the item that it retrieves
+afterwards shows that it was done. Errors end its receiving, so none may come.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from driving import BYTES_PER_MS, LISTEN, PATIENCE, RESULT, Microphone, main
 from loguru import logger
-from pipecat.adapters.schemas.tools_schema import ToolsSchema
+from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
 from pipecat.frames.frames import InputAudioRawFrame, LLMRunFrame, OutputAudioRawFrame, StartFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
@@ -91,11 +92,13 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
     settings = OpenAIRealtimeLLMService.Settings(model="default", system_instruction="Tell a story.")
     address = f"{url.replace('http', 'ws', 1)}/v1/realtime"
     llm = Service(api_key="none", base_url=address, settings=settings)
-    ear, mouth, context = Ear(AUDIO), Mouth(AUDIO), LLMContext(tools=ToolsSchema(standard_tools=[opened]))
-    user, assistant = LLMContextAggregatorPair(context)
+    ear, mouth = Ear(AUDIO), Mouth(AUDIO)
+    context = LLMContext(tools=ToolsSchema(standard_tools=[opened]))
+    listener, assistant = LLMContextAggregatorPair(context)
     rates = PipelineParams(audio_in_sample_rate=24_000, audio_out_sample_rate=24_000)
-    worker = PipelineWorker(Pipeline([ear, user, llm, mouth, assistant]), params=rates)
-    started, answers, errors, items = asyncio.Event(), asyncio.Queue[str](), [], {}
+    worker = PipelineWorker(Pipeline([ear, listener, llm, mouth, assistant]), params=rates)
+    started, heard, answers = asyncio.Event(), asyncio.Queue[str](), asyncio.Queue[str]()
+    errors, items = [], {}
 
     @worker.event_handler("on_pipeline_started")
     async def on_pipeline_started(*_: Any) -> None:
@@ -104,6 +107,10 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
     @worker.event_handler("on_pipeline_error")
     async def on_pipeline_error(_: Any, frame: Any) -> None:
         errors.append(frame.error)
+
+    @listener.event_handler("on_user_turn_message_added")
+    async def on_user_turn_message_added(_: Any, message: Any) -> None:
+        heard.put_nowait(message.content)
 
     @assistant.event_handler("on_assistant_turn_stopped")
     async def on_assistant_turn_stopped(_: Any, message: Any) -> None:
@@ -128,21 +135,23 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
         mouth.played_ms = 0.0
         answer = await answers.get()
         played_ms = mouth.played_ms
+        last = [known for known in items.values() if known.role == "assistant"][-1]
+        user = [await heard.get()]
+        microphone.say(interruption)
+        user.append(await heard.get())
         assert llm.truncation, "the service has not truncated"
         item = await llm.retrieve_conversation_item(llm.truncation.item_id)
         speaking.cancel()
         await worker.cancel()
         await running
-    print(context.get_messages(), llm.truncation, cut, answer, items, file=sys.stderr)
-    last = [known for known in items.values() if known.role == "assistant"][-1]
     return {
         "version": version("pipecat-ai"),
-        "user": [m["content"] for m in context.get_messages() if m["role"] == "user"],
+        "user": user,
         "cut": {"status": items[llm.truncation.item_id].status, "text": cut},
         "truncated_ms": llm.truncation.audio_end_ms,
         "held": item.content[0].transcript,
         "called": called,
-        "answer": {"status": last.status, "text": answer, "audio_ms": mouth.played_ms},
+        "answer": {"status": last.status, "text": answer, "audio_ms": played_ms},
         "errors": errors,
     }
 
