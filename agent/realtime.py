@@ -112,7 +112,8 @@ class Realtime:
             case ItemDelete(item_id=id_):
                 return self._items.delete(id_)
             case ItemRetrieve(item_id=id_):
-                return [event("conversation.item.retrieved", item=self._items.get(id_))]
+                item = self._items.get(id_, "item_retrieve_invalid_item_id")
+                return [event("conversation.item.retrieved", item=item)]
             case ItemTruncate():
                 return self._responses.truncate(message)
             case ResponseCreate(response=given):

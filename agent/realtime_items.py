@@ -42,10 +42,10 @@ class Items:
         """The id of the item at the end."""
         return self._order[-1] if self._order else None
 
-    def get(self, id_: str, param: str = "item_id") -> dict[str, Any]:
+    def get(self, id_: str, code: str, param: str = "item_id") -> dict[str, Any]:
         """Return an item. Raises ProtocolError where there is none."""
         if id_ not in self._items:
-            raise ProtocolError(f"there is no item {id_}", "item_not_found", param)
+            raise ProtocolError(f"there is no item {id_}", code, param)
         return self._items[id_].item
 
     def keep(self, item: dict[str, Any], key: Key | None) -> str | None:
@@ -66,7 +66,7 @@ class Items:
         given = message.item
         id_ = given.id or new_id("item")
         if id_ in self._items:
-            raise ProtocolError(f"there is an item {id_} already", "item_exists", "item.id")
+            raise ProtocolError(f"there is an item {id_} already", "item_create_duplicate_item_id", "item.id")
         if isinstance(given, CallItem | ResultItem):
             self._check_call(given)
         place = self._place(message.previous_item_id)
@@ -95,7 +95,7 @@ class Items:
 
     def delete(self, id_: str) -> list[Command | ServerEvent]:
         """Take an item out of the conversation. Raises ProtocolError."""
-        self.get(id_)
+        self.get(id_, "item_delete_invalid_item_id")
         key = self._items.pop(id_).key
         self._order.remove(id_)
         deleted = event("conversation.item.deleted", item_id=id_)
@@ -107,7 +107,7 @@ class Items:
         for number, item in enumerate(given):
             param = f"response.input.{number}"
             if isinstance(item, Reference):
-                entries.append(_entry(self.get(item.id, f"{param}.id")))
+                entries.append(_entry(self.get(item.id, "item_not_found", f"{param}.id")))
                 continue
             if isinstance(item, MessageItem) and item.recording is not None:
                 raise ProtocolError("audio needs its transcript here", "invalid_value", f"{param}.content")

@@ -74,13 +74,15 @@ class Responses:
         return [Interrupt()]
 
     def truncate(self, message: ItemTruncate) -> list[Truncate | ServerEvent]:
-        """Take the client's word for how much of a message was heard. Raises ProtocolError."""
+        """Take the client's word for how much of a message was heard. Raises ProtocolError.
+
+        Audio goes out as fast as it is spoken, so a message that is cut while it is on its way is being
+        interrupted: clients whose application does that say no more than this.
+        """
         response = self._spoken.get(message.item_id)
         if response is None or message.item_id not in self._items:
-            raise ProtocolError(f"there is no spoken item {message.item_id}", "item_not_found", "item_id")
-        if response.turn in self._live and not self._cancelling:
-            reason = "the response is in progress: cancel it first"
-            raise ProtocolError(reason, "conversation_already_has_active_response", "item_id")
+            reason = f"there is no spoken item {message.item_id}"
+            raise ProtocolError(reason, "item_truncate_invalid_item_id", "item_id")
         if message.audio_end_ms > response.sent_ms:
             reason = f"only {response.sent_ms} ms of audio were sent, not {message.audio_end_ms}"
             raise ProtocolError(reason, "invalid_value", "audio_end_ms")
@@ -90,6 +92,8 @@ class Responses:
             content_index=0,
             audio_end_ms=message.audio_end_ms,
         )
+        if response.turn in self._live:
+            self._cancelling = True
         return [Truncate(response.turn, message.audio_end_ms / 1000.0), done]
 
     # --- from the session -------------------------------------------------------------------------------

@@ -184,9 +184,9 @@ class Replies:
         self._floor.agent_done()
 
     def truncate(self, turn: int, seconds: float) -> str | None:
-        """Settle a reply that is over with the ``seconds`` of it that were played; return their text."""
-        if self.turn and self.turn.id == turn and self.turn.done:
-            self._cancel()  # all of it was sent, and the last bit would have been heard by and by
+        """Settle a reply with the ``seconds`` of it that were played; return their text. It falls silent."""
+        if self.turn and self.turn.id == turn and self.turn.committed:
+            self._cancel()  # who knows how much was played has stopped playing
             self._floor.agent_done()
         heard = None
         for settled in self._settled:

@@ -172,7 +172,7 @@ class Session:
     def truncate(self, turn: int, seconds: float) -> str | None:
         """Take the client's word that only ``seconds`` of a reply were played; return what was heard of it.
 
-        Returns None for a reply that is unknown, forgotten, or not over.
+        A reply that still speaks ends here. Returns None for one that is unknown or forgotten.
         """
         return self._replies.truncate(turn, seconds)
 

@@ -60,10 +60,13 @@ BAD_MESSAGES = {
     "lone surrogate": ('{"type": "\\ud800"}', None),
     "nested": ("[" * 100_000, "invalid_json"),
     "commit of nothing": ('{"type": "input_audio_buffer.commit"}', "input_audio_buffer_commit_empty"),
-    "unknown item": ('{"type": "conversation.item.retrieve", "item_id": "no"}', "item_not_found"),
+    "unknown item": (
+        '{"type": "conversation.item.retrieve", "item_id": "no"}',
+        "item_retrieve_invalid_item_id",
+    ),
     "truncate nothing": (
         '{"type": "conversation.item.truncate", "item_id": "no", "audio_end_ms": 0}',
-        "item_not_found",
+        "item_truncate_invalid_item_id",
     ),
     "bad session": ('{"type": "session.update", "session": {"audio": 5}}', "invalid_value"),
     "bad detection": (

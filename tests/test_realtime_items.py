@@ -127,11 +127,14 @@ def test_a_reply_that_is_deleted_is_not_remembered_again() -> None:
     client.reply("Once upon a time", turn=1)
     client.deliver()
     (item,) = client.order
-    assert error(client.say("conversation.item.delete", item_id="other"))[0] == "item_not_found"
+    assert error(client.say("conversation.item.delete", item_id="other"))[0] == "item_delete_invalid_item_id"
     client.say("conversation.item.delete", item_id=item)
     assert not client.history.settle(1, "Once upon", cut=True)
     assert client.remembered() == client.words() == []
-    assert error(client.say("conversation.item.retrieve", item_id=item)) == ("item_not_found", "item_id")
+    assert error(client.say("conversation.item.retrieve", item_id=item)) == (
+        "item_retrieve_invalid_item_id",
+        "item_id",
+    )
 
 
 def test_calls_and_what_they_returned_are_items_like_others() -> None:

@@ -98,7 +98,7 @@ def test_a_written_response_in_the_order_that_clients_expect() -> None:
     kept = wire.say("conversation.item.retrieve", item_id=item)[0]["item"]
     assert kept == response["output"][0]
     answers = wire.say("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=0)
-    assert error(answers)[0] == "item_not_found", "nothing of it was spoken"
+    assert error(answers)[0] == "item_truncate_invalid_item_id", "nothing of it was spoken"
 
 
 def test_one_response_may_be_written_where_others_are_spoken() -> None:
@@ -133,7 +133,8 @@ def test_a_response_beside_the_conversation_adds_nothing_to_it() -> None:
     about = [event for event in events if event["type"].startswith("conversation.item")]
     assert len(about) == 1 and about[0]["item"]["id"] != done["output"][0]["id"]
     assert (
-        error(wire.say("conversation.item.retrieve", item_id=done["output"][0]["id"]))[0] == "item_not_found"
+        error(wire.say("conversation.item.retrieve", item_id=done["output"][0]["id"]))[0]
+        == "item_retrieve_invalid_item_id"
     )
     assert wire.tell(ReplyDone(1, "completed", "Hello"))[-1]["type"] == "response.done"
 

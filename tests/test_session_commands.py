@@ -413,7 +413,7 @@ def test_truncating_a_reply() -> None:
     answers: list[str | None] = []
     talk = Talk("one", replies=(WEATHER,))
     talk.says(1.2, at=0.2)
-    for at, turn, seconds in ((2.0, 1, 1.0), (5.0, 1, 1.0), (5.1, 1, 99.0), (5.2, 1, 0.0), (5.3, 7, 1.0)):
+    for at, turn, seconds in ((1.5, 1, 1.0), (5.0, 1, 1.0), (5.1, 1, 99.0), (5.2, 1, 0.0), (5.3, 7, 1.0)):
 
         def truncate(session: Session, turn: int = turn, seconds: float = seconds) -> None:
             answers.append(session.truncate(turn, seconds))
@@ -422,6 +422,19 @@ def test_truncating_a_reply() -> None:
     talk.run(until=6.0)
     assert answers == [None, "It is sunny", WEATHER, "", None]
     assert talk.said() == [("user", "one")]
+
+
+def test_truncating_a_reply_that_speaks_ends_it() -> None:
+    answers: list[str | None] = []
+    talk = Talk("one", replies=(WEATHER,))
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: answers.append(session.truncate(1, 1.0)), at=2.9)
+    talk.run(until=6.0)
+    assert answers == ["It is sunny"]
+    assert talk.said() == [("user", "one"), ("assistant", "It is sunny—")]
+    assert [(turn, status) for turn, status, _ in talk.done()] == [(1, "cancelled")]
+    assert max(talk.when(ReplyAudio)) < 2.9
+    assert talk.session.floor.floor is Floor.NOBODY
 
 
 def test_options_change_from_the_next_turn_on() -> None:
