@@ -51,7 +51,7 @@ test: weights $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/python -m pytest
 
 # Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/clients.md).
-CLIENTS := openai pipecat livekit
+CLIENTS := openai pipecat livekit node
 
 $(VENV)/clients/%/.installed: tests/clients/%.txt | $(VENV)/bin/python
 	@echo "Installing the clients of $<"
@@ -59,10 +59,10 @@ $(VENV)/clients/%/.installed: tests/clients/%.txt | $(VENV)/bin/python
 	@$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --only-binary=:all: --no-binary=docopt -r $<
 	@touch $@
 
-tests/clients/node_modules/.package-lock.json: tests/clients/package-lock.json
+# Node comes from a wheel, too.
+tests/clients/node_modules/.package-lock.json: tests/clients/package-lock.json $(VENV)/clients/node/.installed
 	@echo "Installing the clients of $<"
-	@command -v npm >/dev/null || { echo "Some clients need Node 20 or newer and npm. On Debian and Ubuntu: apt install nodejs npm"; exit 1; }
-	@npm ci --prefix tests/clients --ignore-scripts --no-audit --no-fund --silent
+	@$(VENV)/clients/node/bin/npm ci --prefix tests/clients --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS:%=$(VENV)/clients/%/.installed) \
