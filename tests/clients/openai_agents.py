@@ -67,8 +67,9 @@ async def drive(url: str, question: bytes, interruption: bytes) -> dict[str, Any
         await talk.until("audio_interrupted")
         cut = (await talk.until("response.done"))["response"]
         truncated = await talk.until("conversation.item.truncated")
-        await talk.until("tool_end")
-        done = (await talk.until("response.done"))["response"]
+        done = cut
+        while done is cut or done["output"][0]["type"] == "function_call":
+            done = (await talk.until("response.done"))["response"]
         await talk.until("agent_end")
         speaking.cancel()
         answers = talk.said("assistant")
