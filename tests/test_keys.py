@@ -14,8 +14,9 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 from published import conforms
-from serving import Server, Talk, run_command, serving
-from websockets.exceptions import InvalidStatus
+from serving import PATIENCE, Server, Talk, run_command, serving
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
 
 from rejoinder.agent.config import ConfigError, Settings, check_open
 from rejoinder.agent.keys import MAX_SECRETS, PROTOCOL, Keys, hashed, new_key, presented
@@ -114,6 +115,18 @@ def test_who_has_no_key_is_told_so(server: Server, options: dict[str, Any]) -> N
         pass
     assert refused.value.response.status_code == 401
     assert b"API keys" in refused.value.response.body
+
+
+def test_a_telephone_call_needs_the_key_too(server: Server) -> None:
+    url = f"ws://127.0.0.1:{server.port}/v1/phone"
+    with pytest.raises(InvalidStatus) as refused, connect(url, proxy=None):
+        pass
+    assert refused.value.response.status_code == 401
+    with connect(url, proxy=None, additional_headers={"Authorization": f"Bearer {KEY}"}) as socket:
+        socket.send("{}")  # no carrier's words: it got in, and is told so
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(timeout=PATIENCE)
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
 
 
 def test_a_key_in_the_header_or_among_the_sub_protocols_opens_a_call(server: Server) -> None:
