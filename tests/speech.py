@@ -30,6 +30,14 @@ def model(spec: str) -> Any:
         raise
 
 
+def need(*specs: str) -> None:
+    """Skip the test where a model's weights or its package are not there; leaves nothing open."""
+    for spec in specs:
+        close = getattr(model(spec), "close", None)
+        if close is not None:
+            close()
+
+
 def recordings(name: str, count: int = 0, seconds: float = 30.0) -> list[Recording]:
     """Return ``count`` recordings spread over a set (0 is all of it), none longer than ``seconds``."""
     try:

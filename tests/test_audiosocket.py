@@ -154,8 +154,7 @@ def test_a_caller_interrupts_and_the_history_has_what_was_sent() -> None:
 
 @pytest.mark.weights
 def test_a_recording_is_answered_by_the_models_as_they_ship() -> None:
-    for spec in REAL.values():
-        speech.model(spec)
+    speech.need(*REAL.values())
 
     async def hold() -> None:
         port = free_port()

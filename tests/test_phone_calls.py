@@ -18,8 +18,7 @@ STORY = (
 @pytest.mark.weights
 @pytest.mark.parametrize("carrier", SIMS, ids=lambda sim: sim.name)
 def test_a_caller_asks_and_interrupts(carrier: type[TwilioSim]) -> None:
-    for spec in REAL.values():
-        speech.model(spec)
+    speech.need(*REAL.values())
 
     async def hold() -> None:
         async with served(**REAL, llm=f"scripted:llm|{STORY}") as (program, url):
