@@ -136,9 +136,7 @@ class Json:
 
     def find(self, *path: str) -> str | None:
         """Return the text or number at a path as text, None if there is none."""
-        here: Any = self.fields
-        for key in path:
-            here = here.get(key) if isinstance(here, dict) else None
+        here = self._at(*path)
         known = isinstance(here, str | int | float) and not isinstance(here, bool)
         return str(here) if known else None
 
@@ -158,11 +156,15 @@ class Json:
 
     def texts(self, *path: str) -> dict[str, str]:
         """Return the object at a path as texts; what is no text or number, or too much, is left out."""
+        here = self._at(*path)
+        names = list(here)[:PARAMETERS] if isinstance(here, dict) else []
+        return {clean(name): clean(value) for name in names if (value := self.find(*path, name)) is not None}
+
+    def _at(self, *path: str) -> Any:
         here: Any = self.fields
         for key in path:
             here = here.get(key) if isinstance(here, dict) else None
-        names = list(here)[:PARAMETERS] if isinstance(here, dict) else []
-        return {clean(name): clean(value) for name in names if (value := self.find(*path, name)) is not None}
+        return here
 
 
 def clean(text: str) -> str:

@@ -314,10 +314,13 @@ class Endpointer:
         judged = self._answers or not self.has_judge
         least = wait if judged else max(wait, _samples(min(ANSWER_MS, self.options.max_wait_ms)))
         over = self._forced or silence >= least
-        soon = silence >= wait - _samples(EAGER_MS)
-        whole = not turn_end.wants_more(self._final, self.asked)
+        soon = over or silence >= wait - _samples(EAGER_MS)
         events: list[FloorEvent] = []
-        if self._final and self._begun_for != self.pause and (whole or soon or over):
+        if (
+            self._final
+            and self._begun_for != self.pause
+            and (soon or not turn_end.wants_more(self._final, self.asked))
+        ):
             self._begun_for = self.pause
             events.append(EagerEndOfTurn(self._final))
         if not over:
