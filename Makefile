@@ -10,7 +10,7 @@ WANTED := $(subst $(NOTHING) ,,$(EXTRAS))
 SUFFIX := $(subst $(COMMA),+,$(WANTED))
 STAMP := $(VENV)/.installed-$(SUFFIX)
 
-.PHONY: setup run demo test test-clients check bench clean weights
+.PHONY: setup run demo test test-clients fuzz check bench clean weights
 
 setup: weights
 
@@ -68,6 +68,14 @@ tests/clients/node_modules/.package-lock.json: tests/clients/package-lock.json $
 test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS:%=$(VENV)/clients/%/.installed) \
 		tests/clients/node_modules/.package-lock.json
 	$(BIN)/python -m pytest -m clients tests/clients
+
+# A minute for each of three wires, by coverage (docs/fuzzing.md); the tests fuzz them, too, by their own rules.
+WIRES := phone audiosocket realtime
+FUZZ_SECONDS ?= 60
+
+fuzz: $(VENV)/.dev-$(SUFFIX)
+	@$(BIN)/python -m pip install --quiet --only-binary=:all: 'atheris>=3'
+	for wire in $(WIRES); do $(BIN)/python tests/fuzz/wires.py $$wire -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 check: $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/ruff format --check .

@@ -7,6 +7,7 @@ known here to the packet.
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
 
@@ -55,6 +56,7 @@ class AudioSocket:
         if kind not in SPOKEN:
             raise ProtocolError(f"audio of kind {kind:#04x}; 8, 16, 24 and 48 kHz are spoken here")
         self.kind = kind
+        self.id = ""
         self.parameters: Mapping[str, str] = {}
         self.heard = self.spoken = Format("pcm", SPOKEN[kind])
         self.step = self.spoken.size(20)
@@ -91,6 +93,11 @@ def started(whole: bytes) -> AudioSocket | None:
     if whole[0] in (HANG_UP, ERROR):
         raise ProtocolError("it was hung up before its start")
     return AudioSocket(whole[0])
+
+
+def identifier(whole: bytes) -> str:
+    """Return the identifier of the call that a packet tells, "" for one that tells none."""
+    return str(uuid.UUID(bytes=whole[3:])) if whole[0] == UUID and len(whole) == 19 else ""
 
 
 class Queue:

@@ -10,7 +10,16 @@ from typing import Any
 
 from starlette.websockets import WebSocketState
 
-from rejoinder.agent.audiosocket import HANG_UP, TICK_SECONDS, AudioSocket, Packets, Queue, packet, started
+from rejoinder.agent.audiosocket import (
+    HANG_UP,
+    TICK_SECONDS,
+    AudioSocket,
+    Packets,
+    Queue,
+    identifier,
+    packet,
+    started,
+)
 from rejoinder.agent.config import ConfigError
 from rejoinder.agent.connection import LAST
 from rejoinder.pipeline import Channel, Closed, ProtocolError
@@ -73,11 +82,16 @@ class Line:
 
     async def start(self) -> AudioSocket:
         """Wait until Asterisk has told the rate, by its first audio. Raises ProtocolError."""
+        id_ = ""
         try:
             async with asyncio.timeout(START_SECONDS):
                 while True:
                     whole = await self._came.receive()
-                    if isinstance(whole, bytes) and (carrier := started(whole)):
+                    if isinstance(whole, str):
+                        continue
+                    id_ = identifier(whole) or id_
+                    if carrier := started(whole):
+                        carrier.id = id_
                         return carrier
         except TimeoutError:
             raise ProtocolError(f"no audio within {START_SECONDS:g} s") from None

@@ -17,7 +17,8 @@ import numpy as np
 from rich.table import Table
 
 from rejoinder.agent.bench_output import percentages
-from rejoinder.agent.caller import Caller, CallLost, open_call
+from rejoinder.agent.caller import Caller, open_call
+from rejoinder.agent.client import CallLost
 from rejoinder.agent.overlap_cases import Sound
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import Recording, read_set

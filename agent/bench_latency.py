@@ -16,7 +16,8 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from rejoinder.agent.caller import Caller, CallLost, open_call
+from rejoinder.agent.caller import Caller, open_call
+from rejoinder.agent.client import CallLost
 from rejoinder.agent.guesses import Guesses, of_replies
 from rejoinder.agent.guesses import report as report_guesses
 from rejoinder.agent.player import RATE

@@ -19,7 +19,8 @@ from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from rejoinder.agent.caller import CallLost, open_call
+from rejoinder.agent.caller import open_call
+from rejoinder.agent.client import CallLost
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import Recording
 from rejoinder.pipeline.audio import to_pcm

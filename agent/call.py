@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from io import RawIOBase
@@ -28,6 +29,7 @@ from rejoinder.agent.commands import (
     Truncate,
 )
 from rejoinder.agent.connection import LAST
+from rejoinder.agent.feed import Feed
 from rejoinder.pipeline import (
     RATE,
     CallOver,
@@ -50,7 +52,8 @@ SEND_SECONDS = 5.0
 """A client whose socket stays full for so long is hung up on."""
 STILL_SECONDS = 0.12
 """So long nothing is read after a silent frame: to wake up for each is what an idle call costs."""
-NORMAL, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1008, 1011
+NORMAL, NO_CODE, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1005, 1008, 1011
+TRY_AGAIN_LATER = 1013
 
 
 Message = dict[str, Any] | str | bytes
@@ -59,6 +62,14 @@ Message = dict[str, Any] | str | bytes
 
 class Wire(Protocol):
     """One connection's side of a protocol, without any I/O."""
+
+    @property
+    def name(self) -> str:
+        """The protocol, or whose dialect of it is spoken."""
+
+    @property
+    def id(self) -> str:
+        """What the client knows the call by, "" where it does not say."""
 
     @property
     def linger(self) -> float | None:
@@ -100,18 +111,29 @@ class Socket(Protocol):
         """Close it."""
 
 
+async def hang_up(websocket: Socket, code: int, reason: str) -> None:
+    """Close a socket that is open, but for code 0; one that takes nothing any more is given up on."""
+    if not code or websocket.application_state is not WebSocketState.CONNECTED:
+        return
+    with suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
+        async with asyncio.timeout(1.0):
+            await websocket.close(code, reason[:120])
+
+
 class Call:
     """Carry messages between a client and its session, in both directions at once."""
 
     def __init__(
         self, websocket: Socket, models: Models, options: Options, wire: Wire, traces: RawIOBase | None
     ) -> None:
+        self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
         self._websocket = websocket
         self._models = models
         self._options = options
         self._wire = wire
         self._traces = traces
         self._writing = asyncio.Lock()
+        self._sending: asyncio.Timeout | None = None
 
     async def run(self) -> tuple[int, str]:
         """Hold the conversation until one side ends it; return a close code (0: closed already) and a reason.
@@ -127,12 +149,13 @@ class Call:
                     await self._read(session)
                     telling.cancel()
         except Exception as error:
-            match cause := first_error(error):
+            self.feed.reason = str(cause) if isinstance(cause := first_error(error), PipelineError) else ""
+            match cause:
                 case WebSocketDisconnect():
                     pass
                 case CallOver():
                     log.info("call ended: %s", cause)
-                    return NORMAL, str(cause)
+                    return await self._over(cause)
                 case Overloaded() | ProtocolError():
                     log.warning("call ended: %s", cause)
                     return POLICY_VIOLATION, str(cause)
@@ -142,19 +165,23 @@ class Call:
                 case _:
                     log.error("call failed", exc_info=error)
                     return INTERNAL_ERROR, "internal error"
+        finally:
+            self.feed.end()
         return 0, ""
 
-    async def hang_up(self, code: int, reason: str) -> None:
-        """Close the socket; one that takes nothing any more is given up on."""
-        with suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
-            async with asyncio.timeout(1.0):
-                await self._websocket.close(code, reason[:120])
+    async def _over(self, cause: CallOver) -> tuple[int, str]:
+        """Say that the call has come to its end; return a close code and a reason."""
+        return NORMAL, str(cause)
 
-    async def _read(self, session: Session) -> None:
+    async def _receive(self) -> MutableMapping[str, Any]:
+        return await self._websocket.receive()
+
+    async def _read(self, session: Session) -> int:
+        """Do what the client says until its socket closes; return the close code."""
         while True:
-            message = await self._websocket.receive()
+            message = await self._receive()
             if message["type"] == "websocket.disconnect":
-                return
+                return int(message.get("code") or NO_CODE)
             text = message.get("text")
             answers = self._wire.receive(message["bytes"] if text is None else text)
             if isinstance(await self._follow(session, answers), Hear) and message.get(LAST):
@@ -188,8 +215,10 @@ class Call:
                 session.clear_audio()
             case AddText(role, text):
                 session.add_text(text, role)
+                self.feed.typed(role, text)
             case AddItem(entry, after):
                 session.insert(entry, after)
+                self.feed.typed(entry.role, entry.text)
             case AddRecording():
                 await self._transcribe(session, command)
             case Remove(key):
@@ -201,6 +230,7 @@ class Call:
             case Truncate(turn, seconds):
                 if (heard := session.truncate(turn, seconds)) is not None:
                     self._wire.heard(turn, heard)
+                    self.feed.heard(turn, heard)
             case Configure(options):
                 session.configure(options)
             case HangUp(reason):
@@ -226,6 +256,8 @@ class Call:
                 continue
             except Closed:
                 return
+            if self.feed.watchers:
+                self.feed.tell(happened)
             if isinstance(happened, TurnTraced) and self._traces is not None:
                 try:
                     self._traces.write(f"{happened.trace.to_json()}\n".encode())
@@ -237,16 +269,21 @@ class Call:
         """Write messages in order, and no others between them. Raises Overloaded after ``SEND_SECONDS``."""
         async with self._writing:
             for message in messages:
-                if self._websocket.application_state is not WebSocketState.CONNECTED:
-                    return
-                try:
-                    async with asyncio.timeout(SEND_SECONDS):
-                        if isinstance(message, bytes):
-                            await self._websocket.send_bytes(message)
-                        else:
-                            text = message if isinstance(message, str) else json.dumps(message)
-                            await self._websocket.send_text(text)
-                except TimeoutError:
-                    raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
-                except RuntimeError as error:  # Starlette's word for a socket that is closed already
-                    raise WebSocketDisconnect(reason=str(error)) from None
+                await self._write(message)
+
+    async def _write(self, message: Message) -> None:
+        if self._websocket.application_state is not WebSocketState.CONNECTED:
+            return
+        try:
+            async with asyncio.timeout(SEND_SECONDS) as self._sending:
+                if isinstance(message, bytes):
+                    await self._websocket.send_bytes(message)
+                else:
+                    text = message if isinstance(message, str) else json.dumps(message)
+                    await self._websocket.send_text(text)
+        except TimeoutError:
+            raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
+        except RuntimeError as error:  # Starlette's word for a socket that is closed already
+            raise WebSocketDisconnect(reason=str(error)) from None
+        finally:
+            self._sending = None

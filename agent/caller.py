@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
-from urllib.parse import urlsplit
 
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
-
+from rejoinder.agent.client import Call, CallLost, connect
+from rejoinder.agent.client_events import (
+    AgentAudio,
+    AgentDelta,
+    CallEvent,
+    Failed,
+    Other,
+    OutputPaused,
+    OutputResumed,
+    ReplyDone,
+    ReplyStarted,
+    SpeechStarted,
+    SpeechStopped,
+    UserDelta,
+    UserSaid,
+)
 from rejoinder.agent.player import RATE, Microphone, Player
 from rejoinder.agent.room import Room
 from rejoinder.agent.turns import HeardTurn, Hold, Reply
 from rejoinder.pipeline.audio import Samples, to_float
-from rejoinder.pipeline.errors import PipelineError
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""Hosts that are never reached through a proxy, whatever the environment says."""
-
-
-class CallLost(PipelineError):
-    """There is no call, or there is none any more."""
 
 
 class Caller:
     """One call. Make it with ``open_call``; it speaks and listens by itself until the block ends."""
 
-    def __init__(
-        self, socket: ClientConnection, background: Samples | None = None, room: Room | None = None
-    ) -> None:
+    def __init__(self, call: Call, background: Samples | None = None, room: Room | None = None) -> None:
         self.player = Player()
         self.microphone = Microphone(background, partial(room.echo, self.player) if room else None)
         self.turns: list[HeardTurn] = []
         self.replies: list[Reply] = []
         self.holds: list[Hold] = []
         self.errors: list[str] = []
-        self._socket = socket
+        self._call = call
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._tick = asyncio.Event()
@@ -56,7 +55,7 @@ class Caller:
 
     async def ask(self) -> None:
         """Let the agent speak unasked."""
-        await self._send({"type": "response.create"})
+        await self._call.respond()
 
     async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until a condition holds, looking once a frame; return False if it never did."""
@@ -88,62 +87,50 @@ class Caller:
         """Send the microphone's frames, each as soon as its last sample is recorded. Raises CallLost."""
         while True:
             await asyncio.sleep(self._began + self.microphone.due() - self._loop.time())
-            audio = base64.b64encode(self.microphone.frame()).decode("ascii")
-            await self._send({"type": "input_audio_buffer.append", "audio": audio})
+            await self._call.send_audio(self.microphone.frame())
             self._tick.set()
             self._tick = asyncio.Event()
 
     async def listen(self) -> None:
         """Take the server's events until the call ends. Raises CallLost."""
-        try:
-            async for message in self._socket:
-                await self._take(json.loads(message))
-        except ConnectionClosed as error:
-            raise CallLost(f"the server closed the call: {error}") from error
-        raise CallLost("the server ended the call")
+        async for event in self._call:
+            await self._take(event)
+        raise CallLost(self._call.over)
 
-    async def _send(self, event: dict[str, Any]) -> None:
-        try:
-            await self._socket.send(json.dumps(event))
-        except ConnectionClosed as error:
-            raise CallLost(f"the server closed the call: {error}") from error
-
-    async def _take(self, event: dict[str, Any]) -> None:
-        # Servers of before the GA version say response.audio.delta.
-        match event["type"].replace("response.audio", "response.output_audio"):
-            case "input_audio_buffer.speech_started":
-                self.turns.append(HeardTurn(event["item_id"], self.now))
+    async def _take(self, event: CallEvent) -> None:
+        match event:
+            case SpeechStarted(item):
+                self.turns.append(HeardTurn(item, self.now))
                 await self._interrupt()
-            case "rejoinder.output_paused":
-                self.holds.append(Hold(event["item_id"], self.now))
+            case OutputPaused(item):
+                self.holds.append(Hold(item or "", self.now))
                 self.player.hold(self.holds[-1].at)
-            case "rejoinder.output_resumed":
+            case OutputResumed():
                 self.holds[-1].until = now = self.now
                 self.player.release(now)
-            case "input_audio_buffer.speech_stopped":
-                self._turn(event["item_id"]).end = event["audio_end_ms"] * RATE // 1000
-            case "conversation.item.input_audio_transcription.delta":
-                self._turn(event["item_id"]).text += event["delta"]
-            case "conversation.item.input_audio_transcription.completed":
-                turn = self._turn(event["item_id"])
-                turn.text, turn.final = event["transcript"], True
-            case "response.created":
+            case SpeechStopped(item, at_ms):
+                self._turn(item).end = at_ms * RATE // 1000
+            case UserDelta(item, text):
+                self._turn(item).text += text
+            case UserSaid(item, text):
+                turn = self._turn(item)
+                turn.text, turn.final = text, True
+            case ReplyStarted(id_):
                 end = self.turns[-1].end if self.turns else None
-                self.replies.append(Reply(event["response"]["id"], self.now, heard_end=end))
-            case "response.output_audio_transcript.delta":
-                reply = self._reply(event)
-                reply.write(event["delta"], self.player.received(reply.item))
-            case "response.output_audio.delta":
-                audio = to_float(base64.b64decode(event["delta"]))
-                self.player.play(self._reply(event).item, audio, self.now)
-            case "response.done":
-                self._reply({"response_id": event["response"]["id"]}).status = event["response"]["status"]
-            case "rejoinder.trace":
-                reply = self._reply(event)
-                reply.parts = [(part["name"], part["ms"]) for part in event["parts"]]
-                reply.counts = event.get("counts", {})
-            case "error":
-                self.errors.append(event["error"]["message"])
+                self.replies.append(Reply(id_, self.now, heard_end=end))
+            case AgentDelta(id_, item, text):
+                reply = self._reply(id_, item)
+                reply.write(text, self.player.received(reply.item))
+            case AgentAudio(id_, item, pcm):
+                self.player.play(self._reply(id_, item).item, to_float(pcm), self.now)
+            case ReplyDone(id_, status):
+                self._reply(id_).status = status
+            case Other("rejoinder.trace", raw):
+                reply = self._reply(raw["response_id"])
+                reply.parts = [(part["name"], part["ms"]) for part in raw["parts"]]
+                reply.counts = raw.get("counts", {})
+            case Failed(message):
+                self.errors.append(message)
 
     async def _interrupt(self) -> None:
         if (cut := self.player.flush(self.now)) is None:
@@ -151,14 +138,7 @@ class Caller:
         for reply in self.replies:
             if reply.item == cut.item:
                 reply.cut = cut
-        await self._send(
-            {
-                "type": "conversation.item.truncate",
-                "item_id": cut.item,
-                "content_index": 0,
-                "audio_end_ms": cut.played_ms,
-            }
-        )
+        await self._call.truncate(cut.item, cut.played_ms)
 
     def _turn(self, item: str) -> HeardTurn:
         for turn in self.turns:
@@ -167,12 +147,12 @@ class Caller:
         self.turns.append(HeardTurn(item, self.now))
         return self.turns[-1]
 
-    def _reply(self, event: dict[str, Any]) -> Reply:
+    def _reply(self, id_: str, item: str = "") -> Reply:
         for reply in reversed(self.replies):
-            if reply.id == event["response_id"]:
-                reply.item = event.get("item_id", reply.item)
+            if reply.id == id_:
+                reply.item = item or reply.item
                 return reply
-        self.replies.append(Reply(event["response_id"], self.now, event.get("item_id", "")))
+        self.replies.append(Reply(id_, self.now, item))
         return self.replies[-1]
 
 
@@ -184,19 +164,11 @@ async def open_call(
 
     key: sent as a bearer token. background: noise on the caller's line, 24 kHz. room: where
     its loudspeaker is open; without one it wears a headset. A call that cannot be made
-    or breaks cancels the block and raises CallLost.
+    or breaks cancels the block and raises CallLost: nothing here comes back.
     """
-    headers = {"Authorization": f"Bearer {key}"} if key else None
     try:
-        # Audio in base64 hardly deflates, and the work would count as the agent's latency.
-        async with connect(
-            url,
-            additional_headers=headers,
-            compression=None,
-            max_size=None,
-            proxy=None if urlsplit(url).hostname in LOOPBACK else True,
-        ) as socket:
-            caller = Caller(socket, background, room)
+        async with connect(url, key, reconnect_s=0.0) as call:
+            caller = Caller(call, background, room)
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(caller.speak()), tasks.create_task(caller.listen())]
                 try:
@@ -207,5 +179,3 @@ async def open_call(
     except BaseExceptionGroup as group:
         lost, others = group.split(CallLost)
         raise (others or lost or group).exceptions[0] from group
-    except (OSError, TimeoutError, WebSocketException) as error:
-        raise CallLost(f"cannot call {url}: {error}") from error

@@ -85,7 +85,8 @@ Heard = Audio | Digit | Played | Stopped
 class Carrier(Protocol):
     """One stream of one carrier. Holds no clock and does no I/O.
 
-    name: of the carrier. heard, spoken: formats of the caller's and of the agent's audio.
+    name: of the carrier. id: what it calls the call, "" where it does not say.
+    heard, spoken: formats of the caller's and of the agent's audio.
     step: audio is sent in multiples of so many bytes. shortest_ms: what is sent at a time, at least.
     clear: the message that drops all audio that has not been played; None where there is no such.
     hold, release: make the carrier keep what it has not played, and play on; None where it cannot.
@@ -93,6 +94,7 @@ class Carrier(Protocol):
     """
 
     name: str
+    id: str
     heard: Format
     spoken: Format
     step: int

@@ -38,6 +38,8 @@ class Twilio:
         self, start: Json, name: str = "Twilio", key: str = "streamSid", heard: Format = MULAW
     ) -> None:
         self.name = name
+        names = ("callSid", "call_control_id", "callId", "call_sid", key)
+        self.id = clean(next(filter(None, (start.find("start", each) for each in names)), ""))
         self.heard = heard
         self.spoken = heard
         self.parameters: Mapping[str, str] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from rejoinder.agent.carrier import Audio, Digit, Format, Frame, Heard, Json, Played
+from rejoinder.agent.carrier import Audio, Digit, Format, Frame, Heard, Json, Played, clean
 from rejoinder.pipeline import ProtocolError
 
 FORMATS: Mapping[str, Format] = {
@@ -44,6 +44,7 @@ class ChanWebsocket:
         self.heard = self.spoken = FORMATS[announced]
         self.step = self.spoken.size(20)  # what does not fill a frame is dropped
         self.parameters: Mapping[str, str] = {}
+        self.id = clean(start.find("channel_id") or start.find("connection_id") or "")
 
     def hear(self, frame: Frame) -> Iterable[Heard]:
         """Take one message. Raises ProtocolError."""

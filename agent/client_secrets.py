@@ -36,7 +36,8 @@ async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
 
     Cancelling mints nothing.
     """
-    if not keys.is_key(presented(request.headers.get("authorization"))):
+    key = presented(request.headers.get("authorization"))
+    if not keys.is_key(key):
         return _refusal(ProtocolError(NEEDS_KEY, "invalid_api_key"), 401)
     body = b""
     async for piece in request.stream():
@@ -50,7 +51,7 @@ async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
         return _refusal(explain(error, "body"), 400)
     except ProtocolError as error:
         return _refusal(error, 400)
-    value, expires = keys.mint(wanted.expires_after.seconds, wanted.session)
+    value, expires = keys.mint(wanted.expires_after.seconds, wanted.session, key)
     return JSONResponse({"value": value, "expires_at": int(expires), "session": session})
 
 

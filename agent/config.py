@@ -78,18 +78,31 @@ class Settings(BaseSettings):
     max_call_s: float = Field(
         0.0, ge=0.0, le=86_400.0, description="seconds after which a call ends, when nobody speaks; 0: never"
     )
+    resume_s: float = Field(
+        30.0,
+        ge=0.0,
+        le=3600.0,
+        description="seconds for which a conversation waits whose client has lost its socket; 0: not at all",
+    )
     echo_gate: bool | None = Field(
         None,
         description="take the agent out of what an open loudspeaker's microphone hears; unset: in talk",
     )
     max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
+    max_completions: int = Field(
+        2, ge=0, le=1000, description="text requests at a time; one more is told to come back"
+    )
     allowed_origins: str = Field(
         "", description="web pages of others that may call: origins with blanks between them, * for any"
     )
     api_keys: str = Field(
         "",
-        pattern=r"^(\s*[0-9a-f]{64})*\s*$",
+        pattern=r"^\s*([0-9a-f]{64}(:\d{1,5}:\d{1,5})?(\s+|$))*$",
         description="who may call: SHA-256 of each key, with blanks between; rejoinder key makes one",
+    )
+    key_sessions: int = Field(0, ge=0, le=10_000, description="calls at a time of one key; 0: no limit")
+    key_calls_per_min: int = Field(
+        0, ge=0, le=10_000, description="calls and requests of one key in any 60 seconds; 0: no limit"
     )
     open_to_all: bool = Field(
         False, description="listen beyond this machine, though no key is needed to call"
@@ -102,6 +115,7 @@ class Settings(BaseSettings):
     audiosocket_port: int = Field(
         0, ge=0, le=65535, description="TCP port for Asterisk's AudioSocket; 0: none"
     )
+    wyoming_port: int = Field(0, ge=0, le=65535, description="TCP port for Home Assistant's Wyoming; 0: none")
     twilio_auth_token: SecretStr = Field(
         SecretStr(""),
         description="of your account; with it /v1/phone takes nobody but Twilio, by its signature",
@@ -117,6 +131,11 @@ class Settings(BaseSettings):
     def specs(self) -> Specs:
         """Return which models to load."""
         return Specs(self.vad, self.turn, self.stt, self.llm, self.tts)
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach ``host``."""
+        return is_loopback(f"//{authority(self.host, 0)}")
 
     def options(self) -> Options:
         """Return the options of a session that its client has not configured."""
@@ -216,13 +235,22 @@ def unknown_variables(environment: Mapping[str, str]) -> str:
 
 
 def check_open(settings: Settings) -> None:
-    """Refuse to serve strangers, unless that is wanted in words. Raises ConfigError."""
-    if settings.api_keys.strip() or settings.open_to_all or is_loopback(f"//{authority(settings.host, 0)}"):
+    """Refuse to serve strangers, unless that is wanted in words, and limits of no key. Raises ConfigError."""
+    if (settings.key_sessions or settings.key_calls_per_min) and not settings.api_keys.strip():
+        raise ConfigError("key_sessions and key_calls_per_min are limits of keys: set api_keys")
+    if settings.open_to_all or settings.local:
         return
-    raise ConfigError(
-        f"whoever reaches {settings.host} could call: set api_keys (rejoinder key makes one), "
-        "or open_to_all = true where that is wanted"
-    )
+    if not settings.api_keys.strip():
+        raise ConfigError(
+            f"whoever reaches {settings.host} could call: set api_keys (rejoinder key makes one), "
+            "or open_to_all = true where that is wanted"
+        )
+    if settings.audiosocket_port:
+        raise ConfigError(
+            f"AudioSocket knows no keys, so whoever reaches {settings.host} could call at audiosocket_port "
+            f"{settings.audiosocket_port}: let Asterisk use /v1/phone (chan_websocket), or set "
+            "open_to_all = true where only Asterisk can reach it"
+        )
 
 
 def open_traces(settings: Settings) -> FileIO | None:

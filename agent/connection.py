@@ -1,4 +1,4 @@
-"""uvicorn's WebSocket connection, mended where it leaves a client without a reason, or a socket behind.
+"""uvicorn's connections, mended where they leave a client without a reason, or a socket behind.
 
 What a server must see to itself, because TCP does not: the close frame has to reach a client that is still
 sending (closing a socket with unread bytes in it resets the connection, and the frame is lost), and a socket
@@ -8,22 +8,70 @@ whose client takes nothing any more has to be dropped instead of flushed.
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGIReceiveEvent
+    from uvicorn._types import ASGIReceiveEvent, ASGISendEvent, HTTPScope
 
+REQUEST_SECONDS = 10.0
 LINGER_SECONDS = 3.0
 """How long a client may take to answer a close frame; uvicorn waits as long for calls when it shuts down."""
 GOODBYE_SECONDS = 1.0
-SERVICE_RESTART = 1012
+ABNORMAL, SERVICE_RESTART = 1006, 1012
 NOT_TEXT = 1007
 LAST = "rejoinder.last"
 """The key under which a message says whether no whole message that was read is left behind it."""
+REASON_BYTES = 123
+"""What a close frame has room for behind its code (RFC 6455, 5.5)."""
 LONG = 2**16
 """Characters of a message that may take longer to hear than a client waits for an answer to its ping."""
+
+
+def allow_sockets() -> None:
+    """Let the process hold as many sockets as it may be allowed: what is usual is 1,024."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS allows fewer than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def fitting(reason: str) -> str:
+    """Return a reason as a close frame can say it: in whole characters of UTF-8, no longer than it may be."""
+    return reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
+
+
+class Requests(H11Protocol):
+    """HTTP on one connection, which is dropped where no request has come whole after ``REQUEST_SECONDS``.
+
+    Otherwise whoever can reach the port could hold as many sockets as there are, without a key or a word.
+    """
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request."""
+        super().connection_made(transport)
+        self._waiting = self.loop.call_later(REQUEST_SECONDS, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the socket is gone."""
+        super().connection_lost(exc)
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def _give_up(self) -> None:
+        if cast("HTTPScope | None", self.scope) is None:  # of any request, that for a WebSocket too
+            self.transport.abort()
 
 
 class Connection(WebSocketsSansIOProtocol):
@@ -37,10 +85,18 @@ class Connection(WebSocketsSansIOProtocol):
         self._give_up_in(LINGER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the socket is gone."""
+        """Note that the socket is gone, and whether the client had said goodbye."""
+        if self.handshake_complete and self.conn.close_rcvd is None:
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": ABNORMAL})
         super().connection_lost(exc)
         if self._giving_up is not None:
             self._giving_up.cancel()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Pass on what the application sends; the reason of a close may quote the client, and has to fit."""
+        if message["type"] == "websocket.close":
+            message = {**message, "reason": fitting(message.get("reason") or "")}
+        await super().send(message)
 
     async def receive(self) -> ASGIReceiveEvent:
         """Hand over the next message; behind it nothing is read before the next is asked for.
@@ -108,3 +164,19 @@ class Connection(WebSocketsSansIOProtocol):
         """Drop the socket then, whatever is still to be written to it."""
         if not self.disconnected and self._giving_up is None:
             self._giving_up = self.loop.call_later(seconds, self.transport.abort)
+
+
+class Uvicorn(uvicorn.Server):
+    """uvicorn's server, which says that it ends before it waits for the answers that are on their way.
+
+    ending: is called then.
+    """
+
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End. Cancelling leaves connections open."""
+        self._ending()
+        await super().shutdown(sockets)

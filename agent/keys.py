@@ -34,10 +34,15 @@ def presented(authorization: str | None, protocols: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What a secret is good for: until when, in seconds of ``now``, and the session that it is for."""
+    """What a secret is good for.
+
+    expires: in seconds of ``now``. session: what its calls begin with. owner: the hash of the key that minted
+    it, "" where no key was needed.
+    """
 
     expires: float
     session: dict[str, Any]
+    owner: str = ""
 
 
 class Keys:
@@ -51,6 +56,11 @@ class Keys:
         self._now = now
         self._secrets: dict[str, Secret] = {}
 
+    @property
+    def needed(self) -> bool:
+        """Whether one is needed to call."""
+        return bool(self._hashes)
+
     def is_key(self, key: str) -> bool:
         """Tell whether this is an API key, where one is needed."""
         found = [secrets.compare_digest(hashed(key), one) for one in self._hashes]
@@ -63,12 +73,20 @@ class Keys:
             return secret.session
         return {} if self.is_key(key) else None
 
-    def mint(self, seconds: float, session: dict[str, Any]) -> tuple[str, float]:
-        """Return a secret for calls that begin with this session, and when it expires."""
+    def owner(self, key: str) -> str:
+        """Return the hash of the API key that a key or secret counts for, "" for none."""
+        shown = hashed(key)
+        secret = self._secrets.get(shown)
+        if secret is not None and secret.expires > self._now():
+            return secret.owner
+        return shown if self._hashes and self.is_key(key) else ""
+
+    def mint(self, seconds: float, session: dict[str, Any], key: str = "") -> tuple[str, float]:
+        """Return a secret for calls that begin with this session and count for a key, and when it expires."""
         value = f"ek_{secrets.token_urlsafe(32)}"
         now = self._now()
         self._secrets = {known: one for known, one in self._secrets.items() if one.expires > now}
         if len(self._secrets) >= MAX_SECRETS:
             del self._secrets[next(iter(self._secrets))]
-        self._secrets[hashed(value)] = Secret(now + seconds, session)
+        self._secrets[hashed(value)] = Secret(now + seconds, session, self.owner(key))
         return value, now + seconds

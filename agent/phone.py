@@ -80,6 +80,16 @@ class Phone:
         self._held: int | None = None
 
     @property
+    def name(self) -> str:
+        """The carrier's name."""
+        return self.carrier.name
+
+    @property
+    def id(self) -> str:
+        """What the carrier calls the call, "" where it does not say."""
+        return self.carrier.id
+
+    @property
     def linger(self) -> float | None:
         """Seconds after which ``rest`` is asked for, where audio waits for more."""
         return LINGER_SECONDS if len(self._waiting) >= self.carrier.step else None
@@ -180,8 +190,9 @@ class Phone:
 
     def _finish(self) -> list[Command | Frame]:
         """Send the end of a reply, and a mark behind it."""
-        if self._resampler is not None:
-            end = self._resampler.feed(AudioChunk(b"", self.carrier.spoken.rate), last=True)
+        resampler, self._resampler = self._resampler, None  # it takes nothing behind its last
+        if resampler is not None:
+            end = resampler.feed(AudioChunk(b"", self.carrier.spoken.rate), last=True)
             self._waiting += self.carrier.spoken.encode(end)
         spoken, step = self.carrier.spoken, self.carrier.step
         self._waiting += spoken.silence(-len(self._waiting) % step)

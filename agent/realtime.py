@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rejoinder.agent.commands import Command, Configure, Forget
-from rejoinder.agent.realtime_events import ServerEvent, event, failure
+from rejoinder.agent.realtime_events import ServerEvent, event, failure, new_conversation
 from rejoinder.agent.realtime_input import InputBuffer
 from rejoinder.agent.realtime_items import Items
 from rejoinder.agent.realtime_messages import (
@@ -50,17 +50,27 @@ class Realtime:
 
     options: of a session that nobody has configured yet. tracing: whether to send ``rejoinder.trace``.
     can_call: whether the language model can call tools.
+    conversation: its id, which nobody can guess: who knows it may take the conversation up again.
+    wanted: the conversation that the client wants to go on with, and that is not here.
     """
 
     linger: float | None = None
+    name = "realtime"
 
     def __init__(
         self, options: Options, model: str = "default", tracing: bool = False, can_call: bool = False
     ) -> None:
         self._settings = SessionSettings(options, model, can_call)
-        self._items = Items()
+        self.conversation = new_conversation()
+        self.wanted = ""
+        self.items = Items()
+        self.responses = Responses(self.items, tracing, self.conversation)
         self._input = InputBuffer()
-        self._responses = Responses(self._items, tracing)
+
+    @property
+    def id(self) -> str:
+        """The session's identifier, as the client is told it."""
+        return self._settings.id
 
     def options(self) -> Options:
         """Return the session's options as the client has configured them."""
@@ -68,12 +78,26 @@ class Realtime:
 
     def open(self) -> list[ServerEvent]:
         """Return what the client is told before it has said anything."""
-        return [event("session.created", session=self._settings.describe())]
+        if not self.wanted:
+            return self.greet()
+        reason = f"there is no conversation {self.wanted} to go on with: this is a new one"
+        return [
+            *self.greet(),
+            failure(ProtocolError(reason, "conversation_not_found", "conversation_id"), None),
+        ]
+
+    def greet(self) -> list[ServerEvent]:
+        """Return what a socket begins with: the session as it is configured, and its conversation."""
+        conversation = {"id": self.conversation, "object": "realtime.conversation"}
+        return [
+            event("session.created", session=self._settings.describe()),
+            event("conversation.created", conversation=conversation),
+        ]
 
     def prepare(self, session: dict[str, Any]) -> dict[str, Any]:
         """Change the session before the call, and return it whole. Raises ProtocolError."""
         self._settings.update(session)
-        listened, self._responses.format = self._settings.formats()
+        listened, self.responses.format = self._settings.formats()
         self._input.take(listened)
         return self._settings.describe()
 
@@ -108,23 +132,23 @@ class Realtime:
                 self._input.clear()
                 return [Forget(), event("input_audio_buffer.cleared")]
             case ItemCreate():
-                return self._items.create(message, self._input.recording)
+                return self.items.create(message, self._input.recording)
             case ItemDelete(item_id=id_):
-                return self._items.delete(id_)
+                return self.items.delete(id_)
             case ItemRetrieve(item_id=id_):
-                item = self._items.get(id_, "item_retrieve_invalid_item_id")
+                item = self.items.get(id_, "item_retrieve_invalid_item_id", "retrieving")
                 return [event("conversation.item.retrieved", item=item)]
             case ItemTruncate():
-                return self._responses.truncate(message)
+                return self.responses.truncate(message)
             case ResponseCreate(response=given):
                 params = given or ResponseParams()
-                return [self._responses.create(params, self._settings.tools(params))]
+                return [self.responses.create(params, self._settings.tools(params))]
             case ResponseCancel():
-                return self._responses.cancel(message)
+                return self.responses.cancel(message)
 
     def heard(self, turn: int, text: str) -> None:
         """Note what the user heard of a reply by the client's account: what its item holds from now on."""
-        self._responses.heard(turn, text)
+        self.responses.heard(turn, text)
 
     # --- from the session -------------------------------------------------------------------------------
 
@@ -140,14 +164,14 @@ class Realtime:
             case PartialTranscript(agreed=agreed):
                 return self._input.heard_so_far(agreed)
             case NobodySpoke(since, at):
-                return self._input.nobody_spoke(since, at, self._items)
+                return self._input.nobody_spoke(since, at, self.items)
             case NothingSaid(at):
-                self._responses.turn_ended()
-                return self._input.turn_ended("", at, self._items)
+                self.responses.turn_ended()
+                return self._input.turn_ended("", at, self.items)
             case EndOfTurn(text, at):
-                self._responses.turn_ended()
-                return self._input.turn_ended(text, at, self._items)
-        return self._responses.tell(happened) if isinstance(happened, ReplyEvent) else []
+                self.responses.turn_ended()
+                return self._input.turn_ended(text, at, self.items)
+        return self.responses.tell(happened) if isinstance(happened, ReplyEvent) else []
 
     def rest(self) -> list[ServerEvent]:
         """Return nothing: no event waits for another."""
@@ -160,4 +184,4 @@ class Realtime:
         """
         if not self.options().holds_audio:
             return []
-        return [event(type_, item_id=self._responses.last_spoken, **fields)]
+        return [event(type_, item_id=self.responses.last_spoken, **fields)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from rejoinder.pipeline import ProtocolError
+from rejoinder.pipeline import ProtocolError, Usage
 
 ServerEvent = dict[str, Any]
 MAX_MESSAGE = 500
@@ -15,6 +15,11 @@ MAX_MESSAGE = 500
 def new_id(kind: str) -> str:
     """Return a fresh identifier such as ``item_3f…``."""
     return f"{kind}_{secrets.token_hex(10)}"
+
+
+def new_conversation() -> str:
+    """Return an identifier that nobody can guess: 256 random bits."""
+    return f"conv_{secrets.token_hex(32)}"
 
 
 def event(type_: str, **fields: Any) -> ServerEvent:
@@ -53,6 +58,17 @@ def user_turn(item: dict[str, Any], previous: str | None, seconds: float, text: 
         *item_added(item, previous),
         transcribed(item["id"], text, seconds),
     ]
+
+
+def told_usage(usage: Usage) -> dict[str, Any]:
+    """Return a response's usage: text alone has tokens here, and none of them is cheaper for being cached."""
+    return {
+        "total_tokens": usage.read + usage.written,
+        "input_tokens": usage.read,
+        "output_tokens": usage.written,
+        "input_token_details": {"text_tokens": usage.read, "audio_tokens": 0, "cached_tokens": 0},
+        "output_token_details": {"text_tokens": usage.written, "audio_tokens": 0},
+    }
 
 
 def transcribed(id_: str, text: str, seconds: float, error: str = "") -> ServerEvent:

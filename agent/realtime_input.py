@@ -57,7 +57,8 @@ class InputBuffer:
     def commit(self) -> EndTurn:
         """End the user's turn. Raises ProtocolError where nothing is to be ended, or it is ending already."""
         if not self._uncommitted:
-            raise ProtocolError("there is no audio to commit", "input_audio_buffer_commit_empty")
+            reason = "Error committing input audio buffer: buffer too small, there is no audio in it"
+            raise ProtocolError(reason, "input_audio_buffer_commit_empty")
         if self._ending:
             reason = "the audio committed before is still being recognised: commit when its item was added"
             raise ProtocolError(reason, "input_audio_buffer_commit_active")

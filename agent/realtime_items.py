@@ -42,10 +42,11 @@ class Items:
         """The id of the item at the end."""
         return self._order[-1] if self._order else None
 
-    def get(self, id_: str, code: str, param: str = "item_id") -> dict[str, Any]:
-        """Return an item. Raises ProtocolError where there is none."""
+    def get(self, id_: str, code: str, doing: str, param: str = "item_id") -> dict[str, Any]:
+        """Return an item. Raises ProtocolError in OpenAI's words, which clients look for."""
         if id_ not in self._items:
-            raise ProtocolError(f"there is no item {id_}", code, param)
+            reason = f"Error {doing} item: the item with id '{id_}' does not exist."
+            raise ProtocolError(reason, code, param)
         return self._items[id_].item
 
     def keep(self, item: dict[str, Any], key: Key | None) -> str | None:
@@ -58,6 +59,16 @@ class Items:
         """Put an item in the place of what it was, if it is still there."""
         if item["id"] in self._items:
             self._items[item["id"]].item = item
+
+    def told(self, without: str | None) -> list[ServerEvent]:
+        """Return what tells a client that knows nothing of all items but one."""
+        events = []
+        for previous, id_ in zip([None, *self._order], self._order, strict=False):
+            if id_ != without:
+                item = self._items[id_].item
+                both = item_added(item, previous)
+                events += both[:1] if item["status"] == "in_progress" else both
+        return events
 
     # --- what clients want done -------------------------------------------------------------------------
 
@@ -95,7 +106,7 @@ class Items:
 
     def delete(self, id_: str) -> list[Command | ServerEvent]:
         """Take an item out of the conversation. Raises ProtocolError."""
-        self.get(id_, "item_delete_invalid_item_id")
+        self.get(id_, "item_delete_invalid_item_id", "deleting")
         key = self._items.pop(id_).key
         self._order.remove(id_)
         deleted = event("conversation.item.deleted", item_id=id_)
@@ -107,7 +118,7 @@ class Items:
         for number, item in enumerate(given):
             param = f"response.input.{number}"
             if isinstance(item, Reference):
-                entries.append(_entry(self.get(item.id, "item_not_found", f"{param}.id")))
+                entries.append(_entry(self.get(item.id, "item_not_found", "reading", f"{param}.id")))
                 continue
             if isinstance(item, MessageItem) and item.recording is not None:
                 raise ProtocolError("audio needs its transcript here", "invalid_value", f"{param}.content")
@@ -128,7 +139,7 @@ class Items:
             raise ProtocolError(reason, "invalid_tool_call_id", "item.call_id")
 
     def _place(self, previous: str | None) -> int:
-        if previous is None:
+        if not previous:  # clients send "" for none
             return len(self._order)
         if previous == ROOT:
             return 0

@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from rejoinder.agent.realtime_formats import Format
 from rejoinder.agent.realtime_shapes import Base, Input, Item, unpacked
-from rejoinder.agent.realtime_tools import Choice, Function
+from rejoinder.agent.realtime_tools import Choice, Function, MostTokens
 from rejoinder.pipeline import ProtocolError
 
 MAX_TEXT = 2**17
@@ -112,6 +112,7 @@ class ResponseParams(Base):
     input: list[Input] | None = Field(default=None, max_length=MAX_INPUT)
     tools: list[Function] | None = None
     tool_choice: Choice | None = None
+    max_output_tokens: MostTokens | None = None
     audio: ResponseAudio | None = None
 
     @property
@@ -188,7 +189,7 @@ def check_size(value: Any, param: str | None) -> None:
 
 TAGS = frozenset(
     (
-        *("server_vad", "semantic_vad", "str", "int", "dict[str,any]"),
+        *("server_vad", "semantic_vad", "str", "int", "constrained-int", "dict[str,any]"),
         *("audio/pcm", "audio/pcmu", "audio/pcma"),
         *("message", "function_call", "function_call_output", "item_reference", "Named"),
     )

@@ -5,11 +5,18 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from rejoinder.agent.realtime_events import ServerEvent, event, kept_item, message_item, new_id
+from rejoinder.agent.realtime_events import (
+    ServerEvent,
+    event,
+    kept_item,
+    message_item,
+    new_id,
+    told_usage,
+)
 from rejoinder.agent.realtime_formats import PCM, Format, encoded, length_ms, rate_of
 from rejoinder.agent.realtime_items import Items
 from rejoinder.agent.resampler import Resampler
-from rejoinder.pipeline import AudioChunk, ToolCall
+from rejoinder.pipeline import AudioChunk, ToolCall, Usage
 
 TEXT, AUDIO = "text", "audio"
 
@@ -18,8 +25,10 @@ class Response:
     """A response: at most one message, spoken or written, and behind it the calls of tools.
 
     items: where what it says and calls is kept, None beside the conversation. beside: whether it is that.
-    message: the id of its message, None while there is none. cut: whether less was heard than said.
-    corrected: whether the client told how much.
+    message: the id of its message, None while there is none. cut: whether less was heard than said,
+    or less was said than there would have been.
+    corrected: whether the client told how much. skipped_ms: audio that the client was given before its socket
+    broke off, where it has begun anew since.
     """
 
     def __init__(
@@ -38,6 +47,7 @@ class Response:
         self.beside = items is None
         self.transcript = ""
         self.corrected = self.cut = False
+        self.skipped_ms = 0
         self._items = items
         self._format = format_
         self._rate = rate_of(format_)
@@ -57,6 +67,19 @@ class Response:
     def begin(self) -> list[ServerEvent]:
         """Announce the response."""
         return [event("response.created", response=self._response("in_progress"))]
+
+    def again(self) -> list[ServerEvent]:
+        """Announce the response once more, with its text so far, to a client that has forgotten it."""
+        begun = self.begin()
+        if self.message is None:
+            return begun
+        name = "output_audio_transcript" if self.speaks else "output_text"
+        delta = event(f"response.{name}.delta", **self._place(), delta=self.transcript)
+        return [*begun, *self._announced(), *([delta] if self.transcript else [])]
+
+    def length_ms(self, delta: str) -> int:
+        """Return how long the audio of one of its events is."""
+        return length_ms(len(delta) * 3 // 4 - delta.count("="), self._format)
 
     def text(self, text: str) -> list[ServerEvent]:
         """Announce the text of the audio that follows, or send text that no audio follows."""
@@ -97,13 +120,17 @@ class Response:
             *self._in_conversation("done", item, previous),
         ]
 
-    def end(self, status: str, reason: str = "turn_detected") -> list[ServerEvent]:
+    def end(
+        self, status: str, reason: str = "turn_detected", usage: Usage | None = None
+    ) -> list[ServerEvent]:
         """Close everything that was opened.
 
-        status: completed, cancelled or failed. reason: turn_detected or client_cancelled, where cancelled.
+        status: completed, incomplete, cancelled or failed. reason: turn_detected or client_cancelled, where
+        cancelled.
         """
         closed = self._ended(status)
-        return [*closed, event("response.done", response=self._response(status, reason))]
+        self.cut = self.cut or status == "incomplete"
+        return [*closed, event("response.done", response=self._response(status, reason, usage))]
 
     def trace(self, budget: list[tuple[str, float]], counts: dict[str, float]) -> list[ServerEvent]:
         """Tell once where the time went; ``budget`` is named parts in milliseconds."""
@@ -130,9 +157,13 @@ class Response:
         if self.message is not None:
             return []
         self.message, self._open = new_id("item"), True
-        item = message_item(self.message, "assistant", [], "in_progress")
         if self._items:
             self._previous = self._items.keep(self._item("in_progress"), ("reply", self.turn))
+        return self._announced()
+
+    def _announced(self) -> list[ServerEvent]:
+        assert self.message is not None
+        item = message_item(self.message, "assistant", [], "in_progress")
         return [
             event("response.output_item.added", response_id=self.id, output_index=0, item=item),
             *self._in_conversation("added", item, self._previous),
@@ -147,7 +178,7 @@ class Response:
         self._output.append(item)
         if self.speaks:
             done = [
-                *self._rest(status == "completed"),
+                *self._rest(status in ("completed", "incomplete")),
                 event("response.output_audio.done", **self._place()),
                 event("response.output_audio_transcript.done", **self._place(), transcript=self.transcript),
             ]
@@ -189,10 +220,12 @@ class Response:
             return []
         return [event(f"conversation.item.{what}", item=item, previous_item_id=previous)]
 
-    def _response(self, status: str, reason: str = "") -> dict[str, Any]:
+    def _response(self, status: str, reason: str = "", usage: Usage | None = None) -> dict[str, Any]:
         details: dict[str, Any] | None = None
         if status == "cancelled":
             details = {"type": "cancelled", "reason": reason}
+        elif status == "incomplete":
+            details = {"type": "incomplete", "reason": "max_output_tokens"}
         elif status == "failed":
             details = {"type": "failed", "error": {"type": "server_error", "code": "model_error"}}
         return {
@@ -204,5 +237,5 @@ class Response:
             "output_modalities": [AUDIO if self.speaks else TEXT],
             "conversation_id": self._conversation,
             "metadata": self._metadata,
-            "usage": None,
+            "usage": told_usage(usage) if usage else None,
         }

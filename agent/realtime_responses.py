@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from rejoinder.agent.commands import Interrupt, Respond, Truncate
-from rejoinder.agent.realtime_events import ServerEvent, event, failure, new_id
+from rejoinder.agent.realtime_events import ServerEvent, event, failure
 from rejoinder.agent.realtime_formats import PCM, Format
 from rejoinder.agent.realtime_items import MAX_ITEMS, Items
 from rejoinder.agent.realtime_messages import ItemTruncate, ResponseCancel, ResponseParams
 from rejoinder.agent.realtime_response import Response
+from rejoinder.agent.realtime_tools import most_tokens
 from rejoinder.pipeline import (
     Asked,
     ProtocolError,
@@ -33,17 +34,27 @@ class Responses:
     last_spoken: the id of the newest item that the conversation's response speaks or spoke.
     """
 
-    def __init__(self, items: Items, tracing: bool) -> None:
+    def __init__(self, items: Items, tracing: bool, conversation: str) -> None:
         self.format: Format = PCM
         self.last_spoken: str | None = None
         self._items = items
         self._tracing = tracing
-        self._conversation = new_id("conv")
+        self._conversation = conversation
         self._tag = 0
         self._asked: dict[int, ResponseParams] = {}
         self._live: dict[int, Response] = {}
         self._spoken: OrderedDict[str, Response] = OrderedDict()
         self._cancelling = False
+
+    @property
+    def newest(self) -> Response | None:
+        """The conversation's response in progress, else the one that spoke last; None before there is any."""
+        live = next((one for one in self._live.values() if not one.beside), None)
+        return live or (self._spoken.get(self.last_spoken) if self.last_spoken else None)
+
+    def is_live(self, response: Response) -> bool:
+        """Tell whether a response is in progress."""
+        return response.turn in self._live
 
     # --- from the client --------------------------------------------------------------------------------
 
@@ -54,13 +65,14 @@ class Responses:
             reason = f"{MAX_ASIDES} responses without a conversation are in progress"
             raise ProtocolError(reason, "too_many_responses")
         if not beside and not all(self._unfinished()):
-            reason = "a response is in progress: cancel it, or wait until it is done"
+            reason = "Conversation already has an active response in progress: cancel it, or wait for its end"
             raise ProtocolError(reason, "conversation_already_has_active_response")
         entries = None if params.input is None else self._items.prompt(params.input)
         speaks = None if params.output_modalities is None else params.output_modalities == ["audio"]
+        most = None if params.max_output_tokens is None else most_tokens(params.max_output_tokens)
         self._tag += 1
         self._asked[self._tag] = params
-        return Respond(Asked(params.instructions, entries, speaks, tools, not beside, self._tag))
+        return Respond(Asked(params.instructions, entries, speaks, tools, not beside, self._tag, most))
 
     def cancel(self, message: ResponseCancel) -> list[Interrupt]:
         """Stop a response; to cancel what is over is a race that clients lose all the time, and no error."""
@@ -81,10 +93,13 @@ class Responses:
         """
         response = self._spoken.get(message.item_id)
         if response is None or message.item_id not in self._items:
-            reason = f"there is no spoken item {message.item_id}"
+            self._items.get(message.item_id, "item_truncate_invalid_item_id", "truncating")
+            reason = "Only model output audio messages can be truncated"
             raise ProtocolError(reason, "item_truncate_invalid_item_id", "item_id")
-        if message.audio_end_ms > response.sent_ms:
-            reason = f"only {response.sent_ms} ms of audio were sent, not {message.audio_end_ms}"
+        audio_end_ms = message.audio_end_ms + response.skipped_ms
+        if audio_end_ms > response.sent_ms:
+            sent, asked = response.sent_ms - response.skipped_ms, message.audio_end_ms
+            reason = f"Audio content of {sent}ms is already shorter than {asked}ms"
             raise ProtocolError(reason, "invalid_value", "audio_end_ms")
         done = event(
             "conversation.item.truncated",
@@ -94,7 +109,7 @@ class Responses:
         )
         if response.turn in self._live:
             self._cancelling = True
-        return [Truncate(response.turn, message.audio_end_ms / 1000.0), done]
+        return [Truncate(response.turn, audio_end_ms / 1000.0), done]
 
     # --- from the session -------------------------------------------------------------------------------
 
@@ -162,7 +177,7 @@ class Responses:
         reason = "client_cancelled" if self._cancelling or response.beside else "turn_detected"
         if not response.beside:
             self._cancelling = False
-        events += response.end(done.status, reason)
+        events += response.end(done.status, reason, done.usage)
         if not response.corrected:
             response.heard(done.heard)
         return events

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from rejoinder.agent.merging import merged
 from rejoinder.agent.realtime_events import new_id
 from rejoinder.agent.realtime_formats import PCM, Format
 from rejoinder.agent.realtime_messages import ResponseParams, check_size, explain
 from rejoinder.agent.realtime_shapes import Base
-from rejoinder.agent.realtime_tools import Choice, Function, tools_of
+from rejoinder.agent.realtime_tools import Choice, Function, MostTokens, most_tokens, tools_of
 from rejoinder.pipeline import Options, Tools
 
 PATIENCE = {"high": (0.5, 1_400), "medium": (5.0, 2_200), "low": (15.0, 3_000)}
@@ -75,26 +76,26 @@ class SessionConfig(Base):
     audio: Audio = Field(default_factory=Audio)
     tools: list[Function] = Field(default_factory=list, max_length=128)
     tool_choice: Choice = "auto"
-    max_output_tokens: int | Literal["inf"] = "inf"
+    max_output_tokens: MostTokens = "inf"
 
 
 class SessionSettings:
     """One connection's session object: what its client has set, over what the server was started with.
 
-    can_call: whether the language model can call tools; else the session has none.
+    can_call: whether the language model can call tools; else the session has none. id: what it is known by.
     """
 
     def __init__(self, defaults: Options, model: str, can_call: bool = False) -> None:
         self._defaults = defaults
         self._can_call = can_call
         self._tools = Tools()
-        self._id = new_id("sess")
+        self.id = new_id("sess")
         self._config = SessionConfig(model=model, instructions=defaults.instructions)
 
     def update(self, update: dict[str, Any]) -> None:
         """Lay an update over the session object, object by object. Raises ProtocolError."""
         try:
-            config = SessionConfig.model_validate(_merged(self._config.model_dump(), update))
+            config = SessionConfig.model_validate(merged(self._config.model_dump(), update))
         except ValidationError as error:
             raise explain(error, "session") from None
         check_size(config.model_dump(), "session")
@@ -107,7 +108,7 @@ class SessionSettings:
 
     def describe(self) -> dict[str, Any]:
         """Return the session object as the client is told it."""
-        return {"id": self._id, "object": "realtime.session", **self._config.model_dump()}
+        return {"id": self.id, "object": "realtime.session", **self._config.model_dump()}
 
     def tools(self, response: ResponseParams) -> Tools | None:
         """Return the tools of one response, None for the session's own. Raises ProtocolError."""
@@ -150,16 +151,6 @@ class SessionSettings:
             interrupt_response=detection is not None and detection.interrupt_response,
             speaks=self._config.output_modalities == ["audio"],
             tools=self._tools,
+            max_tokens=most_tokens(self._config.max_output_tokens),
             idle_s=idle_s,
         )
-
-
-def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    result = dict(old)
-    for name, value in new.items():
-        before = old.get(name)
-        if isinstance(before, dict) and isinstance(value, dict):
-            if value.get("type", before.get("type")) == before.get("type"):
-                value = _merged(before, value)
-        result[name] = value
-    return result

@@ -1,9 +1,9 @@
-"""Tools as clients of the OpenAI Realtime protocol write them, and as language models take them."""
+"""What clients of the OpenAI Realtime protocol let the language model do: its tools, and how much it says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -33,6 +33,13 @@ class Named(Base):
 
 
 Choice = Literal["auto", "none", "required"] | Named
+MostTokens = Annotated[int, Field(ge=1, le=4096)] | Literal["inf"]
+"""How many tokens a response may have, as OpenAI's type has it."""
+
+
+def most_tokens(given: MostTokens) -> int:
+    """Return how many tokens a reply may have, 0 for any number."""
+    return 0 if given == "inf" else given
 
 
 def tools_of(functions: Sequence[Function], choice: Choice, can_call: bool, where: str) -> Tools:

@@ -1,4 +1,4 @@
-"""One port: the page, the Realtime WebSocket, and two endpoints that tell whether the server is well."""
+"""The ports and what answers there: the page, calls of all kinds, text requests, and whether all is well."""
 
 from __future__ import annotations
 
@@ -15,24 +15,34 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
+from rejoinder.agent.access import refused
 from rejoinder.agent.audiosocket_server import Line, listening
-from rejoinder.agent.call import POLICY_VIOLATION, Call, Socket, Wire
+from rejoinder.agent.call import POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Socket, Wire, hang_up
 from rejoinder.agent.client_secrets import NEEDS_KEY, mint
-from rejoinder.agent.config import ConfigError, Settings, authority, open_traces
-from rejoinder.agent.connection import Connection
+from rejoinder.agent.completions import Completions
+from rejoinder.agent.config import ConfigError, Settings, open_traces
+from rejoinder.agent.connection import Connection, Requests, Uvicorn, allow_sockets
+from rejoinder.agent.conversations import Conversations
 from rejoinder.agent.keys import Keys, presented
+from rejoinder.agent.limits import Allowance, Limited, Limits, own_allowances
+from rejoinder.agent.pcm import Pcm
 from rejoinder.agent.phone import Phone
 from rejoinder.agent.phone_line import NotStarted, is_signed, pick_up
 from rejoinder.agent.realtime import Realtime
+from rejoinder.agent.realtime_call import Lent, RealtimeCall
+from rejoinder.agent.resuming import Comeback
+from rejoinder.agent.watching import Watching
+from rejoinder.agent.wyoming_server import wyoming
 from rejoinder.models.loading import Report, open_models
 from rejoinder.models.openai import is_loopback
-from rejoinder.pipeline import Models, Options, ToolLlm
+from rejoinder.pipeline import Models, Options, ProtocolError, ToolLlm
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +54,6 @@ SEND_BUFFER, RECEIVE_BUFFER = 64 * 2**10, 256 * 2**10
 GONE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
 """After 40 s without a sign of life from its kernel a client is gone: unplugged, or out of reach."""
 SHUTDOWN_SECONDS = 3
-TRY_AGAIN_LATER = 1013
 
 
 class Server:
@@ -57,7 +66,12 @@ class Server:
         self.settings = settings
         self.models: Models | None = None
         self.calls: set[Call] = set()
-        self._keys = Keys(settings.api_keys.split(), time.time)
+        self.completions = Completions(lambda: self.models, self._refuse, settings.max_completions)
+        self.watching = Watching(lambda: [call.feed for call in self.calls], self._may_watch)
+        self._keys = Keys([one.partition(":")[0] for one in settings.api_keys.split()], time.time)
+        usual = Allowance(settings.key_sessions, settings.key_calls_per_min)
+        self._limits = Limits(usual, own_allowances(settings.api_keys))
+        self.conversations = Conversations(self.calls, self._keys, self._limits)
         self._report = report
         self._failed = failed
         self._traces = open_traces(settings)
@@ -71,20 +85,32 @@ class Server:
             WebSocketRoute("/v1/realtime", self._realtime),
             Route("/v1/realtime/client_secrets", self._secret, methods=["POST"]),
             WebSocketRoute("/v1/phone", self._phone),
+            WebSocketRoute("/v1/pcm", self._pcm),
+            *self.completions.routes(),
+            *self.watching.routes(),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
-        return Starlette(routes=routes, lifespan=self._lifespan)
+        goes_on = self.conversations.goes_on
+        limited = Middleware(Limited, keys=self._keys, limits=self._limits, goes_on=goes_on)
+        return Starlette(routes=routes, middleware=[limited], lifespan=self._lifespan)
+
+    def end_streams(self) -> None:
+        """End what is sent over HTTP for as long as it goes on; calls with a socket end by themselves."""
+        self.completions.end()
+        self.conversations.end_waiting()
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             port = self.settings.audiosocket_port
             asterisk = listening(self.settings.host, port, self._audiosocket, self._failed)
+            home = wyoming(self.settings, lambda: self.models, self._failed)
             loading = asyncio.create_task(self._load(stack), name="load-models")
             try:
-                async with asterisk:  # its calls end before the models do
+                async with asterisk, home:  # their calls end before the models do
                     yield
             finally:
+                await self.conversations.aclose()
                 loading.cancel()
                 await asyncio.wait([loading])
                 if self._traces is not None:
@@ -121,16 +147,27 @@ class Server:
     async def _realtime(self, websocket: WebSocket) -> None:
         """Run one call of a client of the Realtime protocol."""
         offered = websocket.scope.get("subprotocols", [])
-        session = self._keys.session(presented(websocket.headers.get("authorization"), offered))
+        key = presented(websocket.headers.get("authorization"), offered)
+        session, asked = self._keys.session(key), websocket.query_params
+        back = Comeback.of(asked)
+        known = self.conversations.find(back.conversation, key)
         subprotocol = "realtime" if "realtime" in offered else None
-        if not await self._accept(websocket, subprotocol, session is not None):
+        if not await self._accept(websocket, subprotocol, session is not None or known is not None):
             return
-        asked = websocket.query_params
+        lent = Lent(websocket)
+        if known:
+            await hang_up(websocket, *await self.conversations.lend(known, lent, back))
+            return
         options = replace(self.settings.options(), holds_audio=asked.get("hold") == "true")
         wire = self._wire(options, asked.get("model", "default"), asked.get("trace") == "true")
         if session:
             wire.prepare(session)
-        await self._hold(websocket, wire, wire.options())
+        wire.wanted = back.conversation
+        if self.models is None or not await self._is_free(websocket):
+            return
+        seconds = self.settings.resume_s
+        call = RealtimeCall(lent, self.models, wire.options(), wire, self._traces, seconds)
+        await hang_up(websocket, *await self.conversations.begin(call, lent, key))
 
     async def _phone(self, websocket: WebSocket) -> None:
         """Run one call of a telephone carrier, whichever it is."""
@@ -152,10 +189,36 @@ class Server:
             return
         await self._hold(websocket, phone, phone.options)
 
+    async def _pcm(self, websocket: WebSocket) -> None:
+        """Run one call of a device or a script that speaks raw PCM."""
+        offered = websocket.scope.get("subprotocols", [])
+        key = self._keys.session(presented(websocket.headers.get("authorization"), offered))
+        if not await self._accept(websocket, "pcm" if "pcm" in offered else None, key is not None):
+            return
+        try:
+            wire = Pcm.asked(self.settings.options(), websocket.query_params)
+        except ProtocolError as error:
+            await websocket.close(POLICY_VIOLATION, str(error)[:120])
+            return
+        await self._hold(websocket, wire, wire.options)
+
     async def _audiosocket(self, line: Line) -> None:
         """Run one call of Asterisk's AudioSocket. Raises ProtocolError."""
         phone = Phone(await line.start(), self.settings.options())
         await self._hold(line, phone, phone.options)
+
+    def _refuse(self, request: HTTPConnection) -> tuple[int, str] | None:
+        return refused(request, self._keys, self._welcome)
+
+    def _may_watch(self, request: HTTPConnection) -> tuple[int, str] | None:
+        """Return why somebody may not read what is said in calls; without keys only this machine may."""
+        if not self._keys.needed and not self.settings.local:
+            return 403, "what is said in calls is told on this machine only, or with one of api_keys"
+        return self._refuse(request)
+
+    def _welcome(self, origin: str | None, host: str) -> bool:
+        allowed = self.settings.allowed_origins.split()
+        return may_call(origin, host, allowed, self.settings.local)
 
     async def _accept(self, websocket: WebSocket, subprotocol: str | None, known: bool) -> bool:
         """Tell whether a client may call; one that may not now is accepted first, so that it sees why.
@@ -163,8 +226,7 @@ class Server:
         known: whether it has shown who it is, where that is asked for.
         """
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
-        allowed = self.settings.allowed_origins.split()
-        if not may_call(origin, host, allowed, is_loopback(f"//{authority(self.settings.host, 0)}")):
+        if not self._welcome(origin, host):
             reason = f"pages from {origin} may not call; see the setting allowed_origins\n"
             await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
             return False
@@ -181,8 +243,7 @@ class Server:
         if self.models is None:
             await websocket.close(TRY_AGAIN_LATER, "the models are still loading: try again in a few seconds")
             return
-        if len(self.calls) >= self.settings.max_sessions:
-            await websocket.close(TRY_AGAIN_LATER, f"all {self.settings.max_sessions} lines are busy")
+        if not await self._is_free(websocket):
             return
         call = Call(websocket, self.models, options, wire, self._traces)
         self.calls.add(call)
@@ -190,8 +251,14 @@ class Server:
             code, reason = await call.run()
         finally:
             self.calls.discard(call)
-        if code and websocket.application_state is WebSocketState.CONNECTED:
-            await call.hang_up(code, reason)
+        await hang_up(websocket, code, reason)
+
+    async def _is_free(self, websocket: Socket) -> bool:
+        """Tell whether a line is free; who finds none is told so."""
+        free = len(self.calls) < self.settings.max_sessions
+        if not free:
+            await websocket.close(TRY_AGAIN_LATER, f"all {self.settings.max_sessions} lines are busy")
+        return free
 
 
 def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool) -> bool:
@@ -246,7 +313,8 @@ def serve(settings: Settings, sock: socket.socket, report: Report) -> Exception 
         program = Server(settings, report, failed)
     except ConfigError as error:
         return error
-    server = uvicorn.Server(web(program))
+    allow_sockets()
+    server = Uvicorn(web(program), program.end_streams)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises them once more after its orderly end, and that would be the exit status.
         signal.signal(number, signal.SIG_IGN)
@@ -258,6 +326,7 @@ def web(program: Server) -> uvicorn.Config:
     """Return how the program is served."""
     return uvicorn.Config(
         program.app(),
+        http=Requests,
         ws=Connection,
         ws_max_size=MAX_MESSAGE,
         ws_ping_interval=20.0,

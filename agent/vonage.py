@@ -20,6 +20,7 @@ class Vonage:
     """One connection; it ends by being closed."""
 
     name = "Vonage"
+    id = ""
     shortest_ms = 60
     clear: Frame | None = json.dumps({"action": "clear"})
     hold: Frame | None = None

@@ -18,6 +18,26 @@ DRAFT = 3
 PAIRS, FOLLOWERS = 4_096, 64
 """Pairs of tokens that are remembered, those longest unused are forgotten; and what came after each."""
 
+OPENINGS = (
+    "I'm sorry, but I'm not",
+    "I'm sorry to hear that.",
+    "I'm so sorry for",
+    "I'm glad to hear that!",
+    "I'm happy to help!",
+    "I'm here to help.",
+    "I'm not sure what",
+    "You're welcome! How",
+    "You're right.",
+    "That's a great question!",
+    "That's not what",
+    "It sounds like you",
+    "The weather's",
+    "Yes, it is",
+    "No, it isn't",
+    "Hello! How are you",
+)
+"""How small models like to begin: what is known before the first answer."""
+
 
 class Drafts:
     """What followed each two tokens at the beginning of the answers so far, whoever was answered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Sequence
@@ -15,7 +16,8 @@ import numpy as np
 from rejoinder.models.ahead import ahead
 from rejoinder.models.decoder import Decoder, Logits, Reader
 from rejoinder.models.decoder_graph import CONTEXT, prepared
-from rejoinder.models.drafts import Drafts
+from rejoinder.models.drafts import OPENINGS, Drafts
+from rejoinder.models.giving_way import GivingWay
 from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.models.sampling import Sampling, choose
 from rejoinder.models.slots import Slots, shared
@@ -31,6 +33,8 @@ TEMPLATE_TOKENS = 6
 """What a template adds to a message, about."""
 STEP_TOKENS = 64
 """Tokens of a prompt read at once: about 80 ms in which nobody else's step runs."""
+TEXT_STEP_TOKENS = 16
+"""The same for a text request, whose step a reply may have to wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,33 +77,67 @@ class OrtLlm:
         self._readers = [Reader(decoder) for _ in range(SLOTS)]
         self._slots = Slots(SLOTS)
         self._drafts = Drafts()
+        for opening in self._tokenizer.encode_batch(list(OPENINGS), add_special_tokens=False):
+            self._drafts.learn(opening.ids)
+        self._replying = GivingWay()
+        self._decoder = decoder
+        self._writer: Reader | None = None
+        self._writing = asyncio.Lock()
         self._engine: Engine[Step, list[Logits]] = Engine("ort", self._step)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
         return ahead(self._decode(messages), MAX_TOKENS)
 
+    def write(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Stream the answer to a text request, in a place of its own: one at a time, behind all replies.
+
+        As ``reply`` otherwise. Once it is begun, a reply waits for one step of it at most.
+        """
+        return ahead(self._compose(messages), MAX_TOKENS)
+
     async def _decode(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        prompt = self._prompt(messages)
+        with self._replying.going_first():
+            async with self._slots.take(messages) as slot:
+                tokens = self._tokens(self._readers[slot], prompt, self._drafts)
+                async with aclosing(self._text(tokens)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+
+    async def _compose(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        prompt = await asyncio.to_thread(self._prompt, messages)  # it may be a book
+        async with self._writing:
+            if self._writer is None:  # 47 MB, which who is only called does without
+                making = asyncio.get_running_loop().run_in_executor(None, Reader, self._decoder)
+                self._writer = await making
+            async with aclosing(self._text(self._tokens(self._writer, prompt))) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def _text(self, tokens: AsyncGenerator[int, None]) -> AsyncGenerator[str, None]:
         from tokenizers.decoders import DecodeStream
 
-        prompt, text = self._prompt(messages), DecodeStream(skip_special_tokens=True)
-        async with (
-            self._slots.take(messages) as slot,
-            aclosing(self._tokens(self._readers[slot], prompt)) as tokens,
-        ):
+        text = DecodeStream(skip_special_tokens=True)
+        async with aclosing(tokens):
             async for token in tokens:
                 if piece := text.step(self._tokenizer, token):
                     yield piece
 
-    async def _tokens(self, reader: Reader, prompt: Sequence[int]) -> AsyncGenerator[int, None]:
-        """Stream the answer's tokens, several of a step where what was drafted is what is chosen."""
+    async def _tokens(
+        self, reader: Reader, prompt: Sequence[int], drafts: Drafts | None = None
+    ) -> AsyncGenerator[int, None]:
+        """Stream the answer's tokens, several of a step where what was drafted is what is chosen.
+
+        drafts: of replies; what is written has none, and gives way to them.
+        """
         answer: list[int] = []
         longest = min(MAX_TOKENS, CONTEXT - len(prompt))
         try:
             while len(answer) < longest:
                 tokens = [*prompt, *answer]
-                drafted = self._drafts.following(answer)[: longest - len(answer)]
-                rows = await self._read(reader, tokens, drafted)
+                drafted = drafts.following(answer)[: longest - len(answer)] if drafts is not None else []
+                rows = await self._read(reader, tokens, drafted, gives_way=drafts is None)
                 for logits, guess in zip(rows, [*drafted, None], strict=True):
                     token = choose(logits, tokens, self._sampling, self._random)
                     if token in self._ends or len(answer) == longest:
@@ -110,27 +148,40 @@ class OrtLlm:
                     if token != guess:
                         break
         finally:
-            self._drafts.learn(answer)
+            if drafts is not None:
+                drafts.learn(answer)
+
+    def count(self, messages: Sequence[Message]) -> int:
+        """Return how many tokens of these messages a reply reads. Raises ModelError."""
+        return len(self._prompt(messages))
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Read the prompt into a slot's cache. Raises ModelError."""
-        async with self._slots.take(messages) as slot:
-            await self._read(self._readers[slot], self._prompt(messages))
+        prompt = self._prompt(messages)
+        with self._replying.going_first():
+            async with self._slots.take(messages) as slot:
+                await self._read(self._readers[slot], prompt)
 
     async def aclose(self) -> None:
         """End the engine's thread."""
         self._engine.close()
 
-    async def _read(self, reader: Reader, tokens: list[int], drafted: Sequence[int] = ()) -> list[Logits]:
+    async def _read(
+        self, reader: Reader, tokens: list[int], drafted: Sequence[int] = (), gives_way: bool = False
+    ) -> list[Logits]:
         """Read on to the end of ``drafted``; return what follows the last of ``tokens`` and each of those.
 
         A prompt is read in pieces, so that others' steps run in between. The first token is a piece of its
         own: its activations are far larger than all others', and one scale for both would leave the others a
         few bits only.
         """
-        known = shared(reader.read, tokens)
-        for end in range(known + STEP_TOKENS if known else 1, len(tokens), STEP_TOKENS):
+        known, most = shared(reader.read, tokens), TEXT_STEP_TOKENS if gives_way else STEP_TOKENS
+        for end in range(known + most if known else 1, len(tokens), most):
+            if gives_way:
+                await self._replying.wait()
             await self._engine.run(Step(reader, tokens[:end]))
+        if gives_way:
+            await self._replying.wait()
         return await self._engine.run(Step(reader, [*tokens, *drafted], 1 + len(drafted)))
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:

@@ -13,9 +13,9 @@ from rejoinder.pipeline.audio import AudioChunk, Samples, Words, to_pcm
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 
-AUDIBLE = 0.01
-"""Samples below this (-40 dBFS) at the edges of a clause are silence."""
-LEAD_SECONDS = 0.01
+AUDIBLE = 10 ** (-50 / 20)
+"""Samples below this (-50 dBFS) at the edges of a clause are silence."""
+LEAD_SECONDS = 0.002
 TAIL_SECONDS = {".": 0.2, "!": 0.2, "?": 0.2, ":": 0.15, ";": 0.15, ",": 0.1}
 """Silence that stays after a clause, by its last character; one cut mid-phrase keeps next to none."""
 CUT_TAIL_SECONDS = 0.02

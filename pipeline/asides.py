@@ -10,7 +10,7 @@ from rejoinder.pipeline.errors import Overloaded
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyDone, ReplyStarted
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.options import Models
-from rejoinder.pipeline.reply import attempt
+from rejoinder.pipeline.reply import attempt, usage
 from rejoinder.pipeline.turn import Turn
 
 MAX_ASIDES = 4
@@ -52,7 +52,18 @@ class Asides:
             if turn.task is not None:
                 self._see_off(turn.task)
             played = turn.playout.played(asyncio.get_running_loop().time())
-            self._emit(ReplyDone(turn.id, "cancelled", turn.heard(played)))
+            cost = usage(turn, self._models.llm)
+            self._emit(ReplyDone(turn.id, "cancelled", turn.heard(played), usage=cost))
+
+    def pause(self) -> None:
+        """Hold those that run."""
+        for turn in self._turns.values():
+            turn.pause()
+
+    def resume(self) -> None:
+        """Let them go on."""
+        for turn in self._turns.values():
+            turn.resume()
 
     def close(self) -> None:
         """Stop all."""
@@ -65,4 +76,5 @@ class Asides:
             return
         for call in turn.calls if status == "completed" else []:
             self._emit(ReplyCalled(turn.id, call))
-        self._emit(ReplyDone(turn.id, status, turn.heard(turn.playout.seconds), cause))
+        cost = usage(turn, self._models.llm)
+        self._emit(ReplyDone(turn.id, status, turn.heard(turn.playout.seconds), cause, cost))

@@ -30,6 +30,8 @@ CAUTION, LEAK = 4.0, 0.2
 """What is left is taken for echo up to so many times what is uncertain, and this share of the echo itself."""
 LEVEL_KEPT = 0.97
 """How much of the level is taken over from the block before: it is a mean over about a second."""
+LEARNING_BLOCKS = 62
+"""So many blocks, two seconds of them, are played before the filter is any good where the echo is loud."""
 FAINT = 1e-5
 """Energy of a block below which nothing is played: -80 dBFS."""
 
@@ -52,6 +54,12 @@ class EchoPath:
         self._spectra: Any = np.zeros(shape, np.complex64)
         self._before: Samples = np.zeros(BLOCK, np.float32)
         self._powers = (ROOM * 1e-3, 1e-3)
+        self._played = 0
+
+    @property
+    def learnt(self) -> bool:
+        """Tell whether enough was played for the filter to be of use."""
+        return self._played >= LEARNING_BLOCKS
 
     def play(self, block: Samples) -> None:
         """Take the next ``BLOCK`` samples that are played, at 16 kHz."""
@@ -99,6 +107,7 @@ class EchoPath:
 
     def _follow(self, echo: float, played: float) -> None:
         if played > FAINT * BLOCK:
+            self._played += 1
             self._powers = (LEVEL_KEPT * self._powers[0] + echo, LEVEL_KEPT * self._powers[1] + played)
             self.level = self._powers[0] / self._powers[1]
 

@@ -70,11 +70,13 @@ class Floor(Enum):
 class Endpointer:
     """The floor of one session. Holds no clock and does no I/O.
 
-    now: samples received so far, or cut off by the client: what arrives from before it counts no more.
+    now: samples judged so far, or cut off by the client: what arrives from before it counts no more.
+    reached: samples received so far, where nobody was heard in the last whole window; at least ``now``.
     turn_start: first sample that belongs to the user's turn, or may, None between turns.
     pause: end of the last voiced sample while the user is silent in a turn, else None.
     asked: what the agent said last, as heard: whoever is asked to spell something is not done after a letter.
     saying: what the agent says at about the onset, "" where the microphone does not hear it.
+    unlearnt: whether nobody knows yet what the microphone hears of the agent.
     manual: whether the client says where turns end; then all audio between two ends is the user's turn.
     yields: whether speech can stop the agent. has_judge: whether a turn model is asked.
     """
@@ -85,10 +87,11 @@ class Endpointer:
         self.manual = False
         self.yields = True
         self.has_judge = False
-        self.now = 0
+        self.now = self.reached = 0
         self.turn_start: int | None = None
         self.pause: int | None = None
         self.asked = self.saying = ""
+        self.unlearnt = False
         self._free_from = 0
         self._by_hand_from = 0
         self._onset = 0
@@ -123,6 +126,7 @@ class Endpointer:
         if end <= self.now:
             return []
         step, self.now = end - self.now, end
+        self.reached = max(self.reached, end)
         if self.manual:
             if self.floor in (Floor.NOBODY, Floor.AGENT):
                 self._open(max(self._free_from, self._by_hand_from))
@@ -143,6 +147,14 @@ class Endpointer:
         if self._run >= _samples(self.options.start_ms):
             return [self._begin(end - self._run)]
         return []
+
+    def passed(self, end: int) -> list[FloorEvent]:
+        """Take that a pause has lasted until sample ``end``, as far as the last whole window tells.
+
+        Windows are 32 ms apart, and who has waited long enough need not wait for the next one.
+        """
+        self.reached = max(self.reached, end)
+        return self._decide() if self.floor is Floor.PAUSE else []
 
     def transcript(self, transcript: Transcript) -> list[FloorEvent]:
         """Take a transcript; partial ones count while the agent is spoken over.
@@ -251,6 +263,8 @@ class Endpointer:
             text=self._so_far,
             is_final=self._final is not None,
             ending=self._ending,
+            echoing=bool(self.saying),
+            unlearnt=self.unlearnt,
             echo=self._so_far is not None and self._echoed(self._so_far),
         )
         match is_interruption(heard, self.options.start_ms, self.options.assertiveness):
@@ -310,7 +324,7 @@ class Endpointer:
     def _decide(self) -> list[FloorEvent]:
         if self.pause is None or self._final is None:
             return []
-        silence, wait = 0 if self._run else self.now - self.pause, _samples(self._wait())
+        silence, wait = 0 if self._run else max(self.now, self.reached) - self.pause, _samples(self._wait())
         judged = self._answers or not self.has_judge
         least = wait if judged else max(wait, _samples(min(ANSWER_MS, self.options.max_wait_ms)))
         over = self._forced or silence >= least

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rejoinder.pipeline.audio import AudioChunk
-from rejoinder.pipeline.interfaces import ToolCall
+from rejoinder.pipeline.interfaces import ToolCall, Usage
 from rejoinder.pipeline.trace import Trace
 
 
@@ -134,15 +134,17 @@ class ReplyCalled:
 class ReplyDone:
     """Nothing more comes from this reply.
 
-    status: "completed" when all of it was sent, "cancelled" when it was cut short, "failed" when ``error``
-        says why.
+    status: "completed" when all of it was sent, "incomplete" when that ended where it might have no more
+        tokens, "cancelled" when it was cut short, "failed" when ``error`` says why.
     heard: the text that had been played when the reply was cancelled; otherwise all that was sent.
+    usage: what it has cost, None where the language model does not count.
     """
 
     turn: int
     status: str
     heard: str
     error: str = ""
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a model must offer to take part: eight small protocols."""
+"""What a model must offer to take part, in small protocols."""
 
 from __future__ import annotations
 
@@ -139,6 +139,36 @@ class ToolLlm(Protocol):
         Raises ModelError.
         """
         ...
+
+
+@runtime_checkable
+class TextLlm(Protocol):
+    """A language model that tells text requests from replies; it is an ``Llm`` with one more method."""
+
+    def write(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Stream an answer that is read and gives way to those that are heard; otherwise as ``reply``."""
+        ...
+
+
+@runtime_checkable
+class TokenLlm(Protocol):
+    """A language model that can say how long a prompt is; it is an ``Llm`` with one more method."""
+
+    def count(self, messages: Sequence[Message]) -> int:
+        """Return how many tokens a reply to these messages reads. Raises ModelError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a reply has cost its language model, in tokens.
+
+    read: of the prompt, whether or not a cache held some of it. written: of the answer, in the pieces that
+    the model streams, which are tokens but where one of them is only a part of a character.
+    """
+
+    read: int
+    written: int
 
 
 class Tts(Protocol):

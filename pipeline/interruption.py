@@ -7,6 +7,7 @@ backchannels. A recogniser that is given a cough hears no words, or one of a few
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -14,6 +15,10 @@ from rejoinder.pipeline.agreement import bare
 
 SHORT_MS = 130
 """So little voice is no word: what recognisers hear in it is made up."""
+SHORT_ECHO_MS = 250
+"""The same where the microphone hears the agent: what is left of it is shorter than words (docs/echo.md)."""
+SHORT_NEW_ECHO_MS = 500
+"""The same while the way of the echo has not been learnt yet: in the agent's first seconds."""
 QUIET_MS = 96
 """Silence after which a sound that is too short for a word is over."""
 YIELD_MS = 1_600
@@ -35,6 +40,8 @@ _ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
 
 ECHOED = 0.6
 """Share of the words of an echo that are the agent's own, in their order: some are misheard."""
+SCRAMBLED = 3
+"""So few words of it may come in any order: of "On day one" the recogniser made "One day"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,7 @@ class Overlap:
     voiced_ms: voice in it so far. silent_ms: silence since the last of it, 0 while it goes on.
     text: the newest transcript, None before the first one. is_final: whether that has all of the voice.
     ending: whether the agent was at its last words, so that "yeah" is an answer.
+    echoing: whether the microphone may hear the agent, and unlearnt: whether nobody knows yet how.
     echo: whether the text is what the agent says itself.
     """
 
@@ -52,6 +60,8 @@ class Overlap:
     text: str | None = None
     is_final: bool = False
     ending: bool = False
+    echoing: bool = False
+    unlearnt: bool = False
     echo: bool = False
 
 
@@ -62,9 +72,12 @@ def is_backchannel(text: str) -> bool:
 
 def is_echo(text: str, saying: str, least: int = 1) -> bool:
     """Tell whether the words are mostly those that the agent says; fewer than ``least`` never are."""
-    words = bare(text).split()
-    matcher = SequenceMatcher(None, bare(saying).split(), words, autojunk=False)
-    own = sum(block.size for block in matcher.get_matching_blocks())
+    said, words = bare(saying).split(), bare(text).split()
+    if len(words) <= SCRAMBLED:
+        own = (Counter(said) & Counter(words)).total()
+    else:
+        blocks = SequenceMatcher(None, said, words, autojunk=False).get_matching_blocks()
+        own = sum(block.size for block in blocks)
     return own >= max(1, least, ECHOED * len(words))
 
 
@@ -81,7 +94,8 @@ def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> 
     patience = max(start_ms, assertiveness * YIELD_MS)
     if overlap.voiced_ms >= (patience if meant else 1.25 * patience):
         return True
-    if overlap.voiced_ms < SHORT_MS and overlap.silent_ms >= QUIET_MS:
+    short_ms = SHORT_NEW_ECHO_MS if overlap.unlearnt else SHORT_ECHO_MS
+    if overlap.voiced_ms < (short_ms if overlap.echoing else SHORT_MS) and overlap.silent_ms >= QUIET_MS:
         return False
     if overlap.silent_ms and overlap.is_final and overlap.text is not None:
         answered = overlap.ending and bool(bare(_ASIDE.sub(" ", overlap.text)))

@@ -18,6 +18,8 @@ from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscr
 from rejoinder.pipeline.interfaces import Stt, Transcript, TurnModel, VadStream
 from rejoinder.pipeline.loudness import Loudness
 
+STEP = RATE // 200
+"""How often it is looked whether a pause is long enough, between two windows of voice activity."""
 TOGETHER = 7
 """Chunks that voice activity is found in at once, where they wait: it costs half of one after the other."""
 PARTIAL_SAMPLES = int(0.5 * RATE)
@@ -52,13 +54,22 @@ async def hear(
         if echo:
             chunks = [echo.hear(chunk, loop.time()) for chunk in chunks]
         for end, probability in vad.feed(joined(chunks)):
+            wait_on(floor, end - 1, react)
             for event in floor.vad(end, probability):
                 if echo and isinstance(event, OverlapStarted | SpeechStarted):
-                    floor.saying = echo.saying(event.at)
+                    floor.saying, floor.unlearnt = echo.saying(event.at), not echo.path.learnt
                 react(event)
+        wait_on(floor, chunks[-1].end, react)
         for chunk in chunks:
             await out.send(chunk)
     out.close()
+
+
+def wait_on(floor: Endpointer, end: int, react: React) -> None:
+    """Let a pause grow until sample ``end``, step by step: the same ones however the audio is cut."""
+    for sample in range(floor.reached + STEP, end + 1, STEP) if floor.floor is Floor.PAUSE else ():
+        for event in floor.passed(sample):
+            react(event)
 
 
 def next_ask(pause: int, asked: int | None) -> int:

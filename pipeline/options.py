@@ -78,6 +78,7 @@ class Options:
     create_response: answer a turn when it ends.
     interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
     speaks: False for replies that are written only. tools: what they may call; see ``ToolLlm``.
+    max_tokens: tokens of the language model after which a reply ends, whole or not; 0 for no such end.
     holds_audio: the client holds what it has from OverlapStarted on, until OverlapEnded lets it play on or
         SpeechStarted makes it void. False means that it plays on and falls silent when nothing more comes.
     echo_gate: take the agent's own voice out of what the microphone of an open loudspeaker hears. Until it
@@ -99,6 +100,7 @@ class Options:
     interrupt_response: bool = True
     speaks: bool = True
     tools: Tools = NO_TOOLS
+    max_tokens: int = 0
     holds_audio: bool = False
     echo_gate: bool = False
     speculate: bool = True
@@ -114,7 +116,7 @@ class Asked:
     """A reply that a client asks for, and what is to be different about it; None is as in the session.
 
     instructions: what the agent is told. prompt: what stands in the place of the history.
-    speaks, tools: as in ``Options``.
+    speaks, tools, max_tokens: as in ``Options``.
     remembered: False for a reply beside the conversation: nobody's turn, and no part of the history.
     tag: given back with its ReplyStarted; 0 is what nobody asked for.
     """
@@ -125,3 +127,4 @@ class Asked:
     tools: Tools | None = None
     remembered: bool = True
     tag: int = 0
+    max_tokens: int | None = None

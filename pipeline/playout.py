@@ -68,6 +68,15 @@ class Playout:
         if self.holds and self._stopped is None:
             self._stopped = now
 
+    def stop(self, now: float) -> None:
+        """Note that nothing is heard any more, because the client is gone."""
+        self._stopped = now if self._stopped is None else self._stopped
+
+    def sent_again(self, seconds: float, now: float) -> None:
+        """Note that the client has come back, and hears the last ``seconds`` of what was sent from now on."""
+        self._stopped = None
+        self._runs_dry = now + min(seconds, self.seconds)
+
     def resume(self, now: float) -> None:
         """Note that the client was told to go on: what it held is heard from now on."""
         left, self._stopped = self.left(now), None

@@ -17,7 +17,7 @@ from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.options import Asked, Models, Options
 from rejoinder.pipeline.prompt import Key, prompt
-from rejoinder.pipeline.reply import attempt
+from rejoinder.pipeline.reply import attempt, usage
 from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.turn import Turn
 
@@ -37,6 +37,7 @@ class Replies:
     echo: where what they say may be heard too, None where nothing is done about that.
     cancelled: the tasks that were cancelled and are not gone yet.
     speculation: what became of the guesses.
+    held: whether nothing may be heard, because the client is gone and may come back.
     options: as the client has them now. marks: of the user's pause, where the trace of its answer begins.
     emit: takes what happens to them, but for their text and audio, which wait for room in ``out``.
     """
@@ -55,6 +56,7 @@ class Replies:
         self.echo = Echo() if options.echo_gate else None
         self.cancelled: set[asyncio.Task[None]] = set()
         self.speculation = Speculation()
+        self.held = False
         self.marks: dict[str, float] = {}
         self._models = models
         self._history = history
@@ -161,7 +163,7 @@ class Replies:
 
     def resume(self) -> None:
         """Let the reply go on with the sample at which it stopped: it was no interruption."""
-        if self.turn is not None:
+        if self.turn is not None and not self.held:
             self.turn.resume()
             counts = self.turn.trace.counts
             counts["false_interruptions"] = counts.get("false_interruptions", 0) + 1
@@ -205,6 +207,27 @@ class Replies:
         for task in self.cancelled:
             task.cancel()
 
+    def hold(self) -> tuple[int, float] | None:
+        """Let nothing be heard until ``release``; return which reply sounds, and how much of it was heard."""
+        self.held = True
+        self._asides.pause()
+        if self.turn is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        self.turn.pause()
+        self.turn.playout.stop(now)
+        return (self.turn.id, self.turn.playout.played(now)) if self.turn.committed else None
+
+    def release(self, turn: int, unheard: float) -> None:
+        """Go on; of this reply the last ``unheard`` seconds are only heard now."""
+        self.held = False
+        self._asides.resume()
+        if self.turn is None:
+            return
+        self.turn.resume()
+        seconds = unheard if self.turn.id == turn else 0.0
+        self.turn.playout.sent_again(seconds, asyncio.get_running_loop().time())
+
     # --- one reply --------------------------------------------------------------------------------------
 
     def _guessed(self, text: str) -> bool:
@@ -225,7 +248,8 @@ class Replies:
         self._turns += 1
         speaks = self.options.speaks if asked.speaks is None else asked.speaks
         tools = self.options.tools if asked.tools is None else asked.tools
-        return Turn(self._turns, text, asked.tag, speaks, tools, self.options.holds_audio, echo)
+        most = self.options.max_tokens if asked.max_tokens is None else asked.max_tokens
+        return Turn(self._turns, text, asked.tag, speaks, tools, self.options.holds_audio, echo, most)
 
     def _messages(self, text: str | None, asked: Asked) -> list[Message]:
         if asked.prompt is None:
@@ -240,7 +264,7 @@ class Replies:
         self._history.begin_reply(turn.id)
         self._floor.agent_speaks()
         self._emit(ReplyStarted(turn.id, turn.tag, turn.speaks))
-        if self._floor.floor is Floor.OVERLAP:
+        if self.held or self._floor.floor is Floor.OVERLAP:
             turn.pause()
         turn.commit()
 
@@ -285,7 +309,8 @@ class Replies:
     def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
         if not turn.done:
             turn.done = True
-            self._emit(ReplyDone(turn.id, status, turn.heard(played), error))
+            cost = usage(turn, self._models.llm)
+            self._emit(ReplyDone(turn.id, status, turn.heard(played), error, cost))
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
         """Put what was heard into the history, again for a reply that is cut after it was told as done."""

@@ -12,7 +12,7 @@ from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.clauses import ClauseSplitter
 from rejoinder.pipeline.errors import ModelError, PipelineError, first_error
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
-from rejoinder.pipeline.interfaces import Llm, Message, ToolCall, ToolLlm, Tts
+from rejoinder.pipeline.interfaces import Llm, Message, TokenLlm, ToolCall, ToolLlm, Tts, Usage
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.playout import spread
 from rejoinder.pipeline.turn import Turn
@@ -41,6 +41,7 @@ async def attempt(
 
     warming: fills the cache that it starts from. Cancelling discards everything in flight.
     """
+    turn.prompt = messages
     try:
         if warming:
             await asyncio.wait([warming])
@@ -51,7 +52,17 @@ async def attempt(
         expected = isinstance(first, PipelineError)  # it says all there is to know
         log.warning("turn %d failed: %s", turn.id, cause, exc_info=None if expected else error)
         return "failed", cause
-    return "completed", ""
+    return "incomplete" if turn.shortened else "completed", ""
+
+
+def usage(turn: Turn, llm: Llm) -> Usage | None:
+    """Return what a reply has cost so far, None where the language model does not count or could not read."""
+    if turn.prompt is None or not isinstance(llm, TokenLlm):
+        return None
+    try:
+        return Usage(llm.count(turn.prompt), turn.tokens)
+    except ModelError:
+        return None
 
 
 async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out: Channel[Event]) -> None:
@@ -68,7 +79,7 @@ async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out
 
 
 async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-    """Stream the model's words; the calls in between are kept for the end of the reply.
+    """Stream the model's words, no more than the turn may have; the calls are kept for the end of the reply.
 
     Raises ModelError where there are tools, and the model cannot call any.
     """
@@ -83,6 +94,9 @@ async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGene
             turn.mark("first_token")
             if isinstance(piece, ToolCall):
                 turn.calls.append(piece)
+            elif turn.max_tokens and turn.tokens == turn.max_tokens:
+                turn.shortened = True
+                return
             else:
                 turn.tokens += 1
                 yield piece

@@ -188,6 +188,24 @@ class Session:
             self._dismiss()
         self._configured.set()
 
+    def hold(self) -> tuple[int, float] | None:
+        """Let nothing be heard until ``release``: the client is gone, and may come back.
+
+        Returns the reply that sounds, and how many seconds of it have been heard.
+        """
+        self._dismiss()
+        self._settle_doubt()
+        return self._replies.hold()
+
+    def release(self, turn: int = 0, unheard: float = 0.0) -> None:
+        """Go on after ``hold``; of this reply the client is sent the last ``unheard`` seconds once more."""
+        self._replies.release(turn, unheard)
+
+    @property
+    def user_has_floor(self) -> bool:
+        """Whether the user is in a turn that the session, and not the client, ends."""
+        return self.floor.floor in (Floor.USER, Floor.PAUSE) and not self.floor.manual
+
     # --- what the session does --------------------------------------------------------------------------
 
     async def listen(self) -> None:
@@ -253,7 +271,7 @@ class Session:
         self._emit(event)
 
     def _is_quiet(self) -> bool:
-        return self.floor.floor is Floor.NOBODY and self._replies.idle
+        return self.floor.floor is Floor.NOBODY and self._replies.idle and not self._replies.held
 
     def _prompt(self, seconds: float) -> None:
         self._emit(NobodySpoke(max(0, self.received - int(seconds * RATE)), self.received))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from rejoinder.pipeline.audio import AudioChunk, Words
 from rejoinder.pipeline.echo import Echo
-from rejoinder.pipeline.interfaces import NO_TOOLS, ToolCall, Tools
+from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.playout import Playout
 from rejoinder.pipeline.trace import Trace
 
@@ -22,7 +23,8 @@ class Turn:
     playout: what was sent and heard. echo: where it may be heard too, and should not.
     trace: when what happened.
     guess: whether it was started before the user's turn was surely over.
-    tokens: how many its language model has streamed.
+    tokens: how many its language model has streamed, ``max_tokens`` at most where that is not 0.
+    shortened: whether there would have been more. prompt: what it was asked, None before it runs.
     made: whether all of its audio was made, so that it is at its last words.
     done: whether the end of the reply was told.
     overtaken: whether the user's own words stopped it.
@@ -38,6 +40,7 @@ class Turn:
         tools: Tools | None = None,
         holds: bool = False,
         echo: Echo | None = None,
+        max_tokens: int = 0,
     ) -> None:
         self.id = id
         self.text = text
@@ -51,6 +54,9 @@ class Turn:
         self.trace = Trace(id)
         self.guess = False
         self.tokens = 0
+        self.max_tokens = max_tokens
+        self.prompt: Sequence[Message] | None = None
+        self.shortened = False
         self.made = self.done = self.overtaken = False
         self.task: asyncio.Task[None] | None = None
         self.playing: asyncio.Task[None] | None = None

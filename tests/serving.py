@@ -4,6 +4,8 @@ import base64
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -48,9 +50,9 @@ class Server:
         with urllib.request.urlopen(self.http + path, timeout=5) as response:
             return json.load(response)
 
-    def call(self, **options: Any) -> AbstractContextManager[ClientConnection]:
+    def call(self, query: str = "", **options: Any) -> AbstractContextManager[ClientConnection]:
         """Return a call to be entered; the greeting is still to be received."""
-        url = f"ws://127.0.0.1:{self.port}/v1/realtime?model=default"
+        url = f"ws://127.0.0.1:{self.port}/v1/realtime?model=default{query}"
         # No pings: this client sees a pong only while a test reads, and would hang up on itself.
         options = {"ping_interval": None, **options}
         call: AbstractContextManager[ClientConnection] = connect(url, proxy=None, max_size=None, **options)
@@ -82,7 +84,9 @@ def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str
     log = folder / "server.log"
     environment = {**os.environ, "REJOINDER_VAD": given.pop("vad", "scripted:vad")}
     environment |= {
-        f"REJOINDER_{name.upper()}": given.pop(name) for name in ("max_sessions",) if name in given
+        f"REJOINDER_{name.upper()}": given.pop(name)
+        for name in ("max_sessions", "resume_s", "max_call_s", "api_keys", "wyoming_port")
+        if name in given
     }
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -121,7 +125,7 @@ class Talk:
         self.socket = self._open.enter_context(server.call(**options))
         self.seen: list[dict[str, Any]] = []
         if greeted:
-            self.until("session.created")
+            self.until("conversation.created")
 
     def __enter__(self) -> "Talk":
         return self
@@ -152,6 +156,12 @@ class Talk:
 
     def append(self, pcm: bytes) -> None:
         self.send("input_audio_buffer.append", audio=base64.b64encode(pcm).decode())
+
+    def cut(self) -> None:
+        """Break the socket off: no close frame, no orderly end."""
+        self.socket.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.socket.shutdown(socket.SHUT_RD)
+        self.socket.socket.close()
 
     def turn(self) -> dict[str, Any]:
         """Hold a whole turn and return its response."""

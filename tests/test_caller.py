@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.asyncio.server import ServerConnection, serve
 
-from rejoinder.agent.caller import CallLost, open_call
+from rejoinder.agent.caller import open_call
+from rejoinder.agent.client import CallLost
 from rejoinder.agent.player import AUDIBLE, FRAME, RATE, Cut, Microphone, Player
 from rejoinder.agent.turns import Reply
 from rejoinder.pipeline.audio import Samples, to_float, to_pcm

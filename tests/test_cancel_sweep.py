@@ -137,3 +137,24 @@ def test_a_paused_reply_is_stopped_at_any_instant(first: int) -> None:
             assert talk.session.floor.floor is Floor.NOBODY
             assert talk.session.turn is None
             assert len(talk.of(OverlapStarted)) == 1
+
+
+@pytest.mark.parametrize("first", range(10))
+def test_held_at_any_instant(first: int) -> None:
+    """Its client is gone for a second: nothing is said meanwhile, and all of it in the end."""
+
+    def hold(session: Session) -> None:
+        session.hold()
+
+    def release(session: Session) -> None:
+        session.release()
+
+    for at in INSTANTS[first::10]:
+        talk = talk_of("hello")
+        talk.does(hold, at=at)
+        talk.does(release, at=at + 1.0)
+        talk.run(until=END + 1.5, debug=False)
+        told = [when for when, event in talk.log if isinstance(event, ReplyText | ReplyAudio)]
+        assert [when for when in told if at + 1e-9 < when < at + 1.0 - 1e-9] == [], at
+        assert [done.status for done in talk.of(ReplyDone)] == ["completed"]
+        assert talk.said() == [("user", "hello"), ("assistant", REPLY)]

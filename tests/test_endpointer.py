@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rejoinder.agent.scenario import TIMES
@@ -518,7 +518,7 @@ FOLLOWS: dict[type | None, set[type]] = {
     None: BEGINS,
     SpeechStarted: {PauseStarted, *BEGINS},
     PauseStarted: {Transcribed, NothingSaid, TurnResumed, *BEGINS},
-    Transcribed: {Transcribed, EagerEndOfTurn, TurnResumed, NothingSaid, *BEGINS},
+    Transcribed: {Transcribed, EagerEndOfTurn, EndOfTurn, TurnResumed, NothingSaid, *BEGINS},
     EagerEndOfTurn: {Transcribed, TurnResumed, EndOfTurn, NothingSaid, *BEGINS},
     TurnResumed: {PauseStarted, *BEGINS},
     EndOfTurn: BEGINS,
@@ -526,10 +526,14 @@ FOLLOWS: dict[type | None, set[type]] = {
     OverlapStarted: {OverlapEnded, SpeechStarted},
     OverlapEnded: BEGINS,
 }
-"""What may come next; SpeechStarted may follow anything because the client may abandon a turn."""
+"""What may come next; SpeechStarted may follow anything because the client may abandon a turn.
+
+A second final transcript of a pause is told after its first sign of an end, which is told once.
+"""
 
 
 @given(st.lists(STEPS, max_size=60))
+@example(["v3", "q2", "final=hi", "final=hi", "end"])
 def test_any_sequence_keeps_its_order_and_gives_the_same_again(steps: list[str]) -> None:
     script = " ".join(steps)
     events = play(Endpointer(TIMES), script)
@@ -538,6 +542,10 @@ def test_any_sequence_keeps_its_order_and_gives_the_same_again(steps: list[str])
     for event in events:
         assert type(event) in FOLLOWS[last], events
         last = type(event)
+    for place, event in enumerate(events):
+        if isinstance(event, EndOfTurn):
+            pause = max(at for at, one in enumerate(events[:place]) if isinstance(one, PauseStarted))
+            assert sum(isinstance(one, EagerEndOfTurn) for one in events[pause:place]) == 1
 
 
 @given(
@@ -582,3 +590,16 @@ def test_an_answer_to_half_a_sentence_is_begun_when_it_may_be_wanted(words: str)
     assert play(floor, "judged=0.2 q20") == []  # more is likely to come: it would wait for long
     events = play(floor, "judged=1 q60")
     assert events == [EagerEndOfTurn(text), EndOfTurn(text, windows(10))]
+
+
+def test_a_pause_is_long_enough_between_two_windows_unless_there_was_voice_in_the_last() -> None:
+    wait = Endpointing(min_wait_ms=150, max_wait_ms=150)
+    floor = Endpointer(wait)
+    assert play(floor, "v10 q4 final=hi") == [STARTED, PAUSED, *known("hi")]
+    assert floor.passed(windows(10) + RATE * 149 // 1000) == []
+    assert floor.passed(windows(10) + RATE * 150 // 1000) == [END]
+    assert floor.passed(windows(20)) == []
+
+    resuming = Endpointer(wait)
+    play(resuming, "v10 q3 v1 final=hi")
+    assert resuming.passed(windows(20)) == []

@@ -98,6 +98,11 @@ def test_words_that_mean_something(text: str) -> None:
         (Overlap(1500, text="the ship sailed", echo=True), 0.5, None),
         (Overlap(200, 32, "the ship sailed", echo=True), 0.5, None),
         (Overlap(200, 32, "the ship sailed", True, echo=True), 0.5, False),
+        (Overlap(200, 128, "I think", True), 0.5, True),
+        (Overlap(200, 128, "I think", True, echoing=True), 0.5, False),
+        (Overlap(300, 128, "Stop.", True, echoing=True), 0.5, True),
+        (Overlap(300, 128, "I think.", True, echoing=True, unlearnt=True), 0.5, False),
+        (Overlap(550, 128, "Stop that.", True, echoing=True, unlearnt=True), 0.5, True),
     ],
 )
 def test_the_decision(overlap: Overlap, assertiveness: float, stops: bool | None) -> None:
@@ -117,7 +122,8 @@ SAYING = "On day two the ship sailed to the next island, and the people there to
         ("the weather", 3, False),
         ("about the weather", 3, True),
         ("the ship sailed to stop please wait a moment", 1, False),
-        ("weather the about", 3, False),
+        ("Two day.", 1, True),
+        ("people weather next about", 3, False),
         ("stop", 1, False),
         ("", 1, False),
     ],

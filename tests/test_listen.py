@@ -12,8 +12,18 @@ from rejoinder.pipeline.audio import RATE, AudioChunk, joined
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer
-from rejoinder.pipeline.events import FloorEvent, PartialTranscript
+from rejoinder.pipeline.events import (
+    EagerEndOfTurn,
+    EndOfTurn,
+    FloorEvent,
+    PartialTranscript,
+    PauseStarted,
+    SpeechStarted,
+    Transcribed,
+)
+from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.listen import TOGETHER, hear
+from rejoinder.pipeline.options import Endpointing
 
 SAID = (
     speech.chunk(speech.silence(0.3)),
@@ -22,16 +32,26 @@ SAID = (
 )
 
 
-async def heard(heap: int, echo: bool) -> tuple[list[FloorEvent | PartialTranscript], list[AudioChunk]]:
+Told = list[tuple[int, FloorEvent | PartialTranscript]]
+"""What is told, and how many samples had passed then."""
+
+
+async def heard(heap: int, echo: bool) -> tuple[Told, list[AudioChunk]]:
     """Send so many chunks at a time, an empty one in between, and return what follows."""
+    floor = Endpointer(Endpointing(min_wait_ms=150, max_wait_ms=150))
+
+    def told(event: FloorEvent | PartialTranscript) -> None:
+        events.append((floor.reached, event))
+        if isinstance(event, PauseStarted):
+            for each in floor.transcript(Transcript("hello", True, event.at)):
+                told(each)
+
     chunks = [*joined(SAID).slices(320)]
     chunks.insert(30, AudioChunk(b"", RATE, chunks[30].start))
     inp: Channel[AudioChunk] = Channel(len(chunks))
     out: Channel[AudioChunk] = Channel(len(chunks))
-    events: list[FloorEvent | PartialTranscript] = []
-    stage = asyncio.create_task(
-        hear(inp, ScriptedVad().stream(), Endpointer(), events.append, out, Echo() if echo else None)
-    )
+    events: Told = []
+    stage = asyncio.create_task(hear(inp, ScriptedVad().stream(), floor, told, out, Echo() if echo else None))
     for place, chunk in enumerate(chunks):
         await inp.send(chunk)
         if place % heap == heap - 1:
@@ -45,6 +65,14 @@ async def heard(heap: int, echo: bool) -> tuple[list[FloorEvent | PartialTranscr
 @pytest.mark.parametrize("heap", [2, TOGETHER, TOGETHER + 1, 1000])
 def test_heaps_of_audio_are_heard_like_single_chunks(heap: int, echo: bool) -> None:
     one, many = asyncio.run(heard(1, echo)), asyncio.run(heard(heap, echo))
-    assert [str(event) for event in one[0]] == [str(event) for event in many[0]]
-    assert len(one[0]) == 2
+    assert one[0] == many[0]
+    assert [type(event) for _, event in one[0]] == [
+        SpeechStarted,
+        PauseStarted,
+        Transcribed,
+        EagerEndOfTurn,
+        EndOfTurn,
+    ]
+    (pause, _), (end, _) = one[0][1], one[0][-1]
+    assert end - pause == RATE * 121 // 1000  # 153 ms of silence, of which one window was known before
     assert one[1] == many[1] and len(one[1]) == 61

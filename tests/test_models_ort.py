@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from itertools import pairwise
 from pathlib import Path
@@ -327,3 +327,31 @@ def test_the_unlikely_rest_is_never_chosen() -> None:
     chosen = {choose(LOGITS, [], Sampling(), random) for _ in range(300)}
     assert chosen == {1, 2}
     assert {choose(LOGITS, [], Sampling(top_k=1), random) for _ in range(50)} == {1}
+
+
+@weights
+def test_what_is_written_gives_way_to_what_is_spoken(model: OrtLlm) -> None:
+    order: list[str] = []
+
+    async def note(name: str, tokens: AsyncGenerator[str, None]) -> None:
+        async with aclosing(tokens):
+            async for _ in tokens:
+                order.append(name)
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            writing = [
+                tasks.create_task(note("text", model.write(asked(f"Count to {number} in words."))))
+                for number in (50, 60)
+            ]
+            while len(order) < 5:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.001)
+            await note("reply", model.reply(asked("Tell me a story about a boat.")))
+            assert not all(task.done() for task in writing)
+
+    asyncio.run(scenario())
+    first, last = order.index("reply"), len(order) - order[::-1].index("reply")
+    during = order[first:last]
+    assert during.count("reply") > 20
+    assert during.count("text") <= 2, "but for the step that ran when the reply began"
+    assert order[last:].count("text") > 10, "and both go on afterwards"

@@ -20,7 +20,7 @@ from rejoinder.pipeline.interfaces import Stt, Tts
 
 pytestmark = pytest.mark.weights
 RATES = {"piper": 22_050, "hibari": 24_000, "scripted:tts": 24_000}
-AUDIBLE = 0.01
+AUDIBLE = 10 ** (-50 / 20)
 CLAUSE = (
     "The quick brown fox jumps over the lazy dog while seven wizards brew strong coffee, and nobody in the "
     "whole valley notices that the sun has quietly gone down."
@@ -118,7 +118,7 @@ def test_text_without_a_spoken_form_is_silent(any_tts: tuple[Tts, int], text: st
 def test_the_edges_are_trimmed(tts: Tts, text: str, tail: float) -> None:
     audio = joined(say(tts, text))
     before, after = edges(audio)
-    assert before <= 0.03
+    assert before <= 0.005
     assert after <= tail + 0.001
 
 

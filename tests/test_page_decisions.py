@@ -43,12 +43,18 @@ def evaluate(module: str, code: str) -> Any:
         (1013, "all 16 lines are busy", 0, False, None),
         (1013, "all 16 lines are busy", 1, True, 1000),  # ours may not have been let go of
         (1000, "nobody spoke", 0, True, None),
+        (1001, "the server goes away", 0, True, 500),
         (1009, "", 0, True, None),  # it would happen again
     ],
 )
 def test_when_a_socket_is_opened_again(code: int, reason: str, tries: int, begun: bool, wait: Any) -> None:
     close = json.dumps({"code": code, "reason": reason})
     assert evaluate("connection.js", f"return page.nextWait({close}, {tries}, {json.dumps(begun)})") == wait
+
+
+def test_a_call_that_has_lasted_too_long_is_over() -> None:
+    close = json.dumps({"code": 1001, "reason": "Your session hit the maximum duration.", "expired": True})
+    assert evaluate("connection.js", f"return page.nextWait({close}, 0, true)") is None
 
 
 def test_words_appear_when_they_begin_and_count_when_they_are_over() -> None:

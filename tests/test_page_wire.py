@@ -1,9 +1,12 @@
 """The page when the server is not there, not ready, full, or gone in mid-sentence; in a real Chromium."""
 
 import asyncio
+import base64
+import json
 import threading
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsing import CHROMIUM, browsing, noise, silence, wire_to
@@ -28,7 +31,57 @@ async def problem(page: Page, title: str) -> str:
     return await page.inner_text("#error .advice")
 
 
-def test_a_dropped_socket_is_opened_again_and_the_conversation_goes_on(tmp_path: Path) -> None:
+def test_a_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -> None:
+    """There is one line only. What is typed meanwhile is answered; the agent knows all it has said."""
+    prompts: list[list[dict[str, str]]] = []
+    told = STORY[: STORY.index(" This is sentence number 4")]
+
+    def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        prompts.append(messages)
+        handler.wfile.write(token(told) + token(None, "stop") + b"data: [DONE]\n\n")
+
+    async def act() -> None:
+        received: list[dict[str, Any]] = []
+        async with (
+            wire_to(server.port) as wire,
+            browsing(tmp_path, [silence(1), noise(1), silence(60)]) as (page, errors),
+        ):
+            page.on("websocket", lambda ws: ws.on("framereceived", lambda f: received.append(json.loads(f))))
+            await page.goto(wire.http)
+            await page.click("#talk")
+            for number in (1, 2):
+                await page.wait_for_selector(f".entry.agent:has-text('number {number}')")
+                await wire.cut()
+                await page.wait_for_selector("#state[data-state=reconnecting]")
+                await page.wait_for_selector("#state[data-state=agent]")
+            await page.wait_for_selector("#state[data-state=listening]")
+            assert await page.locator("#error").is_hidden()
+            assert (await page.inner_text(".entry.agent .text")).strip() == told
+            assert await page.locator(".entry").count() == 2 and await page.locator(".cut").count() == 0
+            deltas = {e["event_id"]: e["delta"] for e in received if e["type"].endswith("output_audio.delta")}
+            sent_ms = sum(len(base64.b64decode(delta)) for delta in deltas.values()) // 48
+            played_ms = await page.get_attribute(".entry.agent", "data-played-ms")
+            assert int(played_ms or 0) == sent_ms, "all of it, and once"
+            await wire.cut(refuse=True)
+            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await page.fill("#text", "Thank you.")
+            await page.press("#text", "Enter")
+            await wire.mend()
+            await page.wait_for_selector("#state[data-state=agent]")
+            assert len([e for e in received if e["type"] == "session.created"]) == 4
+            assert len({e["session"]["id"] for e in received if e["type"] == "session.created"}) == 1
+            said = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
+            assert said == [("user", "what is the weather"), ("assistant", told), ("user", "Thank you.")]
+            assert await page.locator(".entry").count() == 4
+            assert errors == []
+
+    port = free_port()
+    llm = f"openai:http://127.0.0.1:{port}/v1#m"
+    with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
+        asyncio.run(act())
+
+
+def test_a_server_that_has_lost_the_conversation_is_told_of_it(tmp_path: Path) -> None:
     """There is one line only, so the server must let go of it too; and what was heard is told again."""
     prompts: list[list[dict[str, str]]] = []
 
@@ -47,10 +100,10 @@ def test_a_dropped_socket_is_opened_again_and_the_conversation_goes_on(tmp_path:
             await wire.cut(refuse=True)
             await page.wait_for_selector("#state[data-state=reconnecting]")
             assert "What was said is kept" in await problem(page, "The connection broke off.")
-            await page.wait_for_selector(".entry.agent.cut")
-            said = await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data")
             await page.fill("#text", "Go on, please.")
             await page.press("#text", "Enter")
+            await page.wait_for_selector(".entry.agent.cut")
+            said = await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data")
             await wire.mend()
             await page.wait_for_selector("#state[data-state=agent]")
             assert await page.locator("#error").is_hidden()
@@ -65,7 +118,7 @@ def test_a_dropped_socket_is_opened_again_and_the_conversation_goes_on(tmp_path:
 
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
-    with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
+    with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1", resume_s="0") as server:
         asyncio.run(act())
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, ClassVar
-from urllib.parse import urlsplit
-from xml.etree import ElementTree
+from typing import Any
 
 import pytest
 from carrier_sims import SIMS, AsteriskSim, ExotelSim, PlivoSim, TelnyxSim, TwilioSim, VonageSim
@@ -299,19 +296,6 @@ def test_marks_tell_how_far_the_caller_is() -> None:
     marks.returned(names[2], 90_000)
     assert marks.played(1, 90_000) == 0.6 and not marks.waiting
     assert marks.played(2, 90_000) == 0.0
-
-
-def test_the_example_for_twilio_leads_here() -> None:
-    example = ElementTree.parse(Path(__file__).parent.parent / "examples" / "twilio.xml")
-    (stream,) = example.iter("Stream")
-    assert stream.attrib["url"].startswith("wss://") and urlsplit(stream.attrib["url"]).path == "/v1/phone"
-
-    class Example(TwilioSim):
-        parameters: ClassVar = {given.attrib["name"]: given.attrib["value"] for given in stream}
-
-    call = phone(Example())
-    assert call.open() == [Respond(None)]
-    assert call.options.instructions == "Be kind.\nAbout this call:\ncustomer: Ada"
 
 
 def test_twilios_signature_is_the_one_in_its_document() -> None:

@@ -130,7 +130,7 @@ def test_no_mutation_of_a_message_raises(data: st.DataObject) -> None:
 
 def test_a_spoken_turn_in_the_order_that_clients_expect() -> None:
     realtime = wire()
-    assert types(realtime.open()) == ["session.created"]
+    assert types(realtime.open()) == ["session.created", "conversation.created"]
     (started,) = realtime.tell(SpeechStarted(16_000))
     assert started["audio_start_ms"] == 1000 - 300
     assert realtime.tell(PauseStarted(20_000)) == []

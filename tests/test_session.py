@@ -295,7 +295,7 @@ def test_noise_without_words_is_nothing() -> None:
     talk.says(0.4, at=0.2)
     talk.says(0.6, at=2.0)
     talk.run(until=6.0)
-    assert talk.when(NothingSaid) == [1.52]
+    assert talk.when(NothingSaid) == [1.5]
     assert talk.done() == [(1, "completed", "Sunny.")]
     assert talk.said() == [("user", "hello"), ("assistant", "Sunny.")]
 
@@ -363,7 +363,7 @@ def test_an_unsure_turn_model_waits_longer() -> None:
     talk.says(1.2, at=0.2)
     talk.run(until=8.0)
     assert talk.when(PauseStarted) == [1.48]
-    assert talk.when(EndOfTurn) == [2.32]  # 896 ms after the last loud window
+    assert talk.when(EndOfTurn) == [2.3]  # 880 ms after the last loud window
 
 
 def test_a_turn_that_is_too_long_is_answered() -> None:

@@ -377,7 +377,7 @@ def test_a_reply_asked_for_in_a_pause_without_words_comes_anyway() -> None:
     talk.does(lambda session: session.add_text("typed"), at=0.5)
     talk.does(lambda session: session.respond(), at=1.5)
     talk.run(until=6.0)
-    assert talk.when(ReplyStarted) == talk.when(NothingSaid) == [2.32]
+    assert talk.when(ReplyStarted) == talk.when(NothingSaid) == [2.3]
     assert talk.done() == [(1, "completed", "Sunny.")]
 
 

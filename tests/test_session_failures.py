@@ -35,6 +35,7 @@ from rejoinder.pipeline import (
     Session,
     SpeechStarted,
     Transcript,
+    Usage,
     open_session,
 )
 from rejoinder.pipeline.listen import MEMORY_SAMPLES, Ears
@@ -58,9 +59,9 @@ def test_a_language_model_that_fails_in_the_middle_of_a_sentence() -> None:
     talk.run(until=10.0)
     first, second = talk.of(ReplyDone)
     assert first == ReplyDone(
-        1, "failed", "It is fine today.", "scripted: failed after 6 tokens as the script says"
+        1, "failed", "It is fine today.", "scripted: failed after 6 tokens as the script says", Usage(1, 6)
     )
-    assert second == ReplyDone(2, "completed", "Good.")
+    assert second == ReplyDone(2, "completed", "Good.", usage=Usage(6, 1))
     assert talk.said() == [
         ("user", "one"),
         ("assistant", "It is fine today.—"),
@@ -394,6 +395,6 @@ def test_a_session_without_turn_model_waits_for_silence() -> None:
             await asyncio.sleep(5.0)
             speaking.cancel()
         assert talk.when(SpeechStarted) == [0.3]
-        assert talk.when(EndOfTurn) == [2.32]
+        assert talk.when(EndOfTurn) == [2.3]
 
     virtual_clock.run(main())

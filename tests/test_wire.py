@@ -36,7 +36,7 @@ HANDSHAKE = (
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("server"), llm=LONG) as running:
+    with serving(tmp_path_factory.mktemp("server"), llm=LONG, resume_s="0.5") as running:
         yield running
 
 
@@ -236,7 +236,9 @@ async def until(true: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def served_here(change: Callable[[uvicorn.Config], None]) -> AsyncIterator[tuple[Program, int]]:
     """Serve in this process and loop, where tasks can be counted; yields the program and its port."""
-    settings, _ = load({**SCRIPTED, "vad": "scripted:vad", "llm": LONG, "log_level": "error"})
+    settings, _ = load(
+        {**SCRIPTED, "vad": "scripted:vad", "llm": LONG, "log_level": "error", "resume_s": 0.5}
+    )
     program = Program(settings, lambda name, seconds: None, lambda error: None)
     config = web(program)
     change(config)

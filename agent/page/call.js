@@ -7,6 +7,8 @@ import { Connection } from "./connection.js";
 import { Conversation } from "./conversation.js";
 import { closeProblem, lostMicrophone, slowNetwork, startProblem, waitingProblem } from "./problems.js";
 
+const PATIENCE = 500; // milliseconds for the player to tell what was heard last
+
 export class Call {
   /**
    * `views`: transcript, showTrace, showState, showLevels, showProblem, showMicrophone. `devices`: what is chosen, as
@@ -65,7 +67,9 @@ export class Call {
         showProblem(waitingProblem(close));
       },
       onGone: async (close) => {
+        const told = this.conversation.settle(); // of a call that may be continued by another
         const problem = await closeProblem(close);
+        await Promise.race([told, new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
         if (!this.signal.aborted) this.onEnd(problem);
       },
     });

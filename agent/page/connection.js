@@ -1,4 +1,5 @@
-// What outlives a socket: one that broke off is opened again, after a wait that doubles.
+// What outlives a socket: one that broke off is opened again, after a wait that doubles, and the server is told which
+// conversation it was and what we have got of it.
 
 import { Session } from "./session.js";
 
@@ -9,9 +10,9 @@ const STEADY = 10_000; // milliseconds that a socket must have held, to be lost 
 const OVER = new Set([1000, 1002, 1003, 1007, 1009]); // the call has ended, or this page does something wrong
 
 /** Return milliseconds to wait before the next try, null for none. `begun`: whether the server ever greeted us. */
-export function nextWait({ code, reason }, tries, begun) {
+export function nextWait({ code, reason, expired }, tries, begun) {
   const loading = code === 1013 && reason.includes("loading");
-  if (OVER.has(code) || tries >= MOST_TRIES || !(begun || loading)) return null;
+  if (expired || OVER.has(code) || tries >= MOST_TRIES || !(begun || loading)) return null;
   return Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** tries);
 }
 
@@ -22,6 +23,7 @@ export class Connection {
     this.tries = 0;
     this.begun = false;
     this.session = null;
+    this.place = {}; // see session.js
     const now = () => this.tryNow();
     window.addEventListener("online", now, { signal });
     signal.addEventListener("abort", () => {
@@ -35,10 +37,13 @@ export class Connection {
     this.timer = null;
     const opened = performance.now();
     this.session = new Session({
+      place: this.place,
       onSlow: this.onSlow,
       onEvent: (event) => {
         if (event.type === "session.created") this.begun = true;
         this.onEvent(event);
+        if (event.type === "conversation.created") this.place.conversation = event.conversation.id;
+        this.place.last = event.event_id;
       },
       onClose: (close) => {
         if (close.greeted && performance.now() - opened > STEADY) this.tries = 0;

@@ -7,20 +7,27 @@ import { HOUSEKEEPING, Speech } from "./speech.js";
 
 const ASKING = `${HOUSEKEEPING}response.create`;
 const ACTIVE = "conversation_already_has_active_response";
+const NOT_FOUND = "conversation_not_found"; // we tell the new one what was said
 
 export class Conversation {
   /** `given`: what speech.js is given, and `showState(state)`. */
   constructor(given) {
-    const { history, send, player, transcript, showState, showLevel, showProblem } = given;
-    Object.assign(this, { history, send, player, transcript, showState, showLevel, showProblem });
-    this.speech = new Speech(given);
-    this.begun = false; // the server has ever greeted us
+    const { history, player, transcript, showState, showLevel, showProblem } = given;
+    Object.assign(this, { history, player, transcript, showState, showLevel, showProblem });
+    this.send = (event) => {
+      if (this.ready) given.send(event);
+      else if (this.session) this.unsent.push(event);
+    };
+    this.speech = new Speech({ ...given, send: this.send });
+    this.session = null; // id of the server's session that knows all of this
+    this.ready = false; // whether the server listens to us
     this.#forget();
   }
 
-  // What holds for one socket only.
+  // What holds for one session of the server only.
   #forget() {
-    this.ready = false;
+    this.unsent = []; // what the server will hear when it listens again
+    this.typed = new Map(); // item id -> the event that tells it, while the server has not told us that it has it
     this.userSpeaking = false;
     this.awaiting = false; // the user has finished, and no response has begun
     this.response = null; // id of the response in progress
@@ -28,7 +35,7 @@ export class Conversation {
   }
 
   get state() {
-    if (!this.ready) return this.begun ? "reconnecting" : "connecting";
+    if (!this.ready) return this.session ? "reconnecting" : "connecting";
     if (this.userSpeaking) return "user";
     if (this.speech.audible) return "agent";
     return this.awaiting || this.response ? "thinking" : "listening";
@@ -42,13 +49,17 @@ export class Conversation {
   /** React to a report of the player. */
   played(report) {
     this.speech.played(report);
+    if (report.flushed) this.settled?.();
     this.showState(this.state);
   }
 
   #react(event) {
     switch (event.type) {
       case "session.created":
-        this.#begin();
+        this.#begin(event.session.id);
+        break;
+      case "conversation.item.added":
+        this.typed.delete(event.item.id);
         break;
       case "input_audio_buffer.speech_started":
         this.userSpeaking = true;
@@ -112,20 +123,46 @@ export class Conversation {
     }
   }
 
-  // A server that has lost the conversation is told of it, and at first there is nothing to tell.
-  #begin() {
-    this.ready = this.begun = true;
-    this.history.retell().forEach(this.send);
-    if (this.history.unanswered) this.#ask();
+  // The server goes on where the socket broke off, or it has lost the conversation, as it has none at first.
+  #begin(id) {
     this.showProblem(null);
+    if (id === this.session) this.#resume();
+    else if (!this.session) this.#tell(id);
+    else this.settle().then(() => this.#tell(id));
   }
 
-  /** The socket broke off: whatever the server was about to say will not come. */
+  // What the server says next is what we missed; what it missed of us comes first.
+  #resume() {
+    const { unsent, typed } = this;
+    this.ready = true;
+    this.unsent = [];
+    unsent.forEach(this.send);
+    typed.forEach((event) => this.send({ ...event, event_id: `${HOUSEKEEPING}again` }));
+    if (typed.size) this.#ask();
+  }
+
+  #tell(id) {
+    this.#forget();
+    this.session = id;
+    this.ready = true;
+    this.history.retell().forEach(this.send);
+    if (this.history.unanswered) this.#ask();
+    this.showState(this.state);
+  }
+
+  /** The socket broke off. What we have of the answer sounds on: the rest may come yet. */
   lost() {
+    this.ready = false;
+    this.settled = null;
+  }
+
+  /** Nothing more will come of what was begun. Resolves when the player has told how much of it was heard. */
+  settle() {
+    this.ready = false;
     this.speech.silence();
     this.speech.end();
     this.transcript.rest("user"); // the agent's words are cut when the player has told where
-    this.#forget();
+    return new Promise((resolve) => (this.settled = resolve));
   }
 
   #said(id, text) {
@@ -138,8 +175,11 @@ export class Conversation {
     const id = `typed_${Date.now().toString(36)}_${this.history.items.size}`;
     this.#said(id, text);
     this.speech.silence();
-    if (!this.ready) return; // the history will tell it
-    this.send(itemCreate("user", id, text));
+    if (!this.session) return; // the history will tell it
+    const event = itemCreate("user", id, text);
+    this.typed.set(id, event);
+    if (!this.ready) return;
+    this.send(event);
     this.#ask();
     this.showState(this.state);
   }
@@ -175,7 +215,8 @@ export class Conversation {
       if (this.owed && this.response) this.#cancel();
       this.awaiting = this.owed;
     }
-    if (id?.startsWith(HOUSEKEEPING)) console.warn(message);
+    const quiet = id?.startsWith(HOUSEKEEPING) || code === NOT_FOUND;
+    if (quiet) console.warn(message);
     else this.showProblem(serverProblem(message));
   }
 }

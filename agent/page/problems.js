@@ -71,11 +71,11 @@ export function waitingProblem({ code, reason }) {
 /** Explain why the call is over, after asking the server how it is. */
 export async function closeProblem(close) {
   const [title, advice] = await explainClose(close);
-  return { title, advice, action: close.code === 1000 ? undefined : "Try again" };
+  return { title, advice, action: close.code === 1000 || close.expired ? undefined : "Try again" };
 }
 
-async function explainClose({ code, reason, greeted }) {
-  if (code === 1000) return ["The call is over.", `The server says: ${reason || "goodbye"}.`];
+async function explainClose({ code, reason, greeted, expired }) {
+  if (code === 1000 || expired) return ["The call is over.", `The server says: ${reason || "goodbye"}.`];
   if (code === 1013 && reason.includes("busy")) return ["All lines are busy.", `The server says: ${reason}.`];
   if (greeted || reason) return [`The server ended the call (code ${code}).`, `It says: ${reason || "nothing"}.`];
   // The browser does not tell a page why a socket could not be opened.

@@ -6,18 +6,23 @@ const PATIENCE = 10_000; // milliseconds until the server must have greeted us
 // network is slower than speech, and then old sound is worth less than new sound.
 const MOST_WAITING = 70_000; // bytes
 const DEAD_AFTER = 10_000; // milliseconds for which that much waits: nobody is there, though the browser has not noticed
+const OVER = 1000;
+const SEEMS_DEAD = 4000; // tells the server that we mean to come back; browsers may not send 1006 or 1011
 
 export class Session {
   /**
-   * `onEvent(event)`, `onSlow()` when microphone audio had to be dropped, `onClose({code, reason, greeted})` once,
-   * unless the page closed it itself. Code 1006 is the browser's for a socket that broke off.
+   * `place`: {conversation, last}, the conversation to go on with and the newest event we have of it, if there is one.
+   * `onEvent(event)`, `onSlow()` when microphone audio had to be dropped, `onClose({code, reason, greeted, expired})`
+   * once, unless the page closed it itself. Code 1006 is the browser's for a socket that broke off; `expired`: the
+   * server has said that the call has lasted as long as it may.
    */
-  constructor({ onEvent, onSlow, onClose }) {
+  constructor({ place, onEvent, onSlow, onClose }) {
     this.greeted = false;
+    this.expired = false;
     this.slowSince = null;
     this.onSlow = onSlow;
     this.onClose = onClose;
-    this.socket = new WebSocket(address());
+    this.socket = new WebSocket(address(place));
     this.impatience = setTimeout(() => this.#lost(1006, ""), PATIENCE);
     this.socket.onclose = ({ code, reason }) => this.#lost(code, reason);
     this.socket.onmessage = ({ data }) => {
@@ -26,20 +31,21 @@ export class Session {
         this.greeted = true;
         clearTimeout(this.impatience);
       }
+      if (event.type === "error" && event.error.code === "session_expired") this.expired = true;
       onEvent(event);
     };
   }
 
   #lost(code, reason) {
-    this.close();
-    this.onClose({ code, reason, greeted: this.greeted });
+    this.close(SEEMS_DEAD);
+    this.onClose({ code, reason, greeted: this.greeted, expired: this.expired });
   }
 
   /** End it; nothing is told of it any more. */
-  close() {
+  close(code = OVER) {
     clearTimeout(this.impatience);
     this.socket.onclose = this.socket.onmessage = null;
-    this.socket.close(1000);
+    this.socket.close(code);
   }
 
   send(event) {
@@ -58,8 +64,10 @@ export class Session {
   }
 }
 
-function address() {
+function address({ conversation, last }) {
   const url = new URL("v1/realtime?model=default&trace=true&hold=true", document.baseURI);
+  if (conversation) url.searchParams.set("conversation_id", conversation);
+  if (last) url.searchParams.set("last_event_id", last);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   return url;
 }

@@ -1,0 +1,283 @@
+"""``POST /v1/chat/completions`` and ``GET /v1/models``: the calls' language model for text clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from rejoinder.agent.completion import Answer, Shape, failure
+from rejoinder.agent.completion_request import MAX_BODY, read
+from rejoinder.agent.sse import DONE, KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, data, unless_gone
+from rejoinder.models.giving_way import written
+from rejoinder.models.openai import MAX_TOKENS
+from rejoinder.pipeline import (
+    Channel,
+    Closed,
+    Llm,
+    Message,
+    Models,
+    Overloaded,
+    PipelineError,
+    ProtocolError,
+    TokenLlm,
+    ToolCall,
+    ToolLlm,
+    Tools,
+)
+
+log = logging.getLogger(__name__)
+
+MODEL = "default"
+"""What the one language model is called, as at /v1/realtime; any other name is taken for it, too."""
+LEFT = 499
+"""nginx's word for a client that has left; nobody reads it."""
+SHUTTING_DOWN = "the server is shutting down"
+CODES = {401: "invalid_api_key", 403: "forbidden"}
+
+
+Count = Callable[[], Awaitable[int | None]]
+"""Returns the tokens of the prompt; None where they are not counted, or nobody asks."""
+
+
+class Refused(PipelineError):
+    """A request is not answered; ``status`` says why in HTTP's words, ``retry`` after how many seconds."""
+
+    def __init__(self, status: int, message: str, code: str, retry: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retry = retry
+
+
+class Writing:
+    """One answer in the making, by a task of its own: as fast as the model can, however slowly it is read."""
+
+    def __init__(self, pieces: AsyncGenerator[str | ToolCall, None]) -> None:
+        self._pieces = pieces
+        self._out: Channel[str | ToolCall] = Channel(MAX_TOKENS, "completion")
+        self.task = asyncio.create_task(self._write(), name="completion")
+        self.task.add_done_callback(lambda task: self._out.close())  # also of one that never began
+
+    async def _write(self) -> None:
+        async with aclosing(self._pieces) as pieces:
+            async for piece in pieces:
+                await self._out.send(piece)
+
+    async def read(self) -> AsyncGenerator[str | ToolCall | None, None]:
+        """Yield the pieces, and None whenever there was none for a while. Raises PipelineError."""
+        while True:
+            try:
+                async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                    piece = await self._out.receive()
+            except TimeoutError:
+                yield None
+                continue
+            except Closed:
+                break
+            yield piece
+        if self.task.cancelled():
+            raise PipelineError(SHUTTING_DOWN)
+        try:
+            self.task.result()
+        except PipelineError:
+            raise
+        except Exception as error:  # the boundary of a text request, as that of a turn is its reply
+            log.exception("a completion failed")
+            raise PipelineError(type(error).__name__) from error
+
+    async def end(self) -> None:
+        """Stop the model, and wait until it has stopped."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+class Completions:
+    """The answers to text requests.
+
+    models: returns the models, None while they load. refuse: returns why a request is not answered, as a
+    status and a reason. most: answers at a time, so that calls find the model free.
+    """
+
+    def __init__(
+        self,
+        models: Callable[[], Models | None],
+        refuse: Callable[[Request], tuple[int, str] | None],
+        most: int,
+    ) -> None:
+        self._models = models
+        self._refuse = refuse
+        self._most = most
+        self._running: set[Writing] = set()
+
+    def routes(self) -> list[Route]:
+        """Return where it answers."""
+        return [
+            Route("/v1/chat/completions", self._complete, methods=["POST"]),
+            Route("/v1/models", self._list),
+            Route("/v1/models/{model:path}", self._one),
+        ]
+
+    def end(self) -> None:
+        """Break all answers off: the server ends."""
+        for writing in self._running:
+            writing.task.cancel()
+
+    # --- models -----------------------------------------------------------------------------------------
+
+    async def _list(self, request: Request) -> Response:
+        if refused := self._refuse(request):
+            return refusal(*refused, CODES[refused[0]])
+        return JSONResponse({"object": "list", "data": [_model()]})
+
+    async def _one(self, request: Request) -> Response:
+        if refused := self._refuse(request):
+            return refusal(*refused, CODES[refused[0]])
+        if (model := request.path_params["model"]) != MODEL:
+            return refusal(404, f"there is no model {model[:64]}; there is {MODEL}", "model_not_found")
+        return JSONResponse(_model())
+
+    # --- completions ------------------------------------------------------------------------------------
+
+    async def _complete(self, request: Request) -> Response:
+        try:
+            if refused := self._refuse(request):
+                return refusal(*refused, CODES[refused[0]])
+            return await self._answer(request)
+        except ClientDisconnect:
+            return Response(status_code=LEFT)
+        except Refused as error:
+            return refusal(error.status, str(error), error.code, error.retry)
+        except ProtocolError as error:
+            body = failure(str(error), "invalid_request_error", error.code, error.param)
+            return JSONResponse(body, status_code=400)
+        except Overloaded as error:
+            return refusal(503, str(error), "overloaded", retry=1)
+        except PipelineError as error:
+            log.warning("a completion failed: %s", error)
+            return refusal(500, str(error), "model_error")
+
+    async def _answer(self, request: Request) -> Response:
+        models = self._models()
+        if models is None:
+            raise Refused(503, "the models are still loading", "loading", retry=2)
+        asked = read(await _body(request))
+        answer = Answer(asked.most, asked.stops())
+        tools = asked.wanted(isinstance(models.llm, ToolLlm))
+        if len(self._running) >= self._most:
+            reason = f"{self._most} text requests are being answered, which is the most at a time"
+            raise Refused(429, reason, "rate_limit_exceeded", retry=1)
+        shape = Shape(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), asked.model)
+        prompt, llm = asked.prompt(), models.llm
+
+        async def count() -> int | None:
+            if not (asked.counts and isinstance(llm, TokenLlm)):
+                return None
+            try:
+                return await asyncio.to_thread(llm.count, prompt)  # it may be a book
+            except PipelineError as error:  # the answer is there, and matters more
+                log.warning("a prompt could not be counted: %s", error)
+                return None
+
+        writing = self._start(_pieces(llm, prompt, tools))
+        if not asked.stream:
+            try:
+                return JSONResponse(await unless_gone(request, _whole(writing, answer, shape, count)))
+            finally:
+                await writing.end()
+        events = _events(writing, answer, shape, count)
+        try:
+            first = await unless_gone(request, anext(events))  # so a model that fails at once has a status
+        except BaseException:
+            await writing.end()
+            raise
+        return EventStream(_rest(first, events), writing.end)
+
+    def _start(self, pieces: AsyncGenerator[str | ToolCall, None]) -> Writing:
+        writing = Writing(pieces)
+        self._running.add(writing)
+        # The place is free when the model is, however long the client takes to read.
+        writing.task.add_done_callback(lambda task: self._running.discard(writing))
+        return writing
+
+
+def _pieces(llm: Llm, messages: list[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
+    if isinstance(llm, ToolLlm) and tools.functions:
+        return llm.answer(messages, tools)
+    return written(llm, messages)
+
+
+async def _whole(writing: Writing, answer: Answer, shape: Shape, count: Count) -> dict[str, Any]:
+    async with aclosing(writing.read()) as pieces:
+        async for piece in pieces:
+            if piece is not None:
+                answer.take(piece)
+            if answer.finish:
+                break
+    answer.end()
+    return shape.whole(answer, await count())
+
+
+async def _events(writing: Writing, answer: Answer, shape: Shape, count: Count) -> AsyncGenerator[str, None]:
+    """Yield the stream; raises what the model raises where nothing was sent before, else that is in it."""
+    opening, sent = data(shape.chunk({"role": "assistant", "content": ""})), False
+    try:
+        async with aclosing(writing.read()) as pieces:
+            async for piece in pieces:
+                if piece is None:
+                    yield KEEP_ALIVE
+                elif text := answer.take(piece):
+                    yield opening + data(shape.chunk({"content": text}))
+                    opening = ""
+                sent = True
+                if answer.finish:
+                    break
+    except PipelineError as error:
+        if not sent:
+            raise
+        log.warning("a completion broke off: %s", error)
+        yield data(failure(str(error), "server_error", "model_error"))
+        return
+    await writing.end()
+    read = await count()
+    rest = answer.end()
+    said = [shape.chunk({"content": rest})] if rest else []
+    called = [shape.called(index, call) for index, call in enumerate(answer.calls)]
+    last = [shape.chunk({}, answer.finish), *([] if read is None else [shape.usage(read, answer)])]
+    yield opening + "".join(data(chunk) for chunk in [*said, *called, *last]) + DONE
+
+
+async def _rest(first: str, events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    async with aclosing(events):
+        yield first
+        async for event in events:
+            yield event
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY:
+            raise Refused(413, f"more than {MAX_BODY} bytes", "request_too_large")
+    return body
+
+
+def _model() -> dict[str, Any]:
+    return {"id": MODEL, "object": "model", "created": 0, "owned_by": "rejoinder"}
+
+
+def refusal(status: int, message: str, code: str, retry: int = 0) -> Response:
+    """Return an error in OpenAI's shape. retry: seconds after which to come again, where that may help."""
+    kind = "invalid_request_error" if status < 429 else "server_error"
+    kind = "rate_limit_error" if status == 429 else kind
+    headers = {"Retry-After": str(retry)} if retry else None
+    return JSONResponse(failure(message, kind, code), status_code=status, headers=headers)

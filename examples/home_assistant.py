@@ -1,0 +1,91 @@
+"""What Home Assistant asks Rejoinder for, from a recording to a spoken answer, without Home Assistant.
+
+    pip install wyoming
+    REJOINDER_WYOMING_PORT=10300 rejoinder serve
+    python examples/home_assistant.py question.wav answer.wav
+
+Each step opens a connection of its own, as Home Assistant's integration does. The recording is a WAV file of
+16-bit samples; docs/wyoming.md says how to add the port to Home Assistant itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import wave
+
+from wyoming.asr import Transcribe, Transcript
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.client import AsyncTcpClient
+from wyoming.error import Error
+from wyoming.event import Event
+from wyoming.handle import Handled, NotHandled
+from wyoming.info import Describe, Info
+from wyoming.tts import Synthesize
+
+HOST = "127.0.0.1"
+PORT = int(sys.argv[3]) if len(sys.argv) > 3 else 10300
+CHUNK = 1024
+"""Frames of audio in one event, as satellites send them."""
+
+
+async def ask(question: list[Event], last: tuple[str, ...]) -> list[Event]:
+    """Send events over a connection, and return the answer's up to one of the types ``last``."""
+    answer: list[Event] = []
+    async with AsyncTcpClient(HOST, PORT) as client:
+        for event in question:
+            await client.write_event(event)
+        while not answer or answer[-1].type not in last:
+            event = await client.read_event()
+            if event is None:
+                sys.exit("Rejoinder closed the connection; its log says why")
+            if event.type == "error":
+                sys.exit(f"Rejoinder says: {Error.from_event(event).text}")
+            answer.append(event)
+    return answer
+
+
+def recording(path: str) -> list[Event]:
+    """Return the events that carry a WAV file."""
+    with wave.open(path, "rb") as file:
+        form = {"rate": file.getframerate(), "width": file.getsampwidth(), "channels": file.getnchannels()}
+        chunks = []
+        while audio := file.readframes(CHUNK):
+            chunks.append(AudioChunk(**form, audio=audio).event())
+    return [AudioStart(**form).event(), *chunks, AudioStop().event()]
+
+
+async def main(question: str, answer: str) -> None:
+    """Ask the question in a WAV file, and write the answer to another."""
+    info = Info.from_event((await ask([Describe().event()], ("info",)))[-1])
+    print("found", *(part.name for parts in (info.asr, info.handle, info.tts) for part in parts))
+
+    heard = await ask([Transcribe(language="en").event(), *recording(question)], ("transcript",))
+    words = Transcript.from_event(heard[-1]).text
+    print("heard", words)
+
+    # An answer may come in pieces; "handled" has it whole.
+    said = await ask([Transcript(text=words, language="en").event()], ("handled", "not-handled"))
+    if NotHandled.is_type(said[-1].type):
+        sys.exit(f"not answered: {NotHandled.from_event(said[-1]).text}")
+    words = Handled.from_event(said[-1]).text or ""
+    print("answers", words)
+
+    spoken = await ask([Synthesize(text=words).event()], ("audio-stop",))
+    start = AudioStart.from_event(spoken[0])
+    with wave.open(answer, "wb") as file:
+        file.setnchannels(start.channels)
+        file.setsampwidth(start.width)
+        file.setframerate(start.rate)
+        for event in spoken[1:-1]:
+            file.writeframes(AudioChunk.from_event(event).audio)
+    print("spoken to", answer)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: python examples/home_assistant.py question.wav answer.wav [PORT]")
+    try:
+        asyncio.run(main(*sys.argv[1:3]))
+    except OSError as error:
+        sys.exit(f"cannot reach {HOST}:{PORT}: {error}; is wyoming_port set?")

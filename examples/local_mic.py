@@ -1,0 +1,92 @@
+"""Talk to a server, here or elsewhere, through this machine's microphone and headphones; Ctrl-C ends.
+
+pip install 'rejoinder[mic]'
+python examples/local_mic.py [ws://127.0.0.1:8080]        (a key, where it wants one: REJOINDER_KEY)
+"""
+
+import asyncio
+import os
+import sys
+
+from rejoinder.agent.client import RATE, Call, CallLost, connect
+from rejoinder.agent.client_events import (
+    AgentAudio,
+    AgentSaid,
+    OutputPaused,
+    OutputResumed,
+    Reconnected,
+    ReplyDone,
+    SpeechStarted,
+    UserSaid,
+)
+from rejoinder.agent.devices import (
+    Converter,
+    Device,
+    Handover,
+    NoDevice,
+    Playback,
+    at_rate,
+    choose,
+    microphone,
+    speaker,
+)
+from rejoinder.pipeline import AudioChunk
+
+
+async def listen(call: Call, playback: Playback, rate: int) -> None:
+    converter, place = Converter(rate), 0
+    async for event in call:
+        match event:
+            case AgentAudio(pcm=pcm):
+                chunk = AudioChunk(pcm, RATE, place)
+                playback.put(converter.convert(chunk))
+                place = chunk.end
+            case ReplyDone(status="completed"):
+                playback.put(converter.finish())
+                place = 0
+            case SpeechStarted() | Reconnected(missed=True):
+                playback.clear()
+                place = 0
+            case OutputPaused():
+                playback.hold()
+            case OutputResumed():
+                playback.release()
+            case UserSaid(text=text):
+                print("you:  ", text)
+            case AgentSaid(text=text):
+                print("agent:", text)
+    print(call.over)
+
+
+async def speak(call: Call, source: Device) -> None:
+    handover = Handover()  # PortAudio records in a thread of its own
+    with microphone(source, handover):
+        while (block := await handover.get()) is not None:
+            await call.send_audio(block, source.rate)
+    raise NoDevice(f"{source.name} has stopped recording")
+
+
+async def main(url: str = "ws://127.0.0.1:8080") -> None:
+    source = at_rate("input", choose("input", None), RATE)
+    sink = at_rate("output", choose("output", None), RATE)
+    playback = Playback(sink.rate, seconds=60.0)
+    async with connect(f"{url}?hold=true", os.environ.get("REJOINDER_KEY")) as call:
+        with speaker(sink, playback):
+            speaking = asyncio.create_task(speak(call, source))
+            listening = asyncio.create_task(listen(call, playback, sink.rate))
+            try:
+                done, _ = await asyncio.wait((speaking, listening), return_when=asyncio.FIRST_COMPLETED)
+                done.pop().result()
+            finally:
+                speaking.cancel()
+                listening.cancel()
+                await asyncio.wait((speaking, listening))
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except (NoDevice, CallLost) as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        print("Goodbye.")

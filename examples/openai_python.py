@@ -1,0 +1,53 @@
+"""OpenAI's own client speaks to the server: a spoken question goes in, the spoken answer comes out.
+
+    python examples/openai_python.py question.wav answer.wav [http://127.0.0.1:8080]
+
+The only thing that differs from OpenAI is the base URL. A key, where the server wants one: REJOINDER_KEY.
+"""
+
+import asyncio
+import base64
+import os
+import sys
+
+import soundfile
+import soxr
+from openai import AsyncOpenAI
+
+RATE = 24_000
+PIECE = RATE // 10
+
+
+async def main(question: str, answer: str, server: str = "http://127.0.0.1:8080") -> None:
+    samples, rate = soundfile.read(question, dtype="int16", always_2d=True)
+    pcm = soxr.resample(samples[:, 0], rate, RATE).astype("<i2").tobytes()
+    audio = b""
+    key = os.environ.get("REJOINDER_KEY", "none")
+    async with AsyncOpenAI(base_url=f"{server}/v1", api_key=key) as client:
+        async with client.realtime.connect(model="default") as call:
+            # The recording is the whole turn, so it ends by hand; on a live line, leave this out.
+            by_hand = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+            await call.session.update(session=by_hand)
+            for first in range(0, len(pcm), 2 * PIECE):
+                piece = base64.b64encode(pcm[first : first + 2 * PIECE]).decode()
+                await call.input_audio_buffer.append(audio=piece)
+            await call.input_audio_buffer.commit()
+            await call.response.create()
+            async for event in call:
+                if event.type == "conversation.item.input_audio_transcription.completed":
+                    print("you:  ", event.transcript)
+                elif event.type == "response.output_audio_transcript.done":
+                    print("agent:", event.transcript)
+                elif event.type == "response.output_audio.delta":
+                    audio += base64.b64decode(event.delta)
+                elif event.type == "error":
+                    sys.exit(event.error.message)
+                elif event.type == "response.done":
+                    break
+    if not audio:
+        sys.exit(f"there is no answer to {question}")
+    soundfile.write(answer, memoryview(audio).cast("h"), RATE)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:])) if len(sys.argv) in (3, 4) else sys.exit(__doc__)

@@ -1,0 +1,104 @@
+"""Coverage-guided fuzzing of each wire with atheris, which ``make fuzz`` installs and runs.
+
+    python tests/fuzz/wires.py WIRE [libFuzzer's flags, such as -max_total_time=60]
+
+A crash is an exception that is not the protocol's own error, or a check of the tests' drivers that fails; its
+input is written to a file, which the same command replays. Lines of an input are messages; one that is no
+UTF-8 is binary.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import atheris  # type: ignore[import-not-found]
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+with atheris.instrument_imports(include=["rejoinder.agent"]):
+    from carrier_sims import SIMS
+    from test_scrambled_calls import HAPPENS, AudioSocketCall, Driven, whole
+    from test_scrambled_realtime import ACTS, SCRIPT, Line, check_items, check_responses
+
+    from rejoinder.agent.audiosocket import packet
+
+ACT = sorted(HAPPENS)
+
+
+def frames(data: bytes) -> list[str | bytes]:
+    """Return the messages in an input."""
+    found: list[str | bytes] = []
+    for line in data.split(b"\n"):
+        try:
+            found.append(line.decode())
+        except UnicodeDecodeError:
+            found.append(line)
+    return found
+
+
+def phone(data: bytes) -> None:
+    """Hold a telephone call; the length of each message says what happens behind it."""
+    call = Driven()
+    for frame in frames(data):
+        call.take(frame)
+        call.tell(HAPPENS[ACT[len(frame) % len(ACT)]])
+
+
+def audiosocket(data: bytes) -> None:
+    """Hold a call of AudioSocket, whose bytes come in two pieces."""
+    call = AudioSocketCall()
+    call.feed(data[: len(data) // 2])
+    call.feed(data[len(data) // 2 :])
+
+
+def realtime(data: bytes) -> None:
+    """Hold a call of the Realtime protocol, in which something happens behind each message."""
+    line = Line()
+    for frame in frames(data):
+        line.say(frame)
+        line.happen(ACTS[len(frame) % len(ACTS)])
+    check_items(line)
+    for turn in list(line.live):
+        line.end(turn, "completed")
+    check_responses(line.events)
+
+
+def joined(messages: list[str | bytes]) -> bytes:
+    """Return messages as an input."""
+    return b"\n".join(one.encode() if isinstance(one, str) else one for one in messages)
+
+
+PCM = base64.b64encode(bytes(16)).decode()
+CLIENT = [json.dumps({**one, "audio": PCM} if "audio" in one else one) for one in SCRIPT]
+TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
+    "phone": (phone, [joined(whole(sim())) for sim in SIMS]),
+    "audiosocket": (
+        audiosocket,
+        [
+            packet(1, bytes(16)) + packet(3, b"1") + packet(kind, bytes(8)) * 3 + packet(0)
+            for kind in (16, 18)
+        ],
+    ),
+    "realtime": (realtime, [joined([*CLIENT]), *(one.encode() for one in CLIENT)]),
+}
+
+
+def main() -> None:
+    """Fuzz one wire."""
+    name, *flags = sys.argv[1:]
+    target, seeds = TARGETS[name]
+    with tempfile.TemporaryDirectory() as corpus:
+        for number, seed in enumerate(seeds):
+            (Path(corpus) / str(number)).write_bytes(seed)
+        given = [flag for flag in flags if not flag.startswith("-")]
+        atheris.Setup([sys.argv[0], *flags, *([] if given else [corpus])], target)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

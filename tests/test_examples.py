@@ -1,0 +1,237 @@
+"""The files in examples/ as their readers run them, against the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlencode, urlsplit
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import soundfile
+from browsing import CHROMIUM, browsing, noise, silence
+from carrier_sims import TwilioSim
+from phone_caller import calling, served
+from serving import PATIENCE, serving
+from test_talk import FakeSounddevice
+
+from rejoinder.agent import devices
+from rejoinder.agent.devices import NoDevice
+from rejoinder.agent.keys import hashed
+from rejoinder.agent.own_server import free_port
+from rejoinder.agent.phone_line import signature
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+KEY = "rj_the_key_of_this_test"
+TOKEN = "the_token_of_twilio"
+PUBLIC = "https://agent.example.com"
+
+
+def run(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run an example to its end."""
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=60,
+    )
+
+
+@contextmanager
+def running(name: str, *arguments: str, port: int, **environment: str) -> Iterator[None]:
+    """Run an example that serves on a port, for the length of the block."""
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    process = subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not answers(port):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=PATIENCE)
+    assert "Traceback" not in said, said
+
+
+def answers(port: int) -> bool:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        return True
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["embed.py", "openai_python.py", "twilio.py", "browser_embed.py", "home_assistant.py", "pcm.py"],
+)
+def test_an_example_without_arguments_says_how_it_is_run(name: str) -> None:
+    done = run(name)
+    assert done.returncode == 1 and f"python examples/{name}" in done.stderr
+    assert f"python examples/{name}" in (EXAMPLES / "README.md").read_text()
+
+
+def test_openai_python(tmp_path: Path) -> None:
+    files = str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")
+    soundfile.write(files[0], noise(1.0), 48_000)
+    with serving(tmp_path) as server:
+        done = run("openai_python.py", *files, server.http)
+        server.wait_idle()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "you:   what is the weather"
+    assert done.stdout.splitlines()[1].startswith("agent: This is a sentence of the answer.")
+    audio, rate = soundfile.read(files[1])
+    assert rate == 24_000 and len(audio) > 2 * rate and np.abs(audio).max() > 0.05
+
+
+def test_home_assistant(tmp_path: Path) -> None:
+    files, port = (str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")), str(free_port())
+    soundfile.write(files[0], noise(1.0), 48_000)
+    with serving(tmp_path, wyoming_port=port) as server:
+        done = run("home_assistant.py", *files, port)
+        server.wait_idle()
+    assert done.returncode == 0, done.stderr
+    assert "heard what is the weather" in done.stdout
+    assert soundfile.info(files[1]).duration > 1.0
+
+    done = run("home_assistant.py", *files, port)
+    assert done.returncode == 1 and "is wyoming_port set?" in done.stderr
+
+
+def test_twilio() -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/voice"
+    form = {"CallSid": "CA00000000000000000000000000000000", "From": "+441234567890"}
+
+    def post(given: str) -> bytes:
+        request = urllib.request.Request(url, urlencode(form).encode(), {"X-Twilio-Signature": given})
+        with urllib.request.urlopen(request, timeout=5) as response:
+            return bytes(response.read())
+
+    with running("twilio.py", PUBLIC, str(port), port=port, TWILIO_AUTH_TOKEN=TOKEN):
+        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+            post(signature("of somebody else", f"{PUBLIC}/voice", form))
+        refused.value.close()
+        twiml = post(signature(TOKEN, f"{PUBLIC}/voice", form))
+    (stream,) = ElementTree.fromstring(twiml).iter("Stream")
+    assert stream.attrib["url"].startswith("wss://agent.example.com/")
+
+    class Called(TwilioSim):
+        parameters: ClassVar = {given.attrib["name"]: given.attrib["value"] for given in stream}
+
+    async def hold() -> None:
+        async with served() as (program, phone):
+            assert urlsplit(phone).path == urlsplit(stream.attrib["url"]).path
+            async with calling(phone, Called()) as caller:
+                await caller.until(lambda: caller.seconds_heard > 0.5)
+                prompts = program.models.llm.prompts  # type: ignore[union-attr]
+                assert "calls from: +441234567890" in prompts[-1][0]["content"]
+
+    asyncio.run(hold())
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_browser_embed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    origin = f"http://127.0.0.1:{port}"
+    words = "document.querySelector('#words').innerText"
+    heard = f"/^You: what is the weather.*Agent: This is a sentence/s.test({words})"
+
+    async def visit() -> None:
+        # Somebody asks, and then speaks over the answer.
+        microphone = [silence(1.0), noise(0.8), silence(3.0), noise(1.2), silence(60.0)]
+        async with browsing(tmp_path, microphone) as (page, errors):
+            sent: list[Any] = []
+            page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))
+            await page.goto(origin)
+            await page.click("#talk")
+            await page.wait_for_function("document.querySelector('#state').innerText === 'Speak.'")
+            await page.wait_for_function(heard)
+            await page.wait_for_function("document.querySelectorAll('#words p').length >= 3")
+            assert [frame for frame in sent if "conversation.item.truncate" in frame]
+            await page.click("#talk")
+            assert await page.inner_text("#talk") == "Talk to us"
+            assert errors == []
+
+    monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
+    monkeypatch.setenv("REJOINDER_ALLOWED_ORIGINS", origin)
+    with serving(tmp_path) as server:
+        with running("browser_embed.py", server.http, str(port), port=port, REJOINDER_KEY=KEY):
+            asyncio.run(visit())
+        server.wait_idle()
+
+
+def local_mic() -> Any:
+    spec = importlib.util.spec_from_file_location("local_mic", EXAMPLES / "local_mic.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_local_mic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The headset is unplugged once the answer is over."""
+    headset = FakeSounddevice()
+    monkeypatch.setattr(devices, "import_module", lambda name: headset)
+    with serving(tmp_path) as server:
+        with pytest.raises(NoDevice, match="Headset has stopped recording"):
+            asyncio.run(local_mic().main(server.http))
+        server.wait_idle()
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "you:   what is the weather" and said[1].startswith("agent: This is a sentence")
+    assert np.abs(np.frombuffer(headset.heard, "<i2")).max() > 1000
+
+
+def test_local_mic_without_a_device_says_what_to_do(tmp_path: Path) -> None:
+    with suppress(NoDevice):
+        devices.choose("input", None)
+        pytest.skip("this machine has a sound device")
+    done = run("local_mic.py")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "sound device" in done.stderr or "PortAudio" in done.stderr or "sounddevice" in done.stderr
+
+
+def test_test_my_agent() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(EXAMPLES / "test_my_agent.py"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_program_in_the_clients_documentation(tmp_path: Path) -> None:
+    page = (EXAMPLES.parent / "docs" / "client.md").read_text()
+    (tmp_path / "program.py").write_text(page.split("```python\n")[1].split("```")[0])
+    files = str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")
+    soundfile.write(files[0], noise(1.0), 48_000)
+    with serving(tmp_path) as server:
+        done = run(str(tmp_path / "program.py"), server.http, *files)
+        server.wait_idle()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("you:   what is the weather\nagent: This is a sentence of the answer.")
+    assert soundfile.info(files[1]).duration > 2.0
