@@ -16,7 +16,7 @@ async def main(question: str, answer: str) -> None:
     samples, rate = soundfile.read(question, dtype="int16")
     if rate != 16_000 or samples.ndim > 1:
         sys.exit(f"{question} is not 16 kHz mono")
-    audio, by_hand = bytearray(), Options(detect_turns=False)  # on a live line, leave it out
+    audio, by_hand = bytearray(), Options(detect_turns=False, max_tokens=60)  # a live line needs neither
     async with open_models(Specs()) as models, open_session(models, by_hand) as session:
         await session.hear(samples.tobytes())
         await session.end_user_turn()

@@ -79,7 +79,7 @@ def test_serve_warns_in_one_line(tmp_path: Path) -> None:
     assert result.stderr == "warning: there is no setting for: REJOINDER_TSS (did you mean REJOINDER_TTS?)\n"
 
 
-def example(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def example(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "examples" / "embed.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
