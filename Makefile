@@ -47,8 +47,9 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(WANTED),dev]'
 	@touch $@
 
+# Most tests wait for audio that plays in real time: two files at once take half as long.
 test: weights $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/clients.md).
 CLIENTS := openai pipecat livekit node
