@@ -55,10 +55,10 @@ class Settings(BaseSettings):
     tts: str = Field("piper:en_US-joe-medium", description="voice")
     instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
     patience: float = Field(
-        0.4,
+        4.0,
         gt=0.0,
         le=1000.0,
-        description="how many times as likely as more speech the end of a turn must be",
+        description="how many times as likely as more speech a turn's end must be; less after a long pause",
     )
     min_wait_ms: int = Field(150, ge=100, le=10_000, description="silence before which no turn ends")
     max_wait_ms: int = Field(2200, ge=100, le=20_000, description="silence that ends any turn")

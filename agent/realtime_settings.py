@@ -15,7 +15,7 @@ from rejoinder.agent.realtime_shapes import Base
 from rejoinder.agent.realtime_tools import Choice, Function, MostTokens, most_tokens, tools_of
 from rejoinder.pipeline import Options, Tools
 
-PATIENCE = {"high": (0.5, 1_400), "medium": (5.0, 2_200), "low": (15.0, 3_000)}
+PATIENCE = {"high": (1.0, 1_400), "medium": (4.0, 2_200), "low": (15.0, 3_000)}
 """Patience, and the longest wait in milliseconds, for each eagerness; auto is as configured."""
 
 

@@ -49,7 +49,7 @@ ECHO_WORDS = 5
 """So many of the agent's last words are its echo; fewer may be an answer: "tomorrow at ten"."""
 TOO_SOON_MS = 1_000
 """Whoever interrupts an answer before it is so old had not finished, and needs more time than others."""
-MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 5.0, 3
+MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 8.0, 3
 """How much more patience they get, up to which, and until how many answers have been heard out."""
 EAGER_MS = 250
 """So long an answer's first sound takes (docs/latency.md): one to words that want more is begun no sooner."""

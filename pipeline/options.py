@@ -36,9 +36,10 @@ class Endpointing:
     assertiveness: how firmly the agent keeps the floor, from 0 (any speech ends its reply) to 1.
     padding_ms: audio before the start that belongs to the turn.
     pause_ms: silence after which the transcript is made final and an answer may start, unheard.
-    patience: how many times as likely as more speech the end must be for the turn to be over; ``turn_end``
-        says how likely it is. Whoever interrupts an answer in its first second was cut off, and gets three
-        times as much for the next few turns, up to 5.
+    patience: how many times as likely as more speech the end must be for the turn to be over, or, from
+        ``turn_end.long_ms`` on, not five times less likely; ``turn_end`` says how likely it is. Whoever
+        interrupts an answer in its first second was cut off, and gets three times as much for the next few
+        turns, up to 8.
     min_wait_ms, max_wait_ms: silence before which no turn is over however likely, and after which it is over
         however unlikely. Equal values make it plain silence detection.
     max_turn_ms: a turn longer than this is ended for the speaker.
@@ -51,7 +52,7 @@ class Endpointing:
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
-    patience: float = 0.4
+    patience: float = 4.0
     min_wait_ms: int = 150
     max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000

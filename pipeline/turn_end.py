@@ -38,6 +38,8 @@ SURE = 0.9
 """An answer is taken to be this sure at most: what sounds surer is wrong as often."""
 PATIENT_MS = 32.0
 """Silence that each step of patience costs at least: however sure it is, to be patient is to wait."""
+LONG_MS, LIKELY_MORE = 700.0, 5.0
+"""After so long a pause more is likely where it is so many times as likely as the end."""
 LEANING = frozenset(
     "a an the my your our their its his her to of in on at by for from with about into and or but so if that"
     " which who as than because while although when where what how i we they you he she is are am was were be"
@@ -72,17 +74,32 @@ class Pause:
 def wait_ms(pause: Pause, patience: float, tables: Tables | None = None) -> float:
     """Return the silence from which on the end is at least ``patience`` times as likely as that more comes.
 
-    It is at least ``PATIENT_MS`` for each step of patience. tables: other weights than those that are
-    shipped.
+    It is at least ``PATIENT_MS`` for each step of patience, and ``long_ms`` at most unless more is likely
+    after ``LONG_MS``. tables: other weights than those that are shipped.
     """
+    wait = max(PATIENT_MS * patience, _reaches(pause, patience, tables))
+    more_is_likely = _reaches(pause, 1.0 / LIKELY_MORE, tables) > LONG_MS
+    return wait if more_is_likely else min(wait, long_ms(patience))
+
+
+def long_ms(patience: float) -> float:
+    """Return the silence after which whoever may well be done is waited for no longer.
+
+    Most pauses that people make by themselves are shorter, and an end that sounded like none is answered then
+    (docs/turns.md). Each step of patience above 4 makes it that much longer: above 6 it is the longest wait.
+    """
+    return LONG_MS * max(1.0, patience - 3.0)
+
+
+def _reaches(pause: Pause, odds_of_end: float, tables: Tables | None) -> float:
+    """Return the silence from which on the end has these odds."""
     weights = (tables or SHIPPED)["heard" if pause.answers else "unheard"]
     known = features(replace(pause, silence_ms=UNIT_MS))
-    missing = math.log(patience) - odds(replace(pause, silence_ms=UNIT_MS), tables)
+    missing = math.log(odds_of_end) - odds(replace(pause, silence_ms=UNIT_MS), tables)
     slope = weights["silence"] + weights["stop_silence"] * known["stop"]
-    least = PATIENT_MS * patience
     if slope <= 0.0:  # no silence would do
-        return least if missing <= 0.0 else math.inf
-    return max(least, UNIT_MS * math.exp(min(missing / slope, 20.0)))
+        return 0.0 if missing <= 0.0 else math.inf
+    return UNIT_MS * math.exp(min(missing / slope, 20.0))
 
 
 def odds(pause: Pause, tables: Tables | None = None) -> float:

@@ -417,7 +417,8 @@ def test_who_said_where_the_turn_ends_is_not_cut_off() -> None:
 
 
 def test_without_a_turn_model_words_and_silence_decide() -> None:
-    assert 400 < wait("final=that_is_all.") < wait("final=that_is_all") < wait("final=that_is_the") <= 2208
+    waits = [wait(f"final={words}", patience=1.5) for words in ("that_is_all.", "that_is_all", "that_is_the")]
+    assert waits == sorted(waits) and 160 < waits[0] < waits[1] < waits[2] <= 2208
 
 
 def test_what_the_agent_asked_counts() -> None:
@@ -578,7 +579,7 @@ def test_a_turn_model_is_waited_for() -> None:
     assert floor.floor is Floor.PAUSE
     assert play(floor, "judged=1") == [EndOfTurn("that is all.", windows(10))]
     play(floor, "v10 q2 final=that_is_all.")
-    assert len(play(floor, "q12")) == 1  # an answer that never comes is not waited for
+    assert len(play(floor, "q40")) == 1  # an answer that never comes is not waited for
 
 
 @pytest.mark.parametrize("words", ["I_want_a", "well,", "so..."])

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from rejoinder.pipeline.turn_end import (
     FEATURES,
+    LIKELY_MORE,
+    LONG_MS,
     PATIENT_MS,
     SHIPPED,
     Pause,
     ending,
     features,
     hint,
+    long_ms,
     odds,
     wait_ms,
 )
@@ -85,12 +88,23 @@ def test_plain_rules(text: str, asked: str, direction: int) -> None:
 
 
 @given(ANSWERS, TEXTS, st.floats(1.1, 100.0))
-def test_the_wait_is_where_the_odds_reach_patience(answers: list[float], text: str, patience: float) -> None:
+def test_the_wait_is_where_the_odds_reach_patience_or_long(
+    answers: list[float], text: str, patience: float
+) -> None:
     ms = wait_ms(Pause(answers, text), patience)
     assert ms >= PATIENT_MS * patience
-    if PATIENT_MS * patience < ms < 1e6:
+    if ms == long_ms(patience):
+        assert -math.log(LIKELY_MORE) <= odds(Pause(answers, text, ms)) <= math.log(patience)
+    elif PATIENT_MS * patience < ms < 1e6:
         assert odds(Pause(answers, text, ms)) == pytest.approx(math.log(patience), abs=1e-6)
-    assert wait_ms(Pause(answers, text), 2 * patience) > ms
+    assert wait_ms(Pause(answers, text), 2 * patience) >= ms
+    assert wait_ms(Pause(answers, text), 2 * patience) > ms or ms == long_ms(patience) == LONG_MS
+
+
+def test_a_long_pause_is_an_end_unless_more_is_likely() -> None:
+    assert wait_ms(Pause([0.5], "that is all"), 4.0) == LONG_MS == long_ms(0.1)
+    assert wait_ms(Pause([0.2], "that is the"), 4.0) > 2_200.0
+    assert [long_ms(patience) for patience in (5.0, 6.0)] == [2 * LONG_MS, 3 * LONG_MS]
 
 
 @given(ANSWERS, TEXTS, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
@@ -106,4 +120,5 @@ def test_weights_that_silence_does_not_help_still_decide() -> None:
     flat = {name: 0.0 for name in SHIPPED["heard"]} | {"mean": 1.0}
     tables = {"heard": flat, "unheard": flat}
     assert wait_ms(Pause([0.9], "hi"), 5.0, tables) == 5 * PATIENT_MS
-    assert wait_ms(Pause([0.5], "hi"), 5.0, tables) == math.inf
+    assert wait_ms(Pause([0.5], "hi"), 5.0, tables) == long_ms(5.0)
+    assert wait_ms(Pause([0.1], "hi"), 5.0, tables) == math.inf
