@@ -28,6 +28,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from rejoinder.pipeline import turn_end
+from rejoinder.pipeline.agreement import bare
 from rejoinder.pipeline.audio import RATE
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
@@ -42,7 +43,7 @@ from rejoinder.pipeline.events import (
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.interruption import Overlap, is_echo, is_interruption
+from rejoinder.pipeline.interruption import Overlap, is_backchannel, is_echo, is_interruption
 from rejoinder.pipeline.options import Endpointing
 
 ECHO_WORDS = 5
@@ -51,6 +52,8 @@ TOO_SOON_MS = 1_000
 """Whoever interrupts an answer before it is so old had not finished, and needs more time than others."""
 MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 8.0, 3
 """How much more patience they get, up to which, and until how many answers have been heard out."""
+LAG_MS = 96
+"""So long voice activity goes on at most when the level says that a "mm-hm" is over."""
 EAGER_MS = 250
 """So long an answer's first sound takes (docs/latency.md): one to words that want more is begun no sooner."""
 ANSWER_MS = 400
@@ -156,13 +159,19 @@ class Endpointer:
         self.reached = max(self.reached, end)
         return self._decide() if self.floor is Floor.PAUSE else []
 
-    def transcript(self, transcript: Transcript) -> list[FloorEvent]:
+    def transcript(self, transcript: Transcript, hushed: bool = False) -> list[FloorEvent]:
         """Take a transcript; partial ones count while the agent is spoken over.
 
-        A final one that does not reach the current pause is ignored.
+        A final one that does not reach the current pause is ignored. hushed: the voice has fallen silent by
+        its level, which is known sooner than by voice activity.
         """
         if self.floor is Floor.OVERLAP and transcript.end > self._onset:
             self._so_far = transcript.text
+            if hushed and self.pause is None and self._agrees(transcript.text):
+                self._final = transcript.text.strip()
+                event = self._go_on()
+                self._run = -_samples(LAG_MS)
+                return [event]
             if self.pause is not None and transcript.is_final and transcript.end >= self.pause:
                 self._final = transcript.text.strip()
             return self._doubt()
@@ -274,6 +283,10 @@ class Endpointer:
                 return [self._go_on()]
             case None:
                 return []
+
+    def _agrees(self, text: str) -> bool:
+        """Tell whether words over the agent ask it to go on; at its end they may be an answer."""
+        return not self._ending and bare(text) != "" and is_backchannel(text) and not self._echoed(text)
 
     def _echoed(self, text: str) -> bool:
         """Tell whether the agent hears itself; whoever answers it may repeat some of its last words."""

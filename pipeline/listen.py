@@ -201,7 +201,8 @@ class Ears:
         if self._awaited:
             self._tell_final()
             return
-        for event in self._floor.transcript(replace(transcript, is_final=False)):
+        hushed = complete and self._loudness.quiet_from is not None
+        for event in self._floor.transcript(replace(transcript, is_final=False), hushed):
             self._react(event)
         if self._floor.floor is Floor.OVERLAP:  # what may be a cough is told to nobody
             return

@@ -37,6 +37,7 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
 
     v3: three windows of speech; q3: three of quiet; h3: three in between the two thresholds
     final=TEXT, partial=TEXT: a transcript up to now, late=TEXT: a final one that ends before the pause
+    hushed=TEXT: a transcript up to now, where the level has fallen
     judged=P: the turn model's answer about the pause; stale=P: about an earlier one
     dismiss: the session gives up waiting; ends: the agent is at its last words
     end, abandon: what the client may say; done: the agent has finished
@@ -48,6 +49,8 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
         match name:
             case "final" | "partial":
                 events += floor.transcript(Transcript(text, name == "final", floor.now))
+            case "hushed":
+                events += floor.transcript(Transcript(text, False, floor.now), hushed=True)
             case "late":
                 assert floor.pause is not None
                 events += floor.transcript(Transcript(text, True, floor.pause - 1))
@@ -210,6 +213,19 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
         [OVERLAP, OverlapEnded("(coughs)")],
         Floor.AGENT,
     ),
+    "a backchannel is over when its level has fallen": (
+        "speaks q10 v8 hushed=Mm-hmm. v4 q1 v1",
+        [OVERLAP, OverlapEnded("Mm-hmm.")],
+        Floor.AGENT,
+    ),
+    "who goes on speaking behind it is heard": (
+        "speaks q10 v8 hushed=Okay. v5",
+        [OVERLAP, OverlapEnded("Okay."), OverlapStarted(windows(21))],
+        Floor.OVERLAP,
+    ),
+    "other words are not over for that": ("speaks q10 v8 hushed=Okay_but", [OVERLAP], Floor.OVERLAP),
+    "nor is a cough": ("speaks q10 v8 hushed=", [OVERLAP], Floor.OVERLAP),
+    "nor what may be an answer": ("speaks q10 v8 ends hushed=Okay.", [OVERLAP], Floor.OVERLAP),
     "a backchannel": ("speaks q10 v8 q2 final=Mm-hmm.", [OVERLAP, OverlapEnded("Mm-hmm.")], Floor.AGENT),
     "over the agent's last words it is an answer": (
         "speaks q10 v8 ends q2 final=Yeah.",
