@@ -52,6 +52,10 @@ class Responses:
         live = next((one for one in self._live.values() if not one.beside), None)
         return live or (self._spoken.get(self.last_spoken) if self.last_spoken else None)
 
+    def speaking(self, item: str) -> Response | None:
+        """Return the conversation's response that speaks or spoke an item."""
+        return self._spoken.get(item)
+
     def is_live(self, response: Response) -> bool:
         """Tell whether a response is in progress."""
         return response.turn in self._live

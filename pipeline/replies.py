@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from rejoinder.pipeline.agreement import bare
 from rejoinder.pipeline.asides import Asides
@@ -207,26 +207,48 @@ class Replies:
         for task in self.cancelled:
             task.cancel()
 
-    def hold(self) -> tuple[int, float] | None:
-        """Let nothing be heard until ``release``; return which reply sounds, and how much of it was heard."""
+    def hold(self, since: float) -> tuple[int, float] | None:
+        """Let nothing be heard until ``release``: nobody has been there ``since`` that time.
+
+        Returns which reply sounded last, and how many seconds of it had been heard by then.
+        """
         self.held = True
         self._asides.pause()
-        if self.turn is None:
-            return None
-        now = asyncio.get_running_loop().time()
-        self.turn.pause()
-        self.turn.playout.stop(now)
-        return (self.turn.id, self.turn.playout.played(now)) if self.turn.committed else None
+        if self.turn is not None:
+            self.turn.playout.stop(since)
+            self.turn.pause()
+        last = self.turn if self._replying else next(reversed(self._settled), None)
+        return (last.id, last.playout.played(since)) if last else None
 
-    def release(self, turn: int, unheard: float) -> None:
-        """Go on; of this reply the last ``unheard`` seconds are only heard now."""
+    def release(self, unheard: Mapping[int, float]) -> None:
+        """Go on; of these replies the last so many seconds are heard only now, one reply after the other.
+
+        One that had ended by the clock sounds once more: it can be interrupted, and until it is heard the
+        history does not have it.
+        """
         self.held = False
         self._asides.resume()
-        if self.turn is None:
-            return
-        self.turn.resume()
-        seconds = unheard if self.turn.id == turn else 0.0
-        self.turn.playout.sent_again(seconds, asyncio.get_running_loop().time())
+        now, seconds = asyncio.get_running_loop().time(), 0.0
+        ended = [turn for turn in self._settled if turn is not self.turn and turn.id in unheard]
+        if self.turn is not None:
+            self.turn.resume()
+        for turn in [*ended, self.turn] if self.turn else ended:
+            turn.playout.sent_again(unheard.get(turn.id, 0.0), now + seconds)
+            seconds += unheard.get(turn.id, 0.0)
+        if self.echo is not None:
+            self.echo.play_again(seconds, now)
+        if ended and self.idle and self._floor.floor is Floor.NOBODY:
+            for turn in ended:
+                self._settle(turn, turn.playout.played(now), cut=True)
+            self._floor.agent_speaks()
+            self.turn = ended[-1]
+            self.turn.task = asyncio.create_task(self._sound_again(ended), name=f"reply-{self.turn.id}-again")
+
+    async def _sound_again(self, turns: Sequence[Turn]) -> None:
+        for turn in turns:
+            await turn.sound_out()
+            self._settle(turn, turn.playout.seconds, cut=turn.failed)
+        self._end()
 
     # --- one reply --------------------------------------------------------------------------------------
 
@@ -274,11 +296,15 @@ class Replies:
         if status == "failed" and turn is not self.turn:  # while being cancelled, which that hides
             return
         await turn.wait_committed()
-        self._settle(turn, turn.playout.seconds, cut=status == "failed")  # before a client can add to it
+        turn.failed = status == "failed"
+        self._settle(turn, turn.playout.seconds, cut=turn.failed)  # before a client can add to it
         for call in turn.calls if status == "completed" else []:
             self._emit(ReplyCalled(turn.id, self._history.add_call(call)))
         self._tell_done(turn, status, turn.playout.seconds, cause)
         await turn.sound_out()  # what was sent is heard, whatever the status
+        self._end()
+
+    def _end(self) -> None:
         self.turn = None
         self._floor.agent_done()
         self.answer_owed()
@@ -297,8 +323,13 @@ class Replies:
         if turn.guess and not turn.committed:
             self.speculation.drop(turn.tokens)
         self._see_off(turn.task)
-        if turn.committed and not (superseded and turn.done):
-            played = turn.playout.played(asyncio.get_running_loop().time())
+        if turn.committed and superseded and turn.done:
+            self._settle(turn, turn.playout.seconds, cut=turn.failed)
+        elif turn.committed:
+            now = asyncio.get_running_loop().time()
+            played = turn.playout.played(now)
+            if self.echo is not None:
+                self.echo.cut(now)
             self._settle(turn, played, cut=not turn.done or played < turn.playout.seconds)
             self._tell_done(turn, "cancelled", played)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from rejoinder.pipeline.audio import RATE, AudioChunk
@@ -188,18 +188,23 @@ class Session:
             self._dismiss()
         self._configured.set()
 
-    def hold(self) -> tuple[int, float] | None:
+    def hold(self, since: float) -> tuple[int, float] | None:
         """Let nothing be heard until ``release``: the client is gone, and may come back.
 
-        Returns the reply that sounds, and how many seconds of it have been heard.
+        since: the loop time at which it was there last. Returns the reply that sounded last, and how many
+        seconds of it had been heard by then.
         """
         self._dismiss()
         self._settle_doubt()
-        return self._replies.hold()
+        return self._replies.hold(since)
 
-    def release(self, turn: int = 0, unheard: float = 0.0) -> None:
-        """Go on after ``hold``; of this reply the client is sent the last ``unheard`` seconds once more."""
-        self._replies.release(turn, unheard)
+    def release(self, unheard: Mapping[int, float] | None = None) -> None:
+        """Go on after ``hold``.
+
+        unheard: of which replies the client is sent how many of the last seconds once more, in order. They
+        count as heard when they have sounded, and may be interrupted until then.
+        """
+        self._replies.release(unheard or {})
 
     @property
     def user_has_floor(self) -> bool:

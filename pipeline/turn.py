@@ -26,7 +26,7 @@ class Turn:
     tokens: how many its language model has streamed, ``max_tokens`` at most where that is not 0.
     shortened: whether there would have been more. prompt: what it was asked, None before it runs.
     made: whether all of its audio was made, so that it is at its last words.
-    done: whether the end of the reply was told.
+    done: whether the end of the reply was told. failed: whether a model kept it from its end.
     overtaken: whether the user's own words stopped it.
     task, playing: what runs the reply, and the stage of it that sends.
     """
@@ -57,7 +57,7 @@ class Turn:
         self.max_tokens = max_tokens
         self.prompt: Sequence[Message] | None = None
         self.shortened = False
-        self.made = self.done = self.overtaken = False
+        self.made = self.done = self.failed = self.overtaken = False
         self.task: asyncio.Task[None] | None = None
         self.playing: asyncio.Task[None] | None = None
         self._committed = asyncio.Event()
@@ -126,8 +126,6 @@ class Turn:
         for task in (self.task, self.playing):  # a task group would pass the cancel on one step too late
             if task is not None:
                 task.cancel()
-        if self.echo and self.committed and not self.done:
-            self.echo.cut(asyncio.get_running_loop().time())
 
     def mark(self, name: str) -> None:
         """Note that ``name`` happened now."""

@@ -180,7 +180,7 @@ def test_its_memory_is_bounded() -> None:
     echo = Echo()
     listen(echo, babble(3.0), hiss(3 * RATE))
     assert echo.path._way.shape == (BLOCKS, BLOCK + 1)
-    assert len(echo._plan) == 4 * RATE
+    assert len(echo._plan) == 8 * RATE
     assert len(echo._rest) < BLOCK
 
 
