@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from rejoinder.pipeline.audio import AudioChunk, Words
 from rejoinder.pipeline.channel import Channel
@@ -15,6 +15,7 @@ from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, Message, TokenLlm, ToolCall, ToolLlm, Tts, Usage
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.playout import spread
+from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.turn import Turn
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ async def attempt(
     try:
         if warming:
             await asyncio.wait([warming])
+        if isinstance(models.llm, TokenLlm) and is_long(messages):
+            turn.read = await asyncio.to_thread(models.llm.count, messages)
         await reply(turn, models.llm, models.tts, messages, out)
     except Exception as error:
         first = first_error(error)
@@ -59,10 +62,10 @@ def usage(turn: Turn, llm: Llm) -> Usage | None:
     """Return what a reply has cost so far, None where the language model does not count or could not read."""
     if turn.prompt is None or not isinstance(llm, TokenLlm):
         return None
-    try:
-        return Usage(llm.count(turn.prompt), turn.tokens)
-    except ModelError:
-        return None
+    if turn.read is None and not is_long(turn.prompt):
+        with suppress(ModelError):
+            turn.read = llm.count(turn.prompt)
+    return None if turn.read is None else Usage(turn.read, turn.tokens)
 
 
 async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out: Channel[Event]) -> None:

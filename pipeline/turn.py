@@ -25,6 +25,7 @@ class Turn:
     guess: whether it was started before the user's turn was surely over.
     tokens: how many its language model has streamed, ``max_tokens`` at most where that is not 0.
     shortened: whether there would have been more. prompt: what it was asked, None before it runs.
+    read: its tokens, None before they are counted.
     made: whether all of its audio was made, so that it is at its last words.
     done: whether the end of the reply was told. failed: whether a model kept it from its end.
     overtaken: whether the user's own words stopped it.
@@ -56,6 +57,7 @@ class Turn:
         self.tokens = 0
         self.max_tokens = max_tokens
         self.prompt: Sequence[Message] | None = None
+        self.read: int | None = None
         self.shortened = False
         self.made = self.done = self.failed = self.overtaken = False
         self.task: asyncio.Task[None] | None = None
