@@ -126,7 +126,7 @@ class Response:
         """Close everything that was opened.
 
         status: completed, incomplete, cancelled or failed. reason: turn_detected or client_cancelled, where
-        cancelled.
+        cancelled; the error's code, "" for a model's, where it failed.
         """
         closed = self._ended(status)
         self.shortened = status == "incomplete"
@@ -227,7 +227,8 @@ class Response:
         elif status == "incomplete":
             details = {"type": "incomplete", "reason": "max_output_tokens"}
         elif status == "failed":
-            details = {"type": "failed", "error": {"type": "server_error", "code": "model_error"}}
+            kind = "invalid_request_error" if reason else "server_error"
+            details = {"type": "failed", "error": {"type": kind, "code": reason or "model_error"}}
         return {
             "id": self.id,
             "object": "realtime.response",

@@ -12,6 +12,7 @@ from rejoinder.pipeline.asides import Asides
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
+from rejoinder.pipeline.errors import ProtocolError
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyDone, ReplyStarted, TurnTraced
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
@@ -120,7 +121,8 @@ class Replies:
         """Reply to the history, or to the user's turn where there is one: nobody is talked over."""
         asked = asked or Asked()
         if not asked.remembered:
-            self._asides.start(self._turn(None, asked, None), self._messages(None, asked))
+            turn = self._turn(None, asked, None)
+            self._asides.start(turn, self._messages(turn, None, asked))
             return
         talking = self._floor.floor is Floor.USER and not self._floor.manual
         ending = self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP
@@ -262,7 +264,7 @@ class Replies:
         turn.trace.marks.update(self.marks if text else {})
         turn.mark("reply_started")
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
-        messages = self._messages(text or cue, asked)
+        messages = self._messages(turn, text or cue, asked)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
         return turn
 
@@ -273,9 +275,13 @@ class Replies:
         most = self.options.max_tokens if asked.max_tokens is None else asked.max_tokens
         return Turn(self._turns, text, asked.tag, speaks, tools, self.options.holds_audio, echo, most)
 
-    def _messages(self, text: str | None, asked: Asked) -> list[Message]:
+    def _messages(self, turn: Turn, text: str | None, asked: Asked) -> list[Message]:
         if asked.prompt is None:
-            return self._history.messages(text, asked.instructions)
+            try:
+                return self._history.messages(text, asked.instructions)
+            except ProtocolError as error:
+                turn.refused = error
+                return []
         return prompt(asked.prompt, asked.instructions or self.options.instructions)
 
     def _commit(self, turn: Turn, key: Key | None = None) -> None:
@@ -341,7 +347,7 @@ class Replies:
         if not turn.done:
             turn.done = True
             cost = usage(turn, self._models.llm)
-            self._emit(ReplyDone(turn.id, status, turn.heard(played), error, cost))
+            self._emit(ReplyDone(turn.id, status, turn.heard(played), error, cost, turn.code))
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
         """Put what was heard into the history, again for a reply that is cut after it was told as done."""

@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 from rejoinder.pipeline.audio import AudioChunk, Words
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.clauses import ClauseSplitter
-from rejoinder.pipeline.errors import ModelError, PipelineError, first_error
+from rejoinder.pipeline.errors import ModelError, PipelineError, ProtocolError, first_error
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, Message, TokenLlm, ToolCall, ToolLlm, Tts, Usage
 from rejoinder.pipeline.options import Models
@@ -44,6 +44,8 @@ async def attempt(
     """
     turn.prompt = messages
     try:
+        if turn.refused is not None:
+            raise turn.refused
         if warming:
             await asyncio.wait([warming])
         if isinstance(models.llm, TokenLlm) and is_long(messages):
@@ -52,6 +54,7 @@ async def attempt(
     except Exception as error:
         first = first_error(error)
         cause = str(first) or type(first).__name__
+        turn.code = (first.code if isinstance(first, ProtocolError) else "") or ""
         expected = isinstance(first, PipelineError)  # it says all there is to know
         log.warning("turn %d failed: %s", turn.id, cause, exc_info=None if expected else error)
         return "failed", cause
@@ -97,6 +100,8 @@ async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGene
             turn.mark("first_token")
             if isinstance(piece, ToolCall):
                 turn.calls.append(piece)
+                if not turn.tools.parallel:  # whatever the server makes of it
+                    return
             elif turn.max_tokens and turn.tokens == turn.max_tokens:
                 turn.shortened = True
                 return

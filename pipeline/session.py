@@ -60,6 +60,7 @@ class Session:
         self.history = History(
             self.options.instructions, self.options.examples, self.options.prompt_characters
         )
+        self.history.retention = self.options.retention
         self.floor = Endpointer(self.options.endpointing)
         self.floor.manual = not self.options.detect_turns
         self.floor.yields = self.options.interrupt_response
@@ -181,6 +182,7 @@ class Session:
         self.options = self._replies.options = options
         self.history.instructions = options.instructions
         self.history.examples = list(options.examples)
+        self.history.retention = options.retention
         self.floor.options = options.endpointing
         self.floor.manual = not options.detect_turns
         self.floor.yields = options.interrupt_response

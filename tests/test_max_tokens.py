@@ -135,7 +135,7 @@ def test_long_prompts_are_counted_beside_the_loop(letters: int) -> None:
         turn.commit()
         models = Models(scenario.ScriptedVad(), scenario.ScriptedStt(["hm"]), llm, ScriptedTts())
         messages = [Message(role="user", content="a" * letters)]
-        status, _ = await attempt(turn, models, messages, Channel(64, "out"))
+        status, _ = await attempt(turn, models, messages, Channel(500, "out"))
         assert status == "completed" and usage(turn, llm) == usage(turn, llm)
         return usage(turn, llm)
 
