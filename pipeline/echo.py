@@ -14,7 +14,7 @@ import numpy as np
 
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.echo_path import BLOCK, BLOCKS, EchoPath
-from rejoinder.pipeline.resample import Resampler
+from rejoinder.pipeline.resample import ToSession
 
 NONE = 1e-3
 """Power of the echo against what is played below which it is none: a headset, or a client that cancels."""
@@ -47,7 +47,7 @@ class Echo:
         self._planned = self._end = self._until = self._done = 0
         self._ends = 0.0
         self._held: Samples | None = None
-        self._resampler = Resampler(RATE)
+        self._resampler = ToSession(RATE)
         self._rest = _NOTHING
         self._told = 0
         self._gain = 1.0
@@ -63,7 +63,7 @@ class Echo:
             return
         self._remember(chunk, text)
         if chunk.rate != self._resampler.rate:
-            self._resampler = Resampler(chunk.rate)
+            self._resampler = ToSession(chunk.rate)
         if abs(at - self._ends) > GAP_SECONDS:
             self._end = self._sample(at)
             self.path.shift()
@@ -94,7 +94,7 @@ class Echo:
     def play_again(self, seconds: float, at: float) -> None:
         """Note that from ``at`` on the last ``seconds`` of what was to be played are, and nothing else."""
         self.cut(at)
-        self._resampler = Resampler(self._resampler.rate)
+        self._resampler = ToSession(self._resampler.rate)
         last = []
         while self._last and seconds > GAP_SECONDS:
             last.append(self._last.pop())

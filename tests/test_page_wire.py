@@ -326,7 +326,7 @@ def test_a_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
 
 
 def test_an_address_that_may_not_call_is_told_so(tmp_path: Path) -> None:
-    """A name of somebody else's that leads to this machine: see ``may_call`` in agent/server.py."""
+    """A name of somebody else's that leads to this machine: see ``may_call`` in agent/access.py."""
 
     async def act() -> None:
         page_of = f"http://talk.test:{server.port}"

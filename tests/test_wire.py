@@ -22,9 +22,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
 from rejoinder.agent import connection
+from rejoinder.agent.access import may_call
 from rejoinder.agent.config import load
 from rejoinder.agent.server import Server as Program
-from rejoinder.agent.server import listen, may_call, web
+from rejoinder.agent.server import listen, web
 
 LONG = f"scripted:llm|{LINE * 40}"
 SECOND = bytes(48_000)
