@@ -30,7 +30,7 @@ export class Conversation {
     this.unsent = []; // what the server will hear when it listens again
     this.typed = new Map(); // item id -> the event that tells it, while the server has not told us that it has it
     this.due = null; // id of what was typed last, while no response has begun that answers it
-    this.asked = false; // whether that was asked for over this socket
+    this.asked = this.heard = false; // whether that was asked for, and over this socket
     this.userSpeaking = false;
     this.awaiting = false; // the user has finished, and no response has begun
     this.response = null; // id of the response in progress
@@ -104,7 +104,7 @@ export class Conversation {
         this.speech.begin();
         this.showProblem(null);
         if (this.owed) this.#cancel();
-        else this.due = null;
+        else if (this.asked) this.due = null; // else it answers what was said before
         break;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
@@ -121,7 +121,7 @@ export class Conversation {
         break;
       case "conversation.item.retrieved":
         this.speech.retrieved(event.item);
-        if (event.item.id === this.due && !this.asked && !this.owed) this.#ask();
+        if (event.item.id === this.due && !this.heard && !this.owed) this.#ask();
         break;
       case "rejoinder.trace":
         this.speech.traced(event);
@@ -172,7 +172,7 @@ export class Conversation {
 
   /** The socket broke off. What we have of the answer sounds on: the rest may come yet. */
   lost() {
-    this.ready = this.asked = false;
+    this.ready = this.heard = false;
     this.settled = null;
   }
 
@@ -199,7 +199,7 @@ export class Conversation {
     const event = itemCreate("user", id, text);
     this.typed.set(id, event);
     this.due = id;
-    this.asked = false;
+    this.asked = this.heard = false;
     if (!this.ready) return;
     this.send(event);
     this.#ask();
@@ -209,7 +209,7 @@ export class Conversation {
   #ask() {
     this.owed = Boolean(this.response);
     if (this.owed) return this.#cancel();
-    this.awaiting = this.asked = true;
+    this.awaiting = this.asked = this.heard = true;
     this.send({ type: "response.create", event_id: ASKING });
   }
 
