@@ -42,10 +42,10 @@ async def attempt(
 
     warming: fills the cache that it starts from. Cancelling discards everything in flight.
     """
-    turn.prompt = messages
     try:
         if turn.refused is not None:
             raise turn.refused
+        turn.prompt = messages
         if warming:
             await asyncio.wait([warming])
         if isinstance(models.llm, TokenLlm) and is_long(messages):

@@ -121,4 +121,4 @@ def test_one_call_is_all_where_no_two_may_be_made(tmp_path: Path) -> None:
     with chat_server(port, answer):
         with serving(tmp_path, llm=f"openai:http://127.0.0.1:{port}/v1#m") as server:
             asyncio.run(converse(server))
-    assert asked == [["call_rome", "call_oslo"], ["call_rome"]]
+    assert asked == [["call_rome", "call_oslo"], ["call_rome_"]]
