@@ -192,7 +192,7 @@ TAGS = frozenset(
     (
         *("server_vad", "semantic_vad", "str", "int", "constrained-int", "dict[str,any]"),
         *("audio/pcm", "audio/pcmu", "audio/pcma"),
-        *("message", "function_call", "function_call_output", "item_reference", "Named", "Retention"),
+        *("message", "function_call", "function_call_output", "item_reference", "Named", "word", "object"),
     )
 )
 """How pydantic names the branches of the unions here: parts of a place that are no fields."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Discriminator, Field, Tag, ValidationError
 
 from rejoinder.agent.merging import merged
 from rejoinder.agent.realtime_events import new_id
@@ -73,6 +73,16 @@ class Retention(Base):
     retention_ratio: float = Field(ge=0.0, le=1.0)
 
 
+def _shape(truncation: Any) -> str:
+    return "word" if isinstance(truncation, str) else "object"
+
+
+Truncation = Annotated[
+    Annotated[Literal["auto", "disabled"], Tag("word")] | Annotated[Retention, Tag("object")],
+    Discriminator(_shape),
+]
+
+
 class SessionConfig(Base):
     """The session object, as the server echoes it."""
 
@@ -84,8 +94,8 @@ class SessionConfig(Base):
     tools: list[Function] = Field(default_factory=list, max_length=128)
     tool_choice: Choice = "auto"
     max_output_tokens: MostTokens = "inf"
-    parallel_tool_calls: bool = True
-    truncation: Literal["auto", "disabled"] | Retention = "auto"
+    parallel_tool_calls: bool | None = True
+    truncation: Truncation | None = "auto"
 
 
 class SessionSettings:
@@ -108,7 +118,7 @@ class SessionSettings:
         except ValidationError as error:
             raise explain(error, "session") from None
         check_size(config.model_dump(), "session")
-        parallel = config.parallel_tool_calls
+        parallel = config.parallel_tool_calls is not False
         self._tools = tools_of(config.tools, config.tool_choice, self._can_call, "session", parallel)
         self._config = config
 
@@ -126,9 +136,9 @@ class SessionSettings:
             return None
         functions = self._config.tools if response.tools is None else response.tools
         choice = response.tool_choice or self._config.tool_choice
-        parallel = response.parallel_tool_calls
-        parallel = self._config.parallel_tool_calls if parallel is None else parallel
-        return tools_of(functions, choice, self._can_call, "response", parallel)
+        given = response.parallel_tool_calls
+        parallel = self._config.parallel_tool_calls if given is None else given
+        return tools_of(functions, choice, self._can_call, "response", parallel is not False)
 
     def options(self) -> Options:
         """Return the session's options as the client has configured them."""
@@ -149,7 +159,7 @@ class SessionSettings:
                 endpointing, patience=patience, max_wait_ms=max(longest, endpointing.min_wait_ms)
             )
         truncation = self._config.truncation
-        retention = self._defaults.retention if truncation == "auto" else None
+        retention = None if truncation == "disabled" else self._defaults.retention
         if isinstance(truncation, Retention):
             retention = truncation.retention_ratio
         idle_s = self._defaults.idle_s

@@ -46,6 +46,7 @@ def test_what_may_not_be_forgotten_is_an_error_until_something_is_deleted() -> N
     ("given", "retention"),
     [
         ("auto", 0.5),
+        (None, 0.5),
         ("disabled", None),
         ({"type": "retention_ratio", "retention_ratio": 0.8}, 0.8),
         ({"type": "retention_ratio", "retention_ratio": 1.5}, "session.truncation.retention_ratio"),
