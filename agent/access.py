@@ -1,19 +1,59 @@
-"""Who may ask over HTTP: what a WebSocket's handshake is asked, and what a page's own requests do not say."""
+"""Who may call and ask, and how those are told who may not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
 
-from starlette.requests import HTTPConnection
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
 
-from rejoinder.agent.client_secrets import NEEDS_KEY
+from rejoinder.agent.completion import failure
 from rejoinder.agent.keys import Keys, presented
+from rejoinder.models.openai import is_loopback
+from rejoinder.pipeline import PipelineError
+
+NEEDS_KEY = "this server wants one of its API keys, as a bearer token"
+CODES = {401: "invalid_api_key", 403: "forbidden"}
+
+
+class Refused(PipelineError):
+    """A request is not answered; ``status`` says why in HTTP's words, ``retry`` after how many seconds."""
+
+    def __init__(self, status: int, message: str, code: str, retry: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retry = retry
+
+
+def shown(scope: Scope) -> str:
+    """Return the key that a client shows, in a header or among its sub-protocols; "" for none."""
+    return presented(Headers(scope=scope).get("authorization"), scope.get("subprotocols", ()))
+
+
+def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool) -> bool:
+    """Tell whether a browser may call from a page of ``origin``; other clients name no origin.
+
+    Browsers let any page open a WebSocket anywhere, also to this machine (RFC 6455, 10.2): without this rule
+    whatever page somebody visits could talk to their agent. local: whether only this machine can call; then
+    a page has to come from this machine by name, because names of others can be made to lead here.
+    """
+    if origin is None or "*" in allowed or origin in allowed:
+        return True
+    try:
+        same = urlsplit(origin).netloc == host
+    except ValueError:  # half an IPv6 address
+        return False
+    return same and (not local or is_loopback(origin))
 
 
 def refused(
     request: HTTPConnection, keys: Keys, welcome: Callable[[str | None, str], bool]
-) -> tuple[int, str] | None:
-    """Return why a request is not answered, as a status and a reason; None: it is. A secret is no key here.
+) -> Response | None:
+    """Return why a request is not answered; None: it is. A secret is no key here.
 
     A page that reads from its own server shows no origin, and names of others can be made to lead to this
     machine: where no key is needed, the host that is asked for has to be one whose pages may call.
@@ -24,6 +64,23 @@ def refused(
     hosts = [None] if keys.needed else [f"http://{host}", f"https://{host}"]
     origins = [request.headers["origin"]] if "origin" in request.headers else hosts
     if not any(welcome(origin, host) for origin in origins):
-        return 403, f"pages from {origins[0]} may not ask; see the setting allowed_origins"
-    known = keys.is_key(presented(request.headers.get("authorization")))
-    return None if known else (401, NEEDS_KEY)
+        return refusal(403, f"pages from {origins[0]} may not ask; see the setting allowed_origins")
+    return None if keys.is_key(shown(request.scope)) else refusal(401, NEEDS_KEY)
+
+
+def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Response:
+    """Return an error in OpenAI's shape. retry: seconds after which to come again, where that may help."""
+    kind = "invalid_request_error" if status < 429 else "server_error"
+    kind = "rate_limit_error" if status == 429 else kind
+    headers = {"Retry-After": str(retry)} if retry else None
+    return JSONResponse(failure(message, kind, code or CODES[status]), status_code=status, headers=headers)
+
+
+async def body(request: Request, most: int) -> bytes:
+    """Return what is sent with a request. Raises Refused for more than ``most`` bytes of it."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise Refused(413, f"more than {most} bytes", "request_too_large")
+    return body

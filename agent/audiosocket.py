@@ -78,8 +78,7 @@ class AudioSocket:
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return packets of 20 ms."""
-        size = self.step
-        return [packet(self.kind, audio[first : first + size]) for first in range(0, len(audio), size)]
+        return [packet(self.kind, piece) for piece in self.spoken.cut(audio)]
 
     def mark(self, name: str) -> Frame | None:
         """Return what our queue returns when all before it has been played."""

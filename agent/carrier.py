@@ -38,6 +38,11 @@ class Format:
         """Return the bytes of so many milliseconds."""
         return self.rate * ms // 1000 * self.width
 
+    def cut(self, audio: bytes, ms: int = 20) -> list[bytes]:
+        """Return audio in pieces of so many milliseconds; the last may be shorter."""
+        size = self.size(ms)
+        return [audio[first : first + size] for first in range(0, len(audio), size)]
+
     def decode(self, data: bytes) -> bytes:
         """Return 16-bit PCM. Raises ProtocolError."""
         if len(data) % self.width or len(data) > MAX_AUDIO:

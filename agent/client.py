@@ -28,6 +28,7 @@ from websockets.exceptions import ConnectionClosed
 
 from rejoinder.agent.client_events import CallEvent, Failed, Other, Raw, Reconnected, ReplyDone, read
 from rejoinder.agent.client_socket import (
+    CLOSE_SECONDS,
     NORMAL,
     CallLost,
     closed,
@@ -163,10 +164,22 @@ class Call:
         await self._send(json.dumps(event))
 
     async def hang_up(self) -> None:
-        """End the call: iterating ends, and nothing can be sent any more. Leaving the block does the same."""
+        """End the call: iterating ends, and nothing can be sent any more. Leaving the block does the same.
+
+        Where the socket is lost the server is told over another one, if it can be reached at once; else it
+        waits for this client as long as it waits for any.
+        """
         self.over = self.over or "the call is over"
-        if self._socket is not None:
-            await self._socket.close()
+        if self._socket is None:
+            return
+        await self._socket.close()
+        tried = self._final is not None and self._reconnect_s > 0
+        if self._conversation and self._socket.protocol.close_rcvd is None and not tried:
+            self._conversation, place = "", returning(self._url, self._conversation, self._last_event)
+            with suppress(CallLost, TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    socket = await open_socket(place, self._key)
+                await socket.close()
 
     async def _add(self, item: Raw) -> None:
         """Add an item; it is sent again over each socket until the server says that it has it."""
@@ -291,6 +304,8 @@ class Call:
         return isinstance(error, CallLost) and not self.over and self._may_return(error)
 
     async def _open(self) -> Reconnected:
+        if self.over:
+            raise CallLost(self.over, NORMAL)
         socket = await open_socket(returning(self._url, self._conversation, self._last_event), self._key)
         try:
             return await self._greeted(socket)
@@ -321,6 +336,7 @@ class Call:
             await socket.send(self._waiting[0])
             self._waiting.popleft()
         if self.over:  # hung up meanwhile
+            await socket.close()
             raise CallLost(self.over, NORMAL)
         self.session, self._socket = hello["session"], socket
         return Reconnected(resumed, after is None, hello)

@@ -8,13 +8,12 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rejoinder.agent.keys import Keys, presented
+from rejoinder.agent.access import NEEDS_KEY, Refused, body, shown
+from rejoinder.agent.keys import Keys
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_events import failure
 from rejoinder.agent.realtime_messages import MAX_TEXT, explain
 from rejoinder.pipeline import ProtocolError
-
-NEEDS_KEY = "this server wants one of its API keys, as a bearer token"
 
 
 class ExpiresAfter(BaseModel):
@@ -36,17 +35,14 @@ async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
 
     Cancelling mints nothing.
     """
-    key = presented(request.headers.get("authorization"))
+    key = shown(request.scope)
     if not keys.is_key(key):
         return _refusal(ProtocolError(NEEDS_KEY, "invalid_api_key"), 401)
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_TEXT:
-            return _refusal(ProtocolError(f"more than {MAX_TEXT} bytes", "invalid_value"), 413)
     try:
-        wanted = Wanted.model_validate_json(body or b"{}")
+        wanted = Wanted.model_validate_json(await body(request, MAX_TEXT) or b"{}")
         session = wire.prepare(wanted.session)
+    except Refused as error:
+        return _refusal(ProtocolError(str(error), error.code), error.status)
     except ValidationError as error:
         return _refusal(explain(error, "body"), 400)
     except ProtocolError as error:

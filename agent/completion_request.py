@@ -130,6 +130,7 @@ class Completion(BaseModel):
     stop: str | list[str] | None = None
     tools: list[Tool] = Field(default_factory=list, max_length=128)
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
 
     @property
     def most(self) -> int | None:
@@ -164,12 +165,13 @@ class Completion(BaseModel):
             raise ProtocolError(NO_CALLS, "tools_not_supported", "tools")
         choice = self.tool_choice or "auto"
         functions = [tool.model_dump(exclude_none=True) for tool in self.tools]
+        parallel = self.parallel_tool_calls is not False
         if isinstance(choice, str):
-            return Tools(functions, choice)
+            return Tools(functions, choice, parallel)
         if choice.function.name not in [tool.function.name for tool in self.tools]:
             reason = f"there is no tool {choice.function.name[:64]} to choose"
             raise ProtocolError(reason, "invalid_value", "tool_choice")
-        return Tools(functions, choice.model_dump())
+        return Tools(functions, choice.model_dump(), parallel)
 
 
 def read(body: bytes) -> Completion:

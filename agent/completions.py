@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from rejoinder.agent.access import Refused, body, refusal
 from rejoinder.agent.completion import Answer, Shape, failure
 from rejoinder.agent.completion_request import MAX_BODY, read
 from rejoinder.agent.sse import DONE, KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, data, unless_gone
@@ -41,21 +42,9 @@ MODEL = "default"
 LEFT = 499
 """nginx's word for a client that has left; nobody reads it."""
 SHUTTING_DOWN = "the server is shutting down"
-CODES = {401: "invalid_api_key", 403: "forbidden"}
-
 
 Count = Callable[[], Awaitable[int | None]]
 """Returns the tokens of the prompt; None where they are not counted, or nobody asks."""
-
-
-class Refused(PipelineError):
-    """A request is not answered; ``status`` says why in HTTP's words, ``retry`` after how many seconds."""
-
-    def __init__(self, status: int, message: str, code: str, retry: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.retry = retry
 
 
 class Writing:
@@ -103,14 +92,14 @@ class Writing:
 class Completions:
     """The answers to text requests.
 
-    models: returns the models, None while they load. refuse: returns why a request is not answered, as a
-    status and a reason. most: answers at a time, so that calls find the model free.
+    models: returns the models, None while they load. refuse: returns why a request is not answered. most:
+    answers at a time, so that calls find the model free.
     """
 
     def __init__(
         self,
         models: Callable[[], Models | None],
-        refuse: Callable[[Request], tuple[int, str] | None],
+        refuse: Callable[[Request], Response | None],
         most: int,
     ) -> None:
         self._models = models
@@ -135,12 +124,12 @@ class Completions:
 
     async def _list(self, request: Request) -> Response:
         if refused := self._refuse(request):
-            return refusal(*refused, CODES[refused[0]])
+            return refused
         return JSONResponse({"object": "list", "data": [_model()]})
 
     async def _one(self, request: Request) -> Response:
         if refused := self._refuse(request):
-            return refusal(*refused, CODES[refused[0]])
+            return refused
         if (model := request.path_params["model"]) != MODEL:
             return refusal(404, f"there is no model {model[:64]}; there is {MODEL}", "model_not_found")
         return JSONResponse(_model())
@@ -150,15 +139,15 @@ class Completions:
     async def _complete(self, request: Request) -> Response:
         try:
             if refused := self._refuse(request):
-                return refusal(*refused, CODES[refused[0]])
+                return refused
             return await self._answer(request)
         except ClientDisconnect:
             return Response(status_code=LEFT)
         except Refused as error:
             return refusal(error.status, str(error), error.code, error.retry)
         except ProtocolError as error:
-            body = failure(str(error), "invalid_request_error", error.code, error.param)
-            return JSONResponse(body, status_code=400)
+            wrong = failure(str(error), "invalid_request_error", error.code, error.param)
+            return JSONResponse(wrong, status_code=400)
         except Overloaded as error:
             return refusal(503, str(error), "overloaded", retry=1)
         except PipelineError as error:
@@ -169,7 +158,7 @@ class Completions:
         models = self._models()
         if models is None:
             raise Refused(503, "the models are still loading", "loading", retry=2)
-        asked = read(await _body(request))
+        asked = read(await body(request, MAX_BODY))
         answer = Answer(asked.most, asked.stops())
         tools = asked.wanted(isinstance(models.llm, ToolLlm))
         if len(self._running) >= self._most:
@@ -262,22 +251,5 @@ async def _rest(first: str, events: AsyncGenerator[str, None]) -> AsyncGenerator
             yield event
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY:
-            raise Refused(413, f"more than {MAX_BODY} bytes", "request_too_large")
-    return body
-
-
 def _model() -> dict[str, Any]:
     return {"id": MODEL, "object": "model", "created": 0, "owned_by": "rejoinder"}
-
-
-def refusal(status: int, message: str, code: str, retry: int = 0) -> Response:
-    """Return an error in OpenAI's shape. retry: seconds after which to come again, where that may help."""
-    kind = "invalid_request_error" if status < 429 else "server_error"
-    kind = "rate_limit_error" if status == 429 else kind
-    headers = {"Retry-After": str(retry)} if retry else None
-    return JSONResponse(failure(message, kind, code), status_code=status, headers=headers)

@@ -11,21 +11,24 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGIReceiveEvent, ASGISendEvent, HTTPScope
+    from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 
-REQUEST_SECONDS = 10.0
+REQUEST_SECONDS, BODY_SECONDS = 10.0, 60.0
+"""How long the head of a request may take, and what follows it: a megabyte over a slow line."""
 LINGER_SECONDS = 3.0
 """How long a client may take to answer a close frame; uvicorn waits as long for calls when it shuts down."""
 GOODBYE_SECONDS = 1.0
 ABNORMAL, SERVICE_RESTART = 1006, 1012
 NOT_TEXT = 1007
+ALIVE = "rejoinder.alive"
+"""The key in a WebSocket's scope of the loop time at which its client was last heard of."""
 LAST = "rejoinder.last"
 """The key under which a message says whether no whole message that was read is left behind it."""
 REASON_BYTES = 123
@@ -51,17 +54,28 @@ def fitting(reason: str) -> str:
 
 
 class Requests(H11Protocol):
-    """HTTP on one connection, which is dropped where no request has come whole after ``REQUEST_SECONDS``.
+    """HTTP on one connection, which is dropped where a request, any of them, does not come whole in time.
 
     Otherwise whoever can reach the port could hold as many sockets as there are, without a key or a word.
     """
 
     _waiting: asyncio.TimerHandle | None = None
+    _awaited: object = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
         super().connection_made(transport)
-        self._waiting = self.loop.call_later(REQUEST_SECONDS, self._give_up)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of a request."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request; uvicorn itself waits for its first byte, and no longer."""
+        super().on_response_complete()
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the socket is gone."""
@@ -69,8 +83,24 @@ class Requests(H11Protocol):
         if self._waiting is not None:
             self._waiting.cancel()
 
+    def _watch(self) -> None:
+        """Give the client its time for what it has to send next, from when that is known."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        answering = cycle is not None and not cycle.response_complete
+        whole = cycle is not None and answering and not cycle.more_body
+        awaited = None if whole else (cycle, answering)
+        if awaited == self._awaited:
+            return
+        self._awaited = awaited
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if awaited is not None:
+            self._waiting = self.loop.call_later(
+                BODY_SECONDS if answering else REQUEST_SECONDS, self._give_up
+            )
+
     def _give_up(self) -> None:
-        if cast("HTTPScope | None", self.scope) is None:  # of any request, that for a WebSocket too
+        if self.transport.get_protocol() is self:  # and it has not become a WebSocket
             self.transport.abort()
 
 
@@ -78,6 +108,12 @@ class Connection(WebSocketsSansIOProtocol):
     """One WebSocket. Whatever ends it, the client is told why if it listens, and the socket is gone soon."""
 
     _giving_up: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; whatever they say, somebody is there."""
+        if self.handshake_complete:
+            cast("dict[str, Any]", self.scope)[ALIVE] = self.loop.time()
+        super().data_received(data)
 
     async def run_asgi(self) -> None:
         """Run the application, then give the client a moment to close too."""

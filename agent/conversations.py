@@ -6,11 +6,12 @@ import asyncio
 import secrets
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import QueryParams
 from starlette.types import Scope
 
+from rejoinder.agent.access import shown
 from rejoinder.agent.call import Call
-from rejoinder.agent.keys import Keys, hashed, presented
+from rejoinder.agent.keys import Keys, hashed
 from rejoinder.agent.limits import Limits
 from rejoinder.agent.realtime_call import Ended, Lent, RealtimeCall
 from rejoinder.agent.resuming import Comeback
@@ -59,9 +60,8 @@ class Conversations:
         """Tell whether a WebSocket wants to go on with a conversation, and may."""
         if scope["path"] != PATH:
             return False
-        key = presented(Headers(scope=scope).get("authorization"), scope.get("subprotocols", ()))
         conversation = QueryParams(scope["query_string"]).get("conversation_id", "")
-        return self.find(conversation, key) is not None
+        return self.find(conversation, shown(scope)) is not None
 
     async def begin(self, call: RealtimeCall, lent: Lent, key: str) -> Ended:
         """Begin a call; return when it is done with its first socket.

@@ -8,12 +8,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from rejoinder.agent.keys import Keys, presented
+from rejoinder.agent.access import shown
+from rejoinder.agent.keys import Keys
 from rejoinder.agent.realtime_events import failure
 from rejoinder.pipeline import ProtocolError
 
@@ -147,8 +147,7 @@ class Limited:
             self._limits.end(owner)
 
     def _owner(self, scope: Scope) -> str:
-        shown = presented(Headers(scope=scope).get("authorization"), scope.get("subprotocols", ()))
-        return self._keys.owner(shown)
+        return self._keys.owner(shown(scope))
 
 
 def _headers(refused: Refused) -> dict[str, str]:

@@ -33,7 +33,7 @@ from rejoinder.pipeline import (
     SpeechStarted,
     to_pcm,
 )
-from rejoinder.pipeline.resample import Resampler as ToSession
+from rejoinder.pipeline.resample import ToSession
 
 Message = dict[str, Any] | bytes
 

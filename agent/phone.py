@@ -31,7 +31,7 @@ from rejoinder.pipeline import (
     SpeechStarted,
     to_pcm,
 )
-from rejoinder.pipeline.resample import Resampler as ToSession
+from rejoinder.pipeline.resample import ToSession
 
 LINGER_SECONDS = 0.06
 """After so long without more audio what is too short for a message is sent all the same: a clause is over."""

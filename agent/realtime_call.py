@@ -9,10 +9,10 @@ from contextlib import suppress
 from io import RawIOBase
 from typing import Any
 
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rejoinder.agent.call import NORMAL, POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Message, Socket
-from rejoinder.agent.connection import ABNORMAL
+from rejoinder.agent.call import NORMAL, POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Message
+from rejoinder.agent.connection import ABNORMAL, ALIVE
 from rejoinder.agent.outbox import Outbox
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_events import failure
@@ -36,9 +36,16 @@ Ended = tuple[int, str]
 class Lent:
     """A socket that a call may use until ``ended``."""
 
-    def __init__(self, socket: Socket) -> None:
+    def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
-        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self._lent = loop.time()
+
+    @property
+    def alive(self) -> float:
+        """The loop time at which its client was last heard of, if only by the answer to a ping."""
+        return float(self.socket.scope.get(ALIVE, self._lent))
 
     def give_back(self, code: int, reason: str) -> None:
         """Say that the call is done with it."""
@@ -106,7 +113,7 @@ class RealtimeCall(Call):
             if self._next is None and (code not in BROKEN or not self.seconds):
                 return code
             self._drop(0, "")
-            heard = session.hold()
+            heard = session.hold(self._lent.alive)
             if not await self._wait(session):
                 log.info("nobody has come back within %g s", self.seconds)
                 return code
@@ -145,7 +152,7 @@ class RealtimeCall(Call):
             self._websocket, self._dropped = self._lent.socket, False
             self._arrived.clear()
             missed = catch_up(self._realtime, self._outbox, asked, heard)
-            session.release(missed.turn, missed.unheard)
+            session.release(missed.unheard)
             for message in missed.messages:
                 await self._put(message)
 

@@ -9,7 +9,7 @@ from rejoinder.agent.realtime_events import ServerEvent, event, message_item, ne
 from rejoinder.agent.realtime_formats import PCM, PCM_RATE, Format, decoded, rate_of
 from rejoinder.agent.realtime_items import Items
 from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
-from rejoinder.pipeline.resample import Resampler
+from rejoinder.pipeline.resample import ToSession
 
 RECORDING_SECONDS = 30
 """An item's audio is at most so long, because the call waits until it is transcribed."""
@@ -20,7 +20,7 @@ class InputBuffer:
 
     def __init__(self) -> None:
         self._format: Format = PCM
-        self._resampler = Resampler(PCM_RATE)
+        self._resampler = ToSession(PCM_RATE)
         self._uncommitted = 0
         self._ending = False
         self._speech: str | None = None
@@ -31,7 +31,7 @@ class InputBuffer:
         """Take audio of this format from now on."""
         if format_ != self._format:
             self._format = format_
-            self._resampler = Resampler(rate_of(format_))
+            self._resampler = ToSession(rate_of(format_))
 
     def append(self, data: bytes) -> Iterable[Hear]:
         """Take audio for the session. Raises ProtocolError for half a sample."""
@@ -52,7 +52,7 @@ class InputBuffer:
         if len(pcm) > 2 * rate * RECORDING_SECONDS:
             reason = f"{param}: more than {RECORDING_SECONDS} s: append it to the input buffer instead"
             raise ProtocolError(reason, "invalid_value", param)
-        return to_pcm(Resampler(rate).feed(AudioChunk(pcm, rate)))
+        return to_pcm(ToSession(rate).feed(AudioChunk(pcm, rate)))
 
     def commit(self) -> EndTurn:
         """End the user's turn. Raises ProtocolError where nothing is to be ended, or it is ending already."""

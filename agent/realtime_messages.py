@@ -112,6 +112,7 @@ class ResponseParams(Base):
     input: list[Input] | None = Field(default=None, max_length=MAX_INPUT)
     tools: list[Function] | None = None
     tool_choice: Choice | None = None
+    parallel_tool_calls: bool | None = None
     max_output_tokens: MostTokens | None = None
     audio: ResponseAudio | None = None
 
@@ -191,7 +192,7 @@ TAGS = frozenset(
     (
         *("server_vad", "semantic_vad", "str", "int", "constrained-int", "dict[str,any]"),
         *("audio/pcm", "audio/pcmu", "audio/pcma"),
-        *("message", "function_call", "function_call_output", "item_reference", "Named"),
+        *("message", "function_call", "function_call_output", "item_reference", "Named", "word", "object"),
     )
 )
 """How pydantic names the branches of the unions here: parts of a place that are no fields."""

@@ -25,8 +25,8 @@ class Response:
     """A response: at most one message, spoken or written, and behind it the calls of tools.
 
     items: where what it says and calls is kept, None beside the conversation. beside: whether it is that.
-    message: the id of its message, None while there is none. cut: whether less was heard than said,
-    or less was said than there would have been.
+    message: the id of its message, None while there is none. cut: whether less was heard than said.
+    shortened: whether less was said than there would have been.
     corrected: whether the client told how much. skipped_ms: audio that the client was given before its socket
     broke off, where it has begun anew since.
     """
@@ -46,7 +46,7 @@ class Response:
         self.speaks = speaks
         self.beside = items is None
         self.transcript = ""
-        self.corrected = self.cut = False
+        self.corrected = self.cut = self.shortened = False
         self.skipped_ms = 0
         self._items = items
         self._format = format_
@@ -126,10 +126,10 @@ class Response:
         """Close everything that was opened.
 
         status: completed, incomplete, cancelled or failed. reason: turn_detected or client_cancelled, where
-        cancelled.
+        cancelled; the error's code, "" for a model's, where it failed.
         """
         closed = self._ended(status)
-        self.cut = self.cut or status == "incomplete"
+        self.shortened = status == "incomplete"
         return [*closed, event("response.done", response=self._response(status, reason, usage))]
 
     def trace(self, budget: list[tuple[str, float]], counts: dict[str, float]) -> list[ServerEvent]:
@@ -149,7 +149,7 @@ class Response:
             return
         if text.strip() != self.transcript.strip():
             self.cut, self.transcript = True, text
-        self._items.rewrite(self._item("incomplete" if self.cut else "completed"))
+        self._items.rewrite(self._item("incomplete" if self.cut or self.shortened else "completed"))
 
     # --- the message ------------------------------------------------------------------------------------
 
@@ -227,7 +227,8 @@ class Response:
         elif status == "incomplete":
             details = {"type": "incomplete", "reason": "max_output_tokens"}
         elif status == "failed":
-            details = {"type": "failed", "error": {"type": "server_error", "code": "model_error"}}
+            kind = "invalid_request_error" if reason else "server_error"
+            details = {"type": "failed", "error": {"type": kind, "code": reason or "model_error"}}
         return {
             "id": self.id,
             "object": "realtime.response",

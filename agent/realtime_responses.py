@@ -52,6 +52,10 @@ class Responses:
         live = next((one for one in self._live.values() if not one.beside), None)
         return live or (self._spoken.get(self.last_spoken) if self.last_spoken else None)
 
+    def speaking(self, item: str) -> Response | None:
+        """Return the conversation's response that speaks or spoke an item."""
+        return self._spoken.get(item)
+
     def is_live(self, response: Response) -> bool:
         """Tell whether a response is in progress."""
         return response.turn in self._live
@@ -173,11 +177,12 @@ class Responses:
         del self._live[response.turn]
         events = []
         if done.status == "failed":
-            events.append(failure(ProtocolError(done.error, "model_error"), None, "server_error"))
+            kind = "invalid_request_error" if done.code else "server_error"
+            events.append(failure(ProtocolError(done.error, done.code or "model_error"), None, kind))
         reason = "client_cancelled" if self._cancelling or response.beside else "turn_detected"
         if not response.beside:
             self._cancelling = False
-        events += response.end(done.status, reason, done.usage)
+        events += response.end(done.status, done.code if done.status == "failed" else reason, done.usage)
         if not response.corrected:
             response.heard(done.heard)
         return events

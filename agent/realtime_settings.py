@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Discriminator, Field, Tag, ValidationError
 
 from rejoinder.agent.merging import merged
 from rejoinder.agent.realtime_events import new_id
@@ -66,6 +66,23 @@ class Audio(Base):
     output: AudioOutput = Field(default_factory=AudioOutput)
 
 
+class Retention(Base):
+    """How much of a conversation that is too long is kept."""
+
+    type: Literal["retention_ratio"]
+    retention_ratio: float = Field(ge=0.0, le=1.0)
+
+
+def _shape(truncation: Any) -> str:
+    return "word" if isinstance(truncation, str) else "object"
+
+
+Truncation = Annotated[
+    Annotated[Literal["auto", "disabled"], Tag("word")] | Annotated[Retention, Tag("object")],
+    Discriminator(_shape),
+]
+
+
 class SessionConfig(Base):
     """The session object, as the server echoes it."""
 
@@ -77,6 +94,8 @@ class SessionConfig(Base):
     tools: list[Function] = Field(default_factory=list, max_length=128)
     tool_choice: Choice = "auto"
     max_output_tokens: MostTokens = "inf"
+    parallel_tool_calls: bool | None = True
+    truncation: Truncation | None = "auto"
 
 
 class SessionSettings:
@@ -99,7 +118,8 @@ class SessionSettings:
         except ValidationError as error:
             raise explain(error, "session") from None
         check_size(config.model_dump(), "session")
-        self._tools = tools_of(config.tools, config.tool_choice, self._can_call, "session")
+        parallel = config.parallel_tool_calls is not False
+        self._tools = tools_of(config.tools, config.tool_choice, self._can_call, "session", parallel)
         self._config = config
 
     def formats(self) -> tuple[Format, Format]:
@@ -112,11 +132,13 @@ class SessionSettings:
 
     def tools(self, response: ResponseParams) -> Tools | None:
         """Return the tools of one response, None for the session's own. Raises ProtocolError."""
-        if response.tools is None and response.tool_choice is None:
+        if response.tools is None and response.tool_choice is None and response.parallel_tool_calls is None:
             return None
         functions = self._config.tools if response.tools is None else response.tools
         choice = response.tool_choice or self._config.tool_choice
-        return tools_of(functions, choice, self._can_call, "response")
+        given = response.parallel_tool_calls
+        parallel = self._config.parallel_tool_calls if given is None else given
+        return tools_of(functions, choice, self._can_call, "response", parallel is not False)
 
     def options(self) -> Options:
         """Return the session's options as the client has configured them."""
@@ -136,6 +158,10 @@ class SessionSettings:
             endpointing = replace(
                 endpointing, patience=patience, max_wait_ms=max(longest, endpointing.min_wait_ms)
             )
+        truncation = self._config.truncation
+        retention = None if truncation == "disabled" else self._defaults.retention
+        if isinstance(truncation, Retention):
+            retention = truncation.retention_ratio
         idle_s = self._defaults.idle_s
         if isinstance(detection, ServerVad) and detection.idle_timeout_ms is not None:
             idle_s = detection.idle_timeout_ms / 1000.0
@@ -146,6 +172,7 @@ class SessionSettings:
             if self._config.instructions == self._defaults.instructions
             else (),
             endpointing=endpointing,
+            retention=retention,
             detect_turns=detection is not None,
             create_response=detection is not None and detection.create_response,
             interrupt_response=detection is not None and detection.interrupt_response,

@@ -42,10 +42,13 @@ def most_tokens(given: MostTokens) -> int:
     return 0 if given == "inf" else given
 
 
-def tools_of(functions: Sequence[Function], choice: Choice, can_call: bool, where: str) -> Tools:
+def tools_of(
+    functions: Sequence[Function], choice: Choice, can_call: bool, where: str, parallel: bool = True
+) -> Tools:
     """Return the tools for the language model.
 
-    Raises ProtocolError where that cannot call any, or the choice is none of them.
+    parallel: whether one response may call several. Raises ProtocolError where the model cannot call any, or
+    the choice is none of them.
     """
     if not functions or choice == "none":
         return Tools()
@@ -59,7 +62,7 @@ def tools_of(functions: Sequence[Function], choice: Choice, can_call: bool, wher
         named = {"type": "function", "function": {"name": choice.name}}
     else:
         named = choice
-    return Tools([_chat_shape(function) for function in functions], named)
+    return Tools([_chat_shape(function) for function in functions], named, parallel)
 
 
 def _chat_shape(one: Function) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,32 +49,37 @@ class Comeback:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What is to be sent, and how many seconds of a reply were not heard before."""
+    """What is to be sent, and how many of the last seconds of which replies were not heard before."""
 
     messages: list[str]
-    turn: int = 0
-    unheard: float = 0.0
+    unheard: dict[int, float]
 
 
 def catch_up(wire: Realtime, outbox: Outbox, asked: Comeback, clock: tuple[int, float] | None) -> Missed:
-    """Return what a client missed; ``clock`` is the reply that was heard last, and how far by our clock."""
+    """Return what a client missed.
+
+    clock: the reply that sounded last, and how much of it had been heard when the client was last heard of.
+    """
     later = outbox.after(asked.last_event)
     if later is None:
         return _anew(wire, outbox, asked, clock)
     greeting = [*wire.greet(), _resumed(wire, asked.last_event, None, 0)]
     outbox.greet(asked.last_event, greeting)
-    response = wire.responses.newest
-    unheard = 0
-    if response is not None:
-        deltas = [told for text in later if (told := json.loads(text))["type"] == DELTA]
-        unheard = sum(response.length_ms(told["delta"]) for told in deltas if _of(told, response))
+    unheard: Counter[int] = Counter()
+    for told in map(json.loads, later):
+        if told["type"] == "input_audio_buffer.speech_started":  # the client throws away what it has
+            unheard.clear()
+        elif told["type"] == DELTA:
+            response = wire.responses.speaking(told["item_id"])
+            if response is not None and not response.cut:
+                unheard[response.turn] += response.length_ms(told["delta"])
     messages = [json.dumps(told) for told in greeting] + later
-    return Missed(messages, response.turn if response else 0, unheard / 1000.0)
+    return Missed(messages, {turn: ms / 1000.0 for turn, ms in unheard.items()})
 
 
 def _anew(wire: Realtime, outbox: Outbox, asked: Comeback, clock: tuple[int, float] | None) -> Missed:
     """Tell all of it to a client that has kept nothing: its items, and what was not heard of the last one."""
-    turn, seconds = 0, 0.0
+    sounds: dict[int, float] = {}
     unheard = _unheard(wire, asked, clock)
     if unheard is None:
         told = [*wire.greet(), _resumed(wire, None, None, 0), *wire.items.told(None)]
@@ -81,11 +87,11 @@ def _anew(wire: Realtime, outbox: Outbox, asked: Comeback, clock: tuple[int, flo
         response, heard_ms = unheard
         rest, start = _rest(response, outbox, heard_ms)
         response.skipped_ms = start
-        turn, seconds = response.turn, (response.sent_ms - start) / 1000.0
+        sounds = {response.turn: (response.sent_ms - start) / 1000.0}
         told = [*wire.greet(), _resumed(wire, None, response.message, start)]
         told += [*wire.items.told(response.message), *response.again(), *rest]
     outbox.clear()
-    return Missed([outbox.note(one) for one in told], turn, seconds)
+    return Missed([outbox.note(one) for one in told], sounds)
 
 
 def _unheard(wire: Realtime, asked: Comeback, clock: tuple[int, float] | None) -> tuple[Response, int] | None:
@@ -94,7 +100,9 @@ def _unheard(wire: Realtime, asked: Comeback, clock: tuple[int, float] | None) -
     if response is None:
         return None
     heard_ms = response.sent_ms
-    if clock is not None and clock[0] == response.turn:
+    if asked.last_event:  # so old that nothing of what is kept has arrived
+        heard_ms = 0
+    elif clock is not None and clock[0] == response.turn:
         heard_ms = int(clock[1] * 1000)
     if asked.played_ms is not None and asked.item == response.message:
         heard_ms = asked.played_ms

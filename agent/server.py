@@ -7,11 +7,10 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,15 +21,15 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
-from rejoinder.agent.access import refused
+from rejoinder.agent.access import NEEDS_KEY, may_call, refusal, refused, shown
 from rejoinder.agent.audiosocket_server import Line, listening
 from rejoinder.agent.call import POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Socket, Wire, hang_up
-from rejoinder.agent.client_secrets import NEEDS_KEY, mint
+from rejoinder.agent.client_secrets import mint
 from rejoinder.agent.completions import Completions
 from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.connection import Connection, Requests, Uvicorn, allow_sockets
 from rejoinder.agent.conversations import Conversations
-from rejoinder.agent.keys import Keys, presented
+from rejoinder.agent.keys import Keys
 from rejoinder.agent.limits import Allowance, Limited, Limits, own_allowances
 from rejoinder.agent.pcm import Pcm
 from rejoinder.agent.phone import Phone
@@ -41,8 +40,7 @@ from rejoinder.agent.resuming import Comeback
 from rejoinder.agent.watching import Watching
 from rejoinder.agent.wyoming_server import wyoming
 from rejoinder.models.loading import Report, open_models
-from rejoinder.models.openai import is_loopback
-from rejoinder.pipeline import Models, Options, ProtocolError, ToolLlm
+from rejoinder.pipeline import Models, Options, ProtocolError, ToolLlm, Tools
 
 log = logging.getLogger(__name__)
 
@@ -146,13 +144,11 @@ class Server:
 
     async def _realtime(self, websocket: WebSocket) -> None:
         """Run one call of a client of the Realtime protocol."""
-        offered = websocket.scope.get("subprotocols", [])
-        key = presented(websocket.headers.get("authorization"), offered)
+        key = shown(websocket.scope)
         session, asked = self._keys.session(key), websocket.query_params
         back = Comeback.of(asked)
         known = self.conversations.find(back.conversation, key)
-        subprotocol = "realtime" if "realtime" in offered else None
-        if not await self._accept(websocket, subprotocol, session is not None or known is not None):
+        if not await self._accept(websocket, "realtime", session is not None or known is not None):
             return
         lent = Lent(websocket)
         if known:
@@ -176,10 +172,8 @@ class Server:
             reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url\n"
             await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
             return
-        offered = websocket.scope.get("subprotocols", [])
-        key = self._keys.session(presented(websocket.headers.get("authorization"), offered))
-        subprotocol = "media" if "media" in offered else None
-        if not await self._accept(websocket, subprotocol, bool(token) or key is not None):
+        known = bool(token) or self._keys.session(shown(websocket.scope)) is not None
+        if not await self._accept(websocket, "media", known):
             return
         try:
             phone = Phone(await pick_up(websocket), self.settings.options())
@@ -191,12 +185,16 @@ class Server:
 
     async def _pcm(self, websocket: WebSocket) -> None:
         """Run one call of a device or a script that speaks raw PCM."""
-        offered = websocket.scope.get("subprotocols", [])
-        key = self._keys.session(presented(websocket.headers.get("authorization"), offered))
-        if not await self._accept(websocket, "pcm" if "pcm" in offered else None, key is not None):
+        session = self._keys.session(shown(websocket.scope))
+        if not await self._accept(websocket, "pcm", session is not None):
             return
+        options = self.settings.options()
+        if session:
+            begun = self._wire(options)
+            begun.prepare(session)
+            options = replace(begun.options(), tools=Tools())  # here nobody could say what one returned
         try:
-            wire = Pcm.asked(self.settings.options(), websocket.query_params)
+            wire = Pcm.asked(options, websocket.query_params)
         except ProtocolError as error:
             await websocket.close(POLICY_VIOLATION, str(error)[:120])
             return
@@ -207,23 +205,24 @@ class Server:
         phone = Phone(await line.start(), self.settings.options())
         await self._hold(line, phone, phone.options)
 
-    def _refuse(self, request: HTTPConnection) -> tuple[int, str] | None:
+    def _refuse(self, request: HTTPConnection) -> Response | None:
         return refused(request, self._keys, self._welcome)
 
-    def _may_watch(self, request: HTTPConnection) -> tuple[int, str] | None:
+    def _may_watch(self, request: HTTPConnection) -> Response | None:
         """Return why somebody may not read what is said in calls; without keys only this machine may."""
         if not self._keys.needed and not self.settings.local:
-            return 403, "what is said in calls is told on this machine only, or with one of api_keys"
+            return refusal(403, "what is said in calls is told on this machine only, or with one of api_keys")
         return self._refuse(request)
 
     def _welcome(self, origin: str | None, host: str) -> bool:
         allowed = self.settings.allowed_origins.split()
         return may_call(origin, host, allowed, self.settings.local)
 
-    async def _accept(self, websocket: WebSocket, subprotocol: str | None, known: bool) -> bool:
+    async def _accept(self, websocket: WebSocket, subprotocol: str, known: bool) -> bool:
         """Tell whether a client may call; one that may not now is accepted first, so that it sees why.
 
-        known: whether it has shown who it is, where that is asked for.
+        subprotocol: is spoken with those that offer it. known: whether it has shown who it is, where that is
+        asked for.
         """
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
         if not self._welcome(origin, host):
@@ -233,7 +232,8 @@ class Server:
         if not known:
             await websocket.send_denial_response(PlainTextResponse(f"{NEEDS_KEY}\n", status_code=401))
             return False
-        await websocket.accept(subprotocol=subprotocol)
+        offered = websocket.scope.get("subprotocols", [])
+        await websocket.accept(subprotocol=subprotocol if subprotocol in offered else None)
         if self.models is None:
             await websocket.close(TRY_AGAIN_LATER, "the models are still loading: try again in a few seconds")
         return self.models is not None
@@ -259,22 +259,6 @@ class Server:
         if not free:
             await websocket.close(TRY_AGAIN_LATER, f"all {self.settings.max_sessions} lines are busy")
         return free
-
-
-def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool) -> bool:
-    """Tell whether a browser may call from a page of ``origin``; other clients name no origin.
-
-    Browsers let any page open a WebSocket anywhere, also to this machine (RFC 6455, 10.2): without this rule
-    whatever page somebody visits could talk to their agent. local: whether only this machine can call; then
-    a page has to come from this machine by name, because names of others can be made to lead here.
-    """
-    if origin is None or "*" in allowed or origin in allowed:
-        return True
-    try:
-        same = urlsplit(origin).netloc == host
-    except ValueError:  # half an IPv6 address
-        return False
-    return same and (not local or is_loopback(origin))
 
 
 def listen(host: str, port: int) -> socket.socket:

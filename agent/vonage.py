@@ -51,7 +51,7 @@ class Vonage:
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return the messages that queue audio: one for each 20 ms."""
-        return [audio[first : first + self.step] for first in range(0, len(audio), self.step)]
+        return [*self.spoken.cut(audio)]
 
     def mark(self, name: str) -> Frame | None:
         """Return the message that asks for a notice."""

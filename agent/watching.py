@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rejoinder.agent.completions import CODES, refusal
+from rejoinder.agent.access import refusal
 from rejoinder.agent.feed import Feed, Watcher
 from rejoinder.agent.sse import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, data
 from rejoinder.pipeline import Closed
@@ -21,12 +21,11 @@ MAX_WATCHERS = 32
 class Watching:
     """The calls of one server, for whoever may watch them.
 
-    feeds: returns those of the calls that there are. refuse: returns why a request is not answered, as a
-    status and a reason.
+    feeds: returns those of the calls that there are. refuse: returns why a request is not answered.
     """
 
     def __init__(
-        self, feeds: Callable[[], Sequence[Feed]], refuse: Callable[[Request], tuple[int, str] | None]
+        self, feeds: Callable[[], Sequence[Feed]], refuse: Callable[[Request], Response | None]
     ) -> None:
         self._feeds = feeds
         self._refuse = refuse
@@ -40,13 +39,13 @@ class Watching:
 
     async def _list(self, request: Request) -> Response:
         if refused := self._refuse(request):
-            return refusal(*refused, CODES[refused[0]])
+            return refused
         feeds = sorted(self._feeds(), key=lambda feed: feed.since)
         return JSONResponse({"object": "list", "data": [feed.about() for feed in feeds]})
 
     async def _events(self, request: Request) -> Response:
         if refused := self._refuse(request):
-            return refusal(*refused, CODES[refused[0]])
+            return refused
         feeds = self._feeds()
         known = [feed for feed in feeds if feed.id == request.path_params["id"]]
         if not known:

@@ -44,7 +44,7 @@ SLICE_SAMPLES = 4096
 """Samples in one ``audio-chunk``: 0.2 s."""
 
 
-class Conversations:
+class Memory:
     """What was asked and answered lately, by the name that the client gave the conversation."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Answers:
     def __init__(self, settings: Settings, models: Callable[[], Models | None]) -> None:
         self._settings = settings
         self._models = models
-        self._conversations = Conversations()
+        self._conversations = Memory()
         self._hearing, self._speaking = asyncio.Lock(), asyncio.Lock()
         self._thinking = asyncio.Semaphore(ANSWERS_AT_ONCE)
 

@@ -80,7 +80,9 @@ class OpenAiChat:
 
         Raises ModelError also where a call broke off, or its arguments are no JSON object.
         """
-        wanted = {"tools": list(tools.functions), "tool_choice": tools.choice}
+        wanted: dict[str, Any] = {"tools": list(tools.functions), "tool_choice": tools.choice}
+        if not tools.parallel:  # only then: not every server knows the field
+            wanted["parallel_tool_calls"] = False
         return self._stream(messages, {**(extra or {}), **wanted})
 
     async def _stream(

@@ -24,6 +24,7 @@ from rejoinder.models.slots import Slots, shared
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.prompt import is_long
 
 SLOTS = 4
 """Conversations whose prompts are kept; one reply or warming each."""
@@ -97,7 +98,7 @@ class OrtLlm:
         return ahead(self._compose(messages), MAX_TOKENS)
 
     async def _decode(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        prompt = self._prompt(messages)
+        prompt = await self._encoded(messages)
         with self._replying.going_first():
             async with self._slots.take(messages) as slot:
                 tokens = self._tokens(self._readers[slot], prompt, self._drafts)
@@ -106,7 +107,7 @@ class OrtLlm:
                         yield piece
 
     async def _compose(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        prompt = await asyncio.to_thread(self._prompt, messages)  # it may be a book
+        prompt = await self._encoded(messages)
         async with self._writing:
             if self._writer is None:  # 47 MB, which who is only called does without
                 making = asyncio.get_running_loop().run_in_executor(None, Reader, self._decoder)
@@ -157,7 +158,7 @@ class OrtLlm:
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Read the prompt into a slot's cache. Raises ModelError."""
-        prompt = self._prompt(messages)
+        prompt = await self._encoded(messages)
         with self._replying.going_first():
             async with self._slots.take(messages) as slot:
                 await self._read(self._readers[slot], prompt)
@@ -183,6 +184,12 @@ class OrtLlm:
         if gives_way:
             await self._replying.wait()
         return await self._engine.run(Step(reader, [*tokens, *drafted], 1 + len(drafted)))
+
+    async def _encoded(self, messages: Sequence[Message]) -> list[int]:
+        """Return the prompt, of which a long one, it may be a book, does not hold the event loop up."""
+        if is_long(messages):
+            return await asyncio.to_thread(self._prompt, messages)
+        return self._prompt(messages)
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         try:

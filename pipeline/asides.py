@@ -77,4 +77,4 @@ class Asides:
         for call in turn.calls if status == "completed" else []:
             self._emit(ReplyCalled(turn.id, call))
         cost = usage(turn, self._models.llm)
-        self._emit(ReplyDone(turn.id, status, turn.heard(turn.playout.seconds), cause, cost))
+        self._emit(ReplyDone(turn.id, status, turn.heard(turn.playout.seconds), cause, cost, turn.code))

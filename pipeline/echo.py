@@ -14,14 +14,16 @@ import numpy as np
 
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.echo_path import BLOCK, BLOCKS, EchoPath
-from rejoinder.pipeline.resample import Resampler
+from rejoinder.pipeline.resample import ToSession
 
 NONE = 1e-3
 """Power of the echo against what is played below which it is none: a headset, or a client that cancels."""
 GAP_SECONDS = 0.002
 """Speech that begins within this of the end of other speech follows it: the lengths of slices are rounded."""
-AHEAD = 4 * RATE
-"""Samples to be played that are kept: play-out is never so far ahead."""
+AGAIN = 8
+"""Seconds that a client may be sent again when it comes back: what the outbox of a call holds."""
+AHEAD = AGAIN * RATE
+"""Samples to be played that are kept: play-out is never further ahead."""
 EARLY, LATE = RATE // 2, RATE
 """From so long before a clause begins by the clock, until so long after its end, its words may be heard."""
 
@@ -39,11 +41,13 @@ class Echo:
         self._clauses: deque[tuple[int, int, str]] = deque(maxlen=16)
         self._second = -1
         self._late: deque[float] = deque(maxlen=2)
+        self._last: deque[tuple[AudioChunk, str]] = deque()
+        self._lasts = 0.0
         self._plan: Samples = np.zeros(AHEAD, np.float32)
         self._planned = self._end = self._until = self._done = 0
         self._ends = 0.0
         self._held: Samples | None = None
-        self._resampler = Resampler(RATE)
+        self._resampler = ToSession(RATE)
         self._rest = _NOTHING
         self._told = 0
         self._gain = 1.0
@@ -57,8 +61,9 @@ class Echo:
         """Note that ``chunk`` is played at time ``at``; ``text`` is the clause that begins with it."""
         if not self._late:  # nothing was heard yet, so nobody knows where in the microphone's audio that is
             return
+        self._remember(chunk, text)
         if chunk.rate != self._resampler.rate:
-            self._resampler = Resampler(chunk.rate)
+            self._resampler = ToSession(chunk.rate)
         if abs(at - self._ends) > GAP_SECONDS:
             self._end = self._sample(at)
             self.path.shift()
@@ -85,6 +90,25 @@ class Echo:
         """Note that nothing is played from ``at`` on."""
         self._held = None
         self._take(self._sample(at))
+
+    def play_again(self, seconds: float, at: float) -> None:
+        """Note that from ``at`` on the last ``seconds`` of what was to be played are, and nothing else."""
+        self.cut(at)
+        self._resampler = ToSession(self._resampler.rate)
+        last = []
+        while self._last and seconds > GAP_SECONDS:
+            last.append(self._last.pop())
+            seconds -= last[-1][0].seconds
+        self._lasts -= sum(chunk.seconds for chunk, _ in last)
+        for chunk, text in reversed(last):
+            self.play(chunk, at, text)
+            at += chunk.seconds
+
+    def _remember(self, chunk: AudioChunk, text: str) -> None:
+        self._last.append((chunk, text))
+        self._lasts += chunk.seconds
+        while self._lasts > AGAIN:
+            self._lasts -= self._last.popleft()[0].seconds
 
     def saying(self, sample: int) -> str:
         """Return the clauses that the microphone may hear at that sample, "" if it hears none."""

@@ -138,6 +138,7 @@ class ReplyDone:
         tokens, "cancelled" when it was cut short, "failed" when ``error`` says why.
     heard: the text that had been played when the reply was cancelled; otherwise all that was sent.
     usage: what it has cost, None where the language model does not count.
+    code: a word for the error, "" where it is a model's.
     """
 
     turn: int
@@ -145,6 +146,7 @@ class ReplyDone:
     heard: str
     error: str = ""
     usage: Usage | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from rejoinder.pipeline.errors import ProtocolError
 from rejoinder.pipeline.interfaces import Message, ToolCall
 from rejoinder.pipeline.prompt import Entry, Key, prompt
 
@@ -15,10 +16,11 @@ PROMPT_CHARACTERS = 4_000
 class History:
     """The conversation as both sides heard it, at most ``MAX_ENTRIES`` long.
 
-    pending: the calls of tools that have not returned yet.
+    pending: the calls of tools that have not returned yet. retention: see below.
 
-    The prompt holds the newest ``characters`` or so. It forgets half of them at a time, because each change
-    at its beginning makes the language model's prefix cache useless once.
+    The prompt holds the newest ``characters`` or so. Where there are more it forgets all but this share at a
+    time, because each change at its beginning makes the language model's prefix cache useless once. With None
+    it forgets nothing, and there is no prompt any more.
     """
 
     def __init__(
@@ -28,6 +30,7 @@ class History:
         self.examples = list(examples)
         self.entries: deque[Entry] = deque()
         self.pending: set[str] = set()
+        self.retention: float | None = 0.5
         self._characters = characters
         self._forgotten = 0
 
@@ -78,7 +81,8 @@ class History:
     def messages(self, text: str | None = None, instructions: str | None = None) -> list[Message]:
         """Return the prompt, with ``text`` as the user's words that are not yet part of the history.
 
-        instructions: replace the conversation's own.
+        instructions: replace the conversation's own. Raises ProtocolError where the conversation is too long
+        and may not be forgotten.
         """
         self._forget()
         told = list(self.entries)[self._forgotten :]
@@ -107,8 +111,11 @@ class History:
 
     def _forget(self) -> None:
         sizes = [len(entry.text) for entry in self.entries]
-        if sum(sizes[self._forgotten :]) > self._characters:
+        if (size := sum(sizes[self._forgotten :])) > self._characters:
+            if self.retention is None:
+                reason = f"The conversation has {size} characters, and {self._characters} are the most; "
+                raise ProtocolError(f"{reason}nothing is truncated.", "context_length_exceeded")
             while self._forgotten < len(sizes) - 1:
-                if sum(sizes[self._forgotten :]) <= self._characters // 2:
+                if sum(sizes[self._forgotten :]) <= self._characters * self.retention:
                     break
                 self._forgotten += 1

@@ -42,11 +42,13 @@ class ToolCall:
 class Tools:
     """The tools that a reply may call, in OpenAI's chat shape; without ``functions``, none.
 
-    choice: "auto", "required", or an object that names the one to call.
+    choice: "auto", "required", or an object that names the one to call. parallel: whether it may call
+    several at once.
     """
 
     functions: Sequence[dict[str, Any]] = ()
     choice: str | dict[str, Any] = "auto"
+    parallel: bool = True
 
 
 NO_TOOLS = Tools()

@@ -74,7 +74,8 @@ class Options:
     """What may differ from one session to the next.
 
     examples: an imagined beginning of the conversation, which shows a small model how to answer.
-    prompt_characters: how much of the conversation is in a prompt at most, beside these two.
+    prompt_characters: how much of the conversation is in a prompt at most, beside these two. retention: the
+        share of that which is kept where there is more; None: nothing is forgotten, and no reply is made.
     detect_turns: False means that the client says where turns begin and end.
     create_response: answer a turn when it ends.
     interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
@@ -95,6 +96,7 @@ class Options:
     instructions: str = INSTRUCTIONS
     examples: Sequence[Message] = ()
     prompt_characters: int = PROMPT_CHARACTERS
+    retention: float | None = 0.5
     endpointing: Endpointing = field(default_factory=Endpointing)
     detect_turns: bool = True
     create_response: bool = True

@@ -68,14 +68,14 @@ class Playout:
         if self.holds and self._stopped is None:
             self._stopped = now
 
-    def stop(self, now: float) -> None:
-        """Note that nothing is heard any more, because the client is gone."""
-        self._stopped = now if self._stopped is None else self._stopped
+    def stop(self, since: float) -> None:
+        """Note that nothing has been heard ``since`` then, because the client is gone."""
+        self._stopped = since if self._stopped is None else min(since, self._stopped)
 
-    def sent_again(self, seconds: float, now: float) -> None:
-        """Note that the client has come back, and hears the last ``seconds`` of what was sent from now on."""
+    def sent_again(self, seconds: float, at: float) -> None:
+        """Note that the client is back, and hears the last ``seconds`` of what was sent from ``at`` on."""
         self._stopped = None
-        self._runs_dry = now + min(seconds, self.seconds)
+        self._runs_dry = at + min(seconds, self.seconds)
 
     def resume(self, now: float) -> None:
         """Note that the client was told to go on: what it held is heard from now on."""
@@ -87,7 +87,7 @@ class Playout:
 
     def played(self, now: float) -> float:
         """Return the seconds of the reply that have been played."""
-        return self.seconds - self.left(now)
+        return max(0.0, self.seconds - self.left(now))
 
     def text(self, played: float) -> str:
         """Return the text heard in the first ``played`` seconds, as written, up to its last whole word."""

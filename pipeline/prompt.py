@@ -12,6 +12,9 @@ Key = tuple[str, int | str]
 PENDING = "(There is no result yet.)"
 """Stands for a call's result until that comes: a model that saw no call at all would make it again."""
 
+LONG = 8_000
+"""Characters of a prompt whose tokens are worth a thread: to count so many takes 2 ms."""
+
 
 @dataclass(slots=True)
 class Entry:
@@ -67,6 +70,11 @@ def prompt(
         result = results.get(entry.call, PENDING)
         told.append(Message(role="tool", content=result, tool_call_id=entry.call))
     return messages + told
+
+
+def is_long(messages: Iterable[Message]) -> bool:
+    """Tell whether these are too many words to count on an event loop."""
+    return sum(len(message["content"]) for message in messages) > LONG
 
 
 def _say(messages: list[Message], entry: Entry) -> None:

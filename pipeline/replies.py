@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from rejoinder.pipeline.agreement import bare
 from rejoinder.pipeline.asides import Asides
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
+from rejoinder.pipeline.errors import ProtocolError
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyDone, ReplyStarted, TurnTraced
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
@@ -120,7 +121,8 @@ class Replies:
         """Reply to the history, or to the user's turn where there is one: nobody is talked over."""
         asked = asked or Asked()
         if not asked.remembered:
-            self._asides.start(self._turn(None, asked, None), self._messages(None, asked))
+            turn = self._turn(None, asked, None)
+            self._asides.start(turn, self._messages(turn, None, asked))
             return
         talking = self._floor.floor is Floor.USER and not self._floor.manual
         ending = self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP
@@ -207,26 +209,48 @@ class Replies:
         for task in self.cancelled:
             task.cancel()
 
-    def hold(self) -> tuple[int, float] | None:
-        """Let nothing be heard until ``release``; return which reply sounds, and how much of it was heard."""
+    def hold(self, since: float) -> tuple[int, float] | None:
+        """Let nothing be heard until ``release``: nobody has been there ``since`` that time.
+
+        Returns which reply sounded last, and how many seconds of it had been heard by then.
+        """
         self.held = True
         self._asides.pause()
-        if self.turn is None:
-            return None
-        now = asyncio.get_running_loop().time()
-        self.turn.pause()
-        self.turn.playout.stop(now)
-        return (self.turn.id, self.turn.playout.played(now)) if self.turn.committed else None
+        if self.turn is not None:
+            self.turn.playout.stop(since)
+            self.turn.pause()
+        last = self.turn if self._replying else next(reversed(self._settled), None)
+        return (last.id, last.playout.played(since)) if last else None
 
-    def release(self, turn: int, unheard: float) -> None:
-        """Go on; of this reply the last ``unheard`` seconds are only heard now."""
+    def release(self, unheard: Mapping[int, float]) -> None:
+        """Go on; of these replies the last so many seconds are heard only now, one reply after the other.
+
+        One that had ended by the clock sounds once more: it can be interrupted, and until it is heard the
+        history does not have it.
+        """
         self.held = False
         self._asides.resume()
-        if self.turn is None:
-            return
-        self.turn.resume()
-        seconds = unheard if self.turn.id == turn else 0.0
-        self.turn.playout.sent_again(seconds, asyncio.get_running_loop().time())
+        now, seconds = asyncio.get_running_loop().time(), 0.0
+        ended = [turn for turn in self._settled if turn is not self.turn and turn.id in unheard]
+        if self.turn is not None:
+            self.turn.resume()
+        for turn in [*ended, self.turn] if self.turn else ended:
+            turn.playout.sent_again(unheard.get(turn.id, 0.0), now + seconds)
+            seconds += unheard.get(turn.id, 0.0)
+        if self.echo is not None:
+            self.echo.play_again(seconds, now)
+        if ended and self.idle and self._floor.floor is Floor.NOBODY:
+            for turn in ended:
+                self._settle(turn, turn.playout.played(now), cut=True)
+            self._floor.agent_speaks()
+            self.turn = ended[-1]
+            self.turn.task = asyncio.create_task(self._sound_again(ended), name=f"reply-{self.turn.id}-again")
+
+    async def _sound_again(self, turns: Sequence[Turn]) -> None:
+        for turn in turns:
+            await turn.sound_out()
+            self._settle(turn, turn.playout.seconds, cut=turn.failed)
+        self._end()
 
     # --- one reply --------------------------------------------------------------------------------------
 
@@ -240,7 +264,7 @@ class Replies:
         turn.trace.marks.update(self.marks if text else {})
         turn.mark("reply_started")
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
-        messages = self._messages(text or cue, asked)
+        messages = self._messages(turn, text or cue, asked)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
         return turn
 
@@ -251,9 +275,13 @@ class Replies:
         most = self.options.max_tokens if asked.max_tokens is None else asked.max_tokens
         return Turn(self._turns, text, asked.tag, speaks, tools, self.options.holds_audio, echo, most)
 
-    def _messages(self, text: str | None, asked: Asked) -> list[Message]:
+    def _messages(self, turn: Turn, text: str | None, asked: Asked) -> list[Message]:
         if asked.prompt is None:
-            return self._history.messages(text, asked.instructions)
+            try:
+                return self._history.messages(text, asked.instructions)
+            except ProtocolError as error:
+                turn.refused = error
+                return []
         return prompt(asked.prompt, asked.instructions or self.options.instructions)
 
     def _commit(self, turn: Turn, key: Key | None = None) -> None:
@@ -274,11 +302,15 @@ class Replies:
         if status == "failed" and turn is not self.turn:  # while being cancelled, which that hides
             return
         await turn.wait_committed()
-        self._settle(turn, turn.playout.seconds, cut=status == "failed")  # before a client can add to it
+        turn.failed = status == "failed"
+        self._settle(turn, turn.playout.seconds, cut=turn.failed)  # before a client can add to it
         for call in turn.calls if status == "completed" else []:
             self._emit(ReplyCalled(turn.id, self._history.add_call(call)))
         self._tell_done(turn, status, turn.playout.seconds, cause)
         await turn.sound_out()  # what was sent is heard, whatever the status
+        self._end()
+
+    def _end(self) -> None:
         self.turn = None
         self._floor.agent_done()
         self.answer_owed()
@@ -297,8 +329,13 @@ class Replies:
         if turn.guess and not turn.committed:
             self.speculation.drop(turn.tokens)
         self._see_off(turn.task)
-        if turn.committed and not (superseded and turn.done):
-            played = turn.playout.played(asyncio.get_running_loop().time())
+        if turn.committed and superseded and turn.done:
+            self._settle(turn, turn.playout.seconds, cut=turn.failed)
+        elif turn.committed:
+            now = asyncio.get_running_loop().time()
+            played = turn.playout.played(now)
+            if self.echo is not None:
+                self.echo.cut(now)
             self._settle(turn, played, cut=not turn.done or played < turn.playout.seconds)
             self._tell_done(turn, "cancelled", played)
 
@@ -310,7 +347,7 @@ class Replies:
         if not turn.done:
             turn.done = True
             cost = usage(turn, self._models.llm)
-            self._emit(ReplyDone(turn.id, status, turn.heard(played), error, cost))
+            self._emit(ReplyDone(turn.id, status, turn.heard(played), error, cost, turn.code))
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
         """Put what was heard into the history, again for a reply that is cut after it was told as done."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from rejoinder.pipeline.audio import AudioChunk, Words
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.clauses import ClauseSplitter
-from rejoinder.pipeline.errors import ModelError, PipelineError, first_error
+from rejoinder.pipeline.errors import ModelError, PipelineError, ProtocolError, first_error
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, Message, TokenLlm, ToolCall, ToolLlm, Tts, Usage
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.playout import spread
+from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.turn import Turn
 
 log = logging.getLogger(__name__)
@@ -41,14 +42,19 @@ async def attempt(
 
     warming: fills the cache that it starts from. Cancelling discards everything in flight.
     """
-    turn.prompt = messages
     try:
+        if turn.refused is not None:
+            raise turn.refused
+        turn.prompt = messages
         if warming:
             await asyncio.wait([warming])
+        if isinstance(models.llm, TokenLlm) and is_long(messages):
+            turn.read = await asyncio.to_thread(models.llm.count, messages)
         await reply(turn, models.llm, models.tts, messages, out)
     except Exception as error:
         first = first_error(error)
         cause = str(first) or type(first).__name__
+        turn.code = (first.code if isinstance(first, ProtocolError) else "") or ""
         expected = isinstance(first, PipelineError)  # it says all there is to know
         log.warning("turn %d failed: %s", turn.id, cause, exc_info=None if expected else error)
         return "failed", cause
@@ -59,10 +65,10 @@ def usage(turn: Turn, llm: Llm) -> Usage | None:
     """Return what a reply has cost so far, None where the language model does not count or could not read."""
     if turn.prompt is None or not isinstance(llm, TokenLlm):
         return None
-    try:
-        return Usage(llm.count(turn.prompt), turn.tokens)
-    except ModelError:
-        return None
+    if turn.read is None and not is_long(turn.prompt):
+        with suppress(ModelError):
+            turn.read = llm.count(turn.prompt)
+    return None if turn.read is None else Usage(turn.read, turn.tokens)
 
 
 async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out: Channel[Event]) -> None:
@@ -94,6 +100,8 @@ async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGene
             turn.mark("first_token")
             if isinstance(piece, ToolCall):
                 turn.calls.append(piece)
+                if not turn.tools.parallel:  # whatever the server makes of it
+                    return
             elif turn.max_tokens and turn.tokens == turn.max_tokens:
                 turn.shortened = True
                 return

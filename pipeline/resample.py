@@ -18,7 +18,7 @@ PASSED = 0.92
 """Share of the lower rate's band that is kept."""
 
 
-class Resampler:
+class ToSession:
     """Turns a stream of chunks at ``rate`` hertz into samples at 16 kHz, 1 ms late."""
 
     def __init__(self, rate: int) -> None:

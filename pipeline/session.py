@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from rejoinder.pipeline.audio import RATE, AudioChunk
@@ -60,6 +60,7 @@ class Session:
         self.history = History(
             self.options.instructions, self.options.examples, self.options.prompt_characters
         )
+        self.history.retention = self.options.retention
         self.floor = Endpointer(self.options.endpointing)
         self.floor.manual = not self.options.detect_turns
         self.floor.yields = self.options.interrupt_response
@@ -181,6 +182,7 @@ class Session:
         self.options = self._replies.options = options
         self.history.instructions = options.instructions
         self.history.examples = list(options.examples)
+        self.history.retention = options.retention
         self.floor.options = options.endpointing
         self.floor.manual = not options.detect_turns
         self.floor.yields = options.interrupt_response
@@ -188,18 +190,23 @@ class Session:
             self._dismiss()
         self._configured.set()
 
-    def hold(self) -> tuple[int, float] | None:
+    def hold(self, since: float) -> tuple[int, float] | None:
         """Let nothing be heard until ``release``: the client is gone, and may come back.
 
-        Returns the reply that sounds, and how many seconds of it have been heard.
+        since: the loop time at which it was there last. Returns the reply that sounded last, and how many
+        seconds of it had been heard by then.
         """
         self._dismiss()
         self._settle_doubt()
-        return self._replies.hold()
+        return self._replies.hold(since)
 
-    def release(self, turn: int = 0, unheard: float = 0.0) -> None:
-        """Go on after ``hold``; of this reply the client is sent the last ``unheard`` seconds once more."""
-        self._replies.release(turn, unheard)
+    def release(self, unheard: Mapping[int, float] | None = None) -> None:
+        """Go on after ``hold``.
+
+        unheard: of which replies the client is sent how many of the last seconds once more, in order. They
+        count as heard when they have sounded, and may be interrupted until then.
+        """
+        self._replies.release(unheard or {})
 
     @property
     def user_has_floor(self) -> bool:

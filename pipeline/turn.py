@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rejoinder.pipeline.audio import AudioChunk, Words
 from rejoinder.pipeline.echo import Echo
+from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.playout import Playout
 from rejoinder.pipeline.trace import Trace
@@ -25,8 +26,10 @@ class Turn:
     guess: whether it was started before the user's turn was surely over.
     tokens: how many its language model has streamed, ``max_tokens`` at most where that is not 0.
     shortened: whether there would have been more. prompt: what it was asked, None before it runs.
+    read: its tokens, None before they are counted. refused: why it is not asked at all.
+    code: a word for why it failed, "" where that is the model's.
     made: whether all of its audio was made, so that it is at its last words.
-    done: whether the end of the reply was told.
+    done: whether the end of the reply was told. failed: whether a model kept it from its end.
     overtaken: whether the user's own words stopped it.
     task, playing: what runs the reply, and the stage of it that sends.
     """
@@ -56,8 +59,11 @@ class Turn:
         self.tokens = 0
         self.max_tokens = max_tokens
         self.prompt: Sequence[Message] | None = None
+        self.read: int | None = None
+        self.refused: PipelineError | None = None
+        self.code = ""
         self.shortened = False
-        self.made = self.done = self.overtaken = False
+        self.made = self.done = self.failed = self.overtaken = False
         self.task: asyncio.Task[None] | None = None
         self.playing: asyncio.Task[None] | None = None
         self._committed = asyncio.Event()
@@ -126,8 +132,6 @@ class Turn:
         for task in (self.task, self.playing):  # a task group would pass the cancel on one step too late
             if task is not None:
                 task.cancel()
-        if self.echo and self.committed and not self.done:
-            self.echo.cut(asyncio.get_running_loop().time())
 
     def mark(self, name: str) -> None:
         """Note that ``name`` happened now."""

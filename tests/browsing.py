@@ -80,9 +80,13 @@ async def browsing(
 
 
 class Wire:
-    """A TCP relay in front of a server: a wire that can be cut and mended."""
+    """A TCP relay in front of a server: a wire that can be cut and mended.
+
+    swallows: whether what the server says is lost, without anybody's noticing.
+    """
 
     def __init__(self, target: int) -> None:
+        self.swallows = False
         self._target = target
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -110,11 +114,15 @@ class Wire:
         self._writers |= {writer, back}
         if self._server and not self._server.is_serving():
             await self.cut()
-        await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
+        await asyncio.gather(self._pump(reader, back), self._pump(there, writer, down=True))
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, down: bool = False
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(2**16):
+                if down and self.swallows:
+                    continue
                 writer.write(data)
                 await writer.drain()
         self._writers.discard(writer)

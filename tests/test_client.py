@@ -7,7 +7,7 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -638,6 +638,31 @@ def test_an_answer_goes_on_where_its_socket_was_lost(tmp_path: Path) -> None:
             assert not [event for event in seen if isinstance(event, Failed)]
 
     with serving(tmp_path) as server:
+        leaving_no_task(converse())
+        server.wait_idle()
+
+
+@pytest.mark.parametrize("iterates", [True, False])
+def test_who_hangs_up_while_it_reconnects_leaves_no_conversation_behind(
+    tmp_path: Path, iterates: bool
+) -> None:
+    """The server would wait for it for half a minute; the line is free at once."""
+
+    async def converse() -> None:
+        async with wire_to(server.port) as wire:
+            async with connect(wire.http) as call:
+                await call.respond()
+                await until(call, AgentAudio)
+                await wire.cut(refuse=True)
+                hearing = asyncio.create_task(until(call, Reconnected)) if iterates else None
+                await asyncio.sleep(0.5)
+                assert server.sessions() == 1
+                await wire.mend()
+            if hearing is not None:
+                with suppress(AssertionError, StopAsyncIteration):
+                    await hearing
+
+    with serving(tmp_path, resume_s="600") as server:
         leaving_no_task(converse())
         server.wait_idle()
 

@@ -9,7 +9,7 @@ import speech
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.echo_path import BLOCK, BLOCKS
-from rejoinder.pipeline.resample import Resampler
+from rejoinder.pipeline.resample import ToSession
 
 SLICE = RATE // 25
 UPLINK = 0.03
@@ -180,7 +180,7 @@ def test_its_memory_is_bounded() -> None:
     echo = Echo()
     listen(echo, babble(3.0), hiss(3 * RATE))
     assert echo.path._way.shape == (BLOCKS, BLOCK + 1)
-    assert len(echo._plan) == 4 * RATE
+    assert len(echo._plan) == 8 * RATE
     assert len(echo._rest) < BLOCK
 
 
@@ -189,7 +189,7 @@ def test_its_memory_is_bounded() -> None:
 def test_resampling(rate: int, size: int) -> None:
     times = np.arange(rate) / rate
     tone = (0.5 * np.sin(2 * np.pi * 1000 * times)).astype(np.float32)
-    resampler = Resampler(rate)
+    resampler = ToSession(rate)
     pieces = [resampler.feed(piece) for piece in AudioChunk(to_pcm(tone), rate).slices(size)]
     resampled = np.concatenate(pieces)
     assert abs(len(resampled) - RATE) < 0.003 * RATE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,29 @@ def test_nothing_is_told_of_a_model_that_does_not_count() -> None:
     assert usage(turn, TooLong()) is None, "it has not begun"
     turn.prompt = [Message(role="user", content="hm")]
     assert usage(turn, Mute()) is None and usage(turn, TooLong()) is None
+
+
+@pytest.mark.parametrize("letters", [100, 100_000])
+def test_long_prompts_are_counted_beside_the_loop(letters: int) -> None:
+    counting: list[bool] = []
+
+    class Counting(scenario.ScriptedLlm):
+        def count(self, messages: Any) -> int:
+            counting.append(threading.current_thread() is threading.main_thread())
+            return 7
+
+    async def reply() -> Usage | None:
+        llm = Counting(["Yes."])
+        turn = Turn(1, "hm")
+        turn.commit()
+        models = Models(scenario.ScriptedVad(), scenario.ScriptedStt(["hm"]), llm, ScriptedTts())
+        messages = [Message(role="user", content="a" * letters)]
+        status, _ = await attempt(turn, models, messages, Channel(500, "out"))
+        assert status == "completed" and usage(turn, llm) == usage(turn, llm)
+        return usage(turn, llm)
+
+    assert asyncio.run(reply()) == Usage(7, 1)
+    assert counting == [letters == 100], "once, and where it does not hold the loop up"
 
 
 # --- the protocol ---------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_who_comes_back_before_anything_was_said_gets_the_session() -> None:
             "conversation.created",
             "rejoinder.resumed",
         ]
-        assert told[2]["after"] is None and missed.unheard == 0.0
+        assert told[2]["after"] is None and missed.unheard == {}
     again = catch_up(wire, outbox, Comeback(wire.conversation, told[1]["event_id"]), None)
     assert json.loads(again.messages[-1])["type"] == "rejoinder.resumed", (
         "the rest of the greeting, once more"

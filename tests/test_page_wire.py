@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM, browsing, noise, silence, wire_to
+from axe_playwright_python.async_playwright import Axe
+from browsing import CHROMIUM, PHONE, browsing, noise, silence, wire_to
 from playwright.async_api import Error, Page
 from serving import Talk, serving
 from test_chat_faults import chat_server, token
 
+from rejoinder.agent.keys import hashed
 from rejoinder.agent.own_server import free_port
 
 STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
@@ -122,6 +124,152 @@ def test_a_server_that_has_lost_the_conversation_is_told_of_it(tmp_path: Path) -
         asyncio.run(act())
 
 
+def test_what_arrived_just_before_the_break_is_asked_for_once(tmp_path: Path) -> None:
+    """The server has it, and answers; the page only hears of that when it is back."""
+    prompts: list[list[dict[str, str]]] = []
+
+    def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        prompts.append(messages)
+        handler.wfile.write(token("All is well.") + token(None, "stop") + b"data: [DONE]\n\n")
+
+    async def act() -> None:
+        async with wire_to(server.port) as wire, browsing(tmp_path, QUIET) as (page, errors):
+            await page.goto(wire.http)
+            await page.click("#talk")
+            await page.wait_for_selector("#state[data-state=listening]")
+            prompts.clear()  # the model was tried out at the start
+            for number in (1, 2):
+                wire.swallows = True
+                await page.fill("#text", f"Number {number}?")
+                await page.press("#text", "Enter")
+                while len(prompts) < number:  # noqa: ASYNC110 - what is waited for has no event
+                    await asyncio.sleep(0.05)
+                await wire.cut()
+                wire.swallows = False
+                await page.wait_for_selector(f".entry.agent:has-text('well') >> nth={number - 1}")
+                await page.wait_for_selector("#state[data-state=listening]")
+                await asyncio.sleep(1.0)
+            assert len(prompts) == 2 and await page.locator(".entry").count() == 4
+            assert [message["content"] for message in prompts[1][-3:]] == [
+                "Number 1?",
+                "All is well.",
+                "Number 2?",
+            ]
+            assert await page.locator("#error").is_hidden() and errors == []
+
+    port = free_port()
+    llm = f"openai:http://127.0.0.1:{port}/v1#m"
+    with chat_server(port, answer), serving(tmp_path, llm=llm) as server:
+        asyncio.run(act())
+
+
+def test_an_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(tmp_path: Path) -> None:
+    """Ten seconds went into a dead network, which is more than is kept; then somebody interrupts."""
+
+    async def act() -> None:
+        received: list[dict[str, Any]] = []
+        async with (
+            wire_to(server.port) as wire,
+            browsing(tmp_path, [silence(1), noise(1), silence(60)]) as (page, errors),
+        ):
+            page.on("websocket", lambda ws: ws.on("framereceived", lambda f: received.append(json.loads(f))))
+            await page.goto(wire.http)
+            await page.click("#talk")
+            await page.wait_for_selector(".entry.agent:has-text('number 1 ')")
+            wire.swallows = True
+            await asyncio.sleep(12.0)
+            await wire.cut()
+            wire.swallows = False
+            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await page.wait_for_selector("#state[data-state=agent]")
+            resumed = next(e for e in received if e["type"] == "rejoinder.resumed")
+            assert resumed["after"] is None and resumed["item_id"] and resumed["audio_start_ms"] > 0
+            await asyncio.sleep(1.0)
+            await page.click("#interrupt")
+            await page.wait_for_selector(".entry.agent.cut")
+            await page.wait_for_selector("#state[data-state=listening]")
+            await asyncio.sleep(1.0)
+            heard = await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data")
+            whole = await page.locator(".entry.agent .text").evaluate(
+                "p => p.firstChild.data + (p.querySelector('.unheard')?.textContent ?? '')"
+            )
+            assert STORY.startswith(heard.strip()) and STORY.startswith(whole.strip()), "once"
+            assert await page.locator(".entry").count() == 2
+            retrieved = [e["item"] for e in received if e["type"] == "conversation.item.retrieved"]
+            assert retrieved[-1]["status"] == "incomplete", "and the server knows where it was cut"
+            assert await page.locator("#error").is_hidden() and errors == []
+
+    with serving(tmp_path, llm=f"scripted:llm|{STORY} {STORY}") as server:
+        asyncio.run(act())
+
+
+def test_a_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    """The conversation is told to a server that has lost it, though nobody knows how much was heard of it."""
+    deaf = """
+    const { postMessage } = MessagePort.prototype;
+    MessagePort.prototype.postMessage = function (message, ...rest) {
+      if (!message?.flush) postMessage.call(this, message, ...rest);
+    };
+    """
+
+    async def act() -> None:
+        async with wire_to(server.port) as wire, browsing(tmp_path, QUIET) as (page, errors):
+            await page.add_init_script(deaf)
+            await page.goto(wire.http)
+            await page.fill("#text", "Where were we?")
+            await page.press("#text", "Enter")
+            await page.wait_for_selector(".entry.agent:has-text('number 1 ')")
+            await wire.cut()
+            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await page.wait_for_selector("#state:not([data-state=reconnecting])")
+            await page.fill("#text", "Go on.")
+            await page.press("#text", "Enter")
+            await page.wait_for_selector(
+                ".entry.user:has-text('Go on.') + .entry.agent:has-text('number 1 ')"
+            )
+            assert errors == []
+
+    with serving(tmp_path, llm=f"scripted:llm|{STORY}", resume_s="0") as server:
+        asyncio.run(act())
+
+
+def test_a_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path) -> None:
+    """It is kept until the tab is closed, and what was typed before it is answered."""
+    key = "rj_a-key.of~the-tests"
+
+    async def enter(page: Page, given: str) -> None:
+        assert await page.evaluate("document.activeElement.id") == "key"
+        await page.keyboard.type(given)
+        await page.keyboard.press("Enter")
+
+    async def act() -> None:
+        async with browsing(tmp_path, QUIET, viewport=PHONE) as (page, errors):
+            await page.goto(server.http)
+            await page.fill("#text", "Who is there?")
+            await page.press("#text", "Enter")
+            for given in ("not this one", "rj_nor-this-one", key):
+                await problem(page, "This server wants a key.")
+                found = await Axe().run(page, options={"resultTypes": ["violations"]})
+                assert found.violations_count == 0, found.generate_report()
+                if given == "not this one":
+                    await enter(page, given)
+                    assert not await page.evaluate("document.getElementById('key').validity.valid")
+                    await page.fill("#key", "")
+                    await page.focus("#key")
+                    continue
+                await enter(page, given)
+                await page.wait_for_selector("#key-form", state="hidden")
+            await page.wait_for_selector(".entry.agent:has-text('You said: Who is there?')")
+            assert await page.locator("#error").is_hidden()
+            await page.reload()
+            await page.click("#talk")
+            await page.wait_for_selector("#state[data-state=listening]")
+            assert await page.evaluate("localStorage.length") == 0 and errors == []
+
+    with serving(tmp_path, llm="scripted:llm", api_keys=hashed(key)) as server:
+        asyncio.run(act())
+
+
 def test_a_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path) -> None:
     """And what was typed meanwhile is answered in the end."""
 
@@ -178,7 +326,7 @@ def test_a_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
 
 
 def test_an_address_that_may_not_call_is_told_so(tmp_path: Path) -> None:
-    """A name of somebody else's that leads to this machine: see ``may_call`` in agent/server.py."""
+    """A name of somebody else's that leads to this machine: see ``may_call`` in agent/access.py."""
 
     async def act() -> None:
         page_of = f"http://talk.test:{server.port}"

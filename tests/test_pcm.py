@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.request
 import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -355,6 +356,27 @@ def test_a_key_is_needed_where_calls_need_one(tmp_path: Path, monkeypatch: pytes
         with device(server, subprotocols=["pcm", f"{PROTOCOL}{KEY}"]) as one:
             one.until("ready")
             assert one.socket.subprotocol == "pcm"
+
+
+def test_a_secret_brings_its_session_along(server: Server) -> None:
+    """But for its tools: nobody could say here what one returned."""
+    session = {"max_output_tokens": 2, "audio": {"input": {"turn_detection": None}}}
+    request = urllib.request.Request(
+        f"{server.http}/v1/realtime/client_secrets",
+        json.dumps({"session": {"type": "realtime", **session}}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        secret = json.load(answer)["value"]
+    with device(server, additional_headers={"Authorization": f"Bearer {secret}"}) as one:
+        one.until("ready")
+        one.speak()
+        one.say(type="end_turn")
+        assert one.until("transcript")["text"] == "what is the weather"
+        assert [event["type"] for event in one.seen].count("transcript") == 1, "the turn ended by hand only"
+        one.say(type="reply")
+        ended = one.until("reply_ended")
+        assert (ended["status"], ended["heard"]) == ("incomplete", "This is")
 
 
 def test_the_example_asks_and_writes_the_answer(server: Server, tmp_path: Path) -> None:

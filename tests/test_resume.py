@@ -56,6 +56,7 @@ def interrupted(server: Server, deltas: int, unread: float = 0.3, **options: Any
         talk.speak()
         for _ in range(deltas):
             talk.until(DELTA)
+            talk.append(bytes(1920))  # as a microphone does: it is there
         time.sleep(unread)
         talk.cut()
     return talk

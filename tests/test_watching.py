@@ -15,6 +15,7 @@ import pytest
 from carrier_sims import SIMS, TwilioSim
 from serving import LINE, PATIENCE, Server, Talk, serving
 from starlette.requests import Request
+from starlette.responses import Response
 from websockets.sync.client import connect
 
 from rejoinder.agent.audiosocket import UUID, identifier, packet
@@ -258,14 +259,14 @@ def test_watching_needs_an_api_key_and_no_secret(tmp_path: Path, monkeypatch: py
 def test_without_keys_calls_are_watched_on_this_machine_only() -> None:
     request = Request({"type": "http", "headers": [(b"host", b"127.0.0.1:8080")]})
 
-    def answer(**given: Any) -> tuple[int, str] | None:
+    def answer(**given: Any) -> Response | None:
         return Program(load(given)[0], print, print)._may_watch(request)
 
     assert answer() is None
     refused = answer(host="0.0.0.0", open_to_all=True)
-    assert refused is not None and refused[0] == 403 and "api_keys" in refused[1]
+    assert refused is not None and refused.status_code == 403 and b"api_keys" in bytes(refused.body)
     needed = answer(host="0.0.0.0", api_keys=hashed(KEY))
-    assert needed is not None and needed[0] == 401
+    assert needed is not None and needed.status_code == 401
 
 
 def test_pages_of_others_cannot_watch(server: Server) -> None:

@@ -9,7 +9,7 @@ import struct
 import time
 import urllib.error
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from rejoinder.agent import connection
+from rejoinder.agent.access import may_call
 from rejoinder.agent.config import load
 from rejoinder.agent.server import Server as Program
-from rejoinder.agent.server import listen, may_call, web
+from rejoinder.agent.server import listen, web
 
 LONG = f"scripted:llm|{LINE * 40}"
 SECOND = bytes(48_000)
@@ -268,6 +270,70 @@ def test_a_clients_mistakes_leave_no_task_behind() -> None:
             await until(lambda: not program.calls and not asyncio.all_tasks() - before)
 
     asyncio.run(hold())
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * 3 + b"POST /v1/chat/completions HTTP/1.1\r\nHost: ",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\n",
+        b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n",
+    ],
+)
+def test_a_request_that_comes_a_byte_at_a_time_is_dropped_whichever_it_is(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "BODY_SECONDS", 0.5)
+
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        for _ in range(90):
+            await asyncio.sleep(0.1)
+            writer.write(b"x")
+
+    async def stall() -> None:
+        async with served_here(lambda config: None) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            trickling = asyncio.create_task(trickle(writer))
+            async with asyncio.timeout(3.0):
+                with suppress(ConnectionError):
+                    await reader.read()
+            trickling.cancel()
+            writer.close()
+
+    asyncio.run(stall())
+
+
+def test_an_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "BODY_SECONDS", 0.3)
+    body = json.dumps(
+        {
+            "model": "default",
+            "messages": [{"role": "user", "content": "hello"}],
+            "stream": True,
+            "max_tokens": 30,
+        }
+    )
+
+    async def wait() -> None:
+        async with served_here(lambda config: None) as (program, port):
+            async with connect(f"ws://127.0.0.1:{port}/v1/realtime", proxy=None) as client:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
+                for _ in range(2):
+                    head = f"Host: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+                    writer.write(f"POST /v1/chat/completions HTTP/1.1\r\n{head}{body}".encode())
+                    assert b"[DONE]" in await reader.readuntil(b"[DONE]\n\n\r\n0\r\n\r\n")
+                writer.close()
+                await client.send(json.dumps({"type": "response.create"}))
+                while "output_audio.delta" not in str(await client.recv()):
+                    pass
+                assert len(program.calls) == 1, "nor is a call"
+
+    asyncio.run(wait())
 
 
 def test_a_late_pong_ends_no_call() -> None:

@@ -27,7 +27,7 @@ from rejoinder.agent import wyoming_server
 from rejoinder.agent.config import load
 from rejoinder.agent.own_server import free_port
 from rejoinder.agent.server import Server
-from rejoinder.agent.wyoming_answers import CONVERSATIONS, EXCHANGES, FORGET_SECONDS, Conversations
+from rejoinder.agent.wyoming_answers import CONVERSATIONS, EXCHANGES, FORGET_SECONDS, Memory
 from rejoinder.agent.wyoming_info import info, speaks
 from rejoinder.agent.wyoming_server import MAX_CONNECTIONS, address
 from rejoinder.models.loading import Specs
@@ -186,7 +186,7 @@ def test_a_conversation_goes_on_over_connections_by_its_name() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_forgotten() -> None:
-    kept = Conversations()
+    kept = Memory()
     for number in range(EXCHANGES + 5):
         kept.add("a", str(number), "", float(number))
     assert [question for question, _ in kept.read("a", 30.0)] == [str(n) for n in range(5, EXCHANGES + 5)]

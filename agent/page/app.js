@@ -4,6 +4,7 @@ import { CAN_CHOOSE_SPEAKER } from "./audio.js";
 import { Call } from "./call.js";
 import { describeProcessing, DeviceList } from "./devices.js";
 import { History } from "./history.js";
+import { keepKey } from "./key.js";
 import { missingFeature } from "./problems.js";
 import { Transcript } from "./transcript.js";
 import { drawWaterfall } from "./waterfall.js";
@@ -91,9 +92,13 @@ function showProblem(problem) {
   write(box.querySelector(".title"), problem?.title);
   write(box.querySelector(".advice"), problem?.advice);
   const again = byId("again");
-  if (document.activeElement === again && !problem?.action) talk.focus(); // else the focus would be lost with it
+  const keyForm = byId("key-form");
+  const goes = (problem?.action ? [] : [again]).concat(problem?.wantsKey ? [] : [keyForm]);
+  if (goes.some((element) => element.contains(document.activeElement))) talk.focus(); // else the focus would be lost
   again.hidden = !problem?.action;
   write(again, problem?.action);
+  keyForm.hidden = !problem?.wantsKey;
+  if (problem?.wantsKey) byId("key").focus();
 }
 
 function start({ voice, text = "", history = new History() }) {
@@ -108,7 +113,7 @@ function start({ voice, text = "", history = new History() }) {
 
 function stop(problem = null) {
   call?.end();
-  broken = problem?.action ? call : null;
+  broken = problem?.action || problem?.wantsKey ? call : null;
   call = null;
   transcript.end(!broken);
   showMicrophone({ settings: null, muted: false });
@@ -122,6 +127,12 @@ talk.addEventListener("click", () => (call ? stop() : start({ voice: true })));
 byId("mute").addEventListener("click", () => call?.toggleMicrophone());
 byId("interrupt").addEventListener("click", () => call?.interrupt());
 byId("again").addEventListener("click", () => (call ? call.tryNow() : start(broken)));
+byId("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  keepKey(byId("key").value);
+  byId("key").value = "";
+  start(broken);
+});
 byId("typing").addEventListener("submit", (event) => {
   event.preventDefault();
   const box = byId("text");

@@ -7,8 +7,6 @@ import { Connection } from "./connection.js";
 import { Conversation } from "./conversation.js";
 import { closeProblem, lostMicrophone, slowNetwork, startProblem, waitingProblem } from "./problems.js";
 
-const PATIENCE = 500; // milliseconds for the player to tell what was heard last
-
 export class Call {
   /**
    * `views`: transcript, showTrace, showState, showLevels, showProblem, showMicrophone. `devices`: what is chosen, as
@@ -54,6 +52,7 @@ export class Call {
       now: () => performance.now(),
       showLevel: (level) => showLevels({ agent: level }),
       showProblem,
+      wait: (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds)),
     });
     if (this.text) this.conversation.type(this.text);
     this.text = "";
@@ -69,7 +68,7 @@ export class Call {
       onGone: async (close) => {
         const told = this.conversation.settle(); // of a call that may be continued by another
         const problem = await closeProblem(close);
-        await Promise.race([told, new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+        await told;
         if (!this.signal.aborted) this.onEnd(problem);
       },
     });

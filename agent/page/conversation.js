@@ -1,5 +1,5 @@
 // What the page does with each event of the server, and with what is typed: who has the floor, and what is asked for.
-// No DOM, no socket, no clock, as in speech.js, which does the same for the agent's voice.
+// No DOM, no socket, no clock, as in speech.js, which does the same for the agent's voice: `wait` is handed in.
 
 import { itemCreate } from "./history.js";
 import { responseProblem, serverProblem } from "./problems.js";
@@ -8,12 +8,13 @@ import { HOUSEKEEPING, Speech } from "./speech.js";
 const ASKING = `${HOUSEKEEPING}response.create`;
 const ACTIVE = "conversation_already_has_active_response";
 const NOT_FOUND = "conversation_not_found"; // we tell the new one what was said
+const PATIENCE = 500; // milliseconds for the player to tell what was heard last
 
 export class Conversation {
-  /** `given`: what speech.js is given, and `showState(state)`. */
+  /** `given`: what speech.js is given, `showState(state)`, and `wait(milliseconds)`, which resolves then. */
   constructor(given) {
-    const { history, player, transcript, showState, showLevel, showProblem } = given;
-    Object.assign(this, { history, player, transcript, showState, showLevel, showProblem });
+    const { history, player, transcript, showState, showLevel, showProblem, wait } = given;
+    Object.assign(this, { history, player, transcript, showState, showLevel, showProblem, wait });
     this.send = (event) => {
       if (this.ready) given.send(event);
       else if (this.session) this.unsent.push(event);
@@ -28,6 +29,8 @@ export class Conversation {
   #forget() {
     this.unsent = []; // what the server will hear when it listens again
     this.typed = new Map(); // item id -> the event that tells it, while the server has not told us that it has it
+    this.due = null; // id of what was typed last, while no response has begun that answers it
+    this.asked = this.heard = false; // whether that was asked for, and over this socket
     this.userSpeaking = false;
     this.awaiting = false; // the user has finished, and no response has begun
     this.response = null; // id of the response in progress
@@ -60,6 +63,10 @@ export class Conversation {
         break;
       case "conversation.item.added":
         this.typed.delete(event.item.id);
+        this.#told(event.item);
+        break;
+      case "rejoinder.resumed":
+        if (!event.after && event.item_id) this.speech.retold(event.item_id);
         break;
       case "input_audio_buffer.speech_started":
         this.userSpeaking = true;
@@ -97,6 +104,7 @@ export class Conversation {
         this.speech.begin();
         this.showProblem(null);
         if (this.owed) this.#cancel();
+        else if (this.asked) this.due = null; // else it answers what was said before
         break;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
@@ -113,6 +121,7 @@ export class Conversation {
         break;
       case "conversation.item.retrieved":
         this.speech.retrieved(event.item);
+        if (event.item.id === this.due && !this.heard && !this.owed) this.#ask();
         break;
       case "rejoinder.trace":
         this.speech.traced(event);
@@ -131,14 +140,24 @@ export class Conversation {
     else this.settle().then(() => this.#tell(id));
   }
 
-  // What the server says next is what we missed; what it missed of us comes first.
+  // What the server says next is what we missed, and behind that what it says to this: only then is it clear whether
+  // what was typed just before the break is being answered.
   #resume() {
     const { unsent, typed } = this;
     this.ready = true;
     this.unsent = [];
     unsent.forEach(this.send);
     typed.forEach((event) => this.send({ ...event, event_id: `${HOUSEKEEPING}again` }));
-    if (typed.size) this.#ask();
+    if (this.due) {
+      this.send({ type: "conversation.item.retrieve", item_id: this.due, event_id: `${HOUSEKEEPING}caught_up` });
+    }
+  }
+
+  // An item that we do not know: the server tells all of them where it has not kept what we missed.
+  #told({ id, role, content }) {
+    const text = content?.map((part) => part.transcript ?? part.text ?? "").join(" ").trim();
+    if (!text || this.history.items.has(id) || !(role === "user" || role === "assistant")) return;
+    this.#said(id, text, role === "user" ? "user" : "agent");
   }
 
   #tell(id) {
@@ -146,28 +165,29 @@ export class Conversation {
     this.session = id;
     this.ready = true;
     this.history.retell().forEach(this.send);
-    if (this.history.unanswered) this.#ask();
+    this.due = this.history.unanswered;
+    if (this.due) this.#ask();
     this.showState(this.state);
   }
 
   /** The socket broke off. What we have of the answer sounds on: the rest may come yet. */
   lost() {
-    this.ready = false;
+    this.ready = this.heard = false;
     this.settled = null;
   }
 
-  /** Nothing more will come of what was begun. Resolves when the player has told how much of it was heard. */
+  /** Nothing more will come of what was begun. Resolves when the player has told how much of it was heard, or soon. */
   settle() {
     this.ready = false;
     this.speech.silence();
     this.speech.end();
     this.transcript.rest("user"); // the agent's words are cut when the player has told where
-    return new Promise((resolve) => (this.settled = resolve));
+    return Promise.race([new Promise((resolve) => (this.settled = resolve)), this.wait(PATIENCE)]);
   }
 
-  #said(id, text) {
-    this.history.write("user", id, text);
-    this.transcript.settle("user", id, text);
+  #said(id, text, role = "user") {
+    this.history.write(role, id, text);
+    this.transcript.settle(role, id, text);
   }
 
   /** The user has typed something. */
@@ -178,6 +198,8 @@ export class Conversation {
     if (!this.session) return; // the history will tell it
     const event = itemCreate("user", id, text);
     this.typed.set(id, event);
+    this.due = id;
+    this.asked = this.heard = false;
     if (!this.ready) return;
     this.send(event);
     this.#ask();
@@ -187,7 +209,7 @@ export class Conversation {
   #ask() {
     this.owed = Boolean(this.response);
     if (this.owed) return this.#cancel();
-    this.awaiting = true;
+    this.awaiting = this.asked = this.heard = true;
     this.send({ type: "response.create", event_id: ASKING });
   }
 

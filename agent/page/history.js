@@ -18,9 +18,10 @@ export class History {
     this.items.get(id).text = text.trim();
   }
 
-  /** Whether the last that was said waits for an answer. */
+  /** The id of what was said last if that waits for an answer, else null. */
   get unanswered() {
-    return this.#said().at(-1)?.[1].role === "user";
+    const [id, last] = this.#said().at(-1) ?? [];
+    return last?.role === "user" ? id : null;
   }
 
   /** Return the events that tell all of it. */

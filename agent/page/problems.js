@@ -1,5 +1,7 @@
 // What can go wrong, in words: {title, advice, action (what the button says, if there is one), mild}. Every one says
-// what to do next; a mild one goes away by itself.
+// what to do next; a mild one goes away by itself. `wantsKey`: a key is to be entered.
+
+import { headers } from "./key.js";
 
 const MEANWHILE = "You can type meanwhile.";
 const MICROPHONE = {
@@ -70,6 +72,9 @@ export function waitingProblem({ code, reason }) {
 
 /** Explain why the call is over, after asking the server how it is. */
 export async function closeProblem(close) {
+  if (!close.greeted && !close.reason && (await wantsKey())) {
+    return { title: "This server wants a key.", advice: "It does not know the one that was shown, if any.", wantsKey: true };
+  }
   const [title, advice] = await explainClose(close);
   return { title, advice, action: close.code === 1000 || close.expired ? undefined : "Try again" };
 }
@@ -89,11 +94,19 @@ async function explainClose({ code, reason, greeted, expired }) {
 }
 
 async function answers() {
+  return (await ask("healthz"))?.ok;
+}
+
+async function wantsKey() {
+  return (await ask("v1/models"))?.status === 401;
+}
+
+async function ask(path) {
   try {
-    const { ok } = await fetch(new URL("healthz", document.baseURI), { signal: AbortSignal.timeout(3000) });
-    return ok;
+    const signal = AbortSignal.timeout(3000);
+    return await fetch(new URL(path, document.baseURI), { headers: headers(), signal });
   } catch {
-    return false;
+    return null;
   }
 }
 

@@ -1,5 +1,7 @@
 // One socket: OpenAI's Realtime events as JSON text frames, audio as base64 inside them.
 
+import { protocols } from "./key.js";
+
 const PATIENCE = 10_000; // milliseconds until the server must have greeted us
 
 // One second of audio in base64, with its JSON around it. More than this waiting in the browser means that the
@@ -22,7 +24,7 @@ export class Session {
     this.slowSince = null;
     this.onSlow = onSlow;
     this.onClose = onClose;
-    this.socket = new WebSocket(address(place));
+    this.socket = new WebSocket(address(place), protocols());
     this.impatience = setTimeout(() => this.#lost(1006, ""), PATIENCE);
     this.socket.onclose = ({ code, reason }) => this.#lost(code, reason);
     this.socket.onmessage = ({ data }) => {

@@ -15,6 +15,7 @@ export class Speech {
     this.spoken = new Map(); // item id -> SpokenText, of the items that may still be cut off
     this.silenced = new Set(); // items cut off; audio of theirs that was already on its way is dropped
     this.audible = false; // the player has something to play
+    this.again = null; // {id, letters, ms}: an item that the server begins anew, and what we have of it
     this.begin();
     this.more = false; // whether the response in progress may have more to say
   }
@@ -33,9 +34,20 @@ export class Speech {
     if (!this.audible) this.#settleAll();
   }
 
+  /**
+   * The server has not kept all that we missed, and begins this item anew: with all of its text, and the audio that we
+   * have not got. From here on it counts its audio from there.
+   */
+  retold(id) {
+    const { text, received } = this.#spokenText(id);
+    this.again = { id, letters: text.length, ms: toMs(received) };
+  }
+
   text({ item_id: id, delta }) {
     if (this.silenced.has(id)) return;
-    this.#spokenText(id).addText(delta);
+    const known = this.again?.id === id ? this.again.letters : 0;
+    if (known) this.again.letters = 0;
+    this.#spokenText(id).addText(delta.slice(known));
     this.history.place("agent", id);
     this.transcript.place("agent", id); // its words appear as they are played
   }
@@ -129,7 +141,9 @@ export class Speech {
     const samples = Math.max(0, rendered - this.player.underway());
     this.transcript.mark(id, { playedMs: toMs(samples) });
     this.#hush(id, this.#spokenText(id).heardLetters(samples, RATE));
-    this.#housekeep({ type: "conversation.item.truncate", content_index: 0, audio_end_ms: toMs(samples) }, id);
+    const before = this.again?.id === id ? this.again.ms : 0;
+    const played = Math.max(0, toMs(samples) - before);
+    this.#housekeep({ type: "conversation.item.truncate", content_index: 0, audio_end_ms: played }, id);
     this.#housekeep({ type: "conversation.item.retrieve" }, id); // its transcript is now what was heard, to the word
   }
 
