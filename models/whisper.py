@@ -54,11 +54,20 @@ class Job:
     audio: Samples
     wanted: bool = True
 
+    @property
+    def window(self) -> int:
+        """Return the seconds of the encoder's window for it."""
+        return window_seconds(len(self.audio) / RATE)
+
 
 class Whisper:
-    """Shared weights behind one engine; each session has a ``WhisperStream``."""
+    """Shared weights behind one engine; each session has a ``WhisperStream``.
 
-    def __init__(self, path: Path, threads: int = 1, language: str = "en") -> None:
+    batch: what is recognised together at most, of one window, and not what somebody waits for with what nobody
+        does. On a processor it saves nothing, and makes the first wait for the last (docs/capacity.md).
+    """
+
+    def __init__(self, path: Path, threads: int = 1, language: str = "en", batch: int = 1) -> None:
         from faster_whisper import WhisperModel
         from faster_whisper.tokenizer import Tokenizer
 
@@ -71,7 +80,9 @@ class Whisper:
         multilingual = self._model.model.is_multilingual
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
-        self._engine: Engine[Job, Words] = Engine("whisper", self._step, max_batch=4)
+        self._engine: Engine[Job, Words] = Engine(
+            "whisper", self._step, max_batch=batch, alike=lambda job, sure: (job.window, sure)
+        )
 
     def stream(self) -> WhisperStream:
         """Open the state of one session."""
@@ -98,8 +109,7 @@ class Whisper:
         self._engine.close()
 
     def _step(self, batch: Sequence[Job]) -> list[Words]:
-        longest = max(len(job.audio) for job in batch) / RATE
-        window = window_seconds(longest)
+        longest, window = max(len(job.audio) for job in batch) / RATE, batch[0].window
         cut = [job.audio[: window * RATE] for job in batch]
         padded = [np.pad(audio, (0, window * RATE - len(audio))) for audio in cut]
         features = np.stack(

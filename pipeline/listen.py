@@ -17,6 +17,7 @@ from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscript, SpeechStarted
 from rejoinder.pipeline.interfaces import Stt, Transcript, TurnModel, VadStream
 from rejoinder.pipeline.loudness import Loudness
+from rejoinder.pipeline.urgency import GUESS_SECONDS, PARTIAL_SECONDS, Urgency, current
 
 STEP = RATE // 200
 """How often it is looked whether a pause is long enough, between two windows of voice activity."""
@@ -99,6 +100,7 @@ class Ears:
         self._text = ""
         self._recognising: asyncio.Task[None] | None = None
         self._complete = self._awaited = False
+        self._urgency = Urgency()
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
         """Keep the transcript of the turn up to date, and the turn model asked while a pause grows.
@@ -177,6 +179,7 @@ class Ears:
             self._tell_final()
         else:
             self._awaited = True
+            self._urgency.due = asyncio.get_running_loop().time()
 
     def _has_all(self, pause: int) -> bool:
         """Tell whether the latest transcript has every word said before ``pause``."""
@@ -187,7 +190,9 @@ class Ears:
     async def _recognise(self, tasks: asyncio.TaskGroup, complete: bool, awaited: bool = False) -> None:
         self._stop()
         self._reached, self._complete, self._awaited = self._fed, complete, awaited
-        self._recognising = tasks.create_task(self._write_down(complete))
+        due = asyncio.get_running_loop().time() if awaited else None
+        self._urgency = Urgency(GUESS_SECONDS if complete else PARTIAL_SECONDS, due)
+        self._recognising = tasks.create_task(self._write_down(complete, self._urgency))
         await asyncio.sleep(0)  # it begins with the audio that is here, not with what arrives meanwhile
 
     def _stop(self) -> None:
@@ -195,7 +200,8 @@ class Ears:
             self._recognising.cancel()
             self._recognising = None
 
-    async def _write_down(self, complete: bool) -> None:
+    async def _write_down(self, complete: bool, urgency: Urgency) -> None:
+        current.set(urgency)
         transcript = await self._stream.transcribe(complete)
         self._text = transcript.text
         if self._awaited:

@@ -16,6 +16,7 @@ from rejoinder.pipeline.interfaces import Llm, Message, TokenLlm, ToolCall, Tool
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.playout import spread
 from rejoinder.pipeline.turn import Turn
+from rejoinder.pipeline.urgency import current
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ async def attempt(
     warming: fills the cache that it starts from. Cancelling discards everything in flight.
     """
     turn.prompt = messages
+    current.set(turn.urgency)
     try:
         if warming:
             await asyncio.wait([warming])
@@ -110,6 +112,7 @@ async def write(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[
             await turn.wait_running()
             await out.send(ReplyText(turn.id, token), CONTROL_PLACES)
             turn.written += token
+            turn.urgency.due = None  # it is read, and does not run dry
     turn.made = True
 
 
@@ -136,6 +139,7 @@ async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -
             async for chunk in chunks:
                 turn.mark("first_audio")
                 made += chunk.seconds
+                turn.make(chunk.seconds)
                 words = chunk.words or spread(clause, made)
                 for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
                     await out.send((text, AudioChunk(piece.pcm, piece.rate, position), words))

@@ -159,7 +159,7 @@ def test_closing_finishes_the_step_and_fails_what_waits(doubler: Doubler) -> Non
         await doubler.until_begun()
         waiting = await ask(engine, [2, 3, 4])
         closing = asyncio.create_task(asyncio.to_thread(engine.close))
-        await asyncio.to_thread(until, lambda: engine.waiting == 4)  # three jobs and the word to stop
+        await asyncio.to_thread(until, lambda: engine._closed)
         doubler.open()
         await closing
         assert await asyncio.gather(*running) == [2]
