@@ -83,7 +83,7 @@ class OrtLlm:
         self._decoder = decoder
         self._writer: Reader | None = None
         self._writing = asyncio.Lock()
-        self._engine: Engine[Step, list[Logits]] = Engine("ort", self._step)
+        self.engine: Engine[Step, list[Logits]] = Engine("ort", self._step)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
@@ -164,7 +164,7 @@ class OrtLlm:
 
     async def aclose(self) -> None:
         """End the engine's thread."""
-        self._engine.close()
+        self.engine.close()
 
     async def _read(
         self, reader: Reader, tokens: list[int], drafted: Sequence[int] = (), gives_way: bool = False
@@ -179,10 +179,10 @@ class OrtLlm:
         for end in range(known + most if known else 1, len(tokens), most):
             if gives_way:
                 await self._replying.wait()
-            await self._engine.run(Step(reader, tokens[:end]))
+            await self.engine.run(Step(reader, tokens[:end]))
         if gives_way:
             await self._replying.wait()
-        return await self._engine.run(Step(reader, [*tokens, *drafted], 1 + len(drafted)))
+        return await self.engine.run(Step(reader, [*tokens, *drafted], 1 + len(drafted)))
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         try:

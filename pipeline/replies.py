@@ -15,6 +15,7 @@ from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyDone, ReplyStarted, TurnTraced
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.ladder import Rung
 from rejoinder.pipeline.options import Asked, Models, Options
 from rejoinder.pipeline.prompt import Key, prompt
 from rejoinder.pipeline.reply import attempt, usage
@@ -244,6 +245,7 @@ class Replies:
         # What it waits for while its prompt is being read ahead is as urgent as the reply.
         turn.urgency, self._reading = self._reading, Urgency(PARTIAL_SECONDS)
         turn.urgency.slack = GUESS_SECONDS
+        turn.brief = self._models.ladder.rung >= Rung.LENGTH and not turn.tools.functions
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
         messages = self._messages(text or cue, asked)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
@@ -264,6 +266,7 @@ class Replies:
     def _commit(self, turn: Turn, key: Key | None = None) -> None:
         self._owed = False
         turn.trace.counts |= self.speculation.commit(turn.guess)
+        turn.trace.counts["ladder"] = float(self._models.ladder.rung)
         if turn.text:
             self._history.add_user(turn.text, key)
         self._history.begin_reply(turn.id)
@@ -314,6 +317,8 @@ class Replies:
     def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
         if not turn.done:
             turn.done = True
+            if seconds := turn.trace.making():
+                self._models.ladder.answered(id(self), seconds, asyncio.get_running_loop().time())
             cost = usage(turn, self._models.llm)
             self._emit(ReplyDone(turn.id, status, turn.heard(played), error, cost))
 

@@ -24,6 +24,8 @@ CLAUSES_AHEAD = 2
 AUDIO_AHEAD = 8
 """Slices of audio made ahead of the play stage: with ``SLICE_SECONDS`` about a third of a second."""
 SLICE_SECONDS = 0.04
+BRIEF_TOKENS, SENTENCE_ENDS = 16, (".", "!", "?")
+"""Where the machine is short of time, a reply of so many tokens ends with its sentence."""
 CONTROL_PLACES = 64
 """Places in a session's outgoing channel that audio leaves free for events, which cannot wait."""
 
@@ -102,6 +104,8 @@ async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGene
             else:
                 turn.tokens += 1
                 yield piece
+                if turn.brief and turn.tokens >= BRIEF_TOKENS and piece.rstrip()[-1:] in SENTENCE_ENDS:
+                    return
 
 
 async def write(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[Event]) -> None:

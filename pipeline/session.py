@@ -214,7 +214,7 @@ class Session:
         Raises what a listening model raises, and CallOver.
         """
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
-        ears = Ears(self.models.stt, self.models.turn, self.floor, self._react)
+        ears = Ears(self.models, self.floor, self._react)
         async with asyncio.TaskGroup() as tasks:
             vad = self.models.vad.stream()
             tasks.create_task(hear(self._heard, vad, self.floor, self._react, audio, self._replies.echo))

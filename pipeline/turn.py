@@ -25,7 +25,8 @@ class Turn:
     trace: when what happened. urgency: of what it asks the models for.
     guess: whether it was started before the user's turn was surely over.
     tokens: how many its language model has streamed, ``max_tokens`` at most where that is not 0.
-    shortened: whether there would have been more. prompt: what it was asked, None before it runs.
+    brief: whether the end of a sentence is the end of it once it is long. shortened: whether there would have
+        been more after ``max_tokens``. prompt: what it was asked, None before it runs.
     made: whether all of its audio was made, so that it is at its last words. seconds_made: of it so far.
     done: whether the end of the reply was told.
     overtaken: whether the user's own words stopped it.
@@ -57,6 +58,7 @@ class Turn:
         self.guess = False
         self.tokens = 0
         self.max_tokens = max_tokens
+        self.brief = False
         self.prompt: Sequence[Message] | None = None
         self.shortened = False
         self.made = self.done = self.overtaken = False

@@ -1,8 +1,8 @@
 """How soon work is needed: what the engines go by, and whoever asks for it sets.
 
 Earliest deadline first (Liu and Layland 1973). The deadlines move while the work waits: a guess becomes the
-answer, a reply that sounds is needed again when it runs dry. So each session's work carries an object that its
-owner changes, and an engine reads it each time that it takes work.
+answer, and a reply that sounds is needed again when it runs dry. So each session's work carries an object
+that its owner changes, and an engine reads it each time that it takes work.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ class Urgency:
     """How soon something is needed. It may be read on any thread.
 
     slack: seconds in which it would do, from whenever it is looked at, while nobody waits for it for sure.
-    due: the loop time at which somebody waits for it, None where that is not sure.
+    due: the loop time at which somebody waits for it, None where that is not sure. frugal: less will do.
     """
 
     slack: float = GUESS_SECONDS
     due: float | None = None
+    frugal: bool = False
 
     def left(self, now: float) -> float:
         """Return the seconds that are left, below 0 where somebody waits already."""

@@ -112,11 +112,11 @@ def test_what_is_drafted_makes_an_answer_sooner_and_no_other(model: OrtLlm) -> N
 
     async def answer(drafts: Drafts) -> tuple[str, int]:
         model._drafts = drafts
-        done, text = model._engine.stats.jobs, ""
+        done, text = model.engine.stats.jobs, ""
         async with aclosing(model.reply(asked(PARROT))) as pieces:
             async for piece in pieces:
                 text += piece
-        return text, model._engine.stats.jobs - done
+        return text, model.engine.stats.jobs - done
 
     async def scenario() -> None:
         await model.warm(asked(PARROT))
@@ -192,10 +192,10 @@ def test_closing_stops_the_decoding(model: OrtLlm) -> None:
         async with aclosing(model.reply(asked("Tell me a very long story about the sea."))) as tokens:
             async for _ in tokens:
                 break
-        await model._engine.run(_nothing(model))  # behind the step that ran
-        done = model._engine.stats.jobs
+        await model.engine.run(_nothing(model))  # behind the step that ran
+        done = model.engine.stats.jobs
         await asyncio.sleep(0.3)
-        return model._engine.stats.jobs - done
+        return model.engine.stats.jobs - done
 
     assert asyncio.run(scenario()) <= 1
 

@@ -143,7 +143,7 @@ def test_no_words_are_invented_for_recordings_without_any(whisper: Stt, name: st
 def test_words_that_whisper_doubts_are_dropped(
     whisper: Any, monkeypatch: pytest.MonkeyPatch, text: str, no_speech: float, confidence: float, kept: str
 ) -> None:
-    monkeypatch.setattr(whisper._engine, "_step", lambda batch: [Words(text, no_speech, confidence)])
+    monkeypatch.setattr(whisper.engine, "_step", lambda batch: [Words(text, no_speech, confidence)])
     assert words(whisper, speech.chunk(speech.noise(1))) == [kept]
 
 
@@ -212,9 +212,9 @@ def test_several_streams_at_once_read_like_each_alone(whisper: Any) -> None:
     chosen = speech.recordings("librispeech_test_other", 6, seconds=8.0)
     audios = [speech.heard(one) for one in chosen]
     alone = [words(whisper, audio)[0] for audio in audios]
-    steps = whisper._engine.stats.steps
+    steps = whisper.engine.stats.steps
     assert words(whisper, *audios) == alone
-    assert whisper._engine.stats.steps - steps < len(audios)
+    assert whisper.engine.stats.steps - steps < len(audios)
 
 
 def test_streams_of_all_lengths_share_a_batch(whisper: Stt) -> None:

@@ -1,0 +1,159 @@
+"""What a machine does where more is asked of it than it can do in time: less, one rung after the other.
+
+What the calls that there are need goes before new calls, and what is heard of an answer before what only
+makes it better.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from rejoinder.pipeline.engine import Engine
+
+log = logging.getLogger(__name__)
+
+MOST_BUSY = 0.85
+"""The share of its time that the busiest engine may work: above, who comes by chance waits too long."""
+TARGET_SECONDS = 0.6
+"""What making an answer may take at the mean. One in twenty takes half as much again, and the wait for the
+end of the turn comes on top of it: together a second (docs/capacity.md)."""
+WINDOW_SECONDS = 10.0
+"""Answers that are so old tell nothing about now, and who had none since is not active."""
+SMOOTH_SECONDS = 5.0
+"""The time constant of the mean that ``busy`` is: one burst of work is no load."""
+UP_SECONDS, DOWN_SECONDS = 2.0, 10.0
+"""So long it stays on a rung at least before the next one, and before the last one again."""
+CALM = 0.75
+"""A rung is left downwards when so much of what would lead up to it is reached."""
+BEHIND_SECONDS = 0.3
+"""Work that has waited so long for an engine tells that it is behind, whatever the mean."""
+
+
+class Rung(IntEnum):
+    """What is left out; each rung leaves out what those below it do, too."""
+
+    NOTHING = 0
+    PARTIALS = 1
+    WINDOW = 2
+    LENGTH = 3
+    NEW_CALLS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was measured of late.
+
+    busy: the share of its time that the busiest engine works. answer: mean seconds that making an answer
+    takes. callers: who had answers.
+    """
+
+    busy: float = 0.0
+    answer: float = 0.0
+    callers: int = 0
+
+    def busy_with(self, callers: int) -> float:
+        """Return how busy so many callers would keep it: by Little's law, what comes times what it takes."""
+        return self.busy * callers / self.callers if self.callers else self.busy
+
+    @property
+    def alone(self) -> float:
+        """Return the seconds that making an answer would take if nothing else were going on.
+
+        The time in a queue that serves all in turn is the work alone over the share of time that is free
+        (processor sharing, Kleinrock 1976).
+        """
+        return self.answer * (1.0 - self.busy)
+
+    def predicted(self, callers: int) -> float:
+        """Return the seconds that making an answer would take with so many callers."""
+        free = 1.0 - self.busy_with(callers)
+        return self.alone / free if free > 0.0 else math.inf
+
+    def strain(self, callers: int) -> float:
+        """Return how much of what is bearable is reached, above 1 where it is more.
+
+        Answers that would take too long without any other caller are no matter of load.
+        """
+        late = self.predicted(callers) / TARGET_SECONDS if self.alone < TARGET_SECONDS else 0.0
+        return max(self.busy_with(callers) / MOST_BUSY, late)
+
+
+def next_rung(rung: Rung, load: Load, since: float) -> Rung:
+    """Return the rung on which to stand after ``since`` seconds on this one.
+
+    Whether new calls are refused is a question about one caller more; all below serves those that there are.
+    """
+    if rung < Rung.NEW_CALLS and since >= UP_SECONDS:
+        more = rung == Rung.LENGTH
+        if load.strain(load.callers + more) > 1.0:
+            return Rung(rung + 1)
+    if rung > Rung.NOTHING and since >= DOWN_SECONDS:
+        more = rung == Rung.NEW_CALLS
+        if load.strain(load.callers + more) < CALM:
+            return Rung(rung - 1)
+    return rung
+
+
+class Ladder:
+    """The rung on which all calls of a process stand: the lowest, unless it may ``look`` now and then.
+
+    Times are handed in, in seconds of one clock. shares: of its time that each engine has worked of late.
+    """
+
+    def __init__(self, engines: Sequence[Engine[Any, Any]] = ()) -> None:
+        self.engines = engines
+        self.rung = Rung.NOTHING
+        self.load = Load()
+        self.shares = dict.fromkeys((engine.name for engine in engines), 0.0)
+        self._worked = [engine.stats.busy for engine in engines]
+        self._looked: float | None = None
+        self._stepped = 0.0
+        self._answers: deque[tuple[float, int, float]] = deque(maxlen=1024)
+
+    @property
+    def behind(self) -> bool:
+        """Tell whether work waits at this moment that has waited for long."""
+        return any(engine.age > BEHIND_SECONDS for engine in self.engines)
+
+    @property
+    def refusal(self) -> str:
+        """Return why no new call is taken, "" where one is."""
+        if self.rung < Rung.NEW_CALLS:
+            return ""
+        return f"there are as many callers as can be answered in time ({self.load.callers})"
+
+    def answered(self, caller: int, seconds: float, now: float) -> None:
+        """Note that making an answer took so long, the wait for the end of the turn not counted."""
+        self._answers.append((now, caller, seconds))
+
+    def look(self, now: float) -> None:
+        """Measure, and go up or down."""
+        if self._looked is None:
+            self._looked = self._stepped = now
+        if now > self._looked:
+            self._measure(now - self._looked)
+            self._looked = now
+        while self._answers and now - self._answers[0][0] > WINDOW_SECONDS:
+            self._answers.popleft()
+        seconds = [seconds for _, _, seconds in self._answers]
+        callers = len({caller for _, caller, _ in self._answers})
+        mean = sum(seconds) / len(seconds) if seconds else 0.0
+        self.load = Load(max(self.shares.values(), default=0.0), mean, callers)
+        rung = next_rung(self.rung, self.load, now - self._stepped)
+        if rung != self.rung:
+            log.info("%s: %s -> %s", self.load, self.rung.name, rung.name)
+            self.rung, self._stepped = rung, now
+
+    def _measure(self, passed: float) -> None:
+        weight = 1.0 - math.exp(-passed / SMOOTH_SECONDS)
+        worked = [engine.stats.busy for engine in self.engines]
+        for engine, before, after in zip(self.engines, self._worked, worked, strict=True):
+            share = min((after - before) / passed, 1.0)
+            self.shares[engine.name] += weight * (share - self.shares[engine.name])
+        self._worked = worked
