@@ -148,12 +148,10 @@ class Limited:
         if self._goes_on(scope):
             await self._app(scope, receive, send)
             return
-        owner, status = self._owner(scope), 429
-        if reason := self._busy():
-            status, refused = 503, Refused(reason, BUSY_SECONDS)
-        else:
-            refused = self._limits.begin(owner, time.monotonic())
-        if refused:
+        owner, reason = self._owner(scope), self._busy()
+        status = 503 if reason else 429
+        full = Refused(reason, BUSY_SECONDS) if reason else None
+        if refused := full or self._limits.begin(owner, time.monotonic()):
             answer = PlainTextResponse(f"{refused.reason}\n", status, _headers(refused))
             await WebSocket(scope, receive, send).send_denial_response(answer)
             return

@@ -27,7 +27,7 @@ SHORT_SECONDS, SHORT_WINDOW_SECONDS = 5, 10
 LEAST_WINDOW_SECONDS, MARGIN_SECONDS = 15, 3
 """The window: 10 s for audio up to 5 s; above, the audio and 3 s, but at least 15 s (docs/latency.md)."""
 FRUGAL_MARGIN_SECONDS = 1
-"""Where less will do, the audio and 1 s, but at least 10 s: a third faster, and a few more words are wrong."""
+"""Where less will do, the audio and 1 s, but at least 10 s: a third faster, and a little less right."""
 FREEZE_SECONDS = 24
 """Audio of a turn that is recognised again with each hypothesis; what is older has its words frozen."""
 INVENTED = ((0.6, -1.0), (0.2, -2.25))
@@ -63,7 +63,7 @@ class Whisper:
     """Shared weights behind one engine; each session has a ``WhisperStream``.
 
     batch: how much is recognised together at most, of one window, and nothing that somebody waits for with
-        what nobody does. On a processor it saves nothing, and the first waits for the last (docs/capacity.md).
+        what nobody does. On a processor that saves nothing, and the first waits for the last.
     """
 
     def __init__(self, path: Path, threads: int = 1, language: str = "en", batch: int = 1) -> None:

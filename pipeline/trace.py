@@ -49,7 +49,7 @@ class Trace:
         return parts
 
     def making(self) -> float:
-        """Return the seconds of the budget without the wait for the end of the turn; 0 where there is none."""
+        """Return the seconds of the budget but for the wait for the end of the turn; 0 for none."""
         return sum(ms for name, ms in self.budget() if name != PART_NAMES["committed"]) / 1000.0
 
     def to_json(self) -> str:
