@@ -27,7 +27,7 @@ WINDOW_SECONDS = 10.0
 """Answers that are so old tell nothing about now, and who had none since is not active."""
 SMOOTH_SECONDS = 5.0
 """The time constant of the mean that ``busy`` is: one burst of work is no load."""
-UP_SECONDS, DOWN_SECONDS = 2.0, 10.0
+UP_SECONDS, DOWN_SECONDS = 3.0, 10.0
 """So long it stays on a rung at least before the next one, and before the last one again."""
 CALM = 0.75
 """A rung is left downwards when so much of what would lead up to it is reached."""
@@ -149,6 +149,7 @@ class Ladder:
         if rung != self.rung:
             log.info("%s: %s -> %s", self.load, self.rung.name, rung.name)
             self.rung, self._stepped = rung, now
+            self._answers.clear()  # the next step is for answers to decide that were made on this rung
 
     def _measure(self, passed: float) -> None:
         weight = 1.0 - math.exp(-passed / SMOOTH_SECONDS)
