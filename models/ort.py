@@ -240,10 +240,9 @@ class OrtLlm:
     def _step(self, batch: Sequence[Step]) -> list[list[Logits]]:
         if len(batch) == 1:
             return [batch[0].reader.rows(batch[0].tokens, batch[0].rows)]
-        sure = {
-            step.reader.place or 0: step.tokens[: len(step.tokens) - (step.drafted or 0)] for step in batch
-        }
-        return [[logits] for logits in self._shelf.next(sure)]
+        known = [step.tokens[: len(step.tokens) - (step.drafted or 0)] for step in batch]
+        places = [step.reader.place or 0 for step in batch]
+        return [[logits] for logits in self._shelf.next(dict(zip(places, known, strict=True)))]
 
 
 def _refuse(reason: str) -> None:
