@@ -92,9 +92,7 @@ class Server:
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
         goes_on = self.conversations.goes_on
-        limited = Middleware(
-            Limited, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=lambda: self._busy
-        )
+        limited = Middleware(Limited, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy)
         return Starlette(routes=routes, middleware=[limited], lifespan=self._lifespan)
 
     def end_streams(self) -> None:
@@ -261,14 +259,13 @@ class Server:
     async def _is_free(self, websocket: Socket) -> bool:
         """Tell whether a line is free; who finds none is told so."""
         full = len(self.calls) >= self.settings.max_sessions
-        reason = f"all {self.settings.max_sessions} lines are busy" if full else self._busy
+        reason = f"all {self.settings.max_sessions} lines are busy" if full else self._busy()
         if reason:
             await websocket.close(TRY_AGAIN_LATER, reason)
         return not reason
 
-    @property
     def _busy(self) -> str:
-        return self.models.ladder.refusal if self.models else ""
+        return self.models.ladder.refuse(asyncio.get_running_loop().time()) if self.models else ""
 
 
 def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool) -> bool:

@@ -84,13 +84,14 @@ class Load:
         return max(self.busy_with(callers) / MOST_BUSY, late)
 
 
-def next_rung(rung: Rung, load: Load, since: float) -> Rung:
+def next_rung(rung: Rung, load: Load, since: float, wanted: bool = False) -> Rung:
     """Return the rung on which to stand after ``since`` seconds on this one.
 
     Whether new calls are refused is a question about one caller more; all below serves those that there are.
+    wanted: whether a call was turned away that another rung may make room for.
     """
     if rung < Rung.NEW_CALLS and since >= UP_SECONDS:
-        more = rung == Rung.LENGTH
+        more = wanted or rung == Rung.LENGTH
         if load.strain(load.callers + more) > 1.0:
             return Rung(rung + 1)
     if rung > Rung.NOTHING and since >= DOWN_SECONDS:
@@ -115,22 +116,38 @@ class Ladder:
         self._looked: float | None = None
         self._stepped = 0.0
         self._answers: deque[tuple[float, int, float]] = deque(maxlen=1024)
+        self._calls: dict[int, float] = {}
+        self._wanted = False
 
     @property
     def behind(self) -> bool:
         """Tell whether work waits at this moment that has waited for long."""
         return any(engine.age > BEHIND_SECONDS for engine in self.engines)
 
-    @property
-    def refusal(self) -> str:
-        """Return why no new call is taken, "" where one is."""
-        if self.rung < Rung.NEW_CALLS:
-            return ""
-        return f"there are as many callers as can be answered in time ({self.load.callers})"
+    def joined(self, call: int, now: float) -> None:
+        """Note that a call has begun; for a while it counts as if there had been an answer."""
+        self._calls[call] = now
 
-    def answered(self, caller: int, seconds: float, now: float) -> None:
+    def answered(self, call: int, seconds: float, now: float) -> None:
         """Note that making an answer took so long, the wait for the end of the turn not counted."""
-        self._answers.append((now, caller, seconds))
+        self._calls[call] = now
+        self._answers.append((now, call, seconds))
+
+    def left(self, call: int) -> None:
+        """Note that a call is over."""
+        self._calls.pop(call, None)
+
+    def refuse(self, now: float) -> str:
+        """Return why no new call is taken, "" where one is.
+
+        Nobody is refused before something is left out; from then on who finds no room makes the ladder go up.
+        """
+        active = sum(now - last <= WINDOW_SECONDS for last in self._calls.values())
+        no_room = self.rung > Rung.NOTHING and self.load.strain(active + 1) > 1.0
+        if not no_room and self.rung < Rung.NEW_CALLS:
+            return ""
+        self._wanted = True
+        return f"as many talk as can be answered in time ({active}): try again soon"
 
     def look(self, now: float) -> None:
         """Measure, and go up or down."""
@@ -142,13 +159,13 @@ class Ladder:
         while self._answers and now - self._answers[0][0] > WINDOW_SECONDS:
             self._answers.popleft()
         seconds = [seconds for _, _, seconds in self._answers]
-        callers = len({caller for _, caller, _ in self._answers})
+        callers = len({call for _, call, _ in self._answers})
         mean = sum(seconds) / len(seconds) if seconds else 0.0
         self.load = Load(max(self.shares.values(), default=0.0), mean, callers)
-        rung = next_rung(self.rung, self.load, now - self._stepped)
+        rung = next_rung(self.rung, self.load, now - self._stepped, self._wanted)
         if rung != self.rung:
             log.info("%s: %s -> %s", self.load, self.rung.name, rung.name)
-            self.rung, self._stepped = rung, now
+            self.rung, self._stepped, self._wanted = rung, now, False
             self._answers.clear()  # the next step is for answers to decide that were made on this rung
 
     def _measure(self, passed: float) -> None:

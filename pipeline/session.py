@@ -213,6 +213,7 @@ class Session:
 
         Raises what a listening model raises, and CallOver.
         """
+        self.models.ladder.joined(id(self._replies), self._now())
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
         ears = Ears(self.models, self.floor, self._react)
         async with asyncio.TaskGroup() as tasks:
@@ -228,6 +229,7 @@ class Session:
         """Cancel the reply, wait until all it started is gone, and end ``events``."""
         self._settle_doubt()
         self._replies.close()
+        self.models.ladder.left(id(self._replies))
         if self._cancelled:
             await asyncio.wait(self._cancelled)
         self.events.close()
