@@ -114,7 +114,8 @@ class Limited:
     ``Retry-After``. Which keys are known, and where one is needed, the endpoints decide.
 
     goes_on: whether a WebSocket goes on with a call that is counted already. busy: why the machine takes no
-    call at all at this moment, which is answered with 503, "" where it does.
+    call at all at this moment, which is answered with 503, "" where it does. A page cannot read that: it is
+    told so by the endpoint, once its call is accepted.
     """
 
     def __init__(
@@ -148,7 +149,8 @@ class Limited:
         if self._goes_on(scope):
             await self._app(scope, receive, send)
             return
-        owner, reason = self._owner(scope), self._busy()
+        owner, page = self._owner(scope), "origin" in Headers(scope=scope)
+        reason = "" if page else self._busy()
         status = 503 if reason else 429
         full = Refused(reason, BUSY_SECONDS) if reason else None
         if refused := full or self._limits.begin(owner, time.monotonic()):

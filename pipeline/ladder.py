@@ -147,7 +147,7 @@ class Ladder:
         if not no_room and self.rung < Rung.NEW_CALLS:
             return ""
         self._wanted = True
-        return f"as many talk as can be answered in time ({active}): try again soon"
+        return f"all lines are busy: {active} callers are as many as can be answered in time"
 
     def look(self, now: float) -> None:
         """Measure, and go up or down."""

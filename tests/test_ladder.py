@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
+from rejoinder.agent.call import TRY_AGAIN_LATER
 from rejoinder.agent.config import Settings
 from rejoinder.agent.limits import BUSY_SECONDS
 from rejoinder.agent.scenario import Talk
@@ -232,6 +233,15 @@ def test_a_new_call_is_refused_with_a_reason_and_told_when_to_come_back(path: st
         pass
     assert refused.value.status_code == 503 and "can be answered in time" in refused.value.text
     assert refused.value.headers["Retry-After"] == str(BUSY_SECONDS)
+
+
+def test_a_page_is_told_in_words_that_it_can_read() -> None:
+    client = TestClient(program(Rung.NEW_CALLS).app(), base_url="http://127.0.0.1")
+    with client.websocket_connect(
+        "ws://127.0.0.1/v1/realtime", headers={"Origin": "http://127.0.0.1"}
+    ) as socket:
+        closed = socket.receive()
+    assert closed["code"] == TRY_AGAIN_LATER and "all lines are busy" in closed["reason"]
 
 
 def test_on_any_other_rung_a_call_is_taken_and_health_says_what_is_left_out() -> None:
