@@ -23,8 +23,8 @@ def load(ladder: Ladder) -> dict[str, Any]:
 
     leaves_out: the rung of the ladder. active_callers: with answers of late; one more would get one in
     one_more_ms, the wait for the end of the turn not counted (null: never). Of each engine: busy, its share
-    of time, of late; waiting, jobs, and for how long the oldest of them does; jobs run since the start, and
-    how many there were in a step at the mean.
+    of time, of late, and with what is pressing; waiting, jobs, and for how long the oldest of them does; jobs
+    run since the start, and how many there were in a step at the mean.
     """
     measured = ladder.load
     more = measured.predicted(measured.callers + 1)
@@ -34,12 +34,13 @@ def load(ladder: Ladder) -> dict[str, Any]:
         "one_more_ms": None if more == float("inf") else round(more * 1000),
         "engines": {
             engine.name: {
-                "busy": round(ladder.shares[engine.name], 2),
+                "busy": round(busy, 2),
+                "pressing": round(pressing, 2),
                 "waiting": engine.waiting,
                 "oldest_ms": round(engine.age * 1000),
                 "jobs": engine.stats.jobs,
                 "batch": round(engine.stats.jobs / max(engine.stats.steps, 1), 2),
             }
-            for engine in ladder.engines
+            for engine, (busy, pressing) in zip(ladder.engines, ladder.shares, strict=True)
         },
     }

@@ -24,6 +24,7 @@ from rejoinder.models.slots import Slots, shared
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.urgency import SPARE_SECONDS, Urgency, current
 
 SLOTS = 8
 """Conversations whose prompts are kept; one reply or warming each."""
@@ -116,6 +117,7 @@ class OrtLlm:
                         yield piece
 
     async def _compose(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        current.set(Urgency(SPARE_SECONDS))
         prompt = await asyncio.to_thread(self._prompt, messages)  # it may be a book
         async with self._writing:
             if self._writer is None:  # 47 MB, which who is only called does without

@@ -41,13 +41,15 @@ class EngineStats:
     """What an engine did so far.
 
     steps: run. jobs: answered; several in one step make a batch. dropped: cancelled before they ran.
-    busy: seconds in steps. waited: seconds that the answered jobs waited for theirs, all together.
+    busy: seconds in steps. pressing: those of them that were due soon. waited: seconds that the answered jobs
+    waited for theirs, all together.
     """
 
     steps: int = 0
     jobs: int = 0
     dropped: int = 0
     busy: float = 0.0
+    pressing: float = 0.0
     waited: float = 0.0
 
 
@@ -126,7 +128,7 @@ class Engine(Generic[In, Out]):
     def _work(self) -> None:
         while not self._closed:
             if batch := self._take():
-                self._run(batch)
+                self._run(batch, batch[0].left() <= urgency.GUESS_SECONDS)
         for job in self._jobs:
             _answer(job, None, ModelError(self.name, "the engine is closed"))
 
@@ -152,7 +154,7 @@ class Engine(Generic[In, Out]):
             self._jobs = [job for job in live if job not in batch]
             return batch
 
-    def _run(self, jobs: list[_Job[In, Out]]) -> None:
+    def _run(self, jobs: list[_Job[In, Out]], pressing: bool) -> None:
         began = time.perf_counter()
         self.stats.waited += sum(began - job.came for job in jobs)
         results: Sequence[Out | None] = [None] * len(jobs)
@@ -165,6 +167,7 @@ class Engine(Generic[In, Out]):
             results, failure = [None] * len(jobs), self._named(error)
         self._ended = time.perf_counter()
         self.stats.busy += self._ended - began
+        self.stats.pressing += (self._ended - began) * pressing
         self.stats.steps += 1
         self.stats.jobs += len(jobs)
         self._expected = self._came + len(jobs)

@@ -19,7 +19,7 @@ from rejoinder.pipeline.engine import Engine
 log = logging.getLogger(__name__)
 
 MOST_BUSY = 0.85
-"""The share of its time that the busiest engine may work: above, who comes by chance waits too long."""
+"""The share of its time that an engine may spend on what is pressing: above, who comes by chance waits."""
 TARGET_SECONDS = 0.6
 """What making an answer may take at the mean. One in twenty takes half as much again, and the wait for the
 end of the turn comes on top of it: together a second (docs/capacity.md)."""
@@ -49,7 +49,8 @@ class Rung(IntEnum):
 class Load:
     """What was measured of late.
 
-    busy: the share of its time that the busiest engine works. answer: mean seconds that making an answer
+    busy: the share of its time that the busiest engine spends on what is pressing. What has time fills the
+    rest, and moves over into it when it has none any more. answer: mean seconds that making an answer
     takes. callers: who had answers.
     """
 
@@ -104,15 +105,16 @@ def next_rung(rung: Rung, load: Load, since: float, wanted: bool = False) -> Run
 class Ladder:
     """The rung on which all calls of a process stand: the lowest, unless it may ``look`` now and then.
 
-    Times are handed in, in seconds of one clock. shares: of its time that each engine has worked of late.
+    Times are handed in, in seconds of one clock. shares: of its time that each engine has worked of late, and
+    has worked on what was pressing.
     """
 
     def __init__(self, engines: Sequence[Engine[Any, Any]] = ()) -> None:
         self.engines = engines
         self.rung = Rung.NOTHING
         self.load = Load()
-        self.shares = dict.fromkeys((engine.name for engine in engines), 0.0)
-        self._worked = [engine.stats.busy for engine in engines]
+        self.shares = [(0.0, 0.0) for _ in engines]
+        self._worked = [(engine.stats.busy, engine.stats.pressing) for engine in engines]
         self._looked: float | None = None
         self._stepped = 0.0
         self._answers: deque[tuple[float, int, float]] = deque(maxlen=1024)
@@ -161,7 +163,7 @@ class Ladder:
         seconds = [seconds for _, _, seconds in self._answers]
         callers = len({call for _, call, _ in self._answers})
         mean = sum(seconds) / len(seconds) if seconds else 0.0
-        self.load = Load(max(self.shares.values(), default=0.0), mean, callers)
+        self.load = Load(max((pressing for _, pressing in self.shares), default=0.0), mean, callers)
         rung = next_rung(self.rung, self.load, now - self._stepped, self._wanted)
         if rung != self.rung:
             log.info("%s: %s -> %s", self.load, self.rung.name, rung.name)
@@ -170,8 +172,14 @@ class Ladder:
 
     def _measure(self, passed: float) -> None:
         weight = 1.0 - math.exp(-passed / SMOOTH_SECONDS)
-        worked = [engine.stats.busy for engine in self.engines]
-        for engine, before, after in zip(self.engines, self._worked, worked, strict=True):
-            share = min((after - before) / passed, 1.0)
-            self.shares[engine.name] += weight * (share - self.shares[engine.name])
+
+        def smoothed(share: float, before: float, after: float) -> float:
+            return share + weight * (min((after - before) / passed, 1.0) - share)
+
+        worked = [(engine.stats.busy, engine.stats.pressing) for engine in self.engines]
+        known = zip(self.shares, self._worked, worked, strict=True)
+        self.shares = [
+            (smoothed(busy, old[0], new[0]), smoothed(pressing, old[1], new[1]))
+            for (busy, pressing), old, new in known
+        ]
         self._worked = worked

@@ -132,6 +132,7 @@ def test_the_most_urgent_goes_first_by_what_is_true_when_the_step_begins(doubler
         engine.close()
         assert doubler.batches == [[1], [2], [6], [4], [5], [3]]
         assert engine.stats.waited > 0.0 and engine.age == 0.0
+        assert 0.0 < engine.stats.pressing < engine.stats.busy, "what sounds, and text, had time"
 
     run(main())
 

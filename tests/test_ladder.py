@@ -122,7 +122,7 @@ class Shop:
                     self.ladder.joined(self.callers, self.now)
                     self.callers += 1
             busy = min(0.98, self.callers * COST[self.ladder.rung])
-            self.engine.stats.busy += busy
+            self.engine.stats.pressing += busy
             self.answers = [ALONE / (1.0 - busy)] * self.callers
             for caller, answer in enumerate(self.answers):
                 self.ladder.answered(caller, answer, self.now)
@@ -151,7 +151,7 @@ def test_too_many_are_refused_before_those_there_are_wait() -> None:
     shop.pass_by(300, arriving=300)
     assert shop.rungs[: len(Rung)] == list(Rung), "to make room for who is refused, all is tried"
     assert shop.refused > 200 and "can be answered in time" in shop.ladder.refuse(shop.now)
-    assert shop.engine.stats.busy / shop.now <= MOST_BUSY + 0.02
+    assert shop.engine.stats.pressing / shop.now <= MOST_BUSY + 0.02
     assert max(shop.answers) < 2 * TARGET_SECONDS
     shop.leave(1)
     shop.pass_by(int(len(Rung) * (DOWN_SECONDS + 5)))
