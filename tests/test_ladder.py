@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -179,6 +180,8 @@ def test_who_takes_the_place_of_one_who_has_left_is_taken() -> None:
     ladder.joined(8, 2.0)
     assert ladder.refuse(2.0), "and a second one is not"
     assert not ladder.refuse(12.0), "but where the others have not said a word for long"
+    ladder.rung = Rung.NEW_CALLS
+    assert ladder.refuse(3.0) and not ladder.refuse(60.0), "and never where nobody talks"
 
 
 def test_what_is_worth_a_transcript_before_a_pause() -> None:
@@ -223,6 +226,7 @@ def program(rung: Rung) -> Server:
     made = Server(Settings(), lambda name, seconds: None, lambda error: None)
     made.models = Models(ScriptedVad(), ScriptedStt(["hi"]), ScriptedLlm(), ScriptedTts())
     made.models.ladder.rung = rung
+    made.models.ladder.joined(1, time.monotonic())
     return made
 
 
