@@ -142,8 +142,8 @@ class Ladder:
     def refuse(self, now: float) -> str:
         """Return why no new call is taken, "" where one is.
 
-        Nobody is refused before something is left out, or where nobody talks. Who finds no room makes the ladder
-        go up.
+        Nobody is refused before something is left out, or where nobody talks. Who finds no room makes the
+        ladder go up.
         """
         active = sum(now - last <= WINDOW_SECONDS for last in self._calls.values())
         no_room = self.rung > Rung.NOTHING and self.load.strain(active + 1) > 1.0
