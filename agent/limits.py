@@ -1,4 +1,7 @@
-"""How much each API key may use: calls at once, and calls and requests begun in a minute."""
+"""How much each API key may use: calls at once, and calls and requests begun in a minute.
+
+And whether there is room for a call at all.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -110,12 +114,22 @@ class Limited:
     A WebSocket is refused before it is accepted, a request in the shape of OpenAI's errors; both with 429 and
     ``Retry-After``. Which keys are known, and where one is needed, the endpoints decide.
 
-    goes_on: whether a WebSocket goes on with a call that is counted already.
+    goes_on: whether a WebSocket goes on with a call that is counted already. busy: why the machine takes no
+    call at all at this moment, which is answered with 503, "" where it does. A page cannot read that: it is
+    told so by the endpoint, once its call is accepted.
     """
 
-    def __init__(self, app: ASGIApp, keys: Keys, limits: Limits, goes_on: Callable[[Scope], bool]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Keys,
+        limits: Limits,
+        goes_on: Callable[[Scope], bool],
+        busy: Callable[[], str],
+    ) -> None:
         self._app = app
         self._goes_on = goes_on
+        self._busy = busy
         self._keys = keys
         self._limits = limits
 
@@ -136,9 +150,12 @@ class Limited:
         if self._goes_on(scope):
             await self._app(scope, receive, send)
             return
-        owner = self._owner(scope)
-        if refused := self._limits.begin(owner, time.monotonic()):
-            answer = PlainTextResponse(f"{refused.reason}\n", 429, _headers(refused))
+        owner, page = self._owner(scope), "origin" in Headers(scope=scope)
+        reason = "" if page else self._busy()
+        status = 503 if reason else 429
+        full = Refused(reason, BUSY_SECONDS) if reason else None
+        if refused := full or self._limits.begin(owner, time.monotonic()):
+            answer = PlainTextResponse(f"{refused.reason}\n", status, _headers(refused))
             await WebSocket(scope, receive, send).send_denial_response(answer)
             return
         try:

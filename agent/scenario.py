@@ -36,6 +36,7 @@ from rejoinder.pipeline import (
     open_session,
 )
 from rejoinder.pipeline.errors import first_error
+from rejoinder.pipeline.ladder import Ladder
 
 TIMES = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
 CHUNK_SECONDS = 0.02
@@ -62,6 +63,7 @@ class Talk:
         self.tts: Any = more.pop("tts", None) or ScriptedTts()
         self.vad: Any = more.pop("vad", None) or ScriptedVad()
         self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
+        self.ladder = Ladder()
         self.line: Line = more.pop("line", Line())
         given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
@@ -96,7 +98,7 @@ class Talk:
             raise first_error(group) from group
 
     async def _hold(self, script: Callable[[], Awaitable[None]], microphone: bool) -> None:
-        models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model)
+        models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model, self.ladder)
         async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as session:
             self.session, self.opened = session, True
             tasks.create_task(self._note(session), name="client")

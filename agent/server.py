@@ -29,6 +29,7 @@ from rejoinder.agent.completions import Completions
 from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.connection import Connection, Requests, Uvicorn, allow_sockets
 from rejoinder.agent.conversations import Conversations
+from rejoinder.agent.health import keep_looking, load
 from rejoinder.agent.keys import Keys
 from rejoinder.agent.limits import Allowance, Limited, Limits, own_allowances
 from rejoinder.agent.pcm import Pcm
@@ -89,7 +90,7 @@ class Server:
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
         goes_on = self.conversations.goes_on
-        limited = Middleware(Limited, keys=self._keys, limits=self._limits, goes_on=goes_on)
+        limited = Middleware(Limited, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy)
         return Starlette(routes=routes, middleware=[limited], lifespan=self._lifespan)
 
     def end_streams(self) -> None:
@@ -119,6 +120,7 @@ class Server:
             self.models = await stack.enter_async_context(
                 open_models(self.settings.specs(), report=self._report)
             )
+            await keep_looking(self.models.ladder)
         except Exception as error:
             self._failed(error)
 
@@ -126,7 +128,8 @@ class Server:
         return FileResponse(PAGE / "index.html")
 
     async def _health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok", "sessions": len(self.calls)})
+        known = {"status": "ok", "sessions": len(self.calls)}
+        return JSONResponse({**known, "load": load(self.models.ladder)} if self.models else known)
 
     async def _ready(self, request: Request) -> Response:
         ready = self.models is not None
@@ -255,10 +258,14 @@ class Server:
 
     async def _is_free(self, websocket: Socket) -> bool:
         """Tell whether a line is free; who finds none is told so."""
-        free = len(self.calls) < self.settings.max_sessions
-        if not free:
-            await websocket.close(TRY_AGAIN_LATER, f"all {self.settings.max_sessions} lines are busy")
-        return free
+        full = len(self.calls) >= self.settings.max_sessions
+        reason = f"all {self.settings.max_sessions} lines are busy" if full else self._busy()
+        if reason:
+            await websocket.close(TRY_AGAIN_LATER, reason)
+        return not reason
+
+    def _busy(self) -> str:
+        return self.models.ladder.refuse(asyncio.get_running_loop().time()) if self.models else ""
 
 
 def listen(host: str, port: int) -> socket.socket:

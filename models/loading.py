@@ -15,6 +15,7 @@ from rejoinder.models.registry import ROLES, check, create
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
 from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
+from rejoinder.pipeline.ladder import Ladder
 from rejoinder.pipeline.options import Models
 
 
@@ -55,7 +56,8 @@ async def open_models(
                 stack.push_async_callback(_close, loaded[kind])
                 await WARM_UPS[kind](loaded[kind])
                 report(spec, time.perf_counter() - began)
-        yield Models(loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"))
+        ladder = Ladder([model.engine for model in loaded.values() if hasattr(model, "engine")])
+        yield Models(loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"), ladder)
 
 
 async def _load(spec: str, threads: Threads) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.ahead import ahead
-from rejoinder.models.decoder import Decoder, Logits, Reader
+from rejoinder.models.decoder import Decoder, Logits, Reader, Shelf
 from rejoinder.models.decoder_graph import CONTEXT, prepared
 from rejoinder.models.drafts import OPENINGS, Drafts
 from rejoinder.models.giving_way import GivingWay
@@ -25,8 +25,9 @@ from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.prompt import is_long
+from rejoinder.pipeline.urgency import SPARE_SECONDS, Urgency, current
 
-SLOTS = 4
+SLOTS = 8
 """Conversations whose prompts are kept; one reply or warming each."""
 PROMPT_TOKENS, FORGET_MESSAGES = CONTEXT - 256, 8
 """A longer conversation loses its oldest messages, so many at a time: each time the cache is useless once."""
@@ -40,11 +41,20 @@ TEXT_STEP_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One run of the model: what follows each of the last ``rows`` tokens; ``reader`` knows most of them."""
+    """One run of the model: what follows each of the last ``rows`` tokens; ``reader`` knows most of them.
+
+    drafted: how many of them at the end are guesses, and the reader knows all before them but one. Then they
+        may be left out, so that others read a token in the same run. None for what is read alone.
+    """
 
     reader: Reader
     tokens: list[int]
     rows: int = 1
+    drafted: int | None = None
+
+    def alike(self, sure: bool) -> object:
+        """Return what is the same for all that can be run together; urgent or not, it costs them little."""
+        return None if self.drafted is not None and self.reader.place is not None else id(self)
 
 
 class OrtLlm:
@@ -75,7 +85,8 @@ class OrtLlm:
         self._sampling = sampling or Sampling()
         self._random = np.random.default_rng()
         decoder = Decoder(folder / "model.onnx", threads)
-        self._readers = [Reader(decoder) for _ in range(SLOTS)]
+        self._shelf = Shelf(decoder, SLOTS)
+        self._readers = self._shelf.readers
         self._slots = Slots(SLOTS)
         self._drafts = Drafts()
         for opening in self._tokenizer.encode_batch(list(OPENINGS), add_special_tokens=False):
@@ -84,7 +95,7 @@ class OrtLlm:
         self._decoder = decoder
         self._writer: Reader | None = None
         self._writing = asyncio.Lock()
-        self._engine: Engine[Step, list[Logits]] = Engine("ort", self._step)
+        self.engine: Engine[Step, list[Logits]] = Engine("ort", self._step, max_batch=SLOTS, alike=Step.alike)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
@@ -107,6 +118,7 @@ class OrtLlm:
                         yield piece
 
     async def _compose(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        current.set(Urgency(SPARE_SECONDS))
         prompt = await self._encoded(messages)
         async with self._writing:
             if self._writer is None:  # 47 MB, which who is only called does without
@@ -138,8 +150,8 @@ class OrtLlm:
             while len(answer) < longest:
                 tokens = [*prompt, *answer]
                 drafted = drafts.following(answer)[: longest - len(answer)] if drafts is not None else []
-                rows = await self._read(reader, tokens, drafted, gives_way=drafts is None)
-                for logits, guess in zip(rows, [*drafted, None], strict=True):
+                rows = await self._read(reader, tokens, drafted, drafts is None, decodes=bool(answer))
+                for logits, guess in zip(rows, [*drafted, None], strict=False):
                     token = choose(logits, tokens, self._sampling, self._random)
                     if token in self._ends or len(answer) == longest:
                         return
@@ -165,12 +177,19 @@ class OrtLlm:
 
     async def aclose(self) -> None:
         """End the engine's thread."""
-        self._engine.close()
+        self.engine.close()
 
     async def _read(
-        self, reader: Reader, tokens: list[int], drafted: Sequence[int] = (), gives_way: bool = False
+        self,
+        reader: Reader,
+        tokens: list[int],
+        drafted: Sequence[int] = (),
+        gives_way: bool = False,
+        decodes: bool = False,
     ) -> list[Logits]:
         """Read on to the end of ``drafted``; return what follows the last of ``tokens`` and each of those.
+
+        decodes: whether all but the last token was read before. Then what follows that may come alone.
 
         A prompt is read in pieces, so that others' steps run in between. The first token is a piece of its
         own: its activations are far larger than all others', and one scale for both would leave the others a
@@ -180,10 +199,11 @@ class OrtLlm:
         for end in range(known + most if known else 1, len(tokens), most):
             if gives_way:
                 await self._replying.wait()
-            await self._engine.run(Step(reader, tokens[:end]))
+            await self.engine.run(Step(reader, tokens[:end]))
         if gives_way:
             await self._replying.wait()
-        return await self._engine.run(Step(reader, [*tokens, *drafted], 1 + len(drafted)))
+        left_out = len(drafted) if decodes else None
+        return await self.engine.run(Step(reader, [*tokens, *drafted], 1 + len(drafted), left_out))
 
     async def _encoded(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt, of which a long one, it may be a book, does not hold the event loop up."""
@@ -226,9 +246,12 @@ class OrtLlm:
             first += FORGET_MESSAGES
         return [*messages[:lead], *messages[first:]]
 
-    @staticmethod
-    def _step(batch: Sequence[Step]) -> list[list[Logits]]:
-        return [step.reader.rows(step.tokens, step.rows) for step in batch]
+    def _step(self, batch: Sequence[Step]) -> list[list[Logits]]:
+        if len(batch) == 1:
+            return [batch[0].reader.rows(batch[0].tokens, batch[0].rows)]
+        known = [step.tokens[: len(step.tokens) - (step.drafted or 0)] for step in batch]
+        places = [step.reader.place or 0 for step in batch]
+        return [[logits] for logits in self._shelf.next(dict(zip(places, known, strict=True)))]
 
 
 def _refuse(reason: str) -> None:

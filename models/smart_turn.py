@@ -69,7 +69,7 @@ class SmartTurn:
             self._session = open_session(path, threads, also=POOLED)
         except ModelError:  # somebody's own export, with other names: its own last layer has to do
             self._session, self._head = open_session(path, threads), None
-        self._engine: Engine[Samples, Sound] = Engine("smart-turn", self._step, max_batch=4)
+        self.engine: Engine[Samples, Sound] = Engine("smart-turn", self._step, max_batch=4)
 
     async def probability(self, audio: Samples, text: str) -> float:
         """Judge the end of ``audio`` (16 kHz; only its last eight seconds count). The text is not used."""
@@ -78,11 +78,11 @@ class SmartTurn:
 
     async def sound(self, audio: Samples) -> Sound:
         """Return what the network makes of the same audio."""
-        return await self._engine.run(audio)
+        return await self.engine.run(audio)
 
     def close(self) -> None:
         """End the engine's thread."""
-        self._engine.close()
+        self.engine.close()
 
     def _step(self, batch: Sequence[Samples]) -> list[Sound]:
         features = np.stack([self._features(audio) for audio in batch])

@@ -47,7 +47,7 @@ class Voice:
         self.name = name
         self.rate = rate
         self._synthesize = synthesize
-        self._engine: Engine[Iterator[Made], Made | None] = Engine(name, self._step)
+        self.engine: Engine[Iterator[Made], Made | None] = Engine(name, self._step)
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
         """Stream the audio of one clause; nothing comes for text without a spoken form.
@@ -56,14 +56,14 @@ class Voice:
         away. Raises ModelError.
         """
         pieces, position = self._clause(text), 0
-        while piece := await self._engine.run(pieces):
+        while piece := await self.engine.run(pieces):
             audio, words = piece
             yield AudioChunk(to_pcm(audio), self.rate, position, words)
             position += len(audio)
 
     def close(self) -> None:
         """End the engine's thread."""
-        self._engine.close()
+        self.engine.close()
 
     def _step(self, batch: Sequence[Iterator[Made]]) -> list[Made | None]:
         return [next(pieces, None) for pieces in batch]

@@ -20,11 +20,14 @@ from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Transcript
+from rejoinder.pipeline.urgency import current
 
 WINDOW_SECONDS = 30
 SHORT_SECONDS, SHORT_WINDOW_SECONDS = 5, 10
 LEAST_WINDOW_SECONDS, MARGIN_SECONDS = 15, 3
 """The window: 10 s for audio up to 5 s; above, the audio and 3 s, but at least 15 s (docs/latency.md)."""
+FRUGAL_MARGIN_SECONDS = 1
+"""Where less will do, the audio and 1 s, but at least 10 s: a third faster, and a little less right."""
 FREEZE_SECONDS = 24
 """Audio of a turn that is recognised again with each hypothesis; what is older has its words frozen."""
 INVENTED = ((0.6, -1.0), (0.2, -2.25))
@@ -52,13 +55,18 @@ class Job:
     """Audio to be recognised, until nobody wants its words any more."""
 
     audio: Samples
+    window: int
     wanted: bool = True
 
 
 class Whisper:
-    """Shared weights behind one engine; each session has a ``WhisperStream``."""
+    """Shared weights behind one engine; each session has a ``WhisperStream``.
 
-    def __init__(self, path: Path, threads: int = 1, language: str = "en") -> None:
+    batch: how much is recognised together at most, of one window, and nothing that somebody waits for with
+        what nobody does. On a processor that saves nothing, and the first waits for the last.
+    """
+
+    def __init__(self, path: Path, threads: int = 1, language: str = "en", batch: int = 1) -> None:
         from faster_whisper import WhisperModel
         from faster_whisper.tokenizer import Tokenizer
 
@@ -71,7 +79,9 @@ class Whisper:
         multilingual = self._model.model.is_multilingual
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
-        self._engine: Engine[Job, Words] = Engine("whisper", self._step, max_batch=4)
+        self.engine: Engine[Job, Words] = Engine(
+            "whisper", self._step, max_batch=batch, alike=lambda job, sure: (job.window, sure)
+        )
 
     def stream(self) -> WhisperStream:
         """Open the state of one session."""
@@ -85,9 +95,10 @@ class Whisper:
         """
         if len(audio) < RATE // 10:
             return ""
-        job = Job(audio)
+        urgency = current.get()
+        job = Job(audio, window_seconds(len(audio) / RATE, urgency is not None and urgency.frugal))
         try:
-            words = await self._engine.run(job)
+            words = await self.engine.run(job)
         finally:
             job.wanted = False
         doubted = any(words.no_speech > silent and words.confidence < unsure for silent, unsure in INVENTED)
@@ -95,11 +106,10 @@ class Whisper:
 
     def close(self) -> None:
         """End the engine's thread."""
-        self._engine.close()
+        self.engine.close()
 
     def _step(self, batch: Sequence[Job]) -> list[Words]:
-        longest = max(len(job.audio) for job in batch) / RATE
-        window = window_seconds(longest)
+        longest, window = max(len(job.audio) for job in batch) / RATE, batch[0].window
         cut = [job.audio[: window * RATE] for job in batch]
         padded = [np.pad(audio, (0, window * RATE - len(audio))) for audio in cut]
         features = np.stack(
@@ -174,8 +184,10 @@ class WhisperStream:
         self._length -= cut
 
 
-def window_seconds(audio: float) -> int:
-    """Return the length of the encoder's window for so many seconds of audio."""
+def window_seconds(audio: float, frugal: bool = False) -> int:
+    """Return the length of the encoder's window for so many seconds of audio; frugal: less will do."""
+    if frugal:
+        return min(WINDOW_SECONDS, max(SHORT_WINDOW_SECONDS, math.ceil(audio + FRUGAL_MARGIN_SECONDS)))
     if audio <= SHORT_SECONDS:
         return SHORT_WINDOW_SECONDS
     return min(WINDOW_SECONDS, max(LEAST_WINDOW_SECONDS, math.ceil(audio + MARGIN_SECONDS)))

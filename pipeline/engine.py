@@ -1,44 +1,67 @@
-"""One model, one thread, many sessions: batch what is waiting, never block the loop."""
+"""One model, one thread, many sessions: the most urgent work first, never block the loop."""
 
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from rejoinder.pipeline import urgency
 from rejoinder.pipeline.errors import ModelError, Overloaded, PipelineError
+from rejoinder.pipeline.urgency import Urgency
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
+RETURN_SECONDS = 0.002
+"""So long after a step those it answered are waited for, where others wait.
 
-@dataclass(slots=True)
+Who asks for one token after the other is back in a fraction of that. Otherwise two of them would take turns
+instead of sharing a step, and the less urgent of them would get every other step.
+"""
+
+
+@dataclass(slots=True, eq=False)
 class _Job(Generic[In, Out]):
     item: In
+    urgency: Urgency
     loop: asyncio.AbstractEventLoop
     result: asyncio.Future[Out]
+    came: float
+
+    def left(self) -> float:
+        return self.urgency.left(self.loop.time())
 
 
 @dataclass(slots=True)
 class EngineStats:
-    """What an engine did so far: ``steps`` run, ``jobs`` answered, ``dropped`` unrun, ``busy`` seconds."""
+    """What an engine did so far.
+
+    steps: run. jobs: answered; several in one step make a batch. dropped: cancelled before they ran.
+    busy: seconds in steps. pressing: those of them that were due soon. waited: seconds that the answered jobs
+    waited for theirs, all together.
+    """
 
     steps: int = 0
     jobs: int = 0
     dropped: int = 0
     busy: float = 0.0
+    pressing: float = 0.0
+    waited: float = 0.0
 
 
 class Engine(Generic[In, Out]):
     """Run ``step(batch)`` on a thread that owns the model.
 
-    The batch is whatever queued while the previous step ran, up to ``max_batch``: there is no timer, so an
-    idle engine adds no delay and a busy one batches by itself. At most ``max_waiting`` jobs wait; one more
-    raises Overloaded. An engine has no idea what a conversation is.
+    What is most urgent (``Urgency``) goes first, and up to ``max_batch`` of what waits and is alike goes with
+    it: an idle engine adds no delay and a busy one batches by itself. At most ``max_waiting`` jobs wait; one
+    more raises Overloaded. An engine has no idea what a conversation is.
+
+    alike: returns what an item must have in common with others to run with them, told whether somebody waits
+        for it for sure.
     """
 
     def __init__(
@@ -47,57 +70,67 @@ class Engine(Generic[In, Out]):
         step: Callable[[Sequence[In]], Sequence[Out]],
         max_batch: int = 1,
         max_waiting: int = 64,
+        alike: Callable[[In, bool], Hashable] = lambda item, sure: None,
     ) -> None:
         self.name = name
         self.stats = EngineStats()
         self._step = step
         self._max_batch = max_batch
         self._max_waiting = max_waiting
-        self._jobs: queue.SimpleQueue[_Job[In, Out] | None] = queue.SimpleQueue()
+        self._alike = alike
+        self._jobs: list[_Job[In, Out]] = []
+        self._news = threading.Condition()
         self._closed = False
-        self._closing = threading.Lock()
+        self._came = self._expected = 0
+        self._ended = 0.0
         self._thread = threading.Thread(target=self._work, daemon=True, name=f"engine-{name}")
         self._thread.start()
 
     @property
     def waiting(self) -> int:
         """Count the jobs that no step has taken yet."""
-        return self._jobs.qsize()
+        return len(self._jobs)
+
+    @property
+    def age(self) -> float:
+        """Return for how many seconds the oldest job has waited, 0 where none waits."""
+        with self._news:
+            oldest = next((job.came for job in self._jobs if not job.result.cancelled()), None)
+        return 0.0 if oldest is None else time.perf_counter() - oldest
 
     async def run(self, item: In) -> Out:
-        """Run one item through the model.
+        """Run one item through the model, as urgent as the task that asks; at once where that says nothing.
 
         Cancelling stops the wait at once: a job that has not started never runs, and the result of one that
         has is dropped. Raises Overloaded when the queue is full, ModelError when closed, and what the step
         raised: as it is if it is a PipelineError, else as the cause of a ModelError.
         """
-        if self.waiting >= self._max_waiting:
-            raise Overloaded(f"{self.name}: {self._max_waiting} jobs are waiting already")
         loop = asyncio.get_running_loop()
-        job: _Job[In, Out] = _Job(item, loop, loop.create_future())
-        with self._closing:  # a job put in behind the end would wait for ever
+        urgent = urgency.current.get() or Urgency(due=loop.time())
+        job: _Job[In, Out] = _Job(item, urgent, loop, loop.create_future(), time.perf_counter())
+        with self._news:
             if self._closed:
                 raise ModelError(self.name, "the engine is closed")
-            self._jobs.put(job)
+            if self.waiting >= self._max_waiting:
+                raise Overloaded(f"{self.name}: {self._max_waiting} jobs are waiting already")
+            self._jobs.append(job)
+            self._came += 1
+            self._news.notify()
         return await job.result
 
     def close(self) -> None:
         """Finish the step that runs, fail what waits, and end the thread."""
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                self._jobs.put(None)
+        with self._news:
+            self._closed = True
+            self._news.notify()
         self._thread.join()
 
     def _work(self) -> None:
-        while (batch := self._take()) is not None:
-            live = [job for job in batch if not job.result.cancelled()]
-            self.stats.dropped += len(batch) - len(live)
-            if self._closed:
-                for job in live:
-                    _answer(job, None, ModelError(self.name, "the engine is closed"))
-            elif live:
-                self._run(live)
+        while not self._closed:
+            if batch := self._take():
+                self._run(batch, batch[0].left() <= urgency.GUESS_SECONDS)
+        for job in self._jobs:
+            _answer(job, None, ModelError(self.name, "the engine is closed"))
 
     def _named(self, error: Exception) -> Exception:
         if isinstance(error, PipelineError):
@@ -106,32 +139,40 @@ class Engine(Generic[In, Out]):
         failure.__cause__ = error
         return failure
 
-    def _take(self) -> list[_Job[In, Out]] | None:
-        if (first := self._jobs.get()) is None:
-            return None
-        batch = [first]
-        while len(batch) < self._max_batch and not self._jobs.empty():
-            if (job := self._jobs.get()) is None:
-                self._jobs.put(None)  # close after this batch
-                break
-            batch.append(job)
-        return batch
+    def _take(self) -> list[_Job[In, Out]]:
+        with self._news:
+            self._news.wait_for(lambda: self._closed or self._jobs)
+            returning = self._ended + RETURN_SECONDS - time.perf_counter()
+            if returning > 0.0:
+                self._news.wait_for(lambda: self._closed or self._came >= self._expected, returning)
+            if self._closed:
+                return []
+            live = [job for job in self._jobs if not job.result.cancelled()]
+            self.stats.dropped += len(self._jobs) - len(live)
+            kinds = [(job.left(), self._alike(job.item, job.urgency.due is not None)) for job in live]
+            batch = [live[place] for place in urgency.first(kinds, self._max_batch)]
+            self._jobs = [job for job in live if job not in batch]
+            return batch
 
-    def _run(self, jobs: list[_Job[In, Out]]) -> None:
+    def _run(self, jobs: list[_Job[In, Out]], pressing: bool) -> None:
         began = time.perf_counter()
+        self.stats.waited += sum(began - job.came for job in jobs)
+        results: Sequence[Out | None] = [None] * len(jobs)
+        failure = None
         try:
             results = self._step([job.item for job in jobs])
             if len(results) != len(jobs):
                 raise ModelError(self.name, f"the step answered {len(results)} of {len(jobs)} jobs")
         except Exception as error:
-            for job in jobs:
-                _answer(job, None, self._named(error))
-        else:
-            for job, result in zip(jobs, results, strict=True):
-                _answer(job, result, None)
+            results, failure = [None] * len(jobs), self._named(error)
+        self._ended = time.perf_counter()
+        self.stats.busy += self._ended - began
+        self.stats.pressing += (self._ended - began) * pressing
         self.stats.steps += 1
         self.stats.jobs += len(jobs)
-        self.stats.busy += time.perf_counter() - began
+        self._expected = self._came + len(jobs)
+        for job, result in zip(jobs, results, strict=True):
+            _answer(job, result, failure)
 
 
 def _answer(job: _Job[In, Out], result: Out | None, error: Exception | None) -> None:

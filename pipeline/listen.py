@@ -15,8 +15,11 @@ from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscript, SpeechStarted
-from rejoinder.pipeline.interfaces import Stt, Transcript, TurnModel, VadStream
+from rejoinder.pipeline.interfaces import Transcript, TurnModel, VadStream
+from rejoinder.pipeline.ladder import Rung
 from rejoinder.pipeline.loudness import Loudness
+from rejoinder.pipeline.options import Models
+from rejoinder.pipeline.urgency import GUESS_SECONDS, PARTIAL_SECONDS, Urgency, current
 
 STEP = RATE // 200
 """How often it is looked whether a pause is long enough, between two windows of voice activity."""
@@ -79,14 +82,27 @@ def next_ask(pause: int, asked: int | None) -> int:
     return pause + 2 * (asked - pause)
 
 
+def is_worth_it(new: int, dips: bool, rung: Rung, behind: bool) -> bool:
+    """Tell whether so many new samples are worth a transcript before there is a pause.
+
+    dips: whether the speaker has fallen quiet, for a moment or at the end. behind: whether work waits long.
+    """
+    if behind:
+        return False
+    if rung >= Rung.PARTIALS:
+        return dips and new >= PARTIAL_SAMPLES
+    return new >= PARTIAL_SAMPLES or (dips and new >= DIPS_APART_SAMPLES)
+
+
 class Ears:
     """The words and the sound of one session's current turn."""
 
-    def __init__(self, stt: Stt, turn_model: TurnModel | None, floor: Endpointer, react: React) -> None:
-        self._stream = stt.stream()
-        self._turn_model = turn_model
+    def __init__(self, models: Models, floor: Endpointer, react: React) -> None:
+        self._stream = models.stt.stream()
+        self._turn_model = models.turn
+        self._ladder = models.ladder
         self._floor = floor
-        floor.has_judge = turn_model is not None
+        floor.has_judge = models.turn is not None
         self._react = react
         self._memory: deque[AudioChunk] = deque()
         self._agreement = LocalAgreement()
@@ -99,6 +115,7 @@ class Ears:
         self._text = ""
         self._recognising: asyncio.Task[None] | None = None
         self._complete = self._awaited = False
+        self._urgency = Urgency()
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
         """Keep the transcript of the turn up to date, and the turn model asked while a pause grows.
@@ -163,7 +180,9 @@ class Ears:
         dips = quiet is not None and self._reached < quiet <= self._fed - DIP_SAMPLES
         if self._complete and self._recognising is not None and not self._recognising.done():
             return  # dips that cut each other off would leave no words at all
-        if new >= PARTIAL_SAMPLES or (dips and new >= DIPS_APART_SAMPLES):
+        overlap = self._floor.floor is Floor.OVERLAP  # whether that stops the agent is for the words to say
+        rung, behind = self._ladder.rung, self._ladder.behind
+        if is_worth_it(new, dips, *((Rung.NOTHING, False) if overlap else (rung, behind))):
             await self._recognise(tasks, complete=dips)
 
     async def _finish(self, tasks: asyncio.TaskGroup) -> None:
@@ -177,6 +196,7 @@ class Ears:
             self._tell_final()
         else:
             self._awaited = True
+            self._urgency.due = asyncio.get_running_loop().time()
 
     def _has_all(self, pause: int) -> bool:
         """Tell whether the latest transcript has every word said before ``pause``."""
@@ -187,7 +207,10 @@ class Ears:
     async def _recognise(self, tasks: asyncio.TaskGroup, complete: bool, awaited: bool = False) -> None:
         self._stop()
         self._reached, self._complete, self._awaited = self._fed, complete, awaited
-        self._recognising = tasks.create_task(self._write_down(complete))
+        due = asyncio.get_running_loop().time() if awaited else None
+        slack = GUESS_SECONDS if complete else PARTIAL_SECONDS
+        self._urgency = Urgency(slack, due, frugal=self._ladder.rung >= Rung.WINDOW)
+        self._recognising = tasks.create_task(self._write_down(complete, self._urgency))
         await asyncio.sleep(0)  # it begins with the audio that is here, not with what arrives meanwhile
 
     def _stop(self) -> None:
@@ -195,7 +218,8 @@ class Ears:
             self._recognising.cancel()
             self._recognising = None
 
-    async def _write_down(self, complete: bool) -> None:
+    async def _write_down(self, complete: bool, urgency: Urgency) -> None:
+        current.set(urgency)
         transcript = await self._stream.transcribe(complete)
         self._text = transcript.text
         if self._awaited:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Stt, Tools, Tts, TurnModel, Vad
+from rejoinder.pipeline.ladder import Ladder
 from rejoinder.pipeline.prompt import Entry
 
 IDLE_CUE = "(The caller has said nothing for a while. Ask in a few words whether they are still there.)"
@@ -15,13 +16,17 @@ INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short s
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models of a conversation. Their weights are shared by all sessions."""
+    """The models of a conversation. Their weights are shared by all sessions.
+
+    ladder: what is left out while there is more to do than they can do in time.
+    """
 
     vad: Vad
     stt: Stt
     llm: Llm
     tts: Tts
     turn: TurnModel | None = None
+    ladder: Ladder = field(default_factory=Ladder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,13 @@ from rejoinder.pipeline.errors import ProtocolError
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyDone, ReplyStarted, TurnTraced
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.ladder import Rung
 from rejoinder.pipeline.options import Asked, Models, Options
 from rejoinder.pipeline.prompt import Key, prompt
 from rejoinder.pipeline.reply import attempt, usage
 from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.turn import Turn
+from rejoinder.pipeline.urgency import GUESS_SECONDS, PARTIAL_SECONDS, Urgency, current
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Replies:
         self._asides = Asides(models, out, emit, self._see_off)
         self._settled: deque[Turn] = deque(maxlen=8)
         self._warming: asyncio.Task[None] | None = None
+        self._reading = Urgency(PARTIAL_SECONDS)
         self._asked: Asked | None = None
         self._owed = False
 
@@ -76,7 +79,7 @@ class Replies:
     def warm(self, text: str) -> None:
         """Let the language model read the prompt while its last words are still being said."""
         if self.options.create_response and (self._warming is None or self._warming.done()):
-            self._warming = asyncio.create_task(self._prefill(text), name="warm")
+            self._warming = asyncio.create_task(self._prefill(text, self._reading), name="warm")
 
     def guess(self, text: str) -> None:
         """Start the answer to a turn that is probably over; it waits for its commit."""
@@ -263,6 +266,10 @@ class Replies:
         self.turn = turn = self._turn(text, asked, self.echo)
         turn.trace.marks.update(self.marks if text else {})
         turn.mark("reply_started")
+        # What it waits for while its prompt is being read ahead is as urgent as the reply.
+        turn.urgency, self._reading = self._reading, Urgency(PARTIAL_SECONDS)
+        turn.urgency.slack = GUESS_SECONDS
+        turn.brief = self._models.ladder.rung >= Rung.LENGTH and not turn.tools.functions
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
         messages = self._messages(turn, text or cue, asked)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
@@ -287,6 +294,7 @@ class Replies:
     def _commit(self, turn: Turn, key: Key | None = None) -> None:
         self._owed = False
         turn.trace.counts |= self.speculation.commit(turn.guess)
+        turn.trace.counts["ladder"] = float(self._models.ladder.rung)
         if turn.text:
             self._history.add_user(turn.text, key)
         self._history.begin_reply(turn.id)
@@ -346,6 +354,8 @@ class Replies:
     def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
         if not turn.done:
             turn.done = True
+            if seconds := turn.trace.making():
+                self._models.ladder.answered(id(self), seconds, asyncio.get_running_loop().time())
             cost = usage(turn, self._models.llm)
             self._emit(ReplyDone(turn.id, status, turn.heard(played), error, cost, turn.code))
 
@@ -359,7 +369,8 @@ class Replies:
         if turn not in self._settled:
             self._settled.append(turn)
 
-    async def _prefill(self, text: str) -> None:
+    async def _prefill(self, text: str, urgency: Urgency) -> None:
+        current.set(urgency)
         try:
             await self._models.llm.warm(self._history.messages(text))
         except Exception as error:  # only speed is lost: the reply itself will say what is wrong

@@ -17,6 +17,7 @@ from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.playout import spread
 from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.turn import Turn
+from rejoinder.pipeline.urgency import current
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,8 @@ CLAUSES_AHEAD = 2
 AUDIO_AHEAD = 8
 """Slices of audio made ahead of the play stage: with ``SLICE_SECONDS`` about a third of a second."""
 SLICE_SECONDS = 0.04
+BRIEF_TOKENS, SENTENCE_ENDS = 16, (".", "!", "?")
+"""Where the machine is short of time, a reply of so many tokens ends with its sentence."""
 CONTROL_PLACES = 64
 """Places in a session's outgoing channel that audio leaves free for events, which cannot wait."""
 
@@ -42,6 +45,7 @@ async def attempt(
 
     warming: fills the cache that it starts from. Cancelling discards everything in flight.
     """
+    current.set(turn.urgency)
     try:
         if turn.refused is not None:
             raise turn.refused
@@ -108,6 +112,8 @@ async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGene
             else:
                 turn.tokens += 1
                 yield piece
+                if turn.brief and turn.tokens >= BRIEF_TOKENS and piece.rstrip()[-1:] in SENTENCE_ENDS:
+                    return
 
 
 async def write(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[Event]) -> None:
@@ -118,6 +124,7 @@ async def write(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[
             await turn.wait_running()
             await out.send(ReplyText(turn.id, token), CONTROL_PLACES)
             turn.written += token
+            turn.urgency.due = None  # it is read, and does not run dry
     turn.made = True
 
 
@@ -144,6 +151,7 @@ async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -
             async for chunk in chunks:
                 turn.mark("first_audio")
                 made += chunk.seconds
+                turn.make(chunk.seconds)
                 words = chunk.words or spread(clause, made)
                 for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
                     await out.send((text, AudioChunk(piece.pcm, piece.rate, position), words))

@@ -220,8 +220,9 @@ class Session:
 
         Raises what a listening model raises, and CallOver.
         """
+        self.models.ladder.joined(id(self._replies), self._now())
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
-        ears = Ears(self.models.stt, self.models.turn, self.floor, self._react)
+        ears = Ears(self.models, self.floor, self._react)
         async with asyncio.TaskGroup() as tasks:
             vad = self.models.vad.stream()
             tasks.create_task(hear(self._heard, vad, self.floor, self._react, audio, self._replies.echo))
@@ -235,6 +236,7 @@ class Session:
         """Cancel the reply, wait until all it started is gone, and end ``events``."""
         self._settle_doubt()
         self._replies.close()
+        self.models.ladder.left(id(self._replies))
         if self._cancelled:
             await asyncio.wait(self._cancelled)
         self.events.close()

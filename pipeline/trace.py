@@ -48,6 +48,10 @@ class Trace:
                 begin = at
         return parts
 
+    def making(self) -> float:
+        """Return the seconds of the budget but for the wait for the end of the turn; 0 for none."""
+        return sum(ms for name, ms in self.budget() if name != PART_NAMES["committed"]) / 1000.0
+
     def to_json(self) -> str:
         """Return one JSON line: milliseconds since the first mark, the budget and the counts."""
         origin = min(self.marks.values(), default=0.0)

@@ -11,6 +11,7 @@ from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.playout import Playout
 from rejoinder.pipeline.trace import Trace
+from rejoinder.pipeline.urgency import Urgency
 
 
 class Turn:
@@ -22,13 +23,14 @@ class Turn:
     speaks: False for a reply that is written only. written: its text so far.
     tools: what it may call. calls: what it wants called, once it is over and was not cut.
     playout: what was sent and heard. echo: where it may be heard too, and should not.
-    trace: when what happened.
+    trace: when what happened. urgency: of what it asks the models for.
     guess: whether it was started before the user's turn was surely over.
     tokens: how many its language model has streamed, ``max_tokens`` at most where that is not 0.
-    shortened: whether there would have been more. prompt: what it was asked, None before it runs.
+    brief: whether the end of a sentence is the end of it once it is long. shortened: whether there would have
+        been more after ``max_tokens``. prompt: what it was asked, None before it runs.
     read: its tokens, None before they are counted. refused: why it is not asked at all.
     code: a word for why it failed, "" where that is the model's.
-    made: whether all of its audio was made, so that it is at its last words.
+    made: whether all of its audio was made, so that it is at its last words. seconds_made: of it so far.
     done: whether the end of the reply was told. failed: whether a model kept it from its end.
     overtaken: whether the user's own words stopped it.
     task, playing: what runs the reply, and the stage of it that sends.
@@ -55,15 +57,18 @@ class Turn:
         self.playout = Playout(holds)
         self.echo = echo
         self.trace = Trace(id)
+        self.urgency = Urgency()
         self.guess = False
         self.tokens = 0
         self.max_tokens = max_tokens
+        self.brief = False
         self.prompt: Sequence[Message] | None = None
         self.read: int | None = None
         self.refused: PipelineError | None = None
         self.code = ""
         self.shortened = False
         self.made = self.done = self.failed = self.overtaken = False
+        self.seconds_made = 0.0
         self.task: asyncio.Task[None] | None = None
         self.playing: asyncio.Task[None] | None = None
         self._committed = asyncio.Event()
@@ -79,6 +84,7 @@ class Turn:
         """Open the gate."""
         self.mark("committed")
         self._committed.set()
+        self._hurry()
 
     async def wait_committed(self) -> None:
         """Wait for the gate to open."""
@@ -87,6 +93,7 @@ class Turn:
     def pause(self) -> None:
         """Hold the reply where it is: from this call on nothing of it is sent, and nothing of it is lost."""
         self._running.clear()
+        self.urgency.due = None
         now = asyncio.get_running_loop().time()
         self.playout.pause(now)
         if self.echo and self.playout.holds:
@@ -98,12 +105,24 @@ class Turn:
             self._running.set()
             now = asyncio.get_running_loop().time()
             self.playout.resume(now)
+            self._hurry()
             if self.echo:
                 self.echo.release(now)
 
     async def wait_running(self) -> None:
         """Wait while the reply is paused."""
         await self._running.wait()
+
+    def make(self, seconds: float) -> None:
+        """Note that so much more of its audio was made."""
+        self.seconds_made += seconds
+        self._hurry()
+
+    def _hurry(self) -> None:
+        """Let more of it be due when all that was made of it has been heard."""
+        if self.committed and self._running.is_set():
+            now = asyncio.get_running_loop().time()
+            self.urgency.due = now + self.playout.left(now) + self.seconds_made - self.playout.seconds
 
     def sent(self, text: str, chunk: AudioChunk, words: Words) -> float:
         """Note that audio was sent, and the clause that begins with it; return how long to wait with more.

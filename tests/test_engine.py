@@ -12,6 +12,7 @@ import pytest
 
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError, Overloaded
+from rejoinder.pipeline.urgency import PARTIAL_SECONDS, SPARE_SECONDS, Urgency, current
 
 SOON = 10.0
 
@@ -109,6 +110,66 @@ def test_cancelled_jobs_never_run(doubler: Doubler) -> None:
     run(main())
 
 
+async def ask_as(engine: Engine[int, int], item: int, urgent: Urgency) -> int:
+    current.set(urgent)
+    return await engine.run(item)
+
+
+def test_the_most_urgent_goes_first_by_what_is_true_when_the_step_begins(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step)
+        running = await ask(engine, [1])
+        await doubler.until_begun()
+        now = asyncio.get_running_loop().time()
+        guess, partial, sounds = Urgency(), Urgency(PARTIAL_SECONDS), Urgency(due=now + 60.0)
+        asked = {2: partial, 3: Urgency(SPARE_SECONDS), 4: guess, 5: sounds, 6: Urgency(due=now)}
+        tasks = [asyncio.create_task(ask_as(engine, item, urgent)) for item, urgent in asked.items()]
+        await asyncio.sleep(0)
+        assert engine.waiting == 5 and engine.age > 0.0
+        partial.due = now - 1.0  # somebody waits for it after all
+        doubler.open()
+        await asyncio.gather(*running, *tasks)
+        engine.close()
+        assert doubler.batches == [[1], [2], [6], [4], [5], [3]]
+        assert engine.stats.waited > 0.0 and engine.age == 0.0
+        assert 0.0 < engine.stats.pressing < engine.stats.busy, "what sounds, and text, had time"
+
+    run(main())
+
+
+def test_only_what_is_alike_is_batched(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step, max_batch=4, alike=lambda item, sure: (item % 2, sure))
+        running = await ask(engine, [1])
+        await doubler.until_begun()
+        guesses = [asyncio.create_task(ask_as(engine, item, Urgency())) for item in (2, 4)]
+        later = await ask(engine, [6, 3, 8, 10, 5])
+        doubler.open()
+        assert await asyncio.gather(*running, *guesses, *later) == [2, 4, 8, 12, 6, 16, 20, 10]
+        engine.close()
+        assert doubler.batches == [[1], [6, 8, 10], [3, 5], [2, 4]]
+
+    run(main())
+
+
+def test_who_asks_for_one_after_the_other_shares_the_steps(doubler: Doubler) -> None:
+    """Two who are back in no time would otherwise take turns for ever, each alone in its step."""
+
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step, max_batch=2)
+        doubler.gate.release(10_000)
+
+        async def often() -> None:
+            for _ in range(100):
+                await engine.run(1)
+
+        await asyncio.gather(often(), often())
+        engine.close()
+        assert engine.stats.jobs == 200 and engine.stats.steps < 150
+
+    run(main())
+
+
 def test_errors_go_to_the_callers_and_the_engine_goes_on(doubler: Doubler) -> None:
     async def main() -> None:
         engine = Engine("doubler", doubler.step, max_batch=2)
@@ -159,7 +220,7 @@ def test_closing_finishes_the_step_and_fails_what_waits(doubler: Doubler) -> Non
         await doubler.until_begun()
         waiting = await ask(engine, [2, 3, 4])
         closing = asyncio.create_task(asyncio.to_thread(engine.close))
-        await asyncio.to_thread(until, lambda: engine.waiting == 4)  # three jobs and the word to stop
+        await asyncio.to_thread(until, lambda: engine._closed)
         doubler.open()
         await closing
         assert await asyncio.gather(*running) == [2]

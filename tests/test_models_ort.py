@@ -15,7 +15,7 @@ import speech
 from rejoinder.models.decoder import Logits, Reader
 from rejoinder.models.decoder_graph import CONTEXT, foreign, prepared
 from rejoinder.models.drafts import DRAFT, FOLLOWERS, OPENING, PAIRS, Drafts
-from rejoinder.models.ort import SLOTS, OrtLlm
+from rejoinder.models.ort import SLOTS, OrtLlm, Step
 from rejoinder.models.sampling import Sampling, choose
 from rejoinder.models.slots import shared
 from rejoinder.pipeline.errors import ModelError
@@ -95,6 +95,44 @@ def test_a_warmed_prompt_is_read_once(model: OrtLlm) -> None:
 
 
 @weights
+def test_conversations_of_any_length_read_a_token_each_in_one_run(model: OrtLlm) -> None:
+    """Somebody who is not asked stands between them, and is left as he was; one who is new does no harm."""
+    said = [f"There are {count} in the harbour, and {count} more." for count in ("two boats", "ten", "one")]
+    prompts = [model._prompt(asked(text, about)) for text, about in zip(said, ("", SYSTEM, "x"), strict=True)]
+    readers = model._readers[:3]
+    alone = [read_afresh(model, reader, prompt) for reader, prompt in zip(readers, prompts, strict=True)]
+    after = readers[1].logits([*prompts[1], 30])
+    for reader, prompt in zip(readers, prompts, strict=True):
+        read_afresh(model, reader, prompt[:-1] if reader is not readers[1] else prompt)
+    steps = [Step(readers[0], [*prompts[0], 5, 6], 3, 2), Step(readers[2], prompts[2], 1, 0)]
+    together = model._step(steps)
+    assert [len(rows) for rows in together] == [1, 1], "what was drafted is left out"
+    for (row,), expected in zip(together, (alone[0], alone[2]), strict=True):
+        assert row.argmax() == expected.argmax()
+        assert np.abs(row - expected).mean() < expected.std() / 4
+    assert [reader.read for reader in readers] == prompts
+    again = readers[1].logits([*prompts[1], 30])
+    assert np.abs(again - after).mean() < after.std() / 4
+    readers[1].read = []
+    assert [len(rows) for rows in model._step(steps)] == [1, 1], "then one after the other"
+
+
+@weights
+def test_callers_at_once_share_the_models_steps(model: OrtLlm) -> None:
+    async def count(number: int) -> int:
+        tokens = model.reply(asked(f"Tell me a long story about {number} ships."))
+        async with aclosing(tokens):
+            return len([token async for token in tokens])
+
+    async def scenario() -> int:
+        return sum(await asyncio.gather(*(count(number) for number in range(4))))
+
+    steps, jobs = model.engine.stats.steps, model.engine.stats.jobs
+    assert asyncio.run(scenario()) > 40
+    assert model.engine.stats.steps - steps < 0.6 * (model.engine.stats.jobs - jobs)
+
+
+@weights
 def test_several_tokens_are_checked_at_once(model: OrtLlm) -> None:
     text = "The sun rises in the east and sets in the west. There are seven days in a week, and twelve months"
     tokens = model._tokenizer.encode("<|im_start|>" + text).ids
@@ -112,11 +150,11 @@ def test_what_is_drafted_makes_an_answer_sooner_and_no_other(model: OrtLlm) -> N
 
     async def answer(drafts: Drafts) -> tuple[str, int]:
         model._drafts = drafts
-        done, text = model._engine.stats.jobs, ""
+        done, text = model.engine.stats.jobs, ""
         async with aclosing(model.reply(asked(PARROT))) as pieces:
             async for piece in pieces:
                 text += piece
-        return text, model._engine.stats.jobs - done
+        return text, model.engine.stats.jobs - done
 
     async def scenario() -> None:
         await model.warm(asked(PARROT))
@@ -192,17 +230,15 @@ def test_closing_stops_the_decoding(model: OrtLlm) -> None:
         async with aclosing(model.reply(asked("Tell me a very long story about the sea."))) as tokens:
             async for _ in tokens:
                 break
-        await model._engine.run(_nothing(model))  # behind the step that ran
-        done = model._engine.stats.jobs
+        await model.engine.run(_nothing(model))  # behind the step that ran
+        done = model.engine.stats.jobs
         await asyncio.sleep(0.3)
-        return model._engine.stats.jobs - done
+        return model.engine.stats.jobs - done
 
     assert asyncio.run(scenario()) <= 1
 
 
 def _nothing(model: OrtLlm) -> object:
-    from rejoinder.models.ort import Step
-
     return Step(model._readers[0], model._readers[0].read or [1])
 
 

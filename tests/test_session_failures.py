@@ -340,7 +340,8 @@ def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
     async def main() -> None:
         floor = Endpointer()
         floor.manual = True
-        ears = Ears(ScriptedStt(["one"]), None, floor, lambda event: None)
+        models = Models(ScriptedVad(), ScriptedStt(["one"]), ScriptedLlm(), ScriptedTts())
+        ears = Ears(models, floor, lambda event: None)
         channel: Channel[AudioChunk] = Channel(4)
         transcribing = asyncio.create_task(ears.transcribe(channel))
         for _ in range(1000):
