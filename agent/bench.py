@@ -35,6 +35,7 @@ from rejoinder.agent.echo_command import echo
 from rejoinder.agent.machine import occasion
 from rejoinder.agent.options import JsonOption, LlmOption, SpeechOption, SttOption, TtsOption, TurnOption
 from rejoinder.agent.own_server import own_process, own_server
+from rejoinder.agent.overhead_command import overhead
 from rejoinder.agent.recordings import (
     DEFAULT_SETS,
     MAX_SECONDS,
@@ -50,6 +51,7 @@ from rejoinder.pipeline.options import Endpointing
 
 app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
 app.command()(echo)
+app.command()(overhead)
 
 
 @app.callback()

@@ -1,0 +1,65 @@
+"""``rejoinder bench overhead``: what everything but the models costs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from rejoinder.agent import bench_overhead
+from rejoinder.agent.bench_output import console_beside, leave, progress_bar, write
+from rejoinder.agent.machine import occasion
+from rejoinder.agent.options import JsonOption
+from rejoinder.pipeline.errors import PipelineError
+
+WAYS = {"session": [bench_overhead.SESSION], "websocket": [bench_overhead.WEBSOCKET]}
+
+
+def overhead(
+    sessions: Annotated[str, typer.Option(help="how many sessions, one run for each")] = "1,10,50,100,200,500",
+    seconds: Annotated[float, typer.Option(min=0.5, help="seconds that are measured in each")] = 5.0,
+    way: Annotated[str, typer.Option(help="session, websocket or both")] = "both",
+    json_file: JsonOption = None,
+) -> None:
+    """Measure what a frame of 20 ms costs when the models cost next to nothing, and how late the loop is.
+
+    Frames come in real time: into sessions in one process, and over WebSockets to a server in one. Each load is
+    run with silent callers, and with a tenth of them speaking and being answered.
+    """
+    counts = numbers(sessions, "--sessions")
+    ways = WAYS.get(way, [*WAYS["session"], *WAYS["websocket"]])
+    console = console_beside(json_file)
+    try:
+        levels = asyncio.run(_measure(ways, counts, seconds, console))
+    except PipelineError as error:
+        leave(error)
+    console.print(bench_overhead.table(levels))
+    write(json_file, {**occasion(), "seconds": seconds, "levels": [asdict(level) for level in levels]})
+
+
+async def _measure(
+    ways: list[str], counts: list[int], seconds: float, console: Console
+) -> list[bench_overhead.Level]:
+    with progress_bar(console) as progress:
+        task = progress.add_task("measuring", total=2 * len(ways) * len(counts))
+
+        def tell(level: bench_overhead.Level) -> None:
+            progress.advance(task)
+            progress.console.print(Text(f"  {level}", style="dim"))
+
+        return await bench_overhead.measure(ways, counts, seconds, tell)
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Return whole numbers from 1 with commas between them. Raises BadParameter."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise typer.BadParameter(f"{text!r}: write whole numbers with commas between, as 1,10", param_hint=option)
+    return found
