@@ -34,8 +34,8 @@ from rejoinder.agent.bench_output import console_beside, leave, progress_bar, wr
 from rejoinder.agent.echo_command import echo
 from rejoinder.agent.machine import occasion
 from rejoinder.agent.options import JsonOption, LlmOption, SpeechOption, SttOption, TtsOption, TurnOption
-from rejoinder.agent.own_server import own_process, own_server
 from rejoinder.agent.overhead_command import overhead
+from rejoinder.agent.own_server import own_process, own_server
 from rejoinder.agent.recordings import (
     DEFAULT_SETS,
     MAX_SECONDS,

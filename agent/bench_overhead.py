@@ -1,7 +1,7 @@
 """What the framework costs by itself: processor time per frame of 20 ms and session, with scripted models.
 
-Two ways in: a ``Session`` inside a process, and the real server, called over loopback by this process. What is
-measured runs in a process of its own, of which all threads count; the callers' time does not.
+Two ways in: a ``Session`` inside a process, and the real server, called over loopback by this process. What
+is measured runs in a process of its own, of which all threads count; the callers' time does not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
-from typing import Any
 
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
@@ -89,12 +88,12 @@ async def measure(
 
 async def _in_process(load: Load) -> Spent:
     async with _subject(hold_sessions, load) as pipe:
-        return await _answer(pipe)
+        return await _spent(pipe)
 
 
 async def _over_sockets(load: Load) -> Spent:
     async with _subject(serve_watched) as pipe:
-        port = await _answer(pipe)
+        port = await asyncio.to_thread(pipe.recv)
         try:
             return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)
         finally:
@@ -126,7 +125,7 @@ async def _call(url: str, load: Load, pipe: Pipe) -> Spent:
 
         await load.feed(send)
         pipe.send(STOP)
-        spent = await _answer(pipe)
+        spent = await _spent(pipe)
         spent.answers = answers
         for task in listening:
             task.cancel()
@@ -141,7 +140,7 @@ def append(pcm: bytes) -> bytes:
 
 @asynccontextmanager
 async def _subject(target: Callable[..., None], *arguments: Load) -> AsyncIterator[Pipe]:
-    """Run a function in a fresh process for the length of the block; it is given the other end of the pipe."""
+    """Run a function in a fresh process for the length of the block, with the other end of the pipe."""
     fresh = multiprocessing.get_context("spawn")
     ours, theirs = fresh.Pipe()
     process = fresh.Process(target=target, args=(*arguments, theirs))
@@ -158,8 +157,9 @@ async def _subject(target: Callable[..., None], *arguments: Load) -> AsyncIterat
         ours.close()
 
 
-async def _answer(pipe: Pipe) -> Any:
-    return await asyncio.to_thread(pipe.recv)
+async def _spent(pipe: Pipe) -> Spent:
+    spent: Spent = await asyncio.to_thread(pipe.recv)
+    return spent
 
 
 def table(levels: Sequence[Level]) -> Table:

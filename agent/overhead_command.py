@@ -20,15 +20,17 @@ WAYS = {"session": [bench_overhead.SESSION], "websocket": [bench_overhead.WEBSOC
 
 
 def overhead(
-    sessions: Annotated[str, typer.Option(help="how many sessions, one run for each")] = "1,10,50,100,200,500",
+    sessions: Annotated[
+        str, typer.Option(help="how many sessions, one run for each")
+    ] = "1,10,50,100,200,500",
     seconds: Annotated[float, typer.Option(min=0.5, help="seconds that are measured in each")] = 5.0,
     way: Annotated[str, typer.Option(help="session, websocket or both")] = "both",
     json_file: JsonOption = None,
 ) -> None:
     """Measure what a frame of 20 ms costs when the models cost next to nothing, and how late the loop is.
 
-    Frames come in real time: into sessions in one process, and over WebSockets to a server in one. Each load is
-    run with silent callers, and with a tenth of them speaking and being answered.
+    Frames come in real time: into sessions in one process, and over WebSockets to a server in one. Each load
+    is run with silent callers, and with a tenth of them speaking and being answered.
     """
     counts = numbers(sessions, "--sessions")
     ways = WAYS.get(way, [*WAYS["session"], *WAYS["websocket"]])
@@ -61,5 +63,7 @@ def numbers(text: str, option: str) -> list[int]:
     except ValueError:
         found = []
     if not found or min(found) < 1:
-        raise typer.BadParameter(f"{text!r}: write whole numbers with commas between, as 1,10", param_hint=option)
+        raise typer.BadParameter(
+            f"{text!r}: write whole numbers with commas between, as 1,10", param_hint=option
+        )
     return found

@@ -29,7 +29,7 @@ START, STOP, END = "start", "stop", "end"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many sessions, of which the first ``speaking`` speak; seconds before the measured ones, and those."""
+    """So many sessions, of which the first ``speaking`` speak; ``warm`` seconds are not measured."""
 
     sessions: int
     speaking: int
@@ -138,14 +138,18 @@ def serve_watched(pipe: Pipe) -> None:
 
 
 async def _serve(pipe: Pipe) -> None:
-    settings = Settings(
-        **{"host": "127.0.0.1", "max_sessions": 10_000, "api_keys": ""},
-        **{"vad": "scripted:vad", "turn": "scripted:turn", "tts": "scripted:tts"},
-        **{"stt": f"scripted:stt|{ASKED}", "llm": f"scripted:llm|{ANSWER}"},
-    )
+    models = {"vad": "scripted:vad", "turn": "scripted:turn", "tts": "scripted:tts"}
+    models |= {"stt": f"scripted:stt|{ASKED}", "llm": f"scripted:llm|{ANSWER}"}
+    settings = Settings.model_validate({"max_sessions": 10_000, **models})
     allow_sockets()
     sock = listen(settings.host, 0)
-    program = Server(settings, lambda name, seconds: None, lambda error: None)
+    loaded = asyncio.Event()
+
+    def report(model: str, seconds: float) -> None:
+        if model == settings.tts:  # the last one
+            loaded.set()
+
+    program = Server(settings, report, lambda error: None)
     server, watch = Uvicorn(web(program), program.end_streams), Watch()
 
     def obey() -> None:
@@ -158,8 +162,7 @@ async def _serve(pipe: Pipe) -> None:
                 server.should_exit = True
 
     async def greet() -> None:
-        while program.models is None:
-            await asyncio.sleep(LOOK_SECONDS)
+        await loaded.wait()
         pipe.send(sock.getsockname()[1])
         await watch.look()
 
