@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
@@ -87,12 +88,12 @@ async def measure(
 
 
 async def _in_process(load: Load) -> Spent:
-    async with _subject(hold_sessions, load) as pipe:
+    async with subject(hold_sessions, load) as pipe:
         return await _spent(pipe)
 
 
 async def _over_sockets(load: Load) -> Spent:
-    async with _subject(serve_watched) as pipe:
+    async with subject(serve_watched) as pipe:
         port = await asyncio.to_thread(pipe.recv)
         try:
             return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)
@@ -139,7 +140,7 @@ def append(pcm: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def _subject(target: Callable[..., None], *arguments: Load) -> AsyncIterator[Pipe]:
+async def subject(target: Callable[..., None], *arguments: Any) -> AsyncIterator[Pipe]:
     """Run a function in a fresh process for the length of the block, with the other end of the pipe."""
     fresh = multiprocessing.get_context("spawn")
     ours, theirs = fresh.Pipe()

@@ -13,7 +13,7 @@ from rich.text import Text
 from rejoinder.agent import bench_overhead
 from rejoinder.agent.bench_output import console_beside, leave, progress_bar, write
 from rejoinder.agent.machine import occasion
-from rejoinder.agent.options import JsonOption
+from rejoinder.agent.options import JsonOption, numbers_of
 from rejoinder.pipeline.errors import PipelineError
 
 WAYS = {"session": [bench_overhead.SESSION], "websocket": [bench_overhead.WEBSOCKET]}
@@ -32,7 +32,7 @@ def overhead(
     Frames come in real time: into sessions in one process, and over WebSockets to a server in one. Each load
     is run with silent callers, and with a tenth of them speaking and being answered.
     """
-    counts = numbers(sessions, "--sessions")
+    counts = numbers_of(sessions, "--sessions")
     ways = WAYS.get(way, [*WAYS["session"], *WAYS["websocket"]])
     console = console_beside(json_file)
     try:
@@ -54,16 +54,3 @@ async def _measure(
             progress.console.print(Text(f"  {level}", style="dim"))
 
         return await bench_overhead.measure(ways, counts, seconds, tell)
-
-
-def numbers(text: str, option: str) -> list[int]:
-    """Return whole numbers from 1 with commas between them. Raises BadParameter."""
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        raise typer.BadParameter(
-            f"{text!r}: write whole numbers with commas between, as 1,10", param_hint=option
-        )
-    return found
