@@ -73,7 +73,7 @@ def level(way: str, load: Load, spent: Spent) -> Level:
 
 
 async def measure(
-    ways: Sequence[str], sessions: Sequence[int], seconds: float, tell: Callable[[Level], None]
+    ways: Sequence[str], sessions: Sequence[int], seconds: float, vad: str, tell: Callable[[Level], None]
 ) -> list[Level]:
     """Measure every way at every number of sessions, silent and speaking. Raises PipelineError."""
     levels = []
@@ -81,19 +81,19 @@ async def measure(
         for count in sessions:
             for some in (False, True):
                 load = Load(count, speakers(count, some), WARM_SECONDS, seconds)
-                spent = await (_in_process(load) if way == SESSION else _over_sockets(load))
+                spent = await (_in_process(load, vad) if way == SESSION else _over_sockets(load, vad))
                 levels.append(level(way, load, spent))
                 tell(levels[-1])
     return levels
 
 
-async def _in_process(load: Load) -> Spent:
-    async with subject(hold_sessions, load) as pipe:
+async def _in_process(load: Load, vad: str) -> Spent:
+    async with subject(hold_sessions, load, vad) as pipe:
         return await _spent(pipe)
 
 
-async def _over_sockets(load: Load) -> Spent:
-    async with subject(serve_watched) as pipe:
+async def _over_sockets(load: Load, vad: str) -> Spent:
+    async with subject(serve_watched, vad) as pipe:
         port = await asyncio.to_thread(pipe.recv)
         try:
             return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)

@@ -17,6 +17,7 @@ from rejoinder.agent.options import JsonOption, numbers_of
 from rejoinder.pipeline.errors import PipelineError
 
 WAYS = {"session": [bench_overhead.SESSION], "websocket": [bench_overhead.WEBSOCKET]}
+WAYS["both"] = WAYS["session"] + WAYS["websocket"]
 
 
 def overhead(
@@ -25,6 +26,7 @@ def overhead(
     ] = "1,10,50,100,200,500",
     seconds: Annotated[float, typer.Option(min=0.5, help="seconds that are measured in each")] = 5.0,
     way: Annotated[str, typer.Option(help="session, websocket or both")] = "both",
+    vad: Annotated[str, typer.Option(help="voice activity: silero adds what it costs")] = "scripted:vad",
     json_file: JsonOption = None,
 ) -> None:
     """Measure what a frame of 20 ms costs when the models cost next to nothing, and how late the loop is.
@@ -33,18 +35,22 @@ def overhead(
     is run with silent callers, and with a tenth of them speaking and being answered.
     """
     counts = numbers_of(sessions, "--sessions")
-    ways = WAYS.get(way, [*WAYS["session"], *WAYS["websocket"]])
+    if way not in WAYS:
+        raise typer.BadParameter(f"{way!r}: write session, websocket or both", param_hint="--way")
     console = console_beside(json_file)
     try:
-        levels = asyncio.run(_measure(ways, counts, seconds, console))
+        levels = asyncio.run(_measure(WAYS[way], counts, seconds, vad, console))
     except PipelineError as error:
         leave(error)
     console.print(bench_overhead.table(levels))
-    write(json_file, {**occasion(), "seconds": seconds, "levels": [asdict(level) for level in levels]})
+    write(
+        json_file,
+        {**occasion(), "seconds": seconds, "vad": vad, "levels": [asdict(level) for level in levels]},
+    )
 
 
 async def _measure(
-    ways: list[str], counts: list[int], seconds: float, console: Console
+    ways: list[str], counts: list[int], seconds: float, vad: str, console: Console
 ) -> list[bench_overhead.Level]:
     with progress_bar(console) as progress:
         task = progress.add_task("measuring", total=2 * len(ways) * len(counts))
@@ -53,4 +59,4 @@ async def _measure(
             progress.advance(task)
             progress.console.print(Text(f"  {level}", style="dim"))
 
-        return await bench_overhead.measure(ways, counts, seconds, tell)
+        return await bench_overhead.measure(ways, counts, seconds, vad, tell)

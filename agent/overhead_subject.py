@@ -14,14 +14,18 @@ import numpy as np
 from rejoinder.agent.config import Settings
 from rejoinder.agent.connection import Uvicorn, allow_sockets
 from rejoinder.agent.server import Server, listen, web
-from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel, ScriptedVad
+from rejoinder.models.registry import create
+from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel
+from rejoinder.models.threads import plan
 from rejoinder.pipeline import Models, Session, TurnTraced, open_session
 from rejoinder.pipeline.audio import RATE, Samples, to_pcm
+from rejoinder.pipeline.interfaces import Vad
 
 ASKED, ANSWER = "what is the weather", "It is a sunny day today."
 FRAME_SECONDS = 0.02
 CYCLE_FRAMES, TALK_FRAMES = 200, 60
 """Who speaks does so for 1.2 of every 4 s, and is answered in between."""
+FIRST_FRAME = 50
 LOOK_SECONDS = 0.01
 START, STOP, END = "start", "stop", "end"
 """What the process is told over its pipe; it answers STOP with ``Spent``."""
@@ -43,7 +47,7 @@ class Load:
 
     def talks(self, session: int, frame: int) -> bool:
         """Tell whether a session speaks in a frame; no two do so in time with each other."""
-        return session < self.speaking and (frame + 37 * session) % CYCLE_FRAMES < TALK_FRAMES
+        return session < self.speaking and (frame + 37 * session - FIRST_FRAME) % CYCLE_FRAMES < TALK_FRAMES
 
     async def feed(self, send: Callable[[int, int], Awaitable[None]]) -> None:
         """Call ``send(session, frame)`` for every frame when it is due, the sessions spread over its 20 ms.
@@ -95,20 +99,18 @@ class Watch:
 
 
 def sounds(rate: int) -> tuple[bytes, bytes]:
-    """Return a quiet and a loud frame, 16-bit, at this rate in hertz."""
+    """Return the frame of a quiet line, -66 dBFS, and a loud one, 16-bit, at this rate in hertz."""
     noise: Samples = np.random.default_rng(0).normal(0.0, 1.0, int(rate * FRAME_SECONDS)).astype(np.float32)
-    return to_pcm(0.001 * noise), to_pcm(0.2 * noise)
+    return to_pcm(0.0005 * noise), to_pcm(0.2 * noise)
 
 
-def hold_sessions(load: Load, pipe: Pipe) -> None:
+def hold_sessions(load: Load, vad: str, pipe: Pipe) -> None:
     """Hold sessions in this process, without a socket, and say what they cost."""
-    pipe.send(asyncio.run(_hold(load)))
+    pipe.send(asyncio.run(_hold(load, create(vad, plan()))))
 
 
-async def _hold(load: Load) -> Spent:
-    models = Models(
-        ScriptedVad(), ScriptedStt([ASKED]), ScriptedLlm([ANSWER]), ScriptedTts(), ScriptedTurnModel()
-    )
+async def _hold(load: Load, vad: Vad) -> Spent:
+    models = Models(vad, ScriptedStt([ASKED]), ScriptedLlm([ANSWER]), ScriptedTts(), ScriptedTurnModel())
     frames, watch = sounds(RATE), Watch()
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(open_session(models)) for _ in range(load.sessions)]
@@ -132,13 +134,13 @@ async def _count(session: Session, watch: Watch) -> None:
         watch.spent.answers += isinstance(event, TurnTraced)
 
 
-def serve_watched(pipe: Pipe) -> None:
+def serve_watched(vad: str, pipe: Pipe) -> None:
     """Serve on a free loopback port, say which, and what it costs, until told to END."""
-    asyncio.run(_serve(pipe))
+    asyncio.run(_serve(vad, pipe))
 
 
-async def _serve(pipe: Pipe) -> None:
-    models = {"vad": "scripted:vad", "turn": "scripted:turn", "tts": "scripted:tts"}
+async def _serve(vad: str, pipe: Pipe) -> None:
+    models = {"vad": vad, "turn": "scripted:turn", "tts": "scripted:tts"}
     models |= {"stt": f"scripted:stt|{ASKED}", "llm": f"scripted:llm|{ANSWER}"}
     settings = Settings.model_validate({"max_sessions": 10_000, **models})
     allow_sockets()

@@ -6,12 +6,12 @@ from collections import deque
 
 REST = 31
 """Windows of 32 ms without a trace of speech before one is skipped, and that are heard again afterwards."""
-TRACE = 0.1
+TRACE = 0.05
 """A probability of speech from which on there is a trace of it."""
-LOUDER = 2.0
-"""So many times as much power as the windows before it had, and a window is judged: 1.8 dB."""
-QUIET = 512 * 10 ** (-55 / 10)
-"""Power of a window that is always judged, however noisy the line: -50 dBFS."""
+LOUDER = 1.5
+"""So many times the power of the quietest of them, and a window is judged: 1.8 dB."""
+QUIET = 512 * 10 ** (-60 / 10)
+"""Power of a window on a quiet line, at most: -60 dBFS. On a noisier one all are judged."""
 LONGEST = 63
 """Windows that are skipped in a row, at most: 2 s."""
 
