@@ -64,6 +64,9 @@ class AudioChunk:
 
     def slices(self, size: int) -> Iterator[AudioChunk]:
         """Yield the same audio in chunks of at most ``size`` samples."""
+        if 0 < len(self) <= size:
+            yield self
+            return
         for first in range(0, len(self), size):
             yield AudioChunk(self.pcm[2 * first : 2 * (first + size)], self.rate, self.start + first)
 
