@@ -124,6 +124,7 @@ class Server:
             )
         except Exception as error:
             self._failed(error)
+            return
         # What is here now stays: looked through with every garbage collection, it would hold up all calls.
         gc.collect()
         gc.freeze()

@@ -85,9 +85,8 @@ class Ears:
         self._floor = floor
         floor.has_judge = turn_model is not None
         self._react = react
-        self._memory = (
-            bytearray()
-        )  # not chunks, of which 200 sessions would have 80,000 to collect garbage in
+        # No chunks: 200 sessions would have 80,000 of them for the garbage collector to look at.
+        self._memory = bytearray()
         self._agreement = LocalAgreement()
         self._loudness = Loudness()
         self._turn_start: int | None = None

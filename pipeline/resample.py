@@ -16,8 +16,6 @@ TAPS = 32
 """Length of the filter in samples of the source: what it lets through wrongly is 50 dB below speech."""
 PASSED = 0.92
 """Share of the lower rate's band that is kept."""
-
-
 FEW = 8
 """So many phases are filtered one by one: 24 kHz has two of them, 22,050 Hz has 320."""
 
@@ -61,7 +59,6 @@ class Resampler:
         for place in range(min(len(out), self._phases)):
             first, phase = divmod(self._at + self._step * place, self._phases)
             filtered = out[place :: self._phases]
-            windows = np.ndarray(
-                (len(filtered), TAPS), np.float32, audio, size * first, (size * self._step, size)
-            )
+            shape, strides = (len(filtered), TAPS), (size * self._step, size)
+            windows = np.ndarray(shape, np.float32, audio, size * first, strides)
             np.vecdot(windows, self._taps[phase], out=filtered)
