@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
@@ -32,8 +31,19 @@ from rejoinder.agent import (
 from rejoinder.agent.bench_latency import Result
 from rejoinder.agent.bench_output import console_beside, leave, progress_bar, write
 from rejoinder.agent.echo_command import echo
+from rejoinder.agent.load_command import load
 from rejoinder.agent.machine import occasion
-from rejoinder.agent.options import JsonOption, LlmOption, SpeechOption, SttOption, TtsOption, TurnOption
+from rejoinder.agent.options import (
+    JsonOption,
+    LlmOption,
+    SpeechOption,
+    SttOption,
+    TtsOption,
+    TurnOption,
+    check_url,
+    names_of,
+)
+from rejoinder.agent.overhead_command import overhead
 from rejoinder.agent.own_server import own_process, own_server
 from rejoinder.agent.recordings import (
     DEFAULT_SETS,
@@ -49,7 +59,8 @@ from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 
 app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
-app.command()(echo)
+for command in (echo, load, overhead):
+    app.command()(command)
 
 
 @app.callback()
@@ -76,13 +87,13 @@ def latency(
         return
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
     if url is not None:
-        _check_url(url)
+        check_url(url)
         if any(value is not None for value in flags.values()):
             raise typer.BadParameter("models cannot be chosen for a server that runs already (--url)")
     report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed}
     console = console_beside(json_file)
     try:
-        names = _names(sets)
+        names = names_of(sets)
         recordings = choose(speech_folder(speech), names, clips, seed)
         if len(recordings) < clips:
             words = f"there are only {len(recordings)} recordings of up to {MAX_SECONDS:.0f} s in "
@@ -111,7 +122,7 @@ def stt(
     try:
         rate = bench_stt.error_rate()
         folder = speech_folder(speech)
-        names = _names(sets)
+        names = names_of(sets)
         recordings = [recording for name in names for recording in _with_text(folder, name, limit)]
         utterances = asyncio.run(_recognise(stt, recordings, console))
     except PipelineError as error:
@@ -182,7 +193,7 @@ def turns(
         if again:
             seen = turn_store.read(again)
         else:
-            recordings = choose(speech_folder(speech), _names(sets), limit or sys.maxsize)
+            recordings = choose(speech_folder(speech), names_of(sets), limit or sys.maxsize)
             seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, progress_bar(console)))
         if fit and not turn_fit.can_be_fitted(seen):
             raise PipelineError(f"a fit needs ends and pauses of {turn_fit.LEAST_SPEAKERS} speakers")
@@ -228,9 +239,9 @@ def bargein(
         if plot:
             timeline.check()
         folder = speech_folder(speech)
-        sounds = overlap_cases.interruptions(folder, _names(sets), count, seed)
+        sounds = overlap_cases.interruptions(folder, names_of(sets), count, seed)
         sounds += overlap_cases.coughs(false, seed) + overlap_cases.noises(folder, false, seed)
-        results = asyncio.run(_over_the_agent(flags, sounds, _names(voices), false, seed, console))
+        results = asyncio.run(_over_the_agent(flags, sounds, names_of(voices), false, seed, console))
     except PipelineError as error:
         leave(error)
     console.print(bench_bargein.table(results))
@@ -286,8 +297,8 @@ def heard(
     report: dict[str, Any] = {**occasion(), "voices": voices, "seed": seed}
     console = console_beside(json_file)
     try:
-        recordings = choose(speech_folder(speech), _names(sets), sys.maxsize, seed)
-        found = asyncio.run(bench_heard.measure(_names(voices), recordings, cuts, seed, console))
+        recordings = choose(speech_folder(speech), names_of(sets), sys.maxsize, seed)
+        found = asyncio.run(bench_heard.measure(names_of(voices), recordings, cuts, seed, console))
     except PipelineError as error:
         leave(error)
     rows = bench_heard.rows(found)
@@ -376,23 +387,3 @@ def _with_text(folder: Path, name: str, limit: int | None) -> list[Recording]:
     if not chosen:
         raise PipelineError(f"the set {name} has no transcribed recording of up to {MAX_SECONDS:.0f} s")
     return chosen
-
-
-def _check_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("ws", "wss") and parts.hostname and parts.port != 0
-    except ValueError:  # an impossible port, or half an IPv6 address
-        good = False
-    if not good:
-        raise typer.BadParameter(
-            f"{url!r} is no address of a WebSocket: write ws://HOST:PORT/v1/realtime, or wss://…",
-            param_hint="--url",
-        )
-
-
-def _names(sets: str) -> list[str]:
-    names = [name.strip() for name in sets.split(",") if name.strip()]
-    if not names:
-        raise typer.BadParameter("name at least one set of recordings", param_hint="--sets")
-    return list(dict.fromkeys(names))

@@ -267,6 +267,8 @@ class Call:
 
     async def _send(self, messages: Sequence[Message]) -> None:
         """Write messages in order, and no others between them. Raises Overloaded after ``SEND_SECONDS``."""
+        if not messages:
+            return
         async with self._writing:
             for message in messages:
                 await self._write(message)

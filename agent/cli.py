@@ -19,6 +19,7 @@ from rich.text import Text
 from rejoinder.agent import bench, weights_command
 from rejoinder.agent.config import TOYS, ConfigError, Settings, authority, check_open, load, unknown_variables
 from rejoinder.agent.options import LlmOption, SttOption, TtsOption, TurnOption
+from rejoinder.agent.plan_command import plan
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(weights_command.app, name="models", help="The weights: list, fetch, path, verify.")
+app.command()(plan)
 console = Console(stderr=True)
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]

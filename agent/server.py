@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -123,6 +124,10 @@ class Server:
             await keep_looking(self.models.ladder)
         except Exception as error:
             self._failed(error)
+            return
+        # What is here now stays: looked through with every garbage collection, it would hold up all calls.
+        gc.collect()
+        gc.freeze()
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.calm import REST, Calm
 from rejoinder.models.onnx import open_session
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.errors import ModelError
@@ -16,8 +17,6 @@ WINDOW = 512
 CONTEXT = 64
 """Samples of the previous window that the model sees before each window."""
 GRAPH, INPUTS = "silero_vad_16k_sequence.onnx of silero-vad 6.2.3", ["input", "h", "c"]
-RUN_WINDOWS = 31
-"""Windows that the model judges at once, at most: a second, however much audio comes."""
 
 
 class Silero:
@@ -34,13 +33,19 @@ class Silero:
 
 
 class SileroStream:
-    """The recurrent state of one session; memory does not grow."""
+    """The recurrent state of one session; memory does not grow.
+
+    On a calm line windows are not judged; the last ``REST`` of them are when it is over, and bring the state
+    to where it would be.
+    """
 
     def __init__(self, session: Any) -> None:
         self._session = session
         self._state = [np.zeros((1, 1, 128), np.float32)] * 2
         self._audio: Samples = np.zeros(CONTEXT, np.float32)
         self._position = 0
+        self._calm = Calm()
+        self._skipped = 0  # windows at the beginning of the audio that were told of already
 
     def feed(self, chunk: AudioChunk) -> list[tuple[int, float]]:
         """Return (index after the last sample, probability of speech) for each window completed.
@@ -52,16 +57,38 @@ class SileroStream:
             raise ValueError(f"Silero VAD listens at {RATE} Hz, not {chunk.rate}")
         self._audio = np.concatenate((self._audio, chunk.samples()))
         results: list[tuple[int, float]] = []
-        while len(self._audio) >= CONTEXT + WINDOW:
-            for probability in self._judge():
+        while (waiting := (len(self._audio) - CONTEXT) // WINDOW - self._skipped) > 0:
+            for probability in self._skip() or self._judge(min(waiting, self._calm.certain)):
                 self._position += WINDOW
                 results.append((self._position, float(probability)))
         return results
 
-    def _judge(self) -> Samples:
-        count = min(RUN_WINDOWS, (len(self._audio) - CONTEXT) // WINDOW)
+    def _power(self, window: int) -> float:
+        samples = self._audio[CONTEXT + WINDOW * window : CONTEXT + WINDOW * (window + 1)]
+        return float(np.dot(samples, samples))
+
+    def _skip(self) -> list[float]:
+        """Return what is told of the next window if it is skipped, else nothing."""
+        if not self._calm.skips(self._power(self._skipped)):
+            return []
+        self._skipped += 1
+        if self._skipped > REST:
+            self._forget(1)
+        return [0.0]
+
+    def _judge(self, count: int) -> list[float]:
+        """Return the probabilities of so many windows, and hear those that were skipped before them."""
+        told, count = self._skipped, self._skipped + count
         windows = [self._audio[WINDOW * i : WINDOW * (i + 1) + CONTEXT] for i in range(count)]
         given = dict(zip(INPUTS, (np.array(windows), *self._state), strict=True))
-        probabilities, *self._state = self._session.run(None, given)
+        found, *self._state = self._session.run(None, given)
+        probabilities: list[float] = np.asarray(found, np.float32)[told:].tolist()
+        for window, probability in enumerate(probabilities, told):
+            self._calm.judged(self._power(window), probability)
+        self._forget(count)
+        self._skipped = 0
+        return probabilities
+
+    def _forget(self, count: int) -> None:
         self._audio = self._audio[WINDOW * count :]
-        return np.asarray(probabilities, np.float32)
+        self._skipped = max(0, self._skipped - count)

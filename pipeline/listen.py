@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-
-import numpy as np
 
 from rejoinder.pipeline.agreement import LocalAgreement
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, joined
@@ -104,11 +101,12 @@ class Ears:
         self._floor = floor
         floor.has_judge = models.turn is not None
         self._react = react
-        self._memory: deque[AudioChunk] = deque()
+        # No chunks: 200 sessions would have 80,000 of them for the garbage collector to look at.
+        self._memory = bytearray()
         self._agreement = LocalAgreement()
         self._loudness = Loudness()
         self._turn_start: int | None = None
-        self._fed = 0
+        self._heard = self._fed = 0
         self._reached = 0
         self._final_for: int | None = None
         self._asked_at: int | None = None
@@ -145,10 +143,9 @@ class Ears:
             await asyncio.wait([self._recognising], timeout=None if self._awaited else LOOK_SECONDS)
 
     def _take(self, chunk: AudioChunk) -> None:
-        if len(chunk):
-            self._memory.append(chunk)
-        while self._memory and chunk.end - self._memory[0].end > MEMORY_SAMPLES:
-            self._memory.popleft()
+        self._memory += chunk.pcm
+        del self._memory[: -2 * MEMORY_SAMPLES]
+        self._heard = chunk.end
         if self._turn_start != self._floor.turn_start:
             self._begin(self._floor.turn_start)
         elif self._turn_start is not None:
@@ -164,8 +161,7 @@ class Ears:
         self._text = ""
         if start is not None:
             self._fed = self._reached = start
-            for chunk in self._memory:
-                self._feed(chunk)
+            self._feed(self._remembered(start))
 
     def _feed(self, chunk: AudioChunk) -> None:
         if chunk.end > self._fed:
@@ -244,17 +240,16 @@ class Ears:
             return
         if self._fed >= next_ask(pause, self._asked_at):
             self._asked_at = self._fed
-            asking.create_task(self._judge(self._turn_model, pause, self._sound()))
+            sound = self._remembered(self._turn_start or 0).samples()
+            asking.create_task(self._judge(self._turn_model, pause, sound))
 
     async def _judge(self, turn_model: TurnModel, pause: int, sound: Samples) -> None:
         probability = await turn_model.probability(sound, self._text)
         for event in self._floor.judged(pause, probability):
             self._react(event)
 
-    def _sound(self) -> Samples:
-        start = self._turn_start or 0
-        heard = [
-            chunk.samples()[max(0, start - chunk.start) :] for chunk in self._memory if chunk.end > start
-        ]
-        sound: Samples = np.concatenate(heard) if heard else np.zeros(0, np.float32)
-        return sound[-MEMORY_SAMPLES:]
+    def _remembered(self, start: int) -> AudioChunk:
+        """Return the audio from sample ``start`` on, as far as it is remembered."""
+        oldest = self._heard - len(self._memory) // 2
+        start = max(start, oldest)
+        return AudioChunk(bytes(self._memory[2 * (start - oldest) :]), RATE, start)

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 import speech
 
+from rejoinder.agent.recordings import background
+from rejoinder.models.calm import Calm
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
+from rejoinder.pipeline.endpointer import Endpointer
+from rejoinder.pipeline.events import FloorEvent
 from rejoinder.pipeline.interfaces import Vad
 
 pytestmark = pytest.mark.weights
@@ -79,6 +83,34 @@ def test_cutting_the_audio_elsewhere_changes_nothing(vad: Vad, spoken: AudioChun
     stream = vad.stream()
     cut = [window for part in piece.slices(size) for window in stream.feed(part)]
     assert cut == list(vad.stream().feed(piece))
+
+
+def events(silero: Vad, pcm: AudioChunk) -> list[FloorEvent]:
+    stream, floor = silero.stream(), Endpointer()
+    windows = [window for part in pcm.slices(1920) for window in stream.feed(part)]
+    return [event for end, probability in windows for event in floor.vad(end, probability)]
+
+
+@pytest.mark.parametrize("db", [0, -20])
+@pytest.mark.parametrize("name", ["phone_conversations", "noise", "an4", "ami_meeting_excerpts", "read_misc"])
+def test_speech_is_heard_at_the_same_window_as_if_no_window_were_skipped(
+    silero: Vad, name: str, db: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for recording in speech.recordings(name, 5):
+        audio = recording.load(RATE)
+        line = background(audio, RATE, 4.0)
+        pcm = speech.chunk(np.concatenate((line, audio, line)) * np.float32(10 ** (db / 20)))
+        skipping = events(silero, pcm)
+        with monkeypatch.context() as all_judged:
+            all_judged.setattr(Calm, "skips", lambda calm, power: False)
+            assert events(silero, pcm) == skipping, recording.path.name
+
+
+def test_a_calm_line_is_not_judged(silero: Vad) -> None:
+    found = [p for _, p in silero.stream().feed(speech.chunk(speech.noise(4.0, 0.0005)))]
+    assert sum(p == 0.0 for p in found) > len(found) / 2
+    found = [p for _, p in silero.stream().feed(speech.chunk(speech.noise(4.0, 0.01)))]
+    assert 0.0 not in found, "noise at -40 dBFS is always judged"
 
 
 def test_streams_do_not_disturb_each_other(vad: Vad, spoken: AudioChunk) -> None:

@@ -1,0 +1,53 @@
+"""Callers who are connected and say nothing, in a process of their own beside those who speak."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from multiprocessing.connection import Connection as Pipe
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from rejoinder.agent.bench_overhead import append, subject
+from rejoinder.agent.overhead_subject import Load, sounds
+from rejoinder.agent.player import RATE
+
+HOUR = 3600.0
+CONNECTED = "connected"
+
+
+@asynccontextmanager
+async def idle_callers(url: str, key: str | None, number: int) -> AsyncIterator[None]:
+    """Have so many silent callers on the line for the length of the block. Raises PipelineError."""
+    if not number:
+        yield
+        return
+    async with subject(call_and_be_silent, url, key, number) as pipe:
+        await asyncio.to_thread(pipe.recv)
+        try:
+            yield
+        finally:
+            pipe.send("end")
+
+
+def call_and_be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
+    """Call so many times, and send a quiet line's noise until told to end."""
+    asyncio.run(_be_silent(url, key, number, pipe))
+
+
+async def _be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
+    quiet, headers = append(sounds(RATE)[0]), {"Authorization": f"Bearer {key}"} if key else {}
+    async with AsyncExitStack() as stack:
+        calls: list[ClientConnection] = []
+        for _ in range(number):
+            calling = connect(url, additional_headers=headers, compression=None, max_size=None, proxy=None)
+            calls.append(await stack.enter_async_context(calling))
+        pipe.send(CONNECTED)
+
+        async def send(session: int, frame: int) -> None:
+            calls[session].transport.write(quiet)
+
+        feeding = asyncio.create_task(Load(number, 0, 0.0, HOUR).feed(send))
+        asyncio.get_running_loop().add_reader(pipe.fileno(), feeding.cancel)
+        await asyncio.wait([feeding])

@@ -1,0 +1,62 @@
+"""``rejoinder bench overhead``: what everything but the models costs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from rejoinder.agent import bench_overhead
+from rejoinder.agent.bench_output import console_beside, leave, progress_bar, write
+from rejoinder.agent.machine import occasion
+from rejoinder.agent.options import JsonOption, numbers_of
+from rejoinder.pipeline.errors import PipelineError
+
+WAYS = {"session": [bench_overhead.SESSION], "websocket": [bench_overhead.WEBSOCKET]}
+WAYS["both"] = WAYS["session"] + WAYS["websocket"]
+
+
+def overhead(
+    sessions: Annotated[
+        str, typer.Option(help="how many sessions, one run for each")
+    ] = "1,10,50,100,200,500",
+    seconds: Annotated[float, typer.Option(min=0.5, help="seconds that are measured in each")] = 5.0,
+    way: Annotated[str, typer.Option(help="session, websocket or both")] = "both",
+    vad: Annotated[str, typer.Option(help="voice activity: silero adds what it costs")] = "scripted:vad",
+    json_file: JsonOption = None,
+) -> None:
+    """Measure what a frame of 20 ms costs when the models cost next to nothing, and how late the loop is.
+
+    Frames come in real time: into sessions in one process, and over WebSockets to a server in one. Each load
+    is run with silent callers, and with a tenth of them speaking and being answered.
+    """
+    counts = numbers_of(sessions, "--sessions")
+    if way not in WAYS:
+        raise typer.BadParameter(f"{way!r}: write session, websocket or both", param_hint="--way")
+    console = console_beside(json_file)
+    try:
+        levels = asyncio.run(_measure(WAYS[way], counts, seconds, vad, console))
+    except PipelineError as error:
+        leave(error)
+    console.print(bench_overhead.table(levels))
+    write(
+        json_file,
+        {**occasion(), "seconds": seconds, "vad": vad, "levels": [asdict(level) for level in levels]},
+    )
+
+
+async def _measure(
+    ways: list[str], counts: list[int], seconds: float, vad: str, console: Console
+) -> list[bench_overhead.Level]:
+    with progress_bar(console) as progress:
+        task = progress.add_task("measuring", total=2 * len(ways) * len(counts))
+
+        def tell(level: bench_overhead.Level) -> None:
+            progress.advance(task)
+            progress.console.print(Text(f"  {level}", style="dim"))
+
+        return await bench_overhead.measure(ways, counts, seconds, vad, tell)

@@ -1,0 +1,128 @@
+"""How many machines so many calls need: queueing by Erlang's formula C, from what a bench has measured.
+
+Calls stay on the machine that took them, so each machine has a queue of its own, M/M/c: turns come at random,
+take the processor for times that scatter exponentially, and each of its c cores serves one at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rejoinder.pipeline.errors import PipelineError
+
+MOST_BUSY = 0.85
+"""Share of the time in which the cores may be busy: beyond it small bursts make long queues."""
+MOST_MACHINES = 100_000
+
+
+class NoPlan(PipelineError):
+    """There is no number of machines that would do, or the report cannot tell; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a bench tells of a machine.
+
+    service_s: seconds of processor that a turn takes. alone_ms: p95 of the latency with the fewest callers.
+    every_s: seconds from one turn of a call to its next. cores: of the machine.
+    """
+
+    service_s: float
+    alone_ms: float
+    every_s: float
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What so many machines would do. busy: share of time. waits: share of turns that wait for a core at all.
+
+    wait_p95_ms: what 95 % of the turns wait at most. p95_ms: of the whole latency.
+    """
+
+    machines: int
+    calls_each: float
+    busy: float
+    waits: float
+    wait_p95_ms: float
+    p95_ms: float
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """Return the probability that a job has to wait; ``load`` is in erlangs and below ``servers``.
+
+    By the recurrence of Erlang's formula B, which no factorial can overflow: B(0) = 1,
+    B(n) = load B(n-1) / (n + load B(n-1)), and C = B / (1 - busy (1 - B)).
+    """
+    blocked = 1.0
+    for count in range(1, servers + 1):
+        blocked = load * blocked / (count + load * blocked)
+    return blocked / (1.0 - load / servers * (1.0 - blocked))
+
+
+def wait_s(servers: int, load: float, service_s: float, share: float = 0.95) -> float:
+    """Return the seconds that ``share`` of the jobs wait at most: P(wait > t) = C exp(-(c - a) t / s)."""
+    waits = erlang_c(servers, load)
+    return max(0.0, math.log(waits / (1.0 - share)) * service_s / (servers - load)) if waits else 0.0
+
+
+def on(machines: int, calls: int, measured: Measured) -> Plan | None:
+    """Return what happens with so many machines, None where their queues would grow without an end."""
+    each = calls / machines
+    load = each / measured.every_s * measured.service_s
+    if load >= measured.cores:
+        return None
+    waited = 1000.0 * wait_s(measured.cores, load, measured.service_s)
+    waits = erlang_c(measured.cores, load)
+    return Plan(machines, each, load / measured.cores, waits, waited, measured.alone_ms + waited)
+
+
+def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
+    """Return the fewest machines on which 95 % of the turns are answered in time. Raises NoPlan."""
+    if measured.alone_ms > p95_ms:
+        raise NoPlan(
+            f"the fewest callers had a p95 of {measured.alone_ms:.0f} ms: no machines make that less"
+        )
+    least = max(1, math.ceil(calls * measured.service_s / measured.every_s / (MOST_BUSY * measured.cores)))
+    for machines in range(least, MOST_MACHINES):
+        planned = on(machines, calls, measured)
+        if planned and planned.busy <= MOST_BUSY and planned.p95_ms <= p95_ms:
+            return planned
+    raise NoPlan(f"more than {MOST_MACHINES} machines would be needed")
+
+
+def measured(report: Mapping[str, Any]) -> Measured:
+    """Return what a report of ``rejoinder bench load`` tells. Raises NoPlan."""
+    try:
+        levels = sorted(report["levels"], key=lambda level: int(level["sessions"]))
+        served = [(level["processor_s"], level["answered"]) for level in levels if level["answered"]]
+        alone, every, cores = levels[0]["latency"]["p95"], report["every_s"], report["machine"]["cores"]
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise NoPlan("this is no report of rejoinder bench load --json") from None
+    if alone is None or not served or any(seconds is None for seconds, _ in served):
+        raise NoPlan("the report has no processor times: measure our own server, without --url")
+    service = sum(seconds for seconds, _ in served) / sum(turns for _, turns in served)
+    return Measured(service, alone, every, cores)
+
+
+def explained(calls: int, p95_ms: float, known: Measured, planned: Plan) -> str:
+    """Return the plan, its formula with the figures in it, and what it assumes, for people."""
+    load = planned.busy * known.cores
+    return f"""\
+{planned.machines} machine{"s" if planned.machines > 1 else ""} of {known.cores} cores for {calls} calls: \
+p95 about {planned.p95_ms:.0f} ms (wanted {p95_ms:.0f}), {100 * planned.busy:.0f} % busy
+
+measured   s = {known.service_s:.3f} s of processor a turn, a turn every {known.every_s:g} s of a call,
+           p95 of {known.alone_ms:.0f} ms with the fewest callers
+each       {planned.calls_each:.1f} calls: a = calls / every * s = {load:.2f} erlangs; c = {known.cores} cores
+busy       a / c = {planned.busy:.2f}, at most {MOST_BUSY}
+waits      C(c, a) = {planned.waits:.3f} of the turns (Erlang C)
+wait p95   ln(C / 0.05) * s / (c - a) = {planned.wait_p95_ms:.0f} ms, 0 where C < 0.05
+p95        {known.alone_ms:.0f} + {planned.wait_p95_ms:.0f} = {planned.p95_ms:.0f} ms
+
+Assumed: turns come at random (Poisson), their times scatter exponentially, a turn is one job on one core,
+calls are spread evenly and stay on their machine, and all machines are like the measured one, with memory
+for as many calls."""

@@ -1,0 +1,109 @@
+"""Several callers at once: when they speak, what is counted, and one small run of each bench for real."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from click.testing import Result
+from typer.testing import CliRunner
+
+from rejoinder.agent import bench, bench_load, bench_overhead
+from rejoinder.agent.bench_load import EVERY_SECONDS, SCATTER, Level, arrivals
+from rejoinder.agent.overhead_subject import Load, Spent
+
+SCRIPTED = ["--llm", "scripted:llm|It is a sunny day today.", "--stt", "scripted:stt|what is the weather"]
+SCRIPTED += ["--tts", "scripted:tts", "--turn", "scripted:turn"]
+
+
+def test_turns_are_planned_before_the_first_and_spread() -> None:
+    planned = arrivals(4, 600.0)
+    assert planned == arrivals(4, 600.0) == sorted(planned) != arrivals(4, 600.0, seed=1)
+    assert len(planned) == pytest.approx(4 * 600 / EVERY_SECONDS, rel=0.05)
+    alone = arrivals(1, 600.0)
+    gaps = [after - before for before, after in pairwise(alone)]
+    assert min(gaps) >= EVERY_SECONDS * (1 - SCATTER) and max(gaps) <= EVERY_SECONDS * (1 + SCATTER)
+    assert len(arrivals(8, EVERY_SECONDS)) >= 8, "each caller speaks once at least"
+
+
+def test_callers_talk_in_turns_of_their_own() -> None:
+    load = Load(sessions=20, speaking=2, warm=1.0, seconds=1.0)
+    said = [[load.talks(session, frame) for frame in range(200)] for session in range(20)]
+    assert [sum(one) for one in said] == [60, 60] + [0] * 18
+    assert said[0] != said[1] and load.warm_frames == 50
+
+
+def test_a_level_is_processor_time_per_frame_and_session() -> None:
+    spent = Spent(processor=1.2, seconds=2.0, lags=[0.001] * 99 + [0.101], answers=7)
+    level = bench_overhead.level("Session", Load(200, 20, 1.0, 2.0), spent)
+    assert (level.microseconds, level.cores) == (pytest.approx(60.0), pytest.approx(0.6))
+    assert level.lag_p50_ms == pytest.approx(1.0) and 1.0 < level.lag_p99_ms < 101.0
+    assert bench_overhead.speakers(200, True) == 20 and bench_overhead.speakers(1, True) == 1
+    assert bench_overhead.speakers(200, False) == 0
+
+
+def said(result: Result) -> str:
+    """Return what a command wrote to stderr, without the frame around it."""
+    return " ".join(result.stderr.replace("│", " ").split())
+
+
+def toy_set(folder: Path) -> Path:
+    (folder / "toy").mkdir()
+    quiet = np.zeros(4_000, np.float32)
+    loud = np.random.default_rng(0).normal(0.0, 0.1, 16_000).astype(np.float32)
+    audio = np.concatenate((quiet, loud, quiet))
+    soundfile.write(folder / "toy" / "a.wav", audio, 16_000)
+    row = {"file": "a.wav", "speaker": "a", "duration_s": 1.5}
+    (folder / "toy" / "manifest.jsonl").write_text(json.dumps(row))
+    return folder
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="needs Linux")
+def test_two_callers_beside_silent_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra bench")
+    monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
+    flags = [*SCRIPTED, "--speech", str(toy_set(tmp_path)), "--sets", "toy", "--seconds", "6", "--idle", "3"]
+    flags += ["--sessions", "2", "--json", str(tmp_path / "load.json"), "--plot", str(tmp_path / "load.png")]
+    result = CliRunner().invoke(bench.app, ["load", *flags])
+    assert result.exit_code == 0, result.output
+    (level,) = json.loads((tmp_path / "load.json").read_text())["levels"]
+    assert level["answered"] == level["asked"] == len(arrivals(2, 6.0))
+    assert 100 < level["latency"]["p50"] < 2000 and level["processor_s"] > 0 and level["idle"] == 3
+    assert sum(part["ms"] for part in level["waterfall"]) == pytest.approx(level["latency"]["mean"])
+    assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG") and "2 + 3 idle" in result.stdout
+
+
+def test_the_overhead_of_both_ways_is_measured(tmp_path: Path) -> None:
+    flags = ["--sessions", "3", "--seconds", "3", "--json", str(tmp_path / "overhead.json")]
+    result = CliRunner().invoke(bench.app, ["overhead", *flags])
+    assert result.exit_code == 0, result.output
+    levels = json.loads((tmp_path / "overhead.json").read_text())["levels"]
+    assert [(level["way"], level["speaking"]) for level in levels] == [
+        ("Session", 0), ("Session", 1), ("WebSocket", 0), ("WebSocket", 1),
+    ]  # fmt: skip
+    assert all(level["microseconds"] > 1 and level["lag_p99_ms"] >= level["lag_p50_ms"] for level in levels)
+    assert [level["answers"] > 0 for level in levels] == [False, True, False, True]
+
+
+def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    for numbers in ("0", "", "1,x", "-1"):
+        refused = run(bench.app, ["load", "--sessions", numbers])
+        assert refused.exit_code == 2 and "numbers with commas" in said(refused)
+    both = run(bench.app, ["load", "--url", "ws://127.0.0.1:9/", "--tts", "hibari"])
+    assert both.exit_code == 2
+    way = run(bench.app, ["overhead", "--way", "pigeon"])
+    assert way.exit_code == 2 and "session, websocket or both" in said(way)
+    url = ["--url", "ws://127.0.0.1:9/", "--speech", str(toy_set(tmp_path)), "--sets", "toy"]
+    nobody = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url])
+    assert nobody.exit_code == 1 and "no turn was answered" in nobody.stderr
+
+
+def test_a_level_of_another_server_has_no_processor_time() -> None:
+    level = Level(1, 0, 2.0, bench_load.count([]), [], None)
+    assert level.cores is None
+    assert bench_load.report([level])["levels"][0]["cores"] is None
