@@ -56,15 +56,22 @@ class Job:
 
 
 class Whisper:
-    """Shared weights behind one engine; each session has a ``WhisperStream``."""
+    """Shared weights behind one engine; each session has a ``WhisperStream``.
 
-    def __init__(self, path: Path, threads: int = 1, language: str = "en") -> None:
+    cuda: on the first NVIDIA GPU in float16, else on the processor in int8.
+    """
+
+    def __init__(self, path: Path, threads: int = 1, language: str = "en", *, cuda: bool = False) -> None:
         from faster_whisper import WhisperModel
         from faster_whisper.tokenizer import Tokenizer
 
         try:
             self._model: Any = WhisperModel(
-                str(path), device="cpu", compute_type="int8", cpu_threads=threads, local_files_only=True
+                str(path),
+                device="cuda" if cuda else "cpu",
+                compute_type="float16" if cuda else "int8",
+                cpu_threads=threads,
+                local_files_only=True,
             )
         except Exception as error:
             raise ModelError("whisper", f"cannot load {path}: {error}") from error

@@ -19,6 +19,7 @@ from rejoinder.models import hints, loading, registry
 from rejoinder.models.catalog import catalog
 from rejoinder.models.fetch import WeightsMissing, cache_dir, locate
 from rejoinder.models.loading import Specs, open_models
+from rejoinder.models.placement import Placement
 from rejoinder.models.registry import check, create, own_path, weights
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.audio import RATE, AudioChunk
@@ -190,19 +191,22 @@ def test_another_graph_than_sileros_is_refused() -> None:
         create(f"silero:{locate('smart-turn-v3.2')}", THREADS)
 
 
-@pytest.mark.parametrize("package, spec", [("piper", "piper:/"), ("hibari", "hibari")])
+@pytest.mark.parametrize("package, spec", [("piper", "piper:/"), ("hibari", "hibari"), ("vllm", "vllm:/")])
 def test_an_extra_that_is_not_installed_is_named(
     package: str, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hints, "find_spec", lambda name: None)
     monkeypatch.setattr(hints, "is_checkout", lambda: False)
-    for attempt in (lambda: create(spec, THREADS), lambda: check("tts", spec)):
+    for attempt in (
+        lambda: create(spec, THREADS),
+        lambda: check("llm" if package == "vllm" else "tts", spec),
+    ):
         with pytest.raises(ModelError, match=rf"^{package}: .*pip install 'rejoinder\[{package}\]'"):
             attempt()
 
 
 def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def opened(found: str, threads: int) -> int:
+    def opened(found: str, threads: int, placement: Placement) -> int:
         return threads
 
     shares = {name: adapter._replace(find=str, open=opened) for name, adapter in registry.BUILT_IN.items()}
@@ -214,6 +218,7 @@ def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPa
         "llama": 4,
         "ort": 4,
         "openai": 1,
+        "vllm": 4,
         "piper": 5,
         "hibari": 1,
         "scripted": 1,
