@@ -48,7 +48,7 @@ class Vllm:
         sampling: Sampling | None = None,
     ) -> None:
         self.name = f"vllm:{model.rstrip('/').rpartition('/')[2]}"
-        with _environment(threads):
+        with telling(threads):
             try:
                 from vllm.engine.arg_utils import AsyncEngineArgs
                 from vllm.platforms import current_platform
@@ -147,7 +147,7 @@ def _as_vllm_says(sampling: Sampling) -> dict[str, Any]:
 
 
 @contextmanager
-def _environment(threads: int) -> Iterator[None]:
+def telling(threads: int) -> Iterator[None]:
     """Tell vLLM's processes what only the environment can tell them; they are started within the block."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)

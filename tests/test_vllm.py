@@ -6,7 +6,6 @@ import asyncio
 import gc
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from rejoinder.models.placement import Placement
 from rejoinder.models.registry import check
 from rejoinder.models.sampling import Sampling
 from rejoinder.models.threads import Threads
-from rejoinder.models.vllm import Vllm
+from rejoinder.models.vllm import Vllm, telling
 from rejoinder.models.vllm_settings import VllmSettings
 from rejoinder.pipeline import Options
 from rejoinder.pipeline.audio import RATE
@@ -301,8 +300,17 @@ def test_a_recording_is_answered() -> None:
     assert tokens > 0
 
 
-def test_the_engine_is_told_how_many_threads_it_has(engine: Engine) -> None:
-    workers = [one for one in psutil.Process().children(recursive=True) if one.is_running()]
-    told = {one.environ().get("OMP_NUM_THREADS") for one in workers if "Worker" in one.name()}
-    assert told == {"1"}, [one.name() for one in workers]
-    assert os.environ.get("OMP_NUM_THREADS") != "1" or "OMP_NUM_THREADS" in sys.orig_argv
+def test_the_engine_has_its_threads_and_no_cores_of_its_own(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = psutil.Process()
+    for process in ours.children(recursive=True):
+        assert process.cpu_affinity() == ours.cpu_affinity()
+    for before in ("7", None):
+        if before:
+            monkeypatch.setenv("OMP_NUM_THREADS", before)
+        else:
+            monkeypatch.delenv("OMP_NUM_THREADS")
+        with telling(3):
+            assert os.environ["OMP_NUM_THREADS"] == "3", "what processes that are started now are told"
+        assert os.environ.get("OMP_NUM_THREADS") == before
