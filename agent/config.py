@@ -70,7 +70,6 @@ class Settings(BaseSettings):
     device: str = Field(
         "cpu", pattern="^(cpu|cuda)$", description="where the recogniser and Piper run: cpu or cuda"
     )
-    cores: int = Field(0, ge=0, le=1024, description="cores whose threads are shared out; 0: all there are")
     vllm: VllmSettings = Field(default=VllmSettings(), description="what vLLM is told, by its own names")
     instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
     patience: float = Field(
@@ -153,7 +152,7 @@ class Settings(BaseSettings):
 
     def threads(self) -> Threads:
         """Return how many threads each model gets."""
-        return plan(self.cores, self.device == "cuda")
+        return plan(cuda=self.device == "cuda")
 
     def placement(self) -> Placement:
         """Return where the models run, and what vLLM is told."""

@@ -17,19 +17,17 @@ SMALL: dict[str, Any] = {
     "llm": "ort:smollm2-135m-instruct",
     "tts": "piper:en_US-joe-medium",
     "device": "cpu",
-    "cores": 2,
     "max_sessions": 16,
 }
 PROFILES: dict[str, dict[str, Any]] = {
     "cpu-small": SMALL,
-    "cpu": {**SMALL, "stt": "whisper:base", "cores": 0, "max_sessions": 32},
-    # 16 GB of weights and 3 GB of cache, some 20,000 tokens: a thousand for each of 20 that are answered.
+    "cpu": {**SMALL, "stt": "whisper:base", "max_sessions": 32},
+    # Of 24 GB, 16 are weights and some 2 the cache: 15,000 tokens, of 144 KiB each.
     "gpu": {
         **SMALL,
         "stt": "whisper:large-v3-turbo",
         "llm": "vllm:Qwen/Qwen3-8B",
         "device": "cuda",
-        "cores": 0,
         "max_sessions": 64,
         "vllm": {"gpu_memory_utilization": 0.8, "max_model_len": 8192, "max_num_seqs": 64},
     },
@@ -39,7 +37,6 @@ PROFILES: dict[str, dict[str, Any]] = {
         "stt": "whisper:large-v3",
         "llm": "vllm:Qwen/Qwen3-30B-A3B-Instruct-2507",
         "device": "cuda",
-        "cores": 0,
         "max_sessions": 256,
         "vllm": {"gpu_memory_utilization": 0.85, "max_model_len": 16384, "max_num_seqs": 256},
     },

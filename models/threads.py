@@ -29,8 +29,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def plan(available: int = 0, cuda: bool = False) -> Threads:
-    """Return the threads for a number of cores, at 0 for those of this process.
+def plan(available: int | None = None, cuda: bool = False) -> Threads:
+    """Return the threads for a number of cores, by default those of this process.
 
     cuda: the recogniser, the language model and the voice run on a GPU, and a thread each feeds it.
     """

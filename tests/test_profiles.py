@@ -57,7 +57,7 @@ def test_every_profile_is_a_configuration(name: str) -> None:
         assert getattr(settings, kind).partition(":")[0] in adapters(kind)
     cuda = name.startswith("gpu")
     assert settings.placement().cuda is cuda
-    assert settings.threads() == (Threads(1, 1, 1) if cuda else plan(settings.cores))
+    assert settings.threads() == (Threads(1, 1, 1) if cuda else plan())
     if cuda:
         assert is_repository(str(of_hub(settings.llm))) and of_hub(settings.stt)
         told = settings.vllm

@@ -51,6 +51,9 @@ SMALL = {
 GREEDY = Sampling(temperature=0.0, penalty=1.0)
 SYSTEM = "You are Ada, and you count the boats in the harbour of a small town. " * 8
 
+CORE = "VLLM::EngineCore"[:15]
+"""What vLLM calls its scheduler's process, as far as Linux keeps a name."""
+
 pytestmark = [
     pytest.mark.vllm,
     # What vLLM and torch warn of is not ours to mend.
@@ -255,28 +258,41 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
         Vllm(str(tmp_path), 1)
 
 
-def test_guessed_tokens_change_no_answer(engine: Engine) -> None:
-    questions = [asked("Say the alphabet, then say it again."), asked("How long is a week?", SYSTEM)]
-
-    async def answers(model: Vllm) -> list[str]:
-        return ["".join(await answer(model, question, 40)) for question in questions]
-
-    plain = engine.run(answers(engine.model))
+@pytest.fixture(scope="module")
+def guessing() -> Iterator[Engine]:
+    """Another engine, which guesses tokens by what stands in the prompt."""
     guess = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
     with asyncio.Runner(debug=True) as runner:
         model = started(GREEDY, speculative_config=guess)
-        try:
-            guessed = runner.run(whole(model, questions))
-            accepted = Engine(runner.run, model).meter("spec_decode_num_accepted_tokens")
-        finally:
-            runner.run(model.aclose())
-    for one, other in zip(plain, guessed, strict=True):
-        assert other.startswith(one)
-    assert accepted > 0
+        yield Engine(runner.run, model)
+        runner.run(model.aclose())
 
 
-async def whole(model: Vllm, questions: list[Any]) -> list[str]:
-    return ["".join(await answer(model, question)) for question in questions]
+def test_guessed_tokens_change_no_answer(engine: Engine, guessing: Engine) -> None:
+    questions = [asked("Say the alphabet, then say it again."), asked("How long is a week?", SYSTEM)]
+
+    async def answers(model: Vllm) -> list[str]:
+        return ["".join(await answer(model, question)) for question in questions]
+
+    assert guessing.run(answers(guessing.model)) == engine.run(answers(engine.model))
+    assert guessing.meter("spec_decode_num_accepted_tokens") > 0
+
+
+def test_an_engine_that_dies_is_told(guessing: Engine, capfd: pytest.CaptureFixture[str]) -> None:
+    async def lose() -> None:
+        async with aclosing(guessing.model.reply(asked(LONG))) as stream:
+            await anext(stream)
+            # The engine that was started last.
+            core = max(psutil.Process().children(), key=lambda one: (one.name() == CORE, one.create_time()))
+            core.kill()
+            with pytest.raises(ModelError, match="^vllm:smollm2"):
+                async for _ in stream:
+                    pass
+        with pytest.raises(ModelError, match="^vllm:smollm2"):
+            await answer(guessing.model, asked("Say yes."))
+
+    guessing.run(lose())
+    assert "died" in capfd.readouterr().err
 
 
 def test_a_recording_is_answered() -> None:
