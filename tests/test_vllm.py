@@ -285,10 +285,10 @@ def test_an_engine_that_dies_is_told(guessing: Engine, capfd: pytest.CaptureFixt
             # The engine that was started last.
             core = max(psutil.Process().children(), key=lambda one: (one.name() == CORE, one.create_time()))
             core.kill()
-            with pytest.raises(ModelError, match="^vllm:smollm2"):
+            with pytest.raises(ModelError, match=r"^vllm:smollm2"):
                 async for _ in stream:
                     pass
-        with pytest.raises(ModelError, match="^vllm:smollm2"):
+        with pytest.raises(ModelError, match=r"^vllm:smollm2"):
             await answer(guessing.model, asked("Say yes."))
 
     guessing.run(lose())
