@@ -165,6 +165,6 @@ def telling(threads: int) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     """Return what went wrong in one line, without what pydantic says before and behind it."""
     text = str(error).rpartition("Value error,")[2].partition("[type=")[0] or type(error).__name__
-    if "See root cause above" in text:
-        text = "its engine ended while it started, and said why above"
+    if "(above)" in text or "See root cause above" in text:
+        text = "its engine has ended, and said why above"
     return " ".join(text.split())[:REASON_CHARACTERS].rstrip(".")

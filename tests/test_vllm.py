@@ -247,7 +247,7 @@ def test_settings_that_vllm_refuses_are_named(settings: dict[str, Any], reason: 
 
 
 def test_a_cache_that_is_too_small_is_told(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ModelError, match="ended while it started, and said why above"):
+    with pytest.raises(ModelError, match="does not start: its engine has ended, and said why above"):
         started(kv_cache_memory_bytes=1 << 20)
     assert "max_model_len" in capfd.readouterr().err
 
@@ -278,21 +278,20 @@ def test_guessed_tokens_change_no_answer(engine: Engine, guessing: Engine) -> No
     assert guessing.meter("spec_decode_num_accepted_tokens") > 0
 
 
-def test_an_engine_that_dies_is_told(guessing: Engine, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_engine_that_dies_is_told(guessing: Engine) -> None:
     async def lose() -> None:
         async with aclosing(guessing.model.reply(asked(LONG))) as stream:
             await anext(stream)
             # The engine that was started last.
             core = max(psutil.Process().children(), key=lambda one: (one.name() == CORE, one.create_time()))
             core.kill()
-            with pytest.raises(ModelError, match=r"^vllm:smollm2"):
+            with pytest.raises(ModelError, match=r"^vllm:smollm2\S*: its engine has ended"):
                 async for _ in stream:
                     pass
-        with pytest.raises(ModelError, match=r"^vllm:smollm2"):
+        with pytest.raises(ModelError, match=r"^vllm:smollm2\S*: its engine has ended"):
             await answer(guessing.model, asked("Say yes."))
 
     guessing.run(lose())
-    assert "died" in capfd.readouterr().err
 
 
 def test_a_recording_is_answered() -> None:
