@@ -247,9 +247,9 @@ def complain(reason: object) -> None:
 
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:
-    """Print every setting, its value and where the value came from."""
+    """Print every setting, its value and where the value came from; of vLLM's, those that it is told."""
     table = Table("setting", "value", "from")
-    for name, value in flat(settings.model_dump()).items():
+    for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
         table.add_row(name, str(value), sources[name])
     Console().print(table)
 

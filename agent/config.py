@@ -206,8 +206,11 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
     if profile == AUTO:
         profile = chosen()
     values: dict[str, Any] = {}
-    sources = dict.fromkeys(flat(Settings.model_construct().model_dump()), "default")
-    for source, layer in [(f"profile {profile}", PROFILES.get(str(profile), {})), *layers]:
+    defaults = flat(Settings.model_construct().model_dump())
+    sources = dict.fromkeys(defaults, "default")
+    fitting = flat(PROFILES.get(str(profile), {}))
+    changed = {name: value for name, value in fitting.items() if value != defaults[name]}
+    for source, layer in [(f"profile {profile}", changed), *layers]:
         values.update(flat(layer))
         sources.update(dict.fromkeys(flat(layer), source))
     values["profile"] = profile
