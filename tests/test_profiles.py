@@ -109,6 +109,12 @@ def test_whatever_is_set_wins_over_the_profile(tmp_path: Path, monkeypatch: pyte
     assert load({"profile": "cpu-small"}, file)[0].placement().cuda is False
 
 
+def test_the_example_for_a_gpu_is_a_configuration() -> None:
+    settings, sources = load({}, Path(__file__).parent.parent / "examples" / "gpu.toml")
+    assert (settings.profile, settings.vllm.quantization, settings.device) == ("gpu", "fp8", "cuda")
+    assert settings.vllm.speculative_config and sources["llm"] == "profile gpu"
+
+
 def test_the_environment_may_hold_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_VLLM_SPECULATIVE_CONFIG", '{"model": "x", "num_speculative_tokens": 2}')
     monkeypatch.setenv("REJOINDER_VLLM", '{"enforce_eager": true}')
