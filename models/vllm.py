@@ -67,6 +67,7 @@ class Vllm:
         own = {} if sampling else self._engine.model_config.get_diff_sampling_param()
         self._sampling = {**_as_vllm_says(sampling or Sampling()), **own}
         self._numbers = count(1)
+        self._running: set[str] = set()
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer, in one piece for each step of the engine.
@@ -87,10 +88,13 @@ class Vllm:
         return len(self._prompt(messages))
 
     async def aclose(self) -> None:
-        """End the engine and its processes; requests that run are aborted."""
+        """End the engine and its processes; replies that run fail with a ModelError."""
+        if self._running:
+            await self._engine.abort(list(self._running))
+        if (reading := self._engine.output_handler) is not None:
+            reading.cancel()  # else it would log that the engine is gone
+            await asyncio.gather(reading, return_exceptions=True)
         await asyncio.get_running_loop().run_in_executor(None, self._engine.shutdown)
-        if self._engine.output_handler is not None:
-            await asyncio.gather(self._engine.output_handler, return_exceptions=True)
         self._engine = None
 
     async def _generate(self, messages: Sequence[Message], most: int) -> AsyncGenerator[str, None]:
@@ -100,18 +104,26 @@ class Vllm:
         prompt = {"prompt_token_ids": self._prompt(messages)}
         wanted = {**self._sampling, "max_tokens": most, "output_kind": RequestOutputKind.DELTA}
         request = str(next(self._numbers))
+        self._running.add(request)
         try:
             outputs = self._engine.generate(prompt, SamplingParams(**wanted), request)
             async with aclosing(outputs):
                 async for output in outputs:
-                    if text := output.outputs[0].text:
-                        yield text
+                    (answer,) = output.outputs
+                    if answer.text:
+                        yield answer.text
+                    if answer.finish_reason == "abort":
+                        raise ModelError(self.name, "it was closed in the middle of an answer")
         except (asyncio.CancelledError, GeneratorExit):
             # It aborts by itself, but for a request that was cancelled on its way to the engine.
             await self._engine.abort(request)
             raise
+        except ModelError:
+            raise
         except Exception as error:
             raise ModelError(self.name, _reason(error)) from error
+        finally:
+            self._running.discard(request)
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         try:

@@ -89,12 +89,21 @@ def started(sampling: Sampling | None = None, **settings: Any) -> Vllm:
     return Vllm(str(MODEL), 1, VllmSettings(**{**SMALL, **settings}), sampling)
 
 
+async def closed_in_the_middle(model: Vllm) -> None:
+    async with aclosing(model.reply(asked(LONG))) as stream:
+        await anext(stream)
+        await model.aclose()
+        with pytest.raises(ModelError, match="closed in the middle of an answer"):
+            async for _ in stream:
+                pass
+
+
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     with asyncio.Runner(debug=True) as runner:
         model = started(GREEDY)
         yield Engine(runner.run, model)
-        runner.run(model.aclose())
+        runner.run(closed_in_the_middle(model))
         assert not [task for task in asyncio.all_tasks(runner.get_loop()) if not task.done()]
     gc.collect()
     assert not multiprocessing.active_children()
