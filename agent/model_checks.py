@@ -15,7 +15,7 @@ from rejoinder.agent.checks import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
 from rejoinder.models.catalog import catalog
 from rejoinder.models.openai import key_from_environment
-from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, own_path, weights
+from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, of_hub, own_path, weights
 from rejoinder.pipeline.errors import ModelError
 
 ANSWER_SECONDS = 2.0
@@ -59,6 +59,8 @@ def _look(kind: str, spec: str) -> tuple[str, str, str]:
         return "broken", f"is no {ROLES[kind]}", fix
     if prefix == "openai":
         return check_server(argument)
+    if prefix == "vllm" or of_hub(spec):
+        return _of_hub(kind, spec)
     if prefix not in CATALOGUED:
         return "ok", "needs no weights of ours", ""
     if (name := weights(spec)) is None:
@@ -72,6 +74,16 @@ def _look(kind: str, spec: str) -> tuple[str, str, str]:
         more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         return state, lacking[0] + more, f"rejoinder models fetch {known.name}"
     return "ok", f"{known.size / 1e6:.0f} MB of weights", ""
+
+
+def _of_hub(kind: str, spec: str) -> tuple[str, str, str]:
+    """Look at a model that the hub's own cache or a folder holds."""
+    try:
+        check(kind, spec)
+    except ModelError as error:
+        reason, _, fix = str(error).removeprefix(f"{error.adapter}: ").partition("; run: ")
+        return "missing", reason, fix or f"set {kind} to the path of a folder"
+    return "ok", "your own weights", ""
 
 
 def check_server(address: str) -> tuple[str, str, str]:

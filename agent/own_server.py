@@ -16,7 +16,8 @@ from rich.console import Console
 
 from rejoinder.pipeline.errors import PipelineError
 
-START_SECONDS = 180.0
+START_SECONDS = 600.0
+"""A large language model is read from the disk and compiled first."""
 STOP_SECONDS = 15.0
 
 

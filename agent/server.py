@@ -119,7 +119,9 @@ class Server:
     async def _load(self, stack: AsyncExitStack) -> None:
         try:
             self.models = await stack.enter_async_context(
-                open_models(self.settings.specs(), report=self._report)
+                open_models(
+                    self.settings.specs(), self.settings.threads(), self._report, self.settings.placement()
+                )
             )
             await keep_looking(self.models.ladder)
         except Exception as error:

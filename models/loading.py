@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.registry import ROLES, check, create
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
@@ -36,7 +37,10 @@ Report = Callable[[str, float], None]
 
 @asynccontextmanager
 async def open_models(
-    specs: Specs, threads: Threads | None = None, report: Report = lambda name, seconds: None
+    specs: Specs,
+    threads: Threads | None = None,
+    report: Report = lambda name, seconds: None,
+    placement: Placement = HERE,
 ) -> AsyncIterator[Models]:
     """Load and warm up the models for the length of the block; raises ModelError.
 
@@ -52,7 +56,7 @@ async def open_models(
         for kind in ROLES:
             if spec := getattr(specs, kind):
                 began = time.perf_counter()
-                loaded[kind] = await _load(spec, threads)
+                loaded[kind] = await _load(spec, threads, placement)
                 stack.push_async_callback(_close, loaded[kind])
                 await WARM_UPS[kind](loaded[kind])
                 report(spec, time.perf_counter() - began)
@@ -60,9 +64,9 @@ async def open_models(
         yield Models(loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"), ladder)
 
 
-async def _load(spec: str, threads: Threads) -> Any:
+async def _load(spec: str, threads: Threads, placement: Placement) -> Any:
     # Loading blocks for seconds: on a thread of its own, the port answers meanwhile.
-    making = asyncio.get_running_loop().run_in_executor(None, create, spec, threads)
+    making = asyncio.get_running_loop().run_in_executor(None, create, spec, threads, placement)
     try:
         return await asyncio.shield(making)
     except asyncio.CancelledError:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rejoinder.pipeline.errors import ModelError
 
+log = logging.getLogger(__name__)
 
-def open_session(path: Path, threads: int, also: str = "") -> Any:
-    """Open an onnxruntime session on the CPU with idle threads that sleep. Raises ModelError.
+TENSORRT, CUDA, CPU = "TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"
 
-    also: the name of a tensor inside the model that is to be an output besides its own.
+
+def open_session(path: Path, threads: int, also: str = "", cuda: bool = False) -> Any:
+    """Open an onnxruntime session with idle threads that sleep. Raises ModelError.
+
+    also: the name of a tensor inside the model that is to be an output besides its own. cuda: on the GPU, as
+    far as this onnxruntime can.
     """
     import onnxruntime
 
@@ -20,11 +27,30 @@ def open_session(path: Path, threads: int, also: str = "") -> Any:
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
+    providers: list[Any] = [CPU]
+    if cuda:
+        if hasattr(onnxruntime, "preload_dlls"):
+            onnxruntime.preload_dlls()  # CUDA's libraries may lie in packages, where no loader looks
+        providers = on_gpu(onnxruntime.get_available_providers(), path.parent)
     try:
         model = path.read_bytes() + _output(also) if also else str(path)
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=providers)
     except Exception as error:
         raise ModelError("onnxruntime", f"cannot load {path}: {error}") from error
+
+
+def on_gpu(available: Iterable[str], folder: Path) -> list[Any]:
+    """Return what runs a model, in order of preference: TensorRT, CUDA, the CPU for the rest.
+
+    folder: where TensorRT keeps what it has compiled, which takes it minutes.
+    """
+    here = set(available)
+    cache = {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(folder / "tensorrt")}
+    providers: list[Any] = [(TENSORRT, cache)] if TENSORRT in here else []
+    providers += [CUDA] if CUDA in here else []
+    if not providers:
+        log.warning("this onnxruntime knows no GPU, and runs on the processor; install onnxruntime-gpu")
+    return [*providers, CPU]
 
 
 def _output(name: str) -> bytes:

@@ -41,10 +41,10 @@ BEGIN, PAD = "^", "_"
 Decode = Callable[[NDArray[np.float32]], Samples]
 
 
-def open_voice(path: Path, threads: int) -> Voice:
+def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
     """Open the voice ``path`` (an .onnx file with its .onnx.json beside it). Raises ModelError.
 
-    A voice that cannot be cut is spoken a sentence at a time.
+    A voice that cannot be cut is spoken a sentence at a time. cuda: on the GPU, as far as onnxruntime can.
     """
     require("piper")
     from piper import PiperVoice
@@ -56,7 +56,7 @@ def open_voice(path: Path, threads: int) -> Voice:
     except (OSError, ValueError, KeyError) as error:
         raise ModelError("piper", f"cannot read {settings}: {error}") from error
     # PiperVoice.load would give its session all cores and let their threads spin.
-    front, decode = _open(path, threads)
+    front, decode = _open(path, threads, cuda)
     voice = PiperVoice(session=front, config=config)
 
     def pieces(text: str) -> Iterator[Piece]:
@@ -86,18 +86,19 @@ def open_voice(path: Path, threads: int) -> Voice:
     return Voice("piper", config.sample_rate, synthesize)
 
 
-def _open(path: Path, threads: int) -> tuple[Any, Decode | None]:
+def _open(path: Path, threads: int, cuda: bool) -> tuple[Any, Decode | None]:
     """Open the graph in two halves, or whole and without a decoder of its own."""
     try:
         first, second = halves(path)
-        front, decoder = open_session(first, threads, LENGTHS), open_session(second, threads)
+        front = open_session(first, threads, LENGTHS, cuda)
+        decoder = open_session(second, threads, cuda=cuda)
         (seam,) = decoder.get_inputs()
     except Exception as error:  # not only what halves says: onnx raises errors of its own on a broken file
         log.info("%s is not spoken in slices: %s", path.name, error)
         try:
-            return open_session(path, threads, LENGTHS), None
+            return open_session(path, threads, LENGTHS, cuda), None
         except ModelError:
-            return open_session(path, threads), None
+            return open_session(path, threads, cuda=cuda), None
 
     def decode(frames: NDArray[np.float32]) -> Samples:
         audio: Samples = decoder.run(None, {seam.name: frames[np.newaxis]})[0].reshape(-1)

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from rejoinder.models.catalog import catalog
 from rejoinder.models.fetch import locate
 from rejoinder.models.hints import require
+from rejoinder.models.hub import is_repository, is_whisper, snapshot, whisper_snapshot
+from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.threads import Threads
 from rejoinder.models.whisper_languages import ENGLISH, check_language
 from rejoinder.pipeline.errors import ModelError, PipelineError
@@ -35,20 +37,21 @@ class Adapter(NamedTuple):
     """One kind of model of ours.
 
     find: takes the argument of a spec, returns what it names without loading it, and raises ModelError.
-    open: loads what was found, with so many threads. share: of the thread plan. kinds: what it serves as.
+    open: loads what was found, with so many threads, where it is to run. share: of the thread plan. kinds:
+    what it serves as.
     """
 
     find: Callable[[str], Any]
-    open: Callable[[Any, int], Any]
+    open: Callable[[Any, int, Placement], Any]
     share: str
     kinds: tuple[str, ...]
 
 
-def create(spec: str, threads: Threads) -> Any:
+def create(spec: str, threads: Threads, placement: Placement = HERE) -> Any:
     """Load the model that ``spec`` names. Raises ModelError where it is unknown, missing or broken."""
     prefix, _, argument = spec.partition(":")
     if adapter := BUILT_IN.get(prefix):
-        return adapter.open(adapter.find(argument), getattr(threads, adapter.share))
+        return adapter.open(adapter.find(argument), getattr(threads, adapter.share), placement)
     for entry in entry_points(group=GROUP, name=prefix):
         try:
             return entry.load()(argument, threads.small)
@@ -90,6 +93,16 @@ def weights(spec: str) -> str | None:
     prefix, name = _name(spec)
     pattern = CATALOGUED.get(prefix)
     return None if pattern is None or _is_path(name) else pattern.format(name or DEFAULTS[prefix])
+
+
+def of_hub(spec: str) -> str | None:
+    """Return what ``rejoinder models fetch`` calls weights of the hub that ``spec`` needs, None for none."""
+    prefix, name = _name(spec)
+    if prefix == "vllm":
+        return name if is_repository(name) else None
+    if prefix == "whisper" and not _is_path(name) and weights(spec) not in catalog() and is_whisper(name):
+        return weights(spec)
+    return None
 
 
 def own_path(spec: str) -> Path:
@@ -155,7 +168,7 @@ def _find(prefix: str, suffix: str, argument: str) -> Path:
 
 def _find_whisper(argument: str) -> tuple[Path, str]:
     name, language = with_language(argument)
-    path = _find("whisper", "", name)
+    path = whisper_snapshot(name) if of_hub(f"whisper:{name}") else _find("whisper", "", name)
     if language != ENGLISH:  # which they all know
         check_language(path, language)
     return path, language
@@ -168,6 +181,16 @@ def _find_server(argument: str) -> tuple[str, str]:
     return url, model
 
 
+def _find_vllm(argument: str) -> Path:
+    require("vllm")
+    path = Path(argument).expanduser()
+    if path.is_dir() and argument:
+        return path
+    if is_repository(argument):
+        return snapshot(argument)
+    raise ModelError("vllm", f"write vllm:FOLDER or vllm:ORGANISATION/NAME of the hub, not {argument!r}")
+
+
 def _find_piper(argument: str) -> Path:
     require("piper")
     return _find("piper", ".onnx", argument)
@@ -178,57 +201,63 @@ def _find_hibari(argument: str) -> str:
     return argument or DEFAULTS["hibari"]
 
 
-def _silero(path: Path, threads: int) -> Any:
+def _silero(path: Path, threads: int, placement: Placement) -> Any:
     from rejoinder.models.silero import Silero
 
     return Silero(path, threads)
 
 
-def _smart_turn(path: Path, threads: int) -> Any:
+def _smart_turn(path: Path, threads: int, placement: Placement) -> Any:
     from rejoinder.models.smart_turn import SmartTurn
 
     return SmartTurn(path, threads)
 
 
-def _whisper(found: tuple[Path, str], threads: int) -> Any:
+def _whisper(found: tuple[Path, str], threads: int, placement: Placement) -> Any:
     from rejoinder.models.whisper import Whisper
 
     path, language = found
-    return Whisper(path, threads, language)
+    return Whisper(path, threads, language, cuda=placement.cuda)
 
 
-def _llama(path: Path, threads: int) -> Any:
+def _llama(path: Path, threads: int, placement: Placement) -> Any:
     from rejoinder.models.llama_cpp import LlamaCpp
 
     return LlamaCpp(path, threads)
 
 
-def _ort(path: Path, threads: int) -> Any:
+def _ort(path: Path, threads: int, placement: Placement) -> Any:
     from rejoinder.models.ort import OrtLlm
 
     return OrtLlm(path, threads)
 
 
-def _openai(found: tuple[str, str], threads: int) -> Any:
+def _openai(found: tuple[str, str], threads: int, placement: Placement) -> Any:
     from rejoinder.models.openai import OpenAiChat, key_from_environment
 
     url, model = found
     return OpenAiChat(url, model, key_from_environment())
 
 
-def _piper(path: Path, threads: int) -> Any:
+def _vllm(path: Path, threads: int, placement: Placement) -> Any:
+    from rejoinder.models.vllm import Vllm
+
+    return Vllm(str(path), threads, placement.vllm)
+
+
+def _piper(path: Path, threads: int, placement: Placement) -> Any:
     from rejoinder.models.piper import open_voice
 
-    return open_voice(path, threads)
+    return open_voice(path, threads, placement.cuda)
 
 
-def _hibari(voice: str, threads: int) -> Any:
+def _hibari(voice: str, threads: int, placement: Placement) -> Any:
     from rejoinder.models.hibari import open_voice
 
     return open_voice(voice, threads)
 
 
-def _scripted(argument: str, threads: int) -> Any:
+def _scripted(argument: str, threads: int, placement: Placement) -> Any:
     from rejoinder.models.scripted import create
 
     return create(argument)
@@ -241,6 +270,7 @@ BUILT_IN: dict[str, Adapter] = {
     "llama": Adapter(partial(_find, "llama", ".gguf"), _llama, "llm", ("llm",)),
     "ort": Adapter(partial(_find, "ort", ".gguf"), _ort, "llm", ("llm",)),
     "openai": Adapter(_find_server, _openai, "small", ("llm",)),
+    "vllm": Adapter(_find_vllm, _vllm, "llm", ("llm",)),
     "piper": Adapter(_find_piper, _piper, "tts", ("tts",)),
     "hibari": Adapter(_find_hibari, _hibari, "small", ("tts",)),
     "scripted": Adapter(str, _scripted, "small", tuple(ROLES)),

@@ -29,8 +29,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def plan(available: int | None = None) -> Threads:
-    """Return the threads for a number of cores, by default those of this process."""
+def plan(available: int | None = None, cuda: bool = False) -> Threads:
+    """Return the threads for a number of cores, by default those of this process.
+
+    cuda: the recogniser, the language model and the voice run on a GPU, and a thread each feeds it.
+    """
+    if cuda:
+        return Threads(stt=1, llm=1, tts=1)
     available = available or cores()
     return Threads(stt=max(1, available // 2), llm=max(1, available // 2), tts=min(4, available))
 

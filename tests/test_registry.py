@@ -19,6 +19,7 @@ from rejoinder.models import hints, loading, registry
 from rejoinder.models.catalog import catalog
 from rejoinder.models.fetch import WeightsMissing, cache_dir, locate
 from rejoinder.models.loading import Specs, open_models
+from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.registry import check, create, own_path, weights
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.audio import RATE, AudioChunk
@@ -190,19 +191,22 @@ def test_another_graph_than_sileros_is_refused() -> None:
         create(f"silero:{locate('smart-turn-v3.2')}", THREADS)
 
 
-@pytest.mark.parametrize("package, spec", [("piper", "piper:/"), ("hibari", "hibari")])
+@pytest.mark.parametrize("package, spec", [("piper", "piper:/"), ("hibari", "hibari"), ("vllm", "vllm:/")])
 def test_an_extra_that_is_not_installed_is_named(
     package: str, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hints, "find_spec", lambda name: None)
     monkeypatch.setattr(hints, "is_checkout", lambda: False)
-    for attempt in (lambda: create(spec, THREADS), lambda: check("tts", spec)):
+    for attempt in (
+        lambda: create(spec, THREADS),
+        lambda: check("llm" if package == "vllm" else "tts", spec),
+    ):
         with pytest.raises(ModelError, match=rf"^{package}: .*pip install 'rejoinder\[{package}\]'"):
             attempt()
 
 
 def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def opened(found: str, threads: int) -> int:
+    def opened(found: str, threads: int, placement: Placement) -> int:
         return threads
 
     shares = {name: adapter._replace(find=str, open=opened) for name, adapter in registry.BUILT_IN.items()}
@@ -214,6 +218,7 @@ def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPa
         "llama": 4,
         "ort": 4,
         "openai": 1,
+        "vllm": 4,
         "piper": 5,
         "hibari": 1,
         "scripted": 1,
@@ -254,7 +259,7 @@ def test_other_distributions_add_adapters(tmp_path: Path, monkeypatch: pytest.Mo
             ModelError, match=r"^lost: its adapter toy_adapter:nothing failed: AttributeError"
         ):
             create("lost:x", THREADS)
-        with pytest.raises(ModelError, match=r"there are: .*hibari, .*lost, .*toy, whisper$"):
+        with pytest.raises(ModelError, match=r"there are: .*hibari, .*lost, .*toy, vllm, whisper$"):
             create("unknown:x", THREADS)
         with pytest.raises(ModelError, match="whisper-16000"):
             create("whisper:16000", THREADS)  # nobody takes a built-in name over
@@ -328,7 +333,7 @@ def test_an_error_in_the_block_and_in_a_warm_up_close_everything(monkeypatch: py
         raise ModelError("toy", "does not warm up")
 
     monkeypatch.setattr(loading, "check", lambda kind, spec: None)
-    monkeypatch.setattr(loading, "create", lambda spec, threads: Closing(spec))
+    monkeypatch.setattr(loading, "create", lambda spec, threads, placement: Closing(spec))
     monkeypatch.setattr(loading, "WARM_UPS", dict.fromkeys(("vad", "turn", "stt", "llm", "tts"), nothing))
     specs = Specs("vad", "", "stt", "llm", "tts")
 
@@ -372,7 +377,7 @@ def opening(specs: Specs) -> None:
         ({"stt": "piper:en_US-joe-medium"}, r"^piper: '.*' is no speech recogniser; .*: scripted, whisper$"),
         (
             {"llm": "whisper:tiny.en"},
-            "^whisper: .* is no language model; there are: llama, openai, ort, scripted$",
+            "^whisper: .* is no language model; there are: llama, openai, ort, scripted, vllm$",
         ),
         ({"tts": "scripted:llm"}, "^scripted: 'scripted:llm' is no voice; there are: hibari, piper, scr"),
         ({"turn": "silero"}, "^silero: 'silero' is no turn model; there are: scripted, smart-turn$"),
@@ -387,7 +392,7 @@ def test_a_typo_is_told_before_the_first_model_is_loaded(
     wrong: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(loading, "create", lambda spec, threads: made.append(spec))
+    monkeypatch.setattr(loading, "create", lambda spec, threads, placement: made.append(spec))
     with pytest.raises(ModelError, match=reason):
         opening(Specs(**{**vars_of(SCRIPTED), **wrong}))
     assert made == []
@@ -399,7 +404,7 @@ def test_missing_weights_of_the_last_model_are_told_before_the_first_is_loaded(
     monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
     monkeypatch.setattr(hints, "find_spec", lambda name: True)
     made: list[str] = []
-    monkeypatch.setattr(loading, "create", lambda spec, threads: made.append(spec))
+    monkeypatch.setattr(loading, "create", lambda spec, threads, placement: made.append(spec))
     with pytest.raises(WeightsMissing, match="rejoinder models fetch piper-en_US-joe-medium"):
         opening(Specs(**{**vars_of(SCRIPTED), "tts": "piper"}))
     assert made == []
@@ -413,7 +418,7 @@ def test_a_model_whose_loading_is_cancelled_is_closed(times: int, monkeypatch: p
         def close(self) -> None:
             closed.set()
 
-    def slow(spec: str, threads: Threads) -> Slow:
+    def slow(spec: str, threads: Threads, placement: Placement) -> Slow:
         began.set()
         assert go_on.wait(10)
         return Slow()
@@ -444,7 +449,7 @@ def test_a_model_that_fails_after_its_loading_was_cancelled_is_no_news(
 ) -> None:
     began, go_on = threading.Event(), threading.Event()
 
-    def broken(spec: str, threads: Threads) -> None:
+    def broken(spec: str, threads: Threads, placement: Placement) -> None:
         began.set()
         assert go_on.wait(10)
         raise ModelError("toy", "broken")
@@ -452,7 +457,7 @@ def test_a_model_that_fails_after_its_loading_was_cancelled_is_no_news(
     monkeypatch.setattr(loading, "create", broken)
 
     async def use() -> None:
-        loading_it = asyncio.create_task(loading._load("toy", THREADS))
+        loading_it = asyncio.create_task(loading._load("toy", THREADS, HERE))
         assert await asyncio.to_thread(began.wait, 10)
         loading_it.cancel()
         await asyncio.sleep(0.01)
