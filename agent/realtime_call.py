@@ -176,20 +176,16 @@ class RealtimeCall(Call):
             return
         try:
             await super()._write(text)
-        except (Overloaded, WebSocketDisconnect) as error:
+        except Overloaded as error:
             if not self.seconds:
                 raise
-            self._give_up(error)
-
-    def _give_up(self, error: Overloaded | WebSocketDisconnect) -> None:
-        """Drop a socket that takes nothing more, unless another one has taken over already."""
-        if self._dropped:
-            return
-        if isinstance(error, Overloaded):
-            log.warning("%s: its conversation waits for another socket", error)
-            self._drop(POLICY_VIOLATION, str(error))
-        else:
-            self._drop(0, "")
+            if not self._dropped:  # and no other socket has taken over already
+                log.warning("%s: its conversation waits for another socket", error)
+                self._drop(POLICY_VIOLATION, str(error))
+        except WebSocketDisconnect:
+            if not self.seconds:
+                raise
+            # Who reads it is told how it was closed: that may have been a goodbye.
 
     async def _over(self, cause: CallOver) -> Ended:
         """Say so in the way of OpenAI's API, whose clients look for this code."""
