@@ -150,7 +150,7 @@ async def subject(target: Callable[..., None], *arguments: Any) -> AsyncIterator
     try:
         yield ours
     except (EOFError, OSError) as error:
-        raise PipelineError(f"what was measured broke off: {error or 'it has ended'}") from error
+        raise PipelineError(f"a process of the bench has ended: {error or target.__name__}") from error
     finally:
         await asyncio.to_thread(process.join, END_SECONDS)
         process.kill()

@@ -8,32 +8,40 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from multiprocessing.connection import Connection as Pipe
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+from websockets.protocol import State
 
 from rejoinder.agent.bench_overhead import append, subject
+from rejoinder.agent.client import CallLost
 from rejoinder.agent.overhead_subject import Load, sounds
 from rejoinder.agent.player import RATE
 
 HOUR = 3600.0
-CONNECTED = "connected"
 
 
 @asynccontextmanager
 async def idle_callers(url: str, key: str | None, number: int) -> AsyncIterator[None]:
-    """Have so many silent callers on the line for the length of the block. Raises PipelineError."""
+    """Have so many silent callers on the line for the length of the block. Raises CallLost if one is not."""
     if not number:
         yield
         return
     async with subject(call_and_be_silent, url, key, number) as pipe:
-        await asyncio.to_thread(pipe.recv)
+        if reason := await asyncio.to_thread(pipe.recv):
+            raise CallLost(reason)
         try:
             yield
         finally:
             pipe.send("end")
+        if (kept := await asyncio.to_thread(pipe.recv)) < number:
+            raise CallLost(f"only {kept} of {number} idle callers were kept on the line (max_sessions?)")
 
 
 def call_and_be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
-    """Call so many times, and send a quiet line's noise until told to end."""
-    asyncio.run(_be_silent(url, key, number, pipe))
+    """Call so often, say why not or "", send silence until told to end, and count who is left."""
+    try:
+        asyncio.run(_be_silent(url, key, number, pipe))
+    except (OSError, WebSocketException) as error:
+        pipe.send(f"an idle caller cannot call {url}: {error}")
 
 
 async def _be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
@@ -43,7 +51,7 @@ async def _be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None
         for _ in range(number):
             calling = connect(url, additional_headers=headers, compression=None, max_size=None, proxy=None)
             calls.append(await stack.enter_async_context(calling))
-        pipe.send(CONNECTED)
+        pipe.send("")
 
         async def send(session: int, frame: int) -> None:
             calls[session].transport.write(quiet)
@@ -51,3 +59,4 @@ async def _be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None
         feeding = asyncio.create_task(Load(number, 0, 0.0, HOUR).feed(send))
         asyncio.get_running_loop().add_reader(pipe.fileno(), feeding.cancel)
         await asyncio.wait([feeding])
+        pipe.send(sum(call.state is State.OPEN for call in calls))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rejoinder.models.calm import REST, Calm
+from rejoinder.models.calm import Calm
 from rejoinder.models.onnx import open_session
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.errors import ModelError
@@ -35,8 +35,7 @@ class Silero:
 class SileroStream:
     """The recurrent state of one session; memory does not grow.
 
-    On a calm line windows are not judged; the last ``REST`` of them are when it is over, and bring the state
-    to where it would be.
+    On a calm line windows are told of before they are judged, as silence: many at once, when it is over.
     """
 
     def __init__(self, session: Any) -> None:
@@ -45,7 +44,7 @@ class SileroStream:
         self._audio: Samples = np.zeros(CONTEXT, np.float32)
         self._position = 0
         self._calm = Calm()
-        self._skipped = 0  # windows at the beginning of the audio that were told of already
+        self._told = 0  # windows at the beginning of the audio that were told of, and not judged
 
     def feed(self, chunk: AudioChunk) -> list[tuple[int, float]]:
         """Return (index after the last sample, probability of speech) for each window completed.
@@ -57,7 +56,7 @@ class SileroStream:
             raise ValueError(f"Silero VAD listens at {RATE} Hz, not {chunk.rate}")
         self._audio = np.concatenate((self._audio, chunk.samples()))
         results: list[tuple[int, float]] = []
-        while (waiting := (len(self._audio) - CONTEXT) // WINDOW - self._skipped) > 0:
+        while (waiting := (len(self._audio) - CONTEXT) // WINDOW - self._told) > 0:
             for probability in self._skip() or self._judge(min(waiting, self._calm.certain)):
                 self._position += WINDOW
                 results.append((self._position, float(probability)))
@@ -68,27 +67,20 @@ class SileroStream:
         return float(np.dot(samples, samples))
 
     def _skip(self) -> list[float]:
-        """Return what is told of the next window if it is skipped, else nothing."""
-        if not self._calm.skips(self._power(self._skipped)):
+        """Return what is told of the next window if it is not judged yet, else nothing."""
+        if not self._calm.skips(self._power(self._told)):
             return []
-        self._skipped += 1
-        if self._skipped > REST:
-            self._forget(1)
+        self._told += 1
         return [0.0]
 
     def _judge(self, count: int) -> list[float]:
-        """Return the probabilities of so many windows, and hear those that were skipped before them."""
-        told, count = self._skipped, self._skipped + count
+        """Return the probabilities of so many windows; those before them bring the state to where it was."""
+        told, count = self._told, self._told + count
         windows = [self._audio[WINDOW * i : WINDOW * (i + 1) + CONTEXT] for i in range(count)]
         given = dict(zip(INPUTS, (np.array(windows), *self._state), strict=True))
         found, *self._state = self._session.run(None, given)
         probabilities: list[float] = np.asarray(found, np.float32)[told:].tolist()
         for window, probability in enumerate(probabilities, told):
             self._calm.judged(self._power(window), probability)
-        self._forget(count)
-        self._skipped = 0
+        self._audio, self._told = self._audio[WINDOW * count :], 0
         return probabilities
-
-    def _forget(self, count: int) -> None:
-        self._audio = self._audio[WINDOW * count :]
-        self._skipped = max(0, self._skipped - count)

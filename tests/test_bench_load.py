@@ -101,6 +101,8 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     url = ["--url", "ws://127.0.0.1:9/", "--speech", str(toy_set(tmp_path)), "--sets", "toy"]
     nobody = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url])
     assert nobody.exit_code == 1 and "no turn was answered" in nobody.stderr
+    idle = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url, "--idle", "1"])
+    assert idle.exit_code == 1 and "an idle caller cannot call ws://127.0.0.1:9/" in idle.stderr
 
 
 def test_a_level_of_another_server_has_no_processor_time() -> None:

@@ -44,7 +44,7 @@ def test_a_noisy_line_is_never_calm() -> None:
         made.judged(2 * QUIET, 0.0)
 
 
-def test_every_two_seconds_it_is_looked_nevertheless() -> None:
+def test_every_second_it_is_looked_nevertheless() -> None:
     made = calm()
     assert [made.skips(1e-5) for _ in range(2 * LONGEST + 2)] == 2 * [*[True] * LONGEST, False]
 

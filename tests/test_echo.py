@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import speech
 
+from rejoinder.pipeline import resample
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.echo_path import BLOCK, BLOCKS
@@ -225,3 +226,15 @@ def test_recorded_speech_through_recorded_rooms(place: int, level: float) -> Non
     passed = [voiced(both, begin, begin + 1.2) for begin in (6, 9, 12)]
     assert min(passed) >= 2
     assert sum(passed) > 0.5 * voiced(other, 6, 14)
+
+
+@pytest.mark.parametrize("rate", [8000, 16_000, 24_000, 44_100, 48_000])
+@pytest.mark.parametrize("size", [1, 33, 480])
+def test_resampling_phase_by_phase_is_the_same_however_the_audio_is_cut(
+    rate: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = AudioChunk(to_pcm(speech.noise(0.1, 0.3)), rate)
+    cut = ToSession(rate)
+    pieces = np.concatenate([cut.feed(piece) for piece in noise.slices(size)])
+    monkeypatch.setattr(resample, "FEW", 0)
+    assert np.allclose(pieces, ToSession(rate).feed(noise), atol=1e-6, rtol=0)
