@@ -23,6 +23,9 @@ from rejoinder.models.whisper_languages import ENGLISH, check_language
 from rejoinder.pipeline.errors import ModelError, PipelineError
 
 GROUP = "rejoinder.models"
+GPU_BATCH = 8
+"""Recordings that Whisper hears at once on a GPU; unbatched, it falls behind from about 8 live streams on
+(SYSTRAN/faster-whisper #1192)."""
 ROLES = {
     "vad": "voice activity detector",
     "turn": "turn model",
@@ -217,7 +220,7 @@ def _whisper(found: tuple[Path, str], threads: int, placement: Placement) -> Any
     from rejoinder.models.whisper import Whisper
 
     path, language = found
-    return Whisper(path, threads, language, cuda=placement.cuda)
+    return Whisper(path, threads, language, batch=GPU_BATCH if placement.cuda else 1, cuda=placement.cuda)
 
 
 def _llama(path: Path, threads: int, placement: Placement) -> Any:
