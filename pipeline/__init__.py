@@ -43,6 +43,7 @@ from rejoinder.pipeline.interfaces import (
     Vad,
     VadStream,
 )
+from rejoinder.pipeline.ladder import Ladder, Rung
 from rejoinder.pipeline.options import Asked, Endpointing, Models, Options
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.session import Session, open_session
@@ -66,6 +67,7 @@ __all__ = [
     "Floor",
     "History",
     "Key",
+    "Ladder",
     "Llm",
     "Message",
     "ModelError",
@@ -85,6 +87,7 @@ __all__ = [
     "ReplyDone",
     "ReplyStarted",
     "ReplyText",
+    "Rung",
     "Session",
     "Speculation",
     "SpeechStarted",

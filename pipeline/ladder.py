@@ -23,6 +23,8 @@ MOST_BUSY = 0.85
 TARGET_SECONDS = 0.6
 """What making an answer may take at the mean. One in twenty takes half as much again, and the wait for the
 end of the turn comes on top of it: together a second (docs/capacity.md)."""
+MOST_SECONDS = 1.0
+"""What it may take at the mean before a new call is refused rather than all wait longer for it."""
 WINDOW_SECONDS = 10.0
 """Answers that are so old tell nothing about now, and who had none since is not active."""
 SMOOTH_SECONDS = 5.0
@@ -76,8 +78,13 @@ class Load:
         free = 1.0 - self.busy_with(callers)
         return self.alone / free if free > 0.0 else math.inf
 
+    def room(self, callers: int) -> bool:
+        """Tell whether so many callers are bearable, at the worst."""
+        slow = self.alone < TARGET_SECONDS and self.predicted(callers) > MOST_SECONDS
+        return self.busy_with(callers) <= MOST_BUSY and not slow
+
     def strain(self, callers: int) -> float:
-        """Return how much of what is bearable is reached, above 1 where it is more.
+        """Return how much of what is good is reached with so many callers, above 1 where it is more.
 
         Answers that would take too long without any other caller are no matter of load.
         """
@@ -88,17 +95,14 @@ class Load:
 def next_rung(rung: Rung, load: Load, since: float, wanted: bool = False) -> Rung:
     """Return the rung on which to stand after ``since`` seconds on this one.
 
-    Whether new calls are refused is a question about one caller more; all below serves those that there are.
-    wanted: whether a call was turned away that another rung may make room for.
+    wanted: whether a call was turned away of late, for which another rung may make room.
     """
     if rung < Rung.NEW_CALLS and since >= UP_SECONDS:
-        more = wanted or rung == Rung.LENGTH
-        if load.strain(load.callers + more) > 1.0:
+        no_room = wanted and not load.room(load.callers + 1)
+        if no_room or (rung < Rung.LENGTH and load.strain(load.callers) > 1.0):
             return Rung(rung + 1)
-    if rung > Rung.NOTHING and since >= DOWN_SECONDS:
-        more = rung == Rung.NEW_CALLS
-        if load.strain(load.callers + more) < CALM:
-            return Rung(rung - 1)
+    if rung > Rung.NOTHING and since >= DOWN_SECONDS and not wanted and load.strain(load.callers) < CALM:
+        return Rung(rung - 1)
     return rung
 
 
@@ -119,7 +123,7 @@ class Ladder:
         self._stepped = 0.0
         self._answers: deque[tuple[float, int, float]] = deque(maxlen=1024)
         self._calls: dict[int, float] = {}
-        self._wanted = False
+        self._refused = -math.inf
 
     @property
     def behind(self) -> bool:
@@ -146,10 +150,9 @@ class Ladder:
         ladder go up.
         """
         active = sum(now - last <= WINDOW_SECONDS for last in self._calls.values())
-        no_room = self.rung > Rung.NOTHING and self.load.strain(active + 1) > 1.0
-        if not active or (not no_room and self.rung < Rung.NEW_CALLS):
+        if not active or self.rung == Rung.NOTHING or self.load.room(active + 1):
             return ""
-        self._wanted = True
+        self._refused = now
         return f"all lines are busy: {active} callers are as many as can be answered in time"
 
     def look(self, now: float) -> None:
@@ -165,10 +168,11 @@ class Ladder:
         callers = len({call for _, call, _ in self._answers})
         mean = sum(seconds) / len(seconds) if seconds else 0.0
         self.load = Load(max((pressing for _, pressing in self.shares), default=0.0), mean, callers)
-        rung = next_rung(self.rung, self.load, now - self._stepped, self._wanted)
+        wanted = now - self._refused < DOWN_SECONDS
+        rung = next_rung(self.rung, self.load, now - self._stepped, wanted)
         if rung != self.rung:
             log.info("%s: %s -> %s", self.load, self.rung.name, rung.name)
-            self.rung, self._stepped, self._wanted = rung, now, False
+            self.rung, self._stepped = rung, now
             self._answers.clear()  # the next step is for answers to decide that were made on this rung
 
     def _measure(self, passed: float) -> None:

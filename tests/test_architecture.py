@@ -78,7 +78,7 @@ def test_decisions_do_not_wait(path: Path) -> None:
         ]
 
 
-FLAT = {"Protocol", "Generic", "Exception", "Enum", "TypedDict", "PipelineError"}
+FLAT = {"Protocol", "Generic", "Exception", "Enum", "IntEnum", "TypedDict", "PipelineError"}
 """Bases that the pipeline's classes may have; whatever has another one is more than one base deep."""
 
 

@@ -55,30 +55,33 @@ def test_more_callers_never_make_it_better(load: Load, callers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rung", "load", "since", "then"),
+    ("rung", "load", "since", "wanted", "then"),
     [
-        (Rung.NOTHING, Load(0.5, 0.3, 2), LONG, Rung.NOTHING),
-        (Rung.NOTHING, Load(0.9, 0.3, 4), LONG, Rung.PARTIALS),
-        (Rung.NOTHING, Load(0.7, 0.8, 4), LONG, Rung.PARTIALS),
-        (Rung.NOTHING, Load(0.9, 0.3, 4), UP_SECONDS / 2, Rung.NOTHING),
-        (Rung.PARTIALS, Load(0.7, 0.5, 4), LONG, Rung.PARTIALS),
-        (Rung.PARTIALS, Load(0.7, 0.5, 4), UP_SECONDS, Rung.PARTIALS),
-        (Rung.WINDOW, Load(0.8, 0.7, 6), UP_SECONDS, Rung.LENGTH),
-        (Rung.LENGTH, Load(0.6, 0.3, 6), UP_SECONDS, Rung.LENGTH),
-        (Rung.LENGTH, Load(0.8, 0.5, 6), UP_SECONDS, Rung.NEW_CALLS),  # they have room, a seventh has none
-        (Rung.NEW_CALLS, Load(0.95, 2.0, 6), LONG, Rung.NEW_CALLS),
-        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS / 2, Rung.NEW_CALLS),
-        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS, Rung.LENGTH),
-        (Rung.PARTIALS, Load(), DOWN_SECONDS, Rung.NOTHING),
+        (Rung.NOTHING, Load(0.5, 0.3, 2), LONG, False, Rung.NOTHING),
+        (Rung.NOTHING, Load(0.9, 0.3, 4), LONG, False, Rung.PARTIALS),
+        (Rung.NOTHING, Load(0.7, 0.8, 4), LONG, False, Rung.PARTIALS),
+        (Rung.NOTHING, Load(0.9, 0.3, 4), UP_SECONDS / 2, False, Rung.NOTHING),
+        (Rung.PARTIALS, Load(0.7, 0.5, 4), LONG, False, Rung.PARTIALS),
+        (Rung.PARTIALS, Load(0.7, 0.5, 4), UP_SECONDS, True, Rung.WINDOW),  # there is no room for a fifth
+        (Rung.PARTIALS, Load(0.2, 0.3, 4), UP_SECONDS, True, Rung.PARTIALS),  # there is
+        (Rung.WINDOW, Load(0.8, 0.7, 6), UP_SECONDS, False, Rung.LENGTH),
+        (Rung.LENGTH, Load(0.9, 2.0, 6), LONG, False, Rung.LENGTH),  # nobody calls
+        (Rung.LENGTH, Load(0.8, 0.5, 6), UP_SECONDS, True, Rung.NEW_CALLS),
+        (Rung.NEW_CALLS, Load(0.95, 2.0, 6), LONG, False, Rung.NEW_CALLS),
+        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS / 2, False, Rung.NEW_CALLS),
+        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS, True, Rung.NEW_CALLS),
+        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS, False, Rung.LENGTH),
+        (Rung.PARTIALS, Load(), DOWN_SECONDS, False, Rung.NOTHING),
     ],
 )
-def test_one_rung_after_the_other(rung: Rung, load: Load, since: float, then: Rung) -> None:
-    assert next_rung(rung, load, since) is then
+def test_one_rung_after_the_other(rung: Rung, load: Load, since: float, wanted: bool, then: Rung) -> None:
+    assert next_rung(rung, load, since, wanted) is then
 
 
 def test_a_model_that_is_slow_by_itself_is_no_load() -> None:
     """A hosted model that takes 3 s takes them for one caller as for ten: to refuse some helps nobody."""
-    assert Load(busy=0.1, answer=3.0, callers=1).strain(2) < 1.0
+    load = Load(busy=0.1, answer=3.0, callers=1)
+    assert load.strain(2) < 1.0 and load.room(2)
 
 
 @dataclass
@@ -182,6 +185,8 @@ def test_who_takes_the_place_of_one_who_has_left_is_taken() -> None:
     assert not ladder.refuse(12.0), "but where the others have not said a word for long"
     ladder.rung = Rung.NEW_CALLS
     assert ladder.refuse(3.0) and not ladder.refuse(60.0), "and never where nobody talks"
+    ladder.load = Load(busy=0.4, answer=0.3, callers=8)
+    assert not ladder.refuse(3.0), "nor where there is room, on whatever rung"
 
 
 def test_what_is_worth_a_transcript_before_a_pause() -> None:
@@ -226,6 +231,7 @@ def program(rung: Rung) -> Server:
     made = Server(Settings(), lambda name, seconds: None, lambda error: None)
     made.models = Models(ScriptedVad(), ScriptedStt(["hi"]), ScriptedLlm(), ScriptedTts())
     made.models.ladder.rung = rung
+    made.models.ladder.load = Load(busy=0.9, answer=0.5, callers=1)
     made.models.ladder.joined(1, time.monotonic())
     return made
 
@@ -248,10 +254,10 @@ def test_a_page_is_told_in_words_that_it_can_read() -> None:
     assert closed["code"] == TRY_AGAIN_LATER and "all lines are busy" in closed["reason"]
 
 
-def test_on_any_other_rung_a_call_is_taken_and_health_says_what_is_left_out() -> None:
-    client = TestClient(program(Rung.LENGTH).app(), base_url="http://127.0.0.1")
+def test_before_anything_is_left_out_a_call_is_taken_and_health_says_how_it_is() -> None:
+    client = TestClient(program(Rung.NOTHING).app(), base_url="http://127.0.0.1")
     with client.websocket_connect("/v1/realtime") as socket:
         assert socket.receive_json()["type"] == "session.created"
         health = client.get("/healthz").json()
-    assert health["sessions"] == 1 and health["load"]["leaves_out"] == "length"
-    assert health["load"]["one_more_ms"] == 0 and health["load"]["engines"] == {}
+    assert health["sessions"] == 1 and health["load"]["leaves_out"] == "nothing"
+    assert health["load"]["one_more_ms"] is None and health["load"]["engines"] == {}
