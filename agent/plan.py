@@ -93,14 +93,22 @@ def on(machines: int, calls: int, measured: Measured) -> Plan | None:
     return Plan(machines, each, load / measured.cores, waits, waited, measured.alone_ms + waited)
 
 
+def most_calls(p95_ms: float, measured: Measured) -> float:
+    """Return how many calls a machine may have by what was seen: as many as were in time, if more were not."""
+    late = min((callers for callers, p95 in measured.seen if p95 > p95_ms), default=math.inf)
+    in_time = [callers for callers, _ in measured.seen if callers < late]
+    return max(in_time) if in_time and late < math.inf else math.inf
+
+
 def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
     """Return the fewest machines on which 95 % of the turns are answered in time. Raises NoPlan."""
     if measured.alone_ms > p95_ms:
         raise NoPlan(
             f"the fewest callers had a p95 of {measured.alone_ms:.0f} ms: no machines make that less"
         )
-    least = max(1, math.ceil(calls * measured.work_s / measured.every_s / (MOST_BUSY * measured.cores)))
-    for machines in range(least, MOST_MACHINES):
+    busy = calls * measured.work_s / measured.every_s / (MOST_BUSY * measured.cores)
+    least = math.ceil(max(busy, calls / most_calls(p95_ms, measured)))
+    for machines in range(max(1, least), MOST_MACHINES):
         planned = on(machines, calls, measured)
         if planned and planned.busy <= MOST_BUSY and planned.p95_ms <= p95_ms:
             return planned
@@ -141,8 +149,7 @@ on one     {", ".join(_compared(known))}
 
 Assumed: turns come at random (Poisson), answers scatter exponentially and each is one job on one core,
 calls are spread evenly and stay on their machine, all machines are like the measured one and have memory
-enough, and their cores are whole: two hyperthreads of one core do less. Where the line "on one" shows more
-measured than planned, measure with as many callers as a machine is to have."""
+enough. No machine gets more calls than were answered in time where it was seen that more were not."""
 
 
 def _compared(known: Measured) -> list[str]:

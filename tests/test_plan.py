@@ -6,6 +6,7 @@ import heapq
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,12 @@ def test_a_plan_is_the_least_that_does(calls: int, p95_ms: float) -> None:
     if planned.machines > 1:
         fewer = on(planned.machines - 1, calls, KNOWN)
         assert fewer is None or fewer.busy > MOST_BUSY or fewer.p95_ms > p95_ms
+
+
+def test_what_was_seen_overrules_the_formula() -> None:
+    seen = replace(KNOWN, seen=((1, 400.0), (2, 500.0), (4, 1600.0), (8, 2500.0)))
+    assert plan(500, 800.0, KNOWN).machines < plan(500, 800.0, seen).machines == 250
+    assert plan(500, 3000.0, seen) == plan(500, 3000.0, KNOWN), "all were in time"
 
 
 def test_what_no_machines_can_do_is_refused() -> None:
