@@ -94,7 +94,7 @@ def on(machines: int, calls: int, measured: Measured) -> Plan | None:
 
 
 def most_calls(p95_ms: float, measured: Measured) -> float:
-    """Return how many calls a machine may have by what was seen: as many as were in time, if more were not."""
+    """Return how many calls a machine may have: as many as were seen in time, where more were seen late."""
     late = min((callers for callers, p95 in measured.seen if p95 > p95_ms), default=math.inf)
     in_time = [callers for callers, _ in measured.seen if callers < late]
     return max(in_time) if in_time and late < math.inf else math.inf
