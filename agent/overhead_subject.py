@@ -59,7 +59,9 @@ class Load:
         for count in range(int((self.warm + self.seconds) / FRAME_SECONDS) * self.sessions):
             if (wait := began + count * FRAME_SECONDS / self.sessions - loop.time()) > 0:
                 await asyncio.sleep(wait)
-            await send(count % self.sessions, count // self.sessions)
+            session, frame = count % self.sessions, count // self.sessions
+            if frame >= session * FIRST_FRAME // self.sessions:  # calls begin at different times
+                await send(session, frame)
 
 
 @dataclass(slots=True)

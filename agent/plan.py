@@ -1,7 +1,8 @@
 """How many machines so many calls need: queueing by Erlang's formula C, from what a bench has measured.
 
 Calls stay on the machine that took them, so each machine has a queue of its own, M/M/c: turns come at random,
-take the processor for times that scatter exponentially, and each of its c cores serves one at a time.
+take the processor for times that scatter exponentially, and each of its c cores serves one at a time. The
+load is all that a turn takes; what an answer waits for is other answers, which are shorter.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rejoinder.agent.waterfall import HEARD_END, REST
 from rejoinder.pipeline.errors import PipelineError
+from rejoinder.pipeline.trace import PART_NAMES
 
 MOST_BUSY = 0.85
 """Share of the time in which the cores may be busy: beyond it small bursts make long queues."""
 MOST_MACHINES = 100_000
+WAITING = frozenset(
+    (HEARD_END, REST, *(PART_NAMES[mark] for mark in ("pause_seen", "committed", "audio_sent")))
+)
+"""Parts of a latency in which no model works."""
 
 
 class NoPlan(PipelineError):
@@ -26,14 +33,20 @@ class NoPlan(PipelineError):
 class Measured:
     """What a bench tells of a machine.
 
-    service_s: seconds of processor that a turn takes. alone_ms: p95 of the latency with the fewest callers.
+    work_s: seconds of processor that a turn takes in all, with the most callers: with fewer it takes more,
+        because partial transcripts come more often.
+    answer_s: seconds from the pause to the first sound in which models work, with the fewest callers.
+    alone_ms: p95 of the latency with the fewest callers.
     every_s: seconds from one turn of a call to its next. cores: of the machine.
+    seen: what was measured: callers, and the p95 of their latency in ms.
     """
 
-    service_s: float
+    work_s: float
+    answer_s: float
     alone_ms: float
     every_s: float
     cores: int
+    seen: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +85,19 @@ def wait_s(servers: int, load: float, service_s: float, share: float = 0.95) -> 
 def on(machines: int, calls: int, measured: Measured) -> Plan | None:
     """Return what happens with so many machines, None where their queues would grow without an end."""
     each = calls / machines
-    load = each / measured.every_s * measured.service_s
+    load = each / measured.every_s * measured.work_s
     if load >= measured.cores:
         return None
-    waited = 1000.0 * wait_s(measured.cores, load, measured.service_s)
+    waited = 1000.0 * wait_s(measured.cores, load, measured.answer_s)
     waits = erlang_c(measured.cores, load)
     return Plan(machines, each, load / measured.cores, waits, waited, measured.alone_ms + waited)
+
+
+def most_calls(p95_ms: float, measured: Measured) -> float:
+    """Return how many calls a machine may have: as many as were seen in time, where more were seen late."""
+    late = min((callers for callers, p95 in measured.seen if p95 > p95_ms), default=math.inf)
+    in_time = [callers for callers, _ in measured.seen if callers < late]
+    return max(in_time) if in_time and late < math.inf else math.inf
 
 
 def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
@@ -86,8 +106,9 @@ def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
         raise NoPlan(
             f"the fewest callers had a p95 of {measured.alone_ms:.0f} ms: no machines make that less"
         )
-    least = max(1, math.ceil(calls * measured.service_s / measured.every_s / (MOST_BUSY * measured.cores)))
-    for machines in range(least, MOST_MACHINES):
+    busy = calls * measured.work_s / measured.every_s / (MOST_BUSY * measured.cores)
+    least = math.ceil(max(busy, calls / most_calls(p95_ms, measured)))
+    for machines in range(max(1, least), MOST_MACHINES):
         planned = on(machines, calls, measured)
         if planned and planned.busy <= MOST_BUSY and planned.p95_ms <= p95_ms:
             return planned
@@ -98,14 +119,16 @@ def measured(report: Mapping[str, Any]) -> Measured:
     """Return what a report of ``rejoinder bench load`` tells. Raises NoPlan."""
     try:
         levels = sorted(report["levels"], key=lambda level: int(level["sessions"]))
-        served = [(level["processor_s"], level["answered"]) for level in levels if level["answered"]]
-        alone, every, cores = levels[0]["latency"]["p95"], report["every_s"], report["machine"]["cores"]
+        alone, most = levels[0], levels[-1]
+        p95, every, cores = alone["latency"]["p95"], report["every_s"], report["machine"]["cores"]
+        answering = sum(part["ms"] for part in alone["waterfall"] if part["name"] not in WAITING) / 1000.0
+        spent, answered = most["processor_s"], most["answered"]
     except (KeyError, IndexError, TypeError, ValueError):
         raise NoPlan("this is no report of rejoinder bench load --json") from None
-    if alone is None or not served or any(seconds is None for seconds, _ in served):
+    if p95 is None or not answering or spent is None or not answered:
         raise NoPlan("the report has no processor times: measure our own server, without --url")
-    service = sum(seconds for seconds, _ in served) / sum(turns for _, turns in served)
-    return Measured(service, alone, every, cores)
+    seen = [(level["sessions"], level["latency"]["p95"]) for level in levels if level["answered"]]
+    return Measured(spent / answered, answering, p95, every, cores, tuple(seen))
 
 
 def explained(calls: int, p95_ms: float, known: Measured, planned: Plan) -> str:
@@ -115,14 +138,25 @@ def explained(calls: int, p95_ms: float, known: Measured, planned: Plan) -> str:
 {planned.machines} machine{"s" if planned.machines > 1 else ""} of {known.cores} cores for {calls} calls: \
 p95 about {planned.p95_ms:.0f} ms (wanted {p95_ms:.0f}), {100 * planned.busy:.0f} % busy
 
-measured   s = {known.service_s:.3f} s of processor a turn, a turn every {known.every_s:g} s of a call,
-           p95 of {known.alone_ms:.0f} ms with the fewest callers
-each       {planned.calls_each:.1f} calls: a = calls / every * s = {load:.2f} erlangs; c = {known.cores} cores
+measured   work = {known.work_s:.2f} s of processor a turn, and a turn every {known.every_s:g} s of a call;
+           alone: s = {known.answer_s:.3f} s of models' work for an answer, a p95 of {known.alone_ms:.0f} ms
+each       {planned.calls_each:.1f} calls: a = calls / every * work = {load:.2f} erlangs on c = {known.cores}
 busy       a / c = {planned.busy:.2f}, at most {MOST_BUSY}
 waits      C(c, a) = {planned.waits:.3f} of the turns (Erlang C)
 wait p95   ln(C / 0.05) * s / (c - a) = {planned.wait_p95_ms:.0f} ms, 0 where C < 0.05
 p95        {known.alone_ms:.0f} + {planned.wait_p95_ms:.0f} = {planned.p95_ms:.0f} ms
+on one     {", ".join(_compared(known))}
 
-Assumed: turns come at random (Poisson), their times scatter exponentially, a turn is one job on one core,
-calls are spread evenly and stay on their machine, and all machines are like the measured one, with memory
-for as many calls."""
+Assumed: turns come at random (Poisson), answers scatter exponentially and each is one job on one core,
+calls are spread evenly and stay on their machine, all machines are like the measured one and have memory
+enough. No machine gets more calls than were answered in time where it was seen that more were not."""
+
+
+def _compared(known: Measured) -> list[str]:
+    """Return what was measured with so many callers on one machine, and what the formula says of it."""
+    said = []
+    for callers, p95 in known.seen:
+        planned = on(1, callers, known)
+        formula = f"{planned.p95_ms:.0f}" if planned else "no end"
+        said.append(f"{callers}: {p95:.0f} ms (planned {formula})")
+    return said

@@ -6,6 +6,7 @@ import heapq
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from typer.testing import CliRunner
 
 from rejoinder.agent import cli
 from rejoinder.agent.plan import MOST_BUSY, Measured, NoPlan, erlang_c, explained, measured, on, plan, wait_s
+from rejoinder.agent.waterfall import REST
 
-KNOWN = Measured(service_s=0.5, alone_ms=400.0, every_s=6.0, cores=2)
+KNOWN = Measured(work_s=0.5, answer_s=0.2, alone_ms=400.0, every_s=6.0, cores=2)
 
 
 def by_sum(servers: int, load: float) -> float:
@@ -58,6 +60,12 @@ def test_a_plan_is_the_least_that_does(calls: int, p95_ms: float) -> None:
         assert fewer is None or fewer.busy > MOST_BUSY or fewer.p95_ms > p95_ms
 
 
+def test_what_was_seen_overrules_the_formula() -> None:
+    seen = replace(KNOWN, seen=((1, 400.0), (2, 500.0), (4, 1600.0), (8, 2500.0)))
+    assert plan(500, 800.0, KNOWN).machines < plan(500, 800.0, seen).machines == 250
+    assert plan(500, 3000.0, seen) == plan(500, 3000.0, KNOWN), "all were in time"
+
+
 def test_what_no_machines_can_do_is_refused() -> None:
     with pytest.raises(NoPlan, match="p95 of 400 ms"):
         plan(1, 399.0, KNOWN)
@@ -71,13 +79,22 @@ def test_a_plan_shows_its_formula_with_its_figures() -> None:
         "at most 0.85",
         "Erlang C",
         "Assumed",
-        "s = 0.500 s",
+        "s = 0.200 s",
+        "0.50 s of processor",
         "500 calls",
     ):
         assert part in said
 
 
-LEVEL = {"sessions": 2, "answered": 10, "processor_s": 5.0, "latency": {"p95": 500.0}}
+PARTS = [("notice the pause", 30.0), ("final transcript", 80.0), ("TTS first audio", 20.0), (REST, 20.0)]
+WATERFALL = [{"name": name, "ms": ms} for name, ms in PARTS]
+LEVEL = {
+    "sessions": 2,
+    "answered": 10,
+    "processor_s": 5.0,
+    "latency": {"p95": 500.0},
+    "waterfall": WATERFALL,
+}
 REPORT = {
     "every_s": 6.0,
     "machine": {"cores": 4},
@@ -86,7 +103,7 @@ REPORT = {
 
 
 def test_a_report_is_read() -> None:
-    assert measured(REPORT) == Measured(0.6, 400.0, 6.0, 4)
+    assert measured(REPORT) == Measured(0.5, 0.1, 400.0, 6.0, 4, ((1, 400.0), (2, 500.0)))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +127,7 @@ def test_the_command_plans_and_refuses(tmp_path: Path) -> None:
     run = CliRunner().invoke
     done = run(cli.app, ["plan", "--calls", "500", "--p95", "0.8s", "--from", str(file)])
     assert done.exit_code == 0 and "machines of 4 cores for 500 calls" in done.stdout
+    assert "1: 400 ms (planned 400), 2: 500 ms (planned 400)" in done.stdout
     never = run(cli.app, ["plan", "--calls", "5", "--p95", "100ms", "--from", str(file)])
     assert never.exit_code == 1 and "no machines make that less" in never.stderr
     for wrong, word in ((["--p95", "soon"], "800ms"), (["--calls", "0"], "greater than or equal to 1")):
