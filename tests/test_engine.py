@@ -152,8 +152,13 @@ def test_only_what_is_alike_is_batched(doubler: Doubler) -> None:
     run(main())
 
 
-def test_who_asks_for_one_after_the_other_shares_the_steps(doubler: Doubler) -> None:
+def test_who_asks_for_one_after_the_other_shares_the_steps(
+    doubler: Doubler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two who are back in no time would otherwise take turns for ever, each alone in its step."""
+    monkeypatch.setattr(
+        "rejoinder.pipeline.engine.RETURN_SECONDS", 1.0
+    )  # a busy machine is slow to come back
 
     async def main() -> None:
         engine = Engine("doubler", doubler.step, max_batch=2)
