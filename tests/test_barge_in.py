@@ -39,9 +39,9 @@ def test_a_backchannel_pauses_the_agent() -> None:
         "2.560 text 1: Take a hat, if you go out.",
         "2.560 audio 1: 0.52 s until 3.040",
         "3.040 OverlapStarted(at=47616)",
-        "3.500 OverlapEnded(text='Mm-hm.')",
-        "3.500 audio 1: 1.04 s until 4.540",
-        f"4.580 reply 1 completed: {WEATHER}",
+        "3.480 OverlapEnded(text='Mm-hm.')",
+        "3.480 audio 1: 1.04 s until 4.520",
+        f"4.560 reply 1 completed: {WEATHER}",
     ]
     assert talk.said() == WHOLE
     assert len(talk.llm.prompts) == 1

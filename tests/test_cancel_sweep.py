@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rejoinder.agent.scenario import Talk
@@ -144,7 +146,7 @@ def test_held_at_any_instant(first: int) -> None:
     """Its client is gone for a second: nothing is said meanwhile, and all of it in the end."""
 
     def hold(session: Session) -> None:
-        session.hold()
+        session.hold(asyncio.get_running_loop().time())
 
     def release(session: Session) -> None:
         session.release()
