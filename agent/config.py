@@ -270,7 +270,10 @@ def _explain(detail: Any, sources: dict[str, str]) -> str:
         inside = VllmSettings if name.startswith(f"{TABLE}.") else Settings
         known = ", ".join(sorted(inside.model_fields))
         return f"there is no setting {name!r} (from {sources.get(name)}); there are: {known}"
-    return f"{name} from {sources.get(name, 'default')}: {detail['msg']}, not {detail['input']!r}"
+    where = f"{name} from {sources.get(name, 'default')}"
+    if name == "api_keys":  # it may well be the keys themselves
+        return f"{where}: the hashes of keys belong here, as `rejoinder key` prints them, and not the keys"
+    return f"{where}: {detail['msg']}, not {detail['input']!r}"
 
 
 def authority(host: str, port: int) -> str:

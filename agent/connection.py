@@ -8,6 +8,7 @@ whose client takes nothing any more has to be dropped instead of flushed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+
+log = logging.getLogger(__name__)
 
 REQUEST_SECONDS, BODY_SECONDS = 10.0, 60.0
 """How long the head of a request may take, and what follows it: a megabyte over a slow line."""
@@ -133,6 +136,10 @@ class Connection(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.close":
             message = {**message, "reason": fitting(message.get("reason") or "")}
         await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True  # by a refusal; else uvicorn would log that there was no answer
+            reason = message.get("body", b"").decode(errors="replace").strip()
+            log.warning("a call to %s was refused: %s", self.scope["path"], reason)
 
     async def receive(self) -> ASGIReceiveEvent:
         """Hand over the next message; behind it nothing is read before the next is asked for.

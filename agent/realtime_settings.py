@@ -13,8 +13,22 @@ from rejoinder.agent.realtime_formats import PCM, Format
 from rejoinder.agent.realtime_messages import ResponseParams, check_size, explain
 from rejoinder.agent.realtime_shapes import Base
 from rejoinder.agent.realtime_tools import Choice, Function, MostTokens, most_tokens, tools_of
-from rejoinder.pipeline import Options, Tools
+from rejoinder.pipeline import Options, ProtocolError, Tools
 
+BETA = {
+    "input_audio_format": "audio.input.format",
+    "input_audio_noise_reduction": "audio.input.noise_reduction",
+    "input_audio_transcription": "audio.input.transcription",
+    "turn_detection": "audio.input.turn_detection",
+    "output_audio_format": "audio.output.format",
+    "voice": "audio.output.voice",
+    "speed": "audio.output.speed",
+    "modalities": "output_modalities",
+    "max_response_output_tokens": "max_output_tokens",
+}
+"""What fields of the protocol's beta are called since."""
+ECHOED = frozenset("id object expires_at tracing include prompt reasoning".split())
+"""Fields that the protocol knows and that have no effect here."""
 PATIENCE = {"high": (1.0, 1_400), "medium": (4.0, 2_200), "low": (15.0, 3_000)}
 """Patience, and the longest wait in milliseconds, for each eagerness; auto is as configured."""
 
@@ -113,6 +127,11 @@ class SessionSettings:
 
     def update(self, update: dict[str, Any]) -> None:
         """Lay an update over the session object, object by object. Raises ProtocolError."""
+        for name in update:
+            if name not in SessionConfig.model_fields and name not in ECHOED:
+                hint = f": it is session.{BETA[name]} since the beta" if name in BETA else ""
+                reason = f"Unknown parameter: 'session.{name}'{hint}."
+                raise ProtocolError(reason, "unknown_parameter", f"session.{name}")
         try:
             config = SessionConfig.model_validate(merged(self._config.model_dump(), update))
         except ValidationError as error:

@@ -85,6 +85,10 @@ class Server:
             WebSocketRoute("/v1/realtime", self._realtime),
             Route("/v1/realtime/client_secrets", self._secret, methods=["POST"]),
             WebSocketRoute("/v1/phone", self._phone),
+            *(
+                Route(f"/v1/{name}", wants_socket, methods=["GET", "POST"])
+                for name in ("realtime", "phone", "pcm")
+            ),
             WebSocketRoute("/v1/pcm", self._pcm),
             *self.completions.routes(),
             *self.watching.routes(),
@@ -273,6 +277,14 @@ class Server:
 
     def _busy(self) -> str:
         return self.models.ladder.refuse(asyncio.get_running_loop().time()) if self.models else ""
+
+
+async def wants_socket(request: Request) -> Response:
+    """Say what to do to who asks over plain HTTP for what is a WebSocket (426, RFC 9110, 15.5.22)."""
+    reason = f"{request.url.path} is a WebSocket: connect to it with ws:// or wss://"
+    if request.url.path == "/v1/phone":
+        reason += "; what a carrier fetches by HTTP first, TwiML for one, is for a program of yours to say"
+    return PlainTextResponse(f"{reason}\n", 426, {"Upgrade": "websocket", "Connection": "Upgrade"})
 
 
 def listen(host: str, port: int) -> socket.socket:

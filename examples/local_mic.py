@@ -1,6 +1,6 @@
 """Talk to a server, here or elsewhere, through this machine's microphone and headphones; Ctrl-C ends.
 
-pip install 'rejoinder[mic]'
+pip install -e '.[mic]'        (in a clone)
 python examples/local_mic.py [ws://127.0.0.1:8080]        (a key, where it wants one: REJOINDER_KEY)
 """
 

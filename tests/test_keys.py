@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import openai
 import pytest
@@ -92,6 +93,7 @@ def test_the_command_line_makes_keys_and_does_not_serve_strangers(tmp_path: Path
     assert refused.returncode == 2 and "api_keys" in refused.stderr
     wrong = run_command("serve", "--print-config", folder=tmp_path, REJOINDER_API_KEYS=KEY)
     assert wrong.returncode == 2 and "api_keys" in wrong.stderr, "a key is not its hash"
+    assert "hashes of keys" in wrong.stderr and KEY not in wrong.stderr
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +117,16 @@ def test_who_has_no_key_is_told_so(server: Server, options: dict[str, Any]) -> N
         pass
     assert refused.value.response.status_code == 401
     assert b"API keys" in refused.value.response.body
+    log = server.log.read_text()
+    assert "a call to /v1/realtime was refused: " in log and "handshake" not in log
+
+
+@pytest.mark.parametrize("path", ["realtime", "phone", "pcm"])
+def test_a_socket_asked_for_by_http_says_what_it_is(server: Server, path: str) -> None:
+    with pytest.raises(HTTPError) as refused:
+        server.get(f"/v1/{path}")
+    assert refused.value.code == 426 and f"/v1/{path} is a WebSocket" in refused.value.read().decode()
+    refused.value.close()
 
 
 def test_a_telephone_call_needs_the_key_too(server: Server) -> None:

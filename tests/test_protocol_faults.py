@@ -80,12 +80,25 @@ def test_a_refused_update_names_the_field_and_keeps_the_old_session(
     assert say(realtime, "session.update", session={})[1]["session"] == before
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("instrucions", ""), ("input_audio_format", "session.audio.input.format"), ("temperature", "")],
+)
+def test_a_field_that_there_is_not_is_refused_and_not_ignored(name: str, hint: str) -> None:
+    realtime = wire()
+    events = say(realtime, "session.update", session={"instructions": "Be brief.", name: "g711_ulaw"})
+    assert (
+        refused(events) == ("unknown_parameter", f"session.{name}") and hint in events[0]["error"]["message"]
+    )
+    assert say(realtime, "session.update", session={})[1]["session"]["instructions"] != "Be brief."
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000])
 def test_numbers_that_json_cannot_say_back_are_refused(number: str) -> None:
     realtime = wire()
-    text = '{"type": "session.update", "event_id": "mine", "session": {"new": 0}}'.replace("0", number)
+    text = '{"type": "session.update", "event_id": "mine", "session": {"prompt": 0}}'.replace("0", number)
     assert refused(list(realtime.receive(text)))[0] in ("invalid_json", "invalid_value")
-    assert "new" not in say(realtime, "session.update", session={})[1]["session"]
+    assert "prompt" not in say(realtime, "session.update", session={})[1]["session"]
 
 
 @pytest.mark.parametrize("ms", [-1, 10**9, 10**400, 1e308, "x", None, 0.5])
@@ -146,7 +159,9 @@ def test_what_would_be_kept_has_a_size(message: dict[str, Any]) -> None:
 
 def test_a_session_does_not_grow_update_by_update() -> None:
     realtime = wire()
-    codes = [say(realtime, "session.update", session={f"new{n}": "x" * 2**15})[0] for n in range(6)]
+    codes = [
+        say(realtime, "session.update", session={"prompt": {f"new{n}": "x" * 2**15}})[0] for n in range(6)
+    ]
     assert isinstance(codes[0], Configure)
     assert refused([codes[-1]]) == ("invalid_value", "session")
 

@@ -138,6 +138,8 @@ byId("typing").addEventListener("submit", (event) => {
   const box = byId("text");
   const text = box.value.trim();
   if (!text) return;
+  const obstacle = call ? null : missingFeature(false);
+  if (obstacle) return showProblem(obstacle); // what was typed stays
   box.value = "";
   if (call) call.type(text);
   else start({ voice: false, text });

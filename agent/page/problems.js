@@ -23,8 +23,9 @@ const MICROPHONE = {
 export function missingFeature(microphone) {
   if (!window.isSecureContext) {
     return {
-      title: "This address cannot use the microphone.",
-      advice: "Browsers hand it only to https:// pages and to localhost. Open the page through one of those.",
+      title: "This address cannot be used for calls.",
+      advice:
+        "Browsers let only https:// pages and localhost use the microphone and play a call. Open the page through one of those.",
     };
   }
   if (!window.AudioWorkletNode || (microphone && !navigator.mediaDevices?.getUserMedia)) {
