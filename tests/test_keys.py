@@ -117,6 +117,7 @@ def test_who_has_no_key_is_told_so(server: Server, options: dict[str, Any]) -> N
         pass
     assert refused.value.response.status_code == 401
     assert b"API keys" in refused.value.response.body
+    server.sessions()  # by then it is written
     log = server.log.read_text()
     assert "a call to /v1/realtime was refused: " in log and "handshake" not in log
 
