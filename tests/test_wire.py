@@ -397,7 +397,7 @@ def test_sigterm_tells_a_client_that_is_still_speaking(tmp_path: Path) -> None:
 
 
 def test_other_addresses_are_no_calls(server: Server) -> None:
-    for path in ("/nowhere", "/v1/realtime", "/page/nothing.js"):
+    for path in ("/nowhere", "/v1/other", "/page/nothing.js"):
         with pytest.raises(urllib.error.HTTPError) as refusal:
             server.get(path)
         assert refusal.value.code == 404
