@@ -88,17 +88,21 @@ async def run_clip(url: str, key: str | None, recording: Recording) -> Result:
     try:
         async with open_call(url, key, noise) as caller:
             await caller.until(lambda: caller.now >= LEAD_SECONDS * RATE, LEAD_SECONDS + 1)
-            end = caller.say(audio) + ends
-
-            def answered() -> bool:
-                reply = caller.answer(end)
-                first = caller.player.first_audible(reply.item) if reply else None
-                return first is not None and caller.now >= first + LISTEN_SECONDS * RATE
-
-            await caller.until(answered, (end - caller.now) / RATE + PATIENCE_SECONDS)
-            return judge(caller, end, about)
+            return await answer_to(caller, caller.say(audio) + ends, about)
     except CallLost as error:
         return Result(*about, outcome=FAILED, error=str(error))
+
+
+async def answer_to(caller: Caller, end: int, about: tuple[str, str, str, str | None, float]) -> Result:
+    """Listen to the answer to words that end at sample ``end``, and judge it. Raises CallLost."""
+
+    def answered() -> bool:
+        reply = caller.answer(end)
+        first = caller.player.first_audible(reply.item) if reply else None
+        return first is not None and caller.now >= first + LISTEN_SECONDS * RATE
+
+    await caller.until(answered, (end - caller.now) / RATE + PATIENCE_SECONDS)
+    return judge(caller, end, about)
 
 
 def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, float]) -> Result:

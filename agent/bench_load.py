@@ -24,16 +24,14 @@ from rejoinder.agent.bench_latency import (
     BACKGROUND_SECONDS,
     FAILED,
     LEAD_SECONDS,
-    LISTEN_SECONDS,
-    PATIENCE_SECONDS,
     Count,
     Result,
+    answer_to,
     count,
-    judge,
     mean_waterfall,
 )
 from rejoinder.agent.bench_soak import processor_seconds
-from rejoinder.agent.caller import Caller, open_call
+from rejoinder.agent.caller import open_call
 from rejoinder.agent.client import CallLost
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import Recording, background, speech_end
@@ -130,21 +128,11 @@ async def _turn(
             begin = caller.now + int((at - loop.time()) * RATE)  # behind now, if the line opened too late
             lead = np.resize(spoken.noise, max(0, begin - caller.microphone.position))
             caller.say(np.concatenate((lead, spoken.audio)))
-            result = await _answer(caller, begin + spoken.ends, about)
+            result = await answer_to(caller, begin + spoken.ends, about)
     except CallLost as error:
         result = Result(*about, outcome=FAILED, error=str(error))
     tell(result)
     return result
-
-
-async def _answer(caller: Caller, end: int, about: tuple[str, str, str, str | None, float]) -> Result:
-    def answered() -> bool:
-        reply = caller.answer(end)
-        first = caller.player.first_audible(reply.item) if reply else None
-        return first is not None and caller.now >= first + LISTEN_SECONDS * RATE
-
-    await caller.until(answered, (end - caller.now) / RATE + PATIENCE_SECONDS)
-    return judge(caller, end, about)
 
 
 def _processor(process: int | None) -> float | None:

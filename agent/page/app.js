@@ -101,14 +101,19 @@ function showProblem(problem) {
   if (problem?.wantsKey) byId("key").focus();
 }
 
+/** Begin a call, and tell whether nothing was in the way. */
 function start({ voice, text = "", history = new History() }) {
   const obstacle = missingFeature(voice);
-  if (obstacle) return showProblem(obstacle);
+  if (obstacle) {
+    showProblem(obstacle);
+    return false;
+  }
   showProblem(null);
   const mine = (call = new Call(views, devices, (problem) => mine === call && stop(problem), history));
   showMicrophone({ settings: null, muted: false });
   showState("connecting");
   mine.open({ voice, text });
+  return true;
 }
 
 function stop(problem = null) {
@@ -138,11 +143,9 @@ byId("typing").addEventListener("submit", (event) => {
   const box = byId("text");
   const text = box.value.trim();
   if (!text) return;
-  const obstacle = call ? null : missingFeature(false);
-  if (obstacle) return showProblem(obstacle); // what was typed stays
-  box.value = "";
   if (call) call.type(text);
-  else start({ voice: false, text });
+  else if (!start({ voice: false, text })) return; // what was typed stays
+  box.value = "";
 });
 document.addEventListener("keydown", ({ key }) => key === "Escape" && call?.interrupt());
 byId("speaker-choice").hidden = !CAN_CHOOSE_SPEAKER;
