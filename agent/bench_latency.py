@@ -93,23 +93,33 @@ async def run_clip(url: str, key: str | None, recording: Recording) -> Result:
         return Result(*about, outcome=FAILED, error=str(error))
 
 
-async def answer_to(caller: Caller, end: int, about: tuple[str, str, str, str | None, float]) -> Result:
-    """Listen to the answer to words that end at sample ``end``, and judge it. Raises CallLost."""
+async def answer_to(
+    caller: Caller,
+    end: int,
+    about: tuple[str, str, str, str | None, float],
+    begin: int = 0,
+    patience: float = PATIENCE_SECONDS,
+) -> Result:
+    """Listen to the answer to words from sample ``begin`` to ``end``, and judge it. Raises CallLost.
+
+    patience: seconds to wait for it.
+    """
 
     def answered() -> bool:
         reply = caller.answer(end)
         first = caller.player.first_audible(reply.item) if reply else None
         return first is not None and caller.now >= first + LISTEN_SECONDS * RATE
 
-    await caller.until(answered, (end - caller.now) / RATE + PATIENCE_SECONDS)
-    return judge(caller, end, about)
+    await caller.until(answered, (end - caller.now) / RATE + patience)
+    return judge(caller, end, about, begin)
 
 
-def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, float]) -> Result:
-    """Return what came of a call in which speech ended at sample ``end``."""
-    early = [reply for reply in caller.replies if reply.created < end]
+def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, float], begin: int = 0) -> Result:
+    """Return what came of what was said in a call from sample ``begin`` to ``end``."""
+    replies = [reply for reply in caller.replies if reply.created >= begin]
+    early = [reply for reply in replies if reply.created < end]
     reply = caller.answer(end)
-    heard = " ".join(turn.text.strip() for turn in caller.turns).strip()
+    heard = " ".join(turn.text.strip() for turn in caller.turns if turn.begin >= begin).strip()
     first = caller.player.first_audible(reply.item) if reply else None
     if reply is None or first is None:
         outcome, latency = EARLY if early else SILENT, None
@@ -122,9 +132,9 @@ def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, floa
         early_ms=(end - early[0].created) * 1000 / RATE if early else None,
         latency_ms=latency,
         parts=tuple(client_parts(reply, end, latency)) if reply and latency is not None else (),
-        guesses=of_replies(reply.counts for reply in caller.replies),
+        guesses=of_replies(reply.counts for reply in replies),
         heard=heard,
-        reply=" / ".join(reply.text.strip() for reply in caller.replies),
+        reply=" / ".join(reply.text.strip() for reply in replies),
         error="; ".join(caller.errors),
     )
 

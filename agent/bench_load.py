@@ -2,8 +2,9 @@
 
 Arrivals are an open loop: each turn has its time before the first one is spoken, and comes then, whatever
 has become of the others; a late answer does not put off the next question, which would hide how late it was
-(coordinated omission). Each turn is a call of its own, as in ``rejoinder bench``, and its latency counts from
-the sample with which the words were planned to end.
+(coordinated omission). Each caller holds one call and speaks in it again and again; an answer that still
+sounds when his next turn is due is stopped by him. Latency counts from the sample with which the words were
+planned to end. A turn is lost where the next one comes before its answer.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle, islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from rejoinder.agent.bench_latency import (
     BACKGROUND_SECONDS,
     FAILED,
     LEAD_SECONDS,
+    PATIENCE_SECONDS,
     Count,
     Result,
     answer_to,
@@ -31,72 +33,16 @@ from rejoinder.agent.bench_latency import (
     mean_waterfall,
 )
 from rejoinder.agent.bench_soak import processor_seconds
-from rejoinder.agent.caller import open_call
+from rejoinder.agent.caller import Caller, open_call
 from rejoinder.agent.client import CallLost
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import Recording, background, speech_end
 from rejoinder.agent.waterfall import summary_table, waterfall
 
-EVERY_SECONDS = 6.0
-"""From one turn of a caller to the next, on average: a question, its answer, and a moment."""
+REST_SECONDS = 4.0
+"""From the end of a caller's words to his next ones, on average: the answer, and a moment."""
 SCATTER = 0.25
 """Share of this time by which each turn may come sooner or later than after the mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """What so many callers met. processor_s: of our own server, None for another's."""
-
-    sessions: int
-    idle: int
-    seconds: float
-    counted: Count
-    parts: Sequence[tuple[str, float]]
-    processor_s: float | None
-
-    @property
-    def cores(self) -> float | None:
-        """Cores that were busy, on average."""
-        return None if self.processor_s is None else self.processor_s / self.seconds
-
-
-def arrivals(sessions: int, seconds: float, seed: int = 0) -> list[float]:
-    """Return when turns begin, in seconds and in order; each caller's come about ``EVERY_SECONDS`` apart."""
-    generator = random.Random(f"{seed}/{sessions}")
-    planned = []
-    for caller in range(sessions):
-        at = EVERY_SECONDS * (caller + generator.random()) / sessions
-        while at < seconds:
-            planned.append(at)
-            at += EVERY_SECONDS * generator.uniform(1.0 - SCATTER, 1.0 + SCATTER)
-    return sorted(planned)
-
-
-async def run(
-    url: str,
-    key: str | None,
-    process: int | None,
-    recordings: Sequence[Recording],
-    sessions: int,
-    idle: int,
-    seconds: float,
-    tell: Callable[[Result], None],
-) -> Level:
-    """Let so many callers call for so long; ``process`` is our own server's, ``idle`` the others' number."""
-    planned = arrivals(sessions, seconds)
-    spoken = [Spoken.of(recording) for recording in islice(cycle(recordings), len(planned))]
-    before, began = _processor(process), time.perf_counter()
-    start = asyncio.get_running_loop().time() + LEAD_SECONDS + 0.5
-    async with asyncio.TaskGroup() as tasks:
-        turns = [
-            tasks.create_task(_turn(url, key, one, start + at, tell))
-            for one, at in zip(spoken, planned, strict=True)
-        ]
-    results = [turn.result() for turn in turns]
-    spent = _processor(process)
-    used = None if spent is None or before is None else spent - before
-    lasted = time.perf_counter() - began
-    return Level(sessions, idle, lasted, count(results), mean_waterfall(results), used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +60,115 @@ class Spoken:
         audio = recording.load(RATE)
         return cls(recording, audio, background(audio, RATE, BACKGROUND_SECONDS), speech_end(audio, RATE))
 
+    @property
+    def about(self) -> tuple[str, str, str, str | None, float]:
+        """What a result says of it."""
+        one = self.recording
+        return one.set, one.path.name, one.speaker, one.text, self.ends / RATE
 
-async def _turn(
-    url: str, key: str | None, spoken: Spoken, at: float, tell: Callable[[Result], None]
-) -> Result:
-    """Call, speak at ``at`` by the loop's clock, and wait for the answer."""
-    one = spoken.recording
-    about = (one.set, one.path.name, one.speaker, one.text, spoken.ends / RATE)
-    loop = asyncio.get_running_loop()
-    await asyncio.sleep(at - LEAD_SECONDS - loop.time())
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a caller says, and at which second of the level."""
+
+    at: float
+    spoken: Spoken
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What so many callers met.
+
+    every_s: from a turn to the same caller's next one, as planned. processor_s: of our own server, None for
+    another's.
+    """
+
+    sessions: int
+    idle: int
+    seconds: float
+    every_s: float
+    counted: Count
+    parts: Sequence[tuple[str, float]]
+    processor_s: float | None
+
+    @property
+    def cores(self) -> float | None:
+        """Cores that were busy, on average."""
+        return None if self.processor_s is None else self.processor_s / self.seconds
+
+
+def plan(recordings: Iterable[Spoken], sessions: int, seconds: float, seed: int = 0) -> list[list[Turn]]:
+    """Return what each caller says in so many seconds, once at least, and when.
+
+    recordings: enough of them, as those of ``itertools.cycle`` are.
+    """
+    generator, following = random.Random(f"{seed}/{sessions}"), iter(recordings)
+    callers = []
+    for caller in range(sessions):
+        at, turns = REST_SECONDS * (caller + generator.random()) / sessions, list[Turn]()
+        while not turns or at < seconds:
+            turns.append(Turn(at, next(following)))
+            at += turns[-1].spoken.ends / RATE
+            at += REST_SECONDS * generator.uniform(1.0 - SCATTER, 1.0 + SCATTER)
+        callers.append(turns)
+    return callers
+
+
+def every(callers: Sequence[Sequence[Turn]]) -> float:
+    """Return the mean seconds from a turn to the same caller's next one."""
+    lengths = [turn.spoken.ends / RATE for turns in callers for turn in turns]
+    return REST_SECONDS + fmean(lengths)
+
+
+async def run(
+    url: str,
+    key: str | None,
+    process: int | None,
+    callers: Sequence[Sequence[Turn]],
+    idle: int,
+    tell: Callable[[Result], None],
+) -> Level:
+    """Let the callers call; ``process`` is our own server's, ``idle`` the number of the others."""
+    before, began = _processor(process), time.perf_counter()
+    start = asyncio.get_running_loop().time() + LEAD_SECONDS + 0.5
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(_call(url, key, turns, start, tell)) for turns in callers]
+    results = [result for call in calls for result in call.result()]
+    spent = _processor(process)
+    used = None if spent is None or before is None else spent - before
+    lasted = time.perf_counter() - began
+    return Level(len(callers), idle, lasted, every(callers), count(results), mean_waterfall(results), used)
+
+
+async def _call(
+    url: str, key: str | None, turns: Sequence[Turn], start: float, tell: Callable[[Result], None]
+) -> list[Result]:
+    """Hold one call and judge its turns; their times count from ``start`` by the loop's clock."""
+    loop, results = asyncio.get_running_loop(), list[Result]()
+    await asyncio.sleep(start + turns[0].at - LEAD_SECONDS - loop.time())
     try:
-        async with open_call(url, key, spoken.noise) as caller:
-            begin = caller.now + int((at - loop.time()) * RATE)  # behind now, if the line opened too late
-            lead = np.resize(spoken.noise, max(0, begin - caller.microphone.position))
-            caller.say(np.concatenate((lead, spoken.audio)))
-            result = await answer_to(caller, begin + spoken.ends, about)
+        async with open_call(url, key, turns[0].spoken.noise) as caller:
+            for turn, after in zip(turns, [*turns[1:], None], strict=True):
+                ends = turn.at + turn.spoken.ends / RATE
+                patience = after.at - LEAD_SECONDS - ends if after else PATIENCE_SECONDS
+                results.append(await _turn(caller, turn, start + turn.at, patience))
+                tell(results[-1])
     except CallLost as error:
-        result = Result(*about, outcome=FAILED, error=str(error))
-    tell(result)
-    return result
+        for turn in turns[len(results) :]:
+            results.append(Result(*turn.spoken.about, outcome=FAILED, error=str(error)))
+            tell(results[-1])
+    return results
+
+
+async def _turn(caller: Caller, turn: Turn, at: float, patience: float) -> Result:
+    """Speak at ``at`` by the loop's clock, and wait so many seconds for the answer."""
+    loop, spoken = asyncio.get_running_loop(), turn.spoken
+    await asyncio.sleep(at - LEAD_SECONDS - loop.time())
+    await caller.stop()
+    begin = caller.now + int((at - loop.time()) * RATE)  # behind now, if the line opened too late
+    lead = np.resize(spoken.noise, max(0, begin - caller.microphone.position))
+    caller.say(np.concatenate((lead, spoken.audio)))
+    return await answer_to(caller, begin + spoken.ends, spoken.about, begin, patience)
 
 
 def _processor(process: int | None) -> float | None:
@@ -159,7 +195,7 @@ def tables(levels: Sequence[Level]) -> list[RenderableType]:
 def report(levels: Sequence[Level]) -> dict[str, Any]:
     """Return the same for a machine; ``rejoinder plan`` reads it."""
     return {
-        "every_s": EVERY_SECONDS,
+        "every_s": fmean(level.every_s for level in levels),
         "levels": [
             {
                 "sessions": level.sessions,

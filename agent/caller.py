@@ -57,6 +57,12 @@ class Caller:
         """Let the agent speak unasked."""
         await self._call.respond()
 
+    async def stop(self) -> None:
+        """Let the agent say no more of what it says, if it does. Raises CallLost."""
+        if any(not reply.status for reply in self.replies):
+            await self._call.cancel()
+        await self._interrupt()
+
     async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until a condition holds, looking once a frame; return False if it never did."""
         deadline = self._loop.time() + seconds

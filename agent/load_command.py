@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from rejoinder.agent import bench_load, timeline
 from rejoinder.agent.bench_latency import Result
+from rejoinder.agent.bench_load import Spoken
 from rejoinder.agent.bench_output import console_beside, leave, progress_bar, write
 from rejoinder.agent.bench_soak import check_proc
 from rejoinder.agent.idle_callers import idle_callers
@@ -54,7 +56,8 @@ def load(
 ) -> None:
     """Measure latency with several callers at once, who speak when planned, whatever happened before.
 
-    About every 6 s each caller plays a recording, in real time; latencies count from the planned last sample.
+    Each holds one call and plays a recording in it every 6 or 7 s, in real time; latencies count from the
+    planned last sample.
     ``rejoinder plan`` reads the report.
     """
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
@@ -96,16 +99,17 @@ async def _measure(
     async with _server(url, flags, 4 * max(levels) + idle, console) as (address, process):
         async with idle_callers(address, key, idle):
             with progress_bar(console) as progress:
-                turns = sum(len(bench_load.arrivals(level, seconds)) for level in levels)
+                spoken = [Spoken.of(recording) for recording in recordings]
+                planned = [bench_load.plan(cycle(spoken), level, seconds) for level in levels]
+                turns = sum(len(caller) for callers in planned for caller in callers)
                 task = progress.add_task("calling", total=turns)
 
                 def tell(result: Result) -> None:
                     progress.advance(task)
                     progress.console.print(Text(f"  {result}", style="dim"))
 
-                for level in levels:
-                    one = bench_load.run(address, key, process, recordings, level, idle, seconds, tell)
-                    measured.append(await one)
+                for callers in planned:
+                    measured.append(await bench_load.run(address, key, process, callers, idle, tell))
     return measured
 
 

@@ -26,6 +26,10 @@ PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
 DIP_SAMPLES, DIPS_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
 """Quiet that may be the end of the turn, and new audio in which only one of them is looked into."""
+LONG_DIP_SAMPLES = int(0.05 * RATE)
+"""Quiet that is looked into however little is new: few gaps between words and no closed lips last so long."""
+FADE_SAMPLES = int(0.01 * RATE)
+"""What is missing before the quiet has no word in it."""
 ASK_SAMPLES = int(0.096 * RATE)
 """Silence before the turn model is asked, and again whenever it has doubled: it judges by the silence too."""
 LOOK_SECONDS = 0.02
@@ -79,16 +83,18 @@ def next_ask(pause: int, asked: int | None) -> int:
     return pause + 2 * (asked - pause)
 
 
-def is_worth_it(new: int, dips: bool, rung: Rung, behind: bool) -> bool:
+def is_worth_it(new: int, quiet: int, rung: Rung, behind: bool) -> bool:
     """Tell whether so many new samples are worth a transcript before there is a pause.
 
-    dips: whether the speaker has fallen quiet, for a moment or at the end. behind: whether work waits long.
+    quiet: for how many samples the speaker has fallen quiet, for a moment or at the end. behind: whether work
+    waits long.
     """
+    dips = quiet >= DIP_SAMPLES
     if behind:
         return False
     if rung >= Rung.PARTIALS:
         return dips and new >= PARTIAL_SAMPLES
-    return new >= PARTIAL_SAMPLES or (dips and new >= DIPS_APART_SAMPLES)
+    return new >= PARTIAL_SAMPLES or (dips and new >= DIPS_APART_SAMPLES) or quiet >= LONG_DIP_SAMPLES
 
 
 class Ears:
@@ -172,14 +178,14 @@ class Ears:
             self._fed = chunk.end
 
     async def _update(self, tasks: asyncio.TaskGroup) -> None:
-        new, quiet = self._fed - self._reached, self._loudness.quiet_from
-        dips = quiet is not None and self._reached < quiet <= self._fed - DIP_SAMPLES
+        new, since = self._fed - self._reached, self._loudness.quiet_from
+        quiet = self._fed - since if since is not None and self._reached < since else 0
         if self._complete and self._recognising is not None and not self._recognising.done():
             return  # dips that cut each other off would leave no words at all
         overlap = self._floor.floor is Floor.OVERLAP  # whether that stops the agent is for the words to say
         rung, behind = self._ladder.rung, self._ladder.behind
-        if is_worth_it(new, dips, *((Rung.NOTHING, False) if overlap else (rung, behind))):
-            await self._recognise(tasks, complete=dips)
+        if is_worth_it(new, quiet, *((Rung.NOTHING, False) if overlap else (rung, behind))):
+            await self._recognise(tasks, complete=quiet >= DIP_SAMPLES)
 
     async def _finish(self, tasks: asyncio.TaskGroup) -> None:
         pause = self._floor.pause
@@ -197,8 +203,9 @@ class Ears:
     def _has_all(self, pause: int) -> bool:
         """Tell whether the latest transcript has every word said before ``pause``."""
         quiet = self._loudness.quiet_from
-        reached = quiet is not None and quiet <= self._reached
-        return self._complete and reached and self._loudness.ended_by(pause)
+        if quiet is None or not self._complete or self._reached < quiet - FADE_SAMPLES:
+            return False
+        return self._loudness.ended_by(pause)
 
     async def _recognise(self, tasks: asyncio.TaskGroup, complete: bool, awaited: bool = False) -> None:
         self._stop()

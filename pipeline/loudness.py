@@ -7,7 +7,7 @@ import numpy as np
 from rejoinder.pipeline.audio import RATE, AudioChunk
 
 HOP = RATE // 100
-LATE_SAMPLES = int(0.12 * RATE)
+LATE_SAMPLES = int(0.2 * RATE)
 """Voice activity lags behind the level; where it lags by more than this, the turn ended in quiet speech."""
 QUIET = 10 ** (-25 / 10)
 """Below this share of the power of the turn's loudest hop nobody speaks: a gap between words, or the end."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from rejoinder.models.threads import QUIET_ENVIRONMENT, Threads, cores, plan, quiet
 
@@ -49,3 +51,18 @@ def test_quiet_sets_what_nobody_set(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.environ["KMP_BLOCKTIME"] == QUIET_ENVIRONMENT["KMP_BLOCKTIME"]
     finally:
         monkeypatch.setenv("KMP_BLOCKTIME", "0")  # so that undoing takes it away again
+
+
+@pytest.mark.parametrize(("set_to", "threads"), [(None, 1), ("2", 2)])
+def test_numpys_matrices_get_one_thread_unless_somebody_chose(
+    monkeypatch: pytest.MonkeyPatch, set_to: str | None, threads: int
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if set_to:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", set_to)
+    np.ones((2, 2)) @ np.ones((2, 2))
+    with threadpool_limits(2, user_api="blas"):
+        if not [pool for pool in threadpool_info() if pool["user_api"] == "blas"]:
+            pytest.skip("this numpy has a BLAS without threads, Apple's perhaps")
+        quiet()
+        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {threads}
