@@ -96,9 +96,8 @@ async def tell(call: Call, playback: Playback, rate: int, console: Console) -> N
                     case SpeechStarted() | ReplyDone():
                         await interrupt(call, loudspeaker, transcript.item)
                 finished = transcript.take(event)
-                live.update(
-                    transcript.changing()
-                )  # first, or a finished line would be seen twice for a moment
+                # First, or a finished line would be seen twice for a moment.
+                live.update(transcript.changing())
                 for line in finished:
                     console.print(line)
                 live.refresh()
