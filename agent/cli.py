@@ -18,6 +18,7 @@ from rich.text import Text
 
 from rejoinder.agent import bench, weights_command
 from rejoinder.agent.config import (
+    TOY_NOTE,
     TOYS,
     ConfigError,
     Settings,
@@ -139,12 +140,6 @@ def serve(
         raise typer.Exit(1)
 
 
-TOY_NOTE = (
-    "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
-    "--llm openai:http://HOST/v1#MODEL)"
-)
-
-
 @app.command()
 def demo(
     llm: LlmOption = None,
@@ -195,6 +190,8 @@ def talk(
         str | None, typer.Option("--output", help="speaker: its number or part of its name")
     ] = None,
     list_devices: Annotated[bool, typer.Option("--list-devices", help="show the devices and stop")] = False,
+    url: Annotated[str | None, typer.Option(help="of a running server; by default one is started")] = None,
+    key: Annotated[str | None, typer.Option(help="API key for --url", envvar="REJOINDER_KEY")] = None,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
@@ -203,12 +200,22 @@ def talk(
     config: ConfigOption = None,
 ) -> None:
     """Talk through this machine's microphone and headphones; Ctrl-C ends."""
-    settings, _ = settings_or_exit(dict(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile), config)
-    from rejoinder.agent.talk import list_or_complaint, run
+    flags = dict(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile)
+    settings, _ = settings_or_exit(flags, config)
+    from rejoinder.agent.talk import holding, list_or_complaint, run
 
-    failure = (
-        list_or_complaint(Console()) if list_devices else run(settings, source, sink, Console(), report_ready)
-    )
+    given = {**flags, "config": str(config) if config else None}
+    if url is not None:
+        if own := [f"--{name}" for name, value in given.items() if value is not None]:
+            raise typer.BadParameter(f"{own[0]} is for a server that talk starts", param_hint="--url")
+        try:
+            holding(url)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--url") from None
+    if list_devices:
+        failure = list_or_complaint(Console())
+    else:
+        failure = run(given, settings, source, sink, Console(), (url, key) if url else None)
     if failure:
         complain(failure)
         raise typer.Exit(1)

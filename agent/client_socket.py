@@ -89,7 +89,7 @@ def _refused(url: str, error: InvalidStatus, key: str | None) -> CallLost:
         case 401 if key:
             message += "; it does not know the key that was given"
         case 401:
-            message += "; give it as connect(url, key=...)"
+            message += "; give it as connect(url, key=...), or to a command in REJOINDER_KEY"
         case 403 | 404 if not reason:
             message += "; our server has the protocol at /v1/realtime"
     return CallLost(message, status)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rejoinder.agent.complaints import complaint
 from rejoinder.agent.realtime_tools import NO_CALLS
 from rejoinder.pipeline import Message, ProtocolError, Tools
 from rejoinder.pipeline.interfaces import CallMessage
@@ -179,15 +180,13 @@ def read(body: bytes) -> Completion:
     try:
         asked = Completion.model_validate_json(body)
     except ValidationError as error:
-        detail = error.errors(include_url=False, include_input=False)[0]
         # Where content has two shapes, and a message three, the place has their names.
-        place = [str(part) for part in detail["loc"] if str(part) not in SHAPES]
-        param = ".".join(place) or None
-        code = "missing_required_parameter" if detail["type"] == "missing" else "invalid_value"
-        if detail["type"] == "json_invalid":
-            code = "invalid_json"
-        reason = f"{param}: {detail['msg']}" if param else detail["msg"]
-        raise ProtocolError(reason, code, param) from None
+        wrong = complaint(error, SHAPES)
+        param = ".".join(wrong.place) or None
+        codes = {"json_invalid": "invalid_json", "missing": "missing_required_parameter"}
+        codes["union_tag_not_found"] = codes["missing"]
+        code = "unsupported_content" if wrong.unread else codes.get(wrong.kind, "invalid_value")
+        raise ProtocolError(wrong.told(param), code, param) from None
     for name, harmless in UNSPOKEN.items():
         value = (asked.model_extra or {}).get(name)
         if value is not None and value not in harmless:

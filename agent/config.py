@@ -32,6 +32,10 @@ INSTRUCTIONS = (
     "sentences, without lists or symbols."
 )
 TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
+TOY_NOTE = (
+    "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
+    "--llm openai:http://HOST/v1#MODEL)"
+)
 TOY_EXAMPLES = (
     Message(role="user", content="Hello there."),
     Message(role="assistant", content="Hi! Nice to hear you. What can I do for you?"),

@@ -110,11 +110,18 @@ class Playback:
             del self._pcm[:ready]
         return pcm.ljust(size, b"\0")
 
-    def clear(self) -> None:
-        """Throw away what waits: from here on there is silence, until something comes."""
+    @property
+    def waiting(self) -> int:
+        """Bytes that the speaker has not taken."""
+        return len(self._pcm)
+
+    def clear(self) -> int:
+        """Throw away what waits, and tell how much: from here on there is silence, until something comes."""
         with self._lock:
+            unheard = len(self._pcm)
             self._pcm.clear()
             self._held = False
+        return unheard
 
     def hold(self) -> None:
         """Fall silent and keep what waits."""

@@ -14,7 +14,7 @@ from typing import Any
 from rejoinder.agent.checks import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
 from rejoinder.models.catalog import catalog
-from rejoinder.models.openai import key_from_environment
+from rejoinder.models.openai import key_from_environment, key_variable
 from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, of_hub, own_path, weights
 from rejoinder.pipeline.errors import ModelError
 
@@ -98,7 +98,9 @@ def check_server(address: str) -> tuple[str, str, str]:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code in (401, 403):
-            return "broken", f"refuses the key (HTTP {error.code})", "put the key into REJOINDER_LLM_KEY"
+            if not (given := key_variable()):
+                return "broken", f"wants a key (HTTP {error.code})", "put one into REJOINDER_LLM_KEY"
+            return "broken", f"refuses the key in {given} (HTTP {error.code})", "put the right one into it"
         if error.code >= 500:
             return "broken", f"answers HTTP {error.code}", f"look at the log of the server at {url}"
         return "ok", f"answers, without a list of its models (HTTP {error.code})", ""

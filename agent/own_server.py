@@ -1,4 +1,4 @@
-"""Our own server as a process of its own, for clients that bring one along: benches and the demo."""
+"""Our own server as a process of its own, for clients that bring one along: talk, demo, benches."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from rejoinder.pipeline.errors import PipelineError
 START_SECONDS = 600.0
 """A large language model is read from the disk and compiled first."""
 STOP_SECONDS = 15.0
+ALONE = {"REJOINDER_API_KEYS": "", "REJOINDER_AUDIOSOCKET_PORT": "0", "REJOINDER_WYOMING_PORT": "0"}
+"""Only this machine reaches it, who calls it here has no key, and another one may have the ports already."""
 
 
 class ServerFailed(PipelineError):
@@ -75,8 +77,7 @@ async def own_process(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            # Only this machine reaches it, and who calls it here has no key.
-            env={**os.environ, "REJOINDER_API_KEYS": "", **(environment or {})},
+            env={**os.environ, **ALONE, **(environment or {})},
         )
         try:
             with (console or Console(quiet=True)).status("starting the server and loading its models"):

@@ -36,6 +36,8 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.resample import ToSession
 
 Message = dict[str, Any] | bytes
+PARAMETERS = ("rate", "out", "hold")
+"""What an address may ask for. Anything else would be a wish that nobody hears, such as another codec."""
 
 
 class Pcm:
@@ -65,10 +67,13 @@ class Pcm:
     @staticmethod
     def asked(options: Options, query: Mapping[str, str]) -> Pcm:
         """Return the call that an address asks for, by its parameters. Raises ProtocolError."""
+        if unknown := [name for name in query if name not in PARAMETERS]:
+            reason = f"{unknown[0][:20]}: no such parameter here, only {', '.join(PARAMETERS)}"
+            raise ProtocolError(reason, "unknown_parameter")
+        if (hold := query.get("hold", "false")) not in ("true", "false"):
+            raise ProtocolError(f"hold={hold[:20]}: it is true or false", "invalid_value")
         heard = rate_of(query, "rate", RATE)
-        return Pcm(
-            replace(options, holds_audio=query.get("hold") == "true"), heard, rate_of(query, "out", heard)
-        )
+        return Pcm(replace(options, holds_audio=hold == "true"), heard, rate_of(query, "out", heard))
 
     def open(self) -> list[Message]:
         """Return what the client is told first."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from rejoinder.agent.complaints import complaint
 from rejoinder.pipeline import Options, ProtocolError
 
 LOWEST, HIGHEST, STEP = 8_000, 48_000, 25
@@ -95,8 +96,5 @@ def parse(text: str) -> Said:
     try:
         return _SAID.validate_json(text)
     except ValidationError as error:
-        detail = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in detail["loc"][1:])
-        raise ProtocolError(
-            f"{place}: {detail['msg']}" if place else detail["msg"], "invalid_message"
-        ) from None
+        wrong = complaint(error, (), 1)
+        raise ProtocolError(wrong.told(".".join(wrong.place)), "invalid_message") from None

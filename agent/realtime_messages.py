@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from rejoinder.agent.complaints import complaint
 from rejoinder.agent.realtime_formats import Format
 from rejoinder.agent.realtime_shapes import Base, Input, Item, unpacked
 from rejoinder.agent.realtime_tools import Choice, Function, MostTokens
@@ -200,14 +201,12 @@ TAGS = frozenset(
 
 def explain(error: ValidationError, root: str = "") -> ProtocolError:
     """Turn the first of pydantic's complaints into the protocol's own error."""
-    detail = error.errors(include_url=False, include_input=False)[0]
     # The first part of the place is the union's tag, which is no field of the message.
-    place = [str(part) for part in (detail["loc"] if root else detail["loc"][1:])]
-    place = [part for part in place if part not in TAGS and not part.startswith("literal[")]
-    param = ".".join([root, *place] if root else place) or None
-    code = "invalid_value"
-    if detail["type"] in ("missing", "union_tag_not_found"):
-        code, param = "missing_required_parameter", param or "type"
-    elif detail["type"] == "union_tag_invalid" and not param:
-        code, param = "unknown_event", "type"
-    return ProtocolError(f"{param}: {detail['msg']}" if param else detail["msg"], code, param)
+    wrong = complaint(error, TAGS, 0 if root else 1)
+    param = ".".join([root, *wrong.place] if root else wrong.place) or None
+    code = "unsupported_content" if wrong.unread else "invalid_value"
+    if wrong.kind in ("missing", "union_tag_not_found"):
+        code = "missing_required_parameter"
+    elif wrong.kind == "union_tag_invalid" and param == "type":
+        code = "unknown_event"
+    return ProtocolError(wrong.told(param), code, param)

@@ -1,19 +1,32 @@
-"""``rejoinder talk``: a conversation with this machine's own microphone and speaker, shown as it goes."""
+"""``rejoinder talk``: a call to a server over this machine's own microphone and speaker, shown as it goes.
+
+The server is one of its own, on loopback and for as long as the call lasts, or any that ``--url`` names.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from urllib.parse import urlsplit, urlunsplit
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rejoinder.agent.config import Settings
+from rejoinder.agent.client import RATE, Call, CallLost, connect
+from rejoinder.agent.client_events import (
+    AgentAudio,
+    OutputPaused,
+    OutputResumed,
+    Reconnected,
+    ReplyDone,
+    SpeechStarted,
+)
+from rejoinder.agent.client_socket import realtime_url
+from rejoinder.agent.config import TOY_NOTE, TOYS, Settings
 from rejoinder.agent.devices import (
-    Converter,
     Device,
     Handover,
     NoDevice,
@@ -24,76 +37,14 @@ from rejoinder.agent.devices import (
     microphone,
     speaker,
 )
-from rejoinder.models.loading import Report, open_models
-from rejoinder.pipeline import (
-    RATE,
-    AudioChunk,
-    EndOfTurn,
-    Event,
-    NothingSaid,
-    OverlapEnded,
-    OverlapStarted,
-    PartialTranscript,
-    PipelineError,
-    ReplyAudio,
-    ReplyDone,
-    ReplyText,
-    Session,
-    SpeechStarted,
-    TurnTraced,
-    open_session,
-)
+from rejoinder.agent.loudspeaker import Loudspeaker
+from rejoinder.agent.own_server import own_server
+from rejoinder.agent.talk_view import Transcript
+from rejoinder.pipeline.errors import PipelineError, first_error
 
-HEADPHONES = "Wear headphones: echo is not cancelled here, and the agent would interrupt itself."
-
-
-class Transcript:
-    """The conversation as lines of text: those that are finished, and those that still change."""
-
-    def __init__(self) -> None:
-        self._user: Text | None = None
-        self._agent: list[str] = []
-        self._latency = ""
-
-    def take(self, event: Event) -> list[Text]:
-        """Take what happened; return the lines that this finished."""
-        match event:
-            case SpeechStarted():
-                self._user = Text("…", "dim")
-            case PartialTranscript(text, agreed):
-                sure = agreed if text.startswith(agreed) else ""
-                self._user = Text.assemble(sure, (text[len(sure) :], "dim"))
-            case NothingSaid():
-                self._user = None
-            case EndOfTurn(text):
-                self._user = None
-                return [Text.assemble(("you    ", "cyan"), text)]
-            case ReplyText(text=text):
-                self._agent.append(text)
-            case TurnTraced(trace) if budget := trace.budget():
-                self._latency = f"  {sum(ms for _, ms in budget):.0f} ms"
-            case ReplyDone():
-                return [self._finish(event)]
-        return []
-
-    def changing(self) -> Group:
-        """Return the lines that are not finished."""
-        lines = []
-        if self._agent:
-            lines.append(Text.assemble(("agent  ", "green"), " ".join(self._agent)))
-        if self._user is not None:
-            lines.append(Text.assemble(("you    ", "cyan"), self._user))
-        return Group(*lines)
-
-    def _finish(self, done: ReplyDone) -> Text:
-        """Return the reply's line: what was heard of it, what was cut struck, and why it failed if it did."""
-        said = " ".join(self._agent)
-        heard = done.heard if said.startswith(done.heard) else said
-        cut = (said[len(heard) :], "dim strike")
-        failure = (f" failed: {done.error}" if done.error else "", "red")
-        line = Text.assemble(("agent  ", "green"), heard, cut, failure, (self._latency, "dim"))
-        self._agent, self._latency = [], ""
-        return line
+HEADPHONES = "Headphones are best: with a loudspeaker the agent may interrupt itself."
+BACKLOG_SECONDS = 60.0
+"""Audio of a server elsewhere that may wait: it may come as fast as it is spoken, or late and at once."""
 
 
 def list_or_complaint(console: Console) -> str:
@@ -110,77 +61,123 @@ def list_or_complaint(console: Console) -> str:
     return ""
 
 
-async def record(session: Session, handover: Handover, source: Device) -> None:
-    """Let the session hear the microphone. Raises NoDevice when that goes away."""
-    converter, position = Converter(RATE), 0
+def holding(url: str) -> str:
+    """Return a server's address as one that can pause its speaker calls it. Raises ValueError."""
+    parts = urlsplit(realtime_url(url))
+    return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, "hold=true&trace=true")))))
+
+
+async def record(call: Call, handover: Handover, source: Device) -> None:
+    """Send the microphone's audio. Raises NoDevice when that goes away, CallLost when the call does."""
     while (block := await handover.get()) is not None:
-        chunk = AudioChunk(block, source.rate, position)
-        position = chunk.end
-        if pcm := converter.convert(chunk):
-            await session.hear(pcm)
+        await call.send_audio(block, source.rate)
     raise NoDevice(f"{source.name} has stopped recording")
 
 
-async def tell(session: Session, playback: Playback, rate: int, console: Console) -> None:
-    """Play and show what happens in a session until it ends; ``rate`` is the speaker's, in hertz."""
-    transcript, converter = Transcript(), Converter(rate)
+async def tell(call: Call, playback: Playback, rate: int, console: Console) -> None:
+    """Play and show what happens in a call; ``rate`` is the speaker's, in hertz. It ends with CallLost."""
+    transcript, loudspeaker = Transcript(), Loudspeaker(playback, rate)
     # Drawn when something happens, and by no thread of its own.
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        async for event in session.events:
-            match event:
-                case ReplyAudio(chunk=chunk):
-                    playback.put(converter.convert(chunk))
-                    continue
-                case ReplyDone(status="completed"):
-                    playback.put(converter.finish())
-                case OverlapStarted():
-                    playback.hold()
-                case OverlapEnded():
-                    playback.release()
-                case SpeechStarted() | ReplyDone(status="cancelled" | "failed"):
-                    playback.clear()
-            finished = transcript.take(event)
-            live.update(transcript.changing())  # first, or a finished line would be seen twice for a moment
-            for line in finished:
-                console.print(line)
-            live.refresh()
-
-
-async def talk(settings: Settings, source: Device, sink: Device, console: Console, report: Report) -> None:
-    """Hold a conversation until it is cancelled. Raises NoDevice and ModelError."""
-    async with open_models(settings.specs(), settings.threads(), report, settings.placement()) as models:
-        source = at_rate("input", source, RATE)
-        sink = at_rate("output", sink, getattr(models.tts, "rate", sink.rate))
-        handover, playback = Handover(), Playback(sink.rate)
         try:
-            options = replace(settings.options(), holds_audio=True, echo_gate=settings.echo_gate is not False)
-            async with open_session(models, options) as session:
-                with microphone(source, handover), speaker(sink, playback):
-                    console.print(
-                        f"{source.name} -> {sink.name}. {HEADPHONES} Ctrl-C ends.",
-                        markup=False,
-                        highlight=False,
-                        soft_wrap=True,
-                    )
-                    async with asyncio.TaskGroup() as tasks:
-                        tasks.create_task(record(session, handover, source))
-                        tasks.create_task(tell(session, playback, sink.rate, console))
+            async for event in call:
+                match event:
+                    case AgentAudio(item=item, pcm=pcm):
+                        loudspeaker.play(item, pcm)
+                        continue
+                    case OutputPaused():
+                        playback.hold()
+                    case OutputResumed():
+                        playback.release()
+                    case Reconnected(missed=True):
+                        loudspeaker.cut()
+                    case ReplyDone(status="completed" | "incomplete"):
+                        loudspeaker.finish()
+                    case SpeechStarted() | ReplyDone():
+                        await interrupt(call, loudspeaker, transcript.item)
+                finished = transcript.take(event)
+                # First, or a finished line would be seen twice for a moment.
+                live.update(transcript.changing())
+                for line in finished:
+                    console.print(line)
+                live.refresh()
         finally:
-            if handover.dropped or playback.dropped:
-                late = f"{handover.dropped} blocks of the microphone, {playback.dropped} bytes of the speaker"
-                console.print(f"This machine was too slow: {late} were dropped.")
+            live.update("")
+            for line in transcript.finish():
+                console.print(line)
+    raise CallLost(call.over)
 
 
-def run(settings: Settings, source: str | None, sink: str | None, console: Console, report: Report) -> str:
+async def interrupt(call: Call, loudspeaker: Loudspeaker, shown: str) -> None:
+    """Fall silent, say how much was played, and ask what the agent has said by that."""
+    for item, played_ms in loudspeaker.cut():
+        await call.truncate(item, played_ms)
+    if shown:
+        await call.send({"type": "conversation.item.retrieve", "item_id": shown})
+
+
+async def talk(
+    url: str, key: str | None, source: Device, sink: Device, console: Console, elsewhere: bool
+) -> None:
+    """Hold a conversation until it is cancelled. Raises NoDevice and CallLost.
+
+    elsewhere: whether the server may be there again when the connection is lost.
+    """
+    source, sink = at_rate("input", source, RATE), at_rate("output", sink, RATE)
+    handover = Handover()
+    playback = Playback(sink.rate, BACKLOG_SECONDS) if elsewhere else Playback(sink.rate)
+    try:
+        async with connect(url, key, reconnect_s=60.0 if elsewhere else 0.0) as call:
+            with microphone(source, handover), speaker(sink, playback):
+                console.print(
+                    f"{source.name} -> {sink.name}. {HEADPHONES} Ctrl-C ends.",
+                    markup=False,
+                    highlight=False,
+                    soft_wrap=True,
+                )
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(record(call, handover, source))
+                    tasks.create_task(tell(call, playback, sink.rate, console))
+    except BaseExceptionGroup as group:
+        raise first_error(group) from group
+    finally:
+        if handover.dropped or playback.dropped:
+            late = f"{handover.dropped} blocks of the microphone, {playback.dropped} bytes of the speaker"
+            console.print(f"This machine was too slow: {late} were dropped.")
+
+
+async def _at_home(
+    flags: Mapping[str, str | None], settings: Settings, devices: tuple[Device, Device], console: Console
+) -> None:
+    # Nothing else cancels echo here, so it is on unless the configuration says otherwise.
+    environment = {"REJOINDER_ECHO_GATE": str(settings.echo_gate is not False)}
+    async with own_server(flags, console, environment) as url:
+        if settings.llm in TOYS:
+            console.print(TOY_NOTE, highlight=False)
+        await talk(url, None, *devices, console, elsewhere=False)
+
+
+def run(
+    flags: Mapping[str, str | None],
+    settings: Settings,
+    source: str | None,
+    sink: str | None,
+    console: Console,
+    server: tuple[str, str | None] | None = None,
+) -> str:
     """Hold a conversation until Ctrl-C; return why it could not be held, or nothing.
 
-    source, sink: number or part of the name of a device, None for the default.
+    flags: of ``rejoinder serve``, for a server of its own. source, sink: number or part of the name of a
+    device, None for the default. server: the address of another one, and a key.
     """
     try:
         # Before the models load: it is what most often fails.
         devices = choose("input", source), choose("output", sink)
         with suppress(KeyboardInterrupt):
-            asyncio.run(talk(settings, *devices, console, report))
+            if server is None:
+                asyncio.run(_at_home(flags, settings, devices, console))
+            else:
+                asyncio.run(talk(holding(server[0]), server[1], *devices, console, elsewhere=True))
     except PipelineError as error:
         return str(error)
     console.print("Goodbye.")

@@ -20,7 +20,6 @@ from rejoinder.agent.client_events import (
     UserSaid,
 )
 from rejoinder.agent.devices import (
-    Converter,
     Device,
     Handover,
     NoDevice,
@@ -30,23 +29,22 @@ from rejoinder.agent.devices import (
     microphone,
     speaker,
 )
-from rejoinder.pipeline import AudioChunk
+from rejoinder.agent.loudspeaker import Loudspeaker
 
 
 async def listen(call: Call, playback: Playback, rate: int) -> None:
-    converter, place = Converter(rate), 0
+    loudspeaker = Loudspeaker(playback, rate)
     async for event in call:
         match event:
-            case AgentAudio(pcm=pcm):
-                chunk = AudioChunk(pcm, RATE, place)
-                playback.put(converter.convert(chunk))
-                place = chunk.end
+            case AgentAudio(item=item, pcm=pcm):
+                loudspeaker.play(item, pcm)
             case ReplyDone(status="completed"):
-                playback.put(converter.finish())
-                place = 0
-            case SpeechStarted() | Reconnected(missed=True):
-                playback.clear()
-                place = 0
+                loudspeaker.finish()
+            case SpeechStarted():
+                for item, played_ms in loudspeaker.cut():
+                    await call.truncate(item, played_ms)  # what nobody heard the agent has not said
+            case Reconnected(missed=True):
+                loudspeaker.cut()
             case OutputPaused():
                 playback.hold()
             case OutputResumed():

@@ -22,6 +22,8 @@ FAREWELL_SECONDS = 0.25
 MAX_TOKENS = 400
 """An answer longer than this is not a spoken one."""
 NEW_LIMIT = "max_completion_tokens"
+KEY_VARIABLES = ("REJOINDER_LLM_KEY", "OPENAI_API_KEY")
+"""The first one that is set has the key."""
 REASON_CHARACTERS = 300
 """A failing server may answer with a whole web page."""
 
@@ -161,9 +163,14 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def key_variable() -> str:
+    """Return the name of the variable that has the chat server's key, "" where none has."""
+    return next((name for name in KEY_VARIABLES if os.environ.get(name)), "")
+
+
 def key_from_environment() -> str:
     """Return the chat server's key from REJOINDER_LLM_KEY or OPENAI_API_KEY; not every server wants one."""
-    return os.environ.get("REJOINDER_LLM_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
+    return os.environ.get(key_variable()) or "none"
 
 
 def _reason(error: Exception) -> str:

@@ -179,7 +179,9 @@ def test_a_spec_that_leads_nowhere_is_told(cache: Path, spec: str, state: str, s
     assert found[0] == state and said in found[1] and fix in found[2]
 
 
-def test_a_language_model_server_is_asked(server: ThreadingHTTPServer) -> None:
+def test_a_language_model_server_is_asked(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = server.answers  # type: ignore[attr-defined]
     url = f"http://127.0.0.1:{server.server_port}/v1"
     answers["/v1/models"] = 200, {"data": [{"id": "good"}, {"id": "better"}]}
@@ -188,11 +190,14 @@ def test_a_language_model_server_is_asked(server: ThreadingHTTPServer) -> None:
     state, said, fix = check_server(f"{url}#best")
     assert (state, said) == ("broken", "answers, and has no best") and fix.endswith("one of: good, better")
     answers["/v1/models"] = 401, {}
-    assert check_server(f"{url}#good") == (
-        "broken",
-        "refuses the key (HTTP 401)",
-        "put the key into REJOINDER_LLM_KEY",
-    )
+    monkeypatch.delenv("REJOINDER_LLM_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    wanted = ("broken", "wants a key (HTTP 401)", "put one into REJOINDER_LLM_KEY")
+    assert check_server(f"{url}#good") == wanted
+    for name in ("OPENAI_API_KEY", "REJOINDER_LLM_KEY"):
+        monkeypatch.setenv(name, "an old one")
+        refused = ("broken", f"refuses the key in {name} (HTTP 401)", "put the right one into it")
+        assert check_server(f"{url}#good") == refused
     answers["/v1/models"] = 500, {}
     assert check_server(f"{url}#good")[:2] == ("broken", "answers HTTP 500")
     del answers["/v1/models"]

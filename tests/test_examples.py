@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import time
@@ -79,7 +80,15 @@ def answers(port: int) -> bool:
 
 @pytest.mark.parametrize(
     "name",
-    ["embed.py", "openai_python.py", "twilio.py", "browser_embed.py", "home_assistant.py", "pcm.py"],
+    [
+        "embed.py",
+        "openai_python.py",
+        "twilio.py",
+        "twilio_call.py",
+        "browser_embed.py",
+        "home_assistant.py",
+        "pcm.py",
+    ],
 )
 def test_an_example_without_arguments_says_how_it_is_run(name: str) -> None:
     done = run(name)
@@ -144,6 +153,29 @@ def test_twilio() -> None:
                 assert "calls from: +441234567890" in prompts[-1][0]["content"]
 
     asyncio.run(hold())
+
+
+def test_twilio_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody speaks over the first answer, presses keys over the next one, and hears the third."""
+    files = str(tmp_path / "question.wav"), str(tmp_path / "call.wav")
+    soundfile.write(files[0], np.concatenate((noise(1.0), silence(1.8), noise(1.2))), 48_000)
+    monkeypatch.setenv("REJOINDER_TWILIO_AUTH_TOKEN", TOKEN)
+    with serving(tmp_path) as server:
+        url = f"ws://127.0.0.1:{server.port}/v1/phone"
+        refused = run("twilio_call.py", *files, url)
+        done = run("twilio_call.py", *files, url, "42#", TWILIO_AUTH_TOKEN=TOKEN)
+        server.wait_idle()
+    assert refused.returncode == 1 and "403" in refused.stderr and "Traceback" not in refused.stderr
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
+    ends = [int(re.findall(rf"played up to the mark {reply}-(\d+)", said)[-1]) for reply in (1, 2, 3)]
+    assert max(ends[:2]) < ends[2] / 2, "the third answer alone was played to its end"
+    pressed, clear = said.index("pressed 42#"), said.index("clear: the agent was interrupted")
+    assert said.index("mark 2-") < pressed < clear < said.index("mark 3-")
+    audio, rate = soundfile.read(files[1])
+    assert rate == 8000 and audio.shape[1] == 2
+    loud = [np.abs(side).max() > 0.1 for side in (audio[:rate, 0], audio[:rate, 1], audio[-4 * rate :, 1])]
+    assert loud == [True, False, True]
 
 
 @pytest.mark.browser

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,7 +27,16 @@ asyncio.run(main())
 
 
 def test_the_server_is_not_left_behind_when_its_client_is_told_to_end() -> None:
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as client:
+    """It runs beside another one that has the ports of the configuration."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ports = {"REJOINDER_WYOMING_PORT": port, "REJOINDER_AUDIOSOCKET_PORT": port}
+        begin_and_end({**os.environ, **ports})
+
+
+def begin_and_end(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as client:
         assert client.stdout
         server = psutil.Process(int(client.stdout.readline()))
         assert server.is_running()

@@ -82,6 +82,19 @@ def test_rates(query: dict[str, str], rates: tuple[int, int] | None) -> None:
     assert isinstance(ready, dict) and (ready["rate"], ready["out"]) == rates
 
 
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ({"codec": "opus"}, "codec: no such parameter here, only rate, out, hold"),
+        ({"rate": "8000", "Out": "8000"}, "Out: no such parameter"),
+        ({"hold": "yes"}, "hold=yes: it is true or false"),
+    ],
+)
+def test_a_wish_that_nobody_would_hear_is_refused(query: dict[str, str], reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        Pcm.asked(Options(), query)
+
+
 def test_what_a_client_says_becomes_commands() -> None:
     wire = Pcm(Options(instructions="Be kind."))
     assert list(wire.receive(SECOND)) == [Hear(SECOND)]

@@ -62,7 +62,7 @@ BAD_UPDATES = [
         "session.audio.input.turn_detection.prefix_padding_ms",
     ),
     (detection(type="semantic_vad", eagerness="x"), "session.audio.input.turn_detection.eagerness"),
-    (detection(type="x"), "session.audio.input.turn_detection"),
+    (detection(type="x"), "session.audio.input.turn_detection.type"),
     ({"audio": {"output": {"voice": 5}}}, "session.audio.output.voice"),
     ({"max_output_tokens": "many"}, "session.max_output_tokens"),
     ({"type": "transcription"}, "session.type"),

@@ -193,7 +193,7 @@ BAD = [
     (message("x", "robot"), "item.role"),
     ({**CALL, "call_id": "a/b"}, "item.call_id"),
     ({"type": "function_call_output", "call_id": "call_1"}, "item.output"),
-    ({"type": "item_reference", "id": "x"}, "item"),
+    ({"type": "item_reference", "id": "x"}, "item.type"),
 ]
 
 

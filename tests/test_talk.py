@@ -2,39 +2,44 @@
 
 import asyncio
 import io
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from rich.console import Console
 from rich.text import Text
+from serving import LINE, serving
 from typer.testing import CliRunner
 
 from rejoinder.agent import devices
 from rejoinder.agent.cli import app
+from rejoinder.agent.client_events import (
+    AgentDelta,
+    Failed,
+    Other,
+    Reconnected,
+    ReplyDone,
+    SpeechStarted,
+    UserDelta,
+    UserSaid,
+)
 from rejoinder.agent.config import load
 from rejoinder.agent.devices import Converter, Handover, NoDevice, Playback, choose, list_devices
-from rejoinder.agent.talk import HEADPHONES, Transcript, run
+from rejoinder.agent.loudspeaker import Loudspeaker
+from rejoinder.agent.own_server import free_port
+from rejoinder.agent.talk import HEADPHONES, holding, run
+from rejoinder.agent.talk_view import Transcript
 from rejoinder.models.hints import install
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
-from rejoinder.pipeline import (
-    AudioChunk,
-    EndOfTurn,
-    NothingSaid,
-    PartialTranscript,
-    ReplyDone,
-    ReplyText,
-    SpeechStarted,
-    Trace,
-    TurnTraced,
-    to_float,
-    to_pcm,
-)
+from rejoinder.pipeline import AudioChunk, to_float, to_pcm
 
 RATE = 48_000
 BLOCK = RATE // 50
@@ -71,11 +76,16 @@ class FakeStream:
 
 
 class FakeSounddevice:
-    """Enough of sounddevice for one headset: speech for a second, then silence, unplugged once answered."""
+    """Enough of sounddevice for one headset: speech for a second, then silence, unplugged once answered.
+
+    interrupts: blocks of the answer after which there is speech again, for a second.
+    """
 
     PortAudioError = PortAudioError
 
     def __init__(self) -> None:
+        self.interrupts: int | None = None
+        self.patience = 25
         self.infos = [
             dict(
                 index=0,
@@ -87,7 +97,7 @@ class FakeSounddevice:
         ]
         self.heard = bytearray()
         self.opened: list[dict[str, Any]] = []
-        self._recorded = 0
+        self._recorded = self._answered = 0
         self._quiet: int | None = None
 
     def query_devices(self, device: Any = None, kind: str | None = None) -> Any:
@@ -113,8 +123,11 @@ class FakeSounddevice:
 
     def _record(self, callback: Any) -> bool:
         self._recorded += 1
-        callback(LOUD if self._recorded <= 50 else bytes(len(LOUD)), BLOCK, None, None)
-        return self._recorded < 1000 and (self._quiet or 0) < 25
+        spoken = self._answered - (self.interrupts or 0)
+        again = self.interrupts is not None and 0 <= spoken < 50
+        self._answered += bool(self._answered)
+        callback(LOUD if self._recorded <= 50 or again else bytes(len(LOUD)), BLOCK, None, None)
+        return self._recorded < 1000 and (self._quiet or 0) < self.patience
 
     def _play(self, callback: Any) -> bool:
         data = bytearray(2 * BLOCK)
@@ -122,6 +135,7 @@ class FakeSounddevice:
         self.heard += data
         if any(data):
             self._quiet = 0
+            self._answered = self._answered or 1
         elif self._quiet is not None:
             self._quiet += 1
         return True
@@ -250,37 +264,58 @@ def struck(line: Text) -> str:
     return "".join(line.plain[span.start : span.end] for span in line.spans if "strike" in str(span.style))
 
 
+def retrieved(heard: str, status: str = "incomplete", item: str = "i") -> Other:
+    content = [{"type": "output_audio", "transcript": heard}]
+    return Other("conversation.item.retrieved", {"item": {"id": item, "status": status, "content": content}})
+
+
 def test_the_transcript_shows_what_changes_and_finishes_lines() -> None:
     transcript = Transcript()
-    assert transcript.take(SpeechStarted(0)) == []
-    assert "…" in shown(transcript)
-    transcript.take(PartialTranscript("how is [the] weather", "how is"))
-    assert "you    how is [the] weather" in shown(transcript)
-    assert [line.plain for line in transcript.take(EndOfTurn("How is it?", 1))] == ["you    How is it?"]
+    assert transcript.take(SpeechStarted("u", 0)) == []
+    assert "you    …" in shown(transcript)
+    transcript.take(UserDelta("u", "how is"))
+    transcript.take(UserDelta("u", " [the] weather"))
+    assert "you    how is [the] weather …" in shown(transcript)
+    assert [line.plain for line in transcript.take(UserSaid("u", "How is it?"))] == ["you    How is it?"]
     assert shown(transcript).strip() == ""
-    transcript.take(ReplyText(1, "It is fine,"))
-    transcript.take(TurnTraced(Trace(1, {"speech_ended": 1.0, "committed": 1.3, "audio_sent": 1.5})))
-    transcript.take(ReplyText(1, "and warm."))
-    assert "agent  It is fine, and warm." in shown(transcript)
-    (line,) = transcript.take(ReplyDone(1, "completed", "It is fine, and warm."))
+    transcript.take(AgentDelta("r", "i", "It is fine,"))
+    transcript.take(Other("rejoinder.trace", {"total_ms": 499.6}))
+    transcript.take(AgentDelta("r", "i", " and warm."))
+    assert transcript.take(ReplyDone("r", "completed")) == []
+    assert "agent  It is fine, and warm.  500 ms" in shown(transcript)
+    (line,) = transcript.take(AgentDelta("s", "j", "Are you there?"))
     assert line.plain == "agent  It is fine, and warm.  500 ms" and struck(line) == ""
-    assert shown(transcript).strip() == ""
+    assert [line.plain for line in transcript.finish()] == ["agent  Are you there?"]
+    assert shown(transcript).strip() == "" and transcript.finish() == []
 
 
-def test_the_transcript_strikes_what_was_cut() -> None:
+def test_the_transcript_strikes_what_was_not_heard_as_soon_as_the_server_says_it() -> None:
     transcript = Transcript()
-    transcript.take(ReplyText(1, "It is fine,"))
-    transcript.take(ReplyText(1, "and warm."))
-    (line,) = transcript.take(ReplyDone(1, "cancelled", "It is fine, and"))
+    transcript.take(AgentDelta("r", "i", "It is fine,"))
+    transcript.take(AgentDelta("r", "i", " and warm."))
+    assert transcript.item == "i"
+    assert transcript.take(retrieved("", "in_progress")) == transcript.take(retrieved("It", item="j")) == []
+    (line,) = transcript.take(retrieved("It is fine, and"))
     assert line.plain == "agent  It is fine, and warm." and struck(line) == " warm."
+    assert transcript.item == "" and transcript.take(retrieved("It is fine, and")) == []
+
+
+def test_the_transcript_keeps_words_that_a_server_has_forgotten() -> None:
+    transcript = Transcript()
+    transcript.take(AgentDelta("r", "i", "It is fine."))
+    gone = {"id": "i", "status": "incomplete", "content": [{"type": "output_audio"}]}
+    (line,) = transcript.take(Other("conversation.item.retrieved", {"item": gone}))
+    assert line.plain == "agent  It is fine." and struck(line) == ""
 
 
 def test_the_transcript_tells_of_failures_and_forgets_noise() -> None:
     transcript = Transcript()
-    (line,) = transcript.take(ReplyDone(1, "failed", "", "llm: gone"))
-    assert line.plain == "agent   failed: llm: gone"
-    transcript.take(SpeechStarted(0))
-    transcript.take(NothingSaid(1))
+    (line,) = transcript.take(Failed("llm: gone", "model_error"))
+    assert line.plain.strip() == "llm: gone"
+    (line,) = transcript.take(Reconnected(resumed=False, missed=True))
+    assert "remembers nothing" in line.plain
+    transcript.take(SpeechStarted("u", 0))
+    assert transcript.take(UserSaid("u", "")) == []
     assert shown(transcript).strip() == ""
 
 
@@ -356,18 +391,94 @@ def test_devices_are_listed(headset: FakeSounddevice) -> None:
     assert "Headset" in out and "48000" in out
 
 
-def test_a_whole_conversation_until_the_headset_is_unplugged(headset: FakeSounddevice) -> None:
-    flags = dict(vad="scripted:vad", turn="", stt="scripted:stt|are you [there]", llm="scripted:llm|Yes.")
-    settings, _ = load({**flags, "tts": "scripted:tts"})
-    console = Console(file=io.StringIO(), width=100)
-    failure = run(settings, "Headset", None, console, lambda name, seconds: None)
+@pytest.mark.parametrize("rate", [24_000, 48_000])
+def test_a_loudspeaker_knows_how_much_of_an_item_was_played(rate: int) -> None:
+    playback = Playback(rate, seconds=60.0)
+    loudspeaker, second = Loudspeaker(playback, rate), LOUD * 25  # half a second at 48 kHz, a whole one at 24
+    assert loudspeaker.cut() == []
+    loudspeaker.play("a", second)
+    loudspeaker.finish()
+    loudspeaker.play("b", second)
+    loudspeaker.finish()
+    assert playback.waiting == pytest.approx(4 * rate, abs=8)
+    playback.take(2 * rate // 4)
+    loudspeaker.play("c", second)
+    assert loudspeaker.cut() == [("a", 250), ("b", 0), ("c", 0)]
+    loudspeaker.play("b", second)
+    assert playback.waiting == 0, "what still comes of an item that was cut is not played"
+    for item in ("d", "e"):
+        loudspeaker.play(item, second)
+        loudspeaker.finish()
+        playback.take(playback.waiting)
+    assert loudspeaker.cut() == [], "all of it was heard"
+
+
+def test_an_address_is_asked_to_tell_of_pauses() -> None:
+    assert holding("http://127.0.0.1:8080") == "ws://127.0.0.1:8080/v1/realtime?hold=true&trace=true"
+    assert holding("wss://a.example/x?model=m") == "wss://a.example/x?model=m&hold=true&trace=true"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--url", "8080"), "is no address of a server"),
+        (("--url", "ws://localhost:8080", "--llm", "ort:smollm2"), "--llm is for a server that talk starts"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_told(arguments: tuple[str, ...], complaint: str) -> None:
+    code, out, err = talk(*arguments)
+    assert (code, out) == (2, "") and complaint in " ".join(err.replace("│", "").split())
+
+
+def hold(headset: FakeSounddevice, *given: Any, colour: bool = False, **more: Any) -> tuple[str, str]:
+    """Talk until the headset is unplugged; return what was shown, and why it ended."""
+    system: Any = "standard" if colour else None
+    console = Console(file=io.StringIO(), width=200, force_terminal=colour, color_system=system)
+    failure = run(*given, "Headset", None, console, **more)
+    return console.file.getvalue(), failure  # type: ignore[attr-defined]
+
+
+def test_a_whole_conversation_until_the_headset_is_unplugged(
+    headset: FakeSounddevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
+    flags = {
+        "turn": "",
+        "stt": "scripted:stt|are you [there]",
+        "llm": "scripted:llm|Yes.",
+        "tts": "scripted:tts",
+    }
+    told, failure = hold(headset, flags, load(flags)[0])
     assert failure == "Headset has stopped recording"
-    told = console.file.getvalue()  # type: ignore[attr-defined]
     assert HEADPHONES in told
-    assert "you    are you [there]" in told and "agent  Yes." in told
+    assert told.index("you    are you [there]") < told.index("agent  Yes.")
     assert [(how["samplerate"], how["blocksize"], how["channels"]) for how in headset.opened] == [
         (48000, 960, 1)
     ] * 2
     heard = to_float(bytes(headset.heard))
     # Four characters of the scripted voice, whatever gaps a busy machine may have left between its slices.
     assert np.sum(heard**2) / RATE == pytest.approx(4 * SECONDS_PER_CHARACTER * 0.3**2 / 2, rel=0.05)
+    assert not psutil.Process().children(), "its server has ended with it"
+
+
+def test_what_is_struck_is_what_the_headset_has_not_played(headset: FakeSounddevice, tmp_path: Path) -> None:
+    headset.interrupts, headset.patience = 60, 100
+    with serving(tmp_path) as server:
+        told, failure = hold(headset, {}, load({})[0], colour=True, server=(server.http, None))
+        server.wait_idle()
+    assert failure == "Headset has stopped recording"
+    (line, heard, cut) = re.findall(r"agent  \x1b\[0m((.*)\x1b\[2;9m(.*)\x1b\[0m.* ms\x1b\[0m)\n", told)[0]
+    assert heard.startswith("This is a") and (heard + cut) in 3 * LINE
+    assert told.count(line) == 1 and told.index(line) < told.rindex("what is the weather")
+    # All of the second answer was heard; of the first one what is not struck, and a part of the next word.
+    energy = np.sum(to_float(bytes(headset.heard)) ** 2) / (0.3**2 / 2)
+    characters = energy / RATE / SECONDS_PER_CHARACTER - len(3 * LINE)
+    assert len(heard) - 5 < characters < len(heard) + len(cut.split()[0]) + 5
+
+
+def test_a_server_that_is_not_there_or_cannot_start_is_told(headset: FakeSounddevice) -> None:
+    place = (f"ws://127.0.0.1:{free_port()}", None)
+    assert "is the server running there?" in hold(headset, {}, load({})[0], server=place)[1]
+    flags = {"llm": "nonsense:model"}
+    failure = hold(headset, flags, load(flags)[0])[1]
+    assert failure.startswith("the server did not start") and "nonsense" in failure

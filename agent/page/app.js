@@ -4,8 +4,9 @@ import { CAN_CHOOSE_SPEAKER } from "./audio.js";
 import { Call } from "./call.js";
 import { describeProcessing, DeviceList } from "./devices.js";
 import { History } from "./history.js";
+import { keep, kept } from "./kept.js";
 import { keepKey } from "./key.js";
-import { missingFeature } from "./problems.js";
+import { missingFeature, reloadedProblem } from "./problems.js";
 import { Transcript } from "./transcript.js";
 import { drawWaterfall } from "./waterfall.js";
 
@@ -36,7 +37,7 @@ const views = {
 };
 
 let call = null; // the running call
-let broken = null; // the one before, if it broke off: it can be continued
+let broken = null; // the one before, if it broke off: {voice, text, history}, with which it can be continued
 
 function showState(state) {
   const line = byId("state");
@@ -125,10 +126,30 @@ function stop(problem = null) {
   showState("idle");
   showLevels({ user: 0, agent: 0 });
   showProblem(problem);
+  keepCall();
   if (!problem) announce("Stopped.");
 }
 
-talk.addEventListener("click", () => (call ? stop() : start({ voice: true })));
+// The page may be loaded again, or thrown out of memory while another one is looked at.
+function keepCall() {
+  const { voice, history } = call ?? broken ?? {};
+  keep(history ? { voice, said: history.told((id) => transcript.words(id)) } : null);
+}
+
+function restoreCall() {
+  const { voice, said } = kept() ?? { said: [] };
+  if (!said.length) return;
+  const history = new History();
+  for (const [id, { role, text }] of said) {
+    history.write(role, id, text);
+    transcript.settle(role, id, text);
+  }
+  transcript.end(false);
+  broken = { voice, text: "", history };
+  showProblem(reloadedProblem());
+}
+
+talk.addEventListener("click", () => (call ? stop() : start({ voice: true, history: broken?.history })));
 byId("mute").addEventListener("click", () => call?.toggleMicrophone());
 byId("interrupt").addEventListener("click", () => call?.interrupt());
 byId("again").addEventListener("click", () => (call ? call.tryNow() : start(broken)));
@@ -144,8 +165,11 @@ byId("typing").addEventListener("submit", (event) => {
   const text = box.value.trim();
   if (!text) return;
   if (call) call.type(text);
-  else if (!start({ voice: false, text })) return; // what was typed stays
+  else if (!start({ voice: false, text, history: broken?.history })) return; // what was typed stays
   box.value = "";
 });
 document.addEventListener("keydown", ({ key }) => key === "Escape" && call?.interrupt());
 byId("speaker-choice").hidden = !CAN_CHOOSE_SPEAKER;
+window.addEventListener("pagehide", keepCall);
+document.addEventListener("visibilitychange", () => document.hidden && keepCall());
+restoreCall();

@@ -18,6 +18,12 @@ export class History {
     this.items.get(id).text = text.trim();
   }
 
+  /** Return [id, {role, text}] of all that was said; `shown(id)` is what is heard so far of what is still being said. */
+  told(shown) {
+    const items = [...this.items].map(([id, { role, text }]) => [id, { role, text: text || shown(id) }]);
+    return items.filter(([, { text }]) => text);
+  }
+
   /** The id of what was said last if that waits for an answer, else null. */
   get unanswered() {
     const [id, last] = this.#said().at(-1) ?? [];

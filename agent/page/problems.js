@@ -37,6 +37,10 @@ export function missingFeature(microphone) {
   return null;
 }
 
+export function reloadedProblem() {
+  return { title: "The page was loaded again.", advice: "What was said is kept.", action: "Go on", mild: true };
+}
+
 const NO_ANSWER = ["The server does not answer.", "Check that it is running and that you are online."];
 
 export function startProblem(error) {

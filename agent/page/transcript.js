@@ -50,6 +50,11 @@ export class Transcript {
     this.#follow();
   }
 
+  /** Return the words of an entry, "" where there is none. */
+  words(id) {
+    return this.entries.get(id)?.text.data ?? "";
+  }
+
   /** Show so much of the agent's words. */
   reveal(id, text) {
     const entry = this.entries.get(id);

@@ -1,0 +1,102 @@
+"""What is wrong with a client's message, in a sentence of ours, from what pydantic says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+SENTENCES = {
+    "missing": "is missing",
+    "union_tag_not_found": "is missing",
+    "union_tag_invalid": "{tag} is none of {expected_tags}",
+    "literal_error": "has to be {expected}",
+    "extra_forbidden": "there is no such field",
+    "greater_than_equal": "has to be {ge} or more",
+    "greater_than": "has to be more than {gt}",
+    "less_than_equal": "has to be {le} or less",
+    "less_than": "has to be less than {lt}",
+    "string_too_short": "has too few characters: {min_length} is the least",
+    "string_too_long": "has too many characters: {max_length} is the most",
+    "too_short": "has too few entries: {min_length} is the least",
+    "too_long": "has too many entries: {max_length} is the most",
+    "string_pattern_mismatch": "has to fit {pattern}",
+    "value_error": "{error}",
+    "json_invalid": "not JSON: {error}",
+    "string_unicode": "has half a character",
+    "recursion_loop": "is too deep",
+}
+"""A sentence for each kind of mistake, with what pydantic knows about it."""
+TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a number",
+    "bool": "true or false",
+    "string": "a string",
+    "list": "a list",
+    "dict": "an object",
+    "model": "an object",
+}
+"""What has to be there, by the beginning of a kind's name."""
+UNREAD = {
+    "input_image": "images are",
+    "image_url": "images are",
+    "image": "images are",
+    "input_file": "files are",
+    "file": "files are",
+    "input_audio": "audio is",
+}
+"""Kinds of content that clients know, and that no language model here reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One mistake. place: the field, from the outside in. kind: pydantic's name for the mistake.
+
+    unread: whether it is content that cannot be read here, such as an image.
+    """
+
+    place: tuple[str, ...]
+    kind: str
+    reason: str
+    unread: bool = False
+
+    def told(self, param: str | None) -> str:
+        """Return the sentence about a field, or about the whole message."""
+        if param or self.kind in ("json_invalid", "value_error"):
+            return f"{param}: {self.reason}" if param else self.reason
+        return f"the message {self.reason}"
+
+
+def complaint(error: ValidationError, shapes: Container[str], skipped: int = 0) -> Complaint:
+    """Return the first mistake.
+
+    shapes: parts of a place that are no fields; skipped: so many at its beginning. Where a field may have
+    several shapes, it is the mistake in the one that fits best, or all that it may be.
+    """
+    found = [_complaint(dict(one), shapes, skipped) for one in error.errors(include_url=False)]
+    first = found[0].place
+    deepest = max((one for one in found if one.place[: len(first)] == first), key=lambda one: len(one.place))
+    reasons = dict.fromkeys(one.reason for one in found if one.place == deepest.place)
+    return replace(deepest, reason=", or ".join(reasons))
+
+
+def _complaint(detail: dict[str, Any], shapes: Container[str], skipped: int) -> Complaint:
+    kind, about = detail["type"], detail.get("ctx", {})
+    named = [str(part) for part in detail["loc"][skipped:]]
+    place = [part for part in named if part not in shapes and not part.startswith("literal[")]
+    if kind.startswith("union_tag"):
+        place.append(about["discriminator"].strip("'"))
+    given = about.get("tag") if kind == "union_tag_invalid" else detail["input"]
+    if kind in ("literal_error", "union_tag_invalid") and place[-1:] == ["type"] and "content" in place:
+        if isinstance(given, str) and given in UNREAD:
+            return Complaint(tuple(place), kind, f"{UNREAD[given]} not understood here, only text", True)
+    if kind == "union_tag_invalid":
+        about = {**about, "tag": repr(str(about["tag"])[:40])}
+    if kind in SENTENCES:
+        return Complaint(tuple(place), kind, SENTENCES[kind].format(**about))
+    wanted = next((name for begin, name in TYPES.items() if kind.startswith(begin)), None)
+    reason = f"has to be {wanted}" if wanted else detail["msg"].replace("Input should", "has to", 1)
+    return Complaint(tuple(place), kind, reason)

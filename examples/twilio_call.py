@@ -1,0 +1,150 @@
+"""Call a running server as Twilio would, without an account: speak a recording and keep the whole call.
+
+    rejoinder serve
+    python examples/twilio_call.py question.wav call.wav [ws://127.0.0.1:8080/v1/phone] [KEYS]
+
+It speaks Media Streams in real time: start, media, marks that come back when they were played, dtmf, stop.
+KEYS (such as 42#) are pressed a second into the answer. The WAV has the caller on the left, the agent on the
+right. A server that wants one gets a key (REJOINDER_KEY), or Twilio's signature (TWILIO_AUTH_TOKEN).
+"""
+
+import asyncio
+import base64
+import json
+import os
+import sys
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+import soundfile
+import soxr
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from rejoinder.agent.g711 import decode, encode
+from rejoinder.agent.phone_line import signature
+
+RATE, FRAME = 8000, 160
+LONGEST, OVER, PRESSED = 60 / 0.02, 1.5 / 0.02, 1.0 / 0.02
+"""Frames of a whole call, of silence behind an answer, and of an answer before keys are pressed."""
+SILENCE = b"\xff"
+STREAM = "MZ00000000000000000000000000000000"
+
+
+class Line:
+    """The carrier's side of one call: what is still to be said, and what is still to be played."""
+
+    def __init__(self, socket: ClientConnection, said: bytes) -> None:
+        self.said = said
+        self.heard = bytearray()
+        self.loud = self.quiet = 0  # frames of the agent, and since then
+        self._socket = socket
+        self._number = 0
+        self._playing: deque[bytes | str] = deque()  # audio, and the names of marks between
+
+    async def send(self, event: str, **fields: Any) -> None:
+        self._number += 1
+        message = {"event": event, "sequenceNumber": str(self._number), "streamSid": STREAM, **fields}
+        await self._socket.send(json.dumps(message))
+
+    async def start(self) -> None:
+        await self._socket.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
+        about = {"streamSid": STREAM, "callSid": "CA" + "0" * 32, "tracks": ["inbound"]}
+        audio = {"encoding": "audio/x-mulaw", "sampleRate": RATE, "channels": 1}
+        await self.send("start", start={**about, "mediaFormat": audio, "customParameters": {}})
+
+    async def frame(self, number: int) -> None:
+        """Say 20 ms, and play as much of what has come."""
+        frame = self.said[number * FRAME : (number + 1) * FRAME].ljust(FRAME, SILENCE)
+        payload = base64.b64encode(frame).decode()
+        about = {"track": "inbound", "chunk": str(number + 1), "timestamp": str(number * 20)}
+        await self.send("media", media={**about, "payload": payload})
+        played = b""
+        while self._playing and len(played) < FRAME:
+            match self._playing.popleft():
+                case str(name):
+                    await self._played(name)
+                case audio:
+                    rest = FRAME - len(played)
+                    played += audio[:rest]
+                    if len(audio) > rest:
+                        self._playing.appendleft(audio[rest:])
+        self.loud += bool(played)
+        self.quiet = 0 if played or not self.loud else self.quiet + 1
+        self.heard += played.ljust(FRAME, SILENCE)
+
+    async def listen(self) -> None:
+        async for text in self._socket:
+            message = json.loads(text)
+            match message["event"]:
+                case "media":
+                    self._playing.append(base64.b64decode(message["media"]["payload"]))
+                case "mark":
+                    self._playing.append(message["mark"]["name"])
+                case "clear":  # returns all marks that are out
+                    marks = [one for one in self._playing if isinstance(one, str)]
+                    self._playing.clear()
+                    print(f"{self.at()}  clear: the agent was interrupted, {len(marks)} marks returned")
+                    for name in marks:
+                        await self.send("mark", mark={"name": name})
+
+    async def _played(self, name: str) -> None:
+        print(f"{self.at()}  played up to the mark {name}")
+        await self.send("mark", mark={"name": name})
+
+    def at(self) -> str:
+        return f"{len(self.heard) / RATE:6.2f} s"
+
+
+async def call(line: Line, keys: str) -> None:
+    """Hold the call until the last answer is over, or nothing comes any more."""
+    listening = asyncio.create_task(line.listen())
+    began, number = time.monotonic(), 0
+    try:
+        await line.start()
+        while number < LONGEST and not listening.done():
+            await line.frame(number)
+            number += 1
+            await asyncio.sleep(began + number * 0.02 - time.monotonic())
+            if number * FRAME < len(line.said):
+                line.loud = 0
+            elif keys and line.loud >= PRESSED:
+                print(f"{line.at()}  pressed {keys}")
+                for key in keys:
+                    await line.send("dtmf", dtmf={"track": "inbound_track", "digit": key})
+                keys, line.loud = "", 0  # the call ends after the answer to this
+            elif line.quiet >= OVER:
+                break
+        await line.send("stop", stop={"callSid": "CA" + "0" * 32})
+    finally:
+        listening.cancel()
+        await asyncio.wait([listening])
+
+
+async def main(question: str, kept: str, url: str = "ws://127.0.0.1:8080/v1/phone", keys: str = "") -> None:
+    samples, rate = soundfile.read(question, dtype="float32", always_2d=True)
+    narrow = soxr.resample(samples.mean(axis=1), rate, RATE)
+    said = encode((np.clip(narrow, -1, 1) * 32767).astype("<i2").tobytes(), "mulaw")
+    shown = (
+        {"Authorization": f"Bearer {os.environ['REJOINDER_KEY']}"} if "REJOINDER_KEY" in os.environ else {}
+    )
+    if token := os.environ.get("TWILIO_AUTH_TOKEN"):
+        shown["X-Twilio-Signature"] = signature(token, url.replace("ws:", "wss:", 1))
+    async with connect(url, additional_headers=shown, proxy=None) as socket:
+        line = Line(socket, said)
+        await call(line, keys)
+    heard = np.frombuffer(decode(bytes(line.heard), "mulaw"), "<i2")
+    mouth = np.frombuffer(decode(said.ljust(len(heard), SILENCE)[: len(heard)], "mulaw"), "<i2")
+    soundfile.write(kept, np.stack((mouth, heard), axis=1), RATE)
+    print(f"{len(heard) / RATE:.1f} s in {kept}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except (OSError, InvalidStatus, ConnectionClosed, soundfile.LibsndfileError) as error:
+        sys.exit(f"the call failed: {error}")
