@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from io import RawIOBase
@@ -28,7 +29,7 @@ from rejoinder.agent.commands import (
     Respond,
     Truncate,
 )
-from rejoinder.agent.connection import LAST
+from rejoinder.agent.connection import BEHIND
 from rejoinder.agent.feed import Feed
 from rejoinder.pipeline import (
     RATE,
@@ -78,8 +79,11 @@ class Wire(Protocol):
     def open(self) -> Iterable[Command | Message]:
         """Return what follows from the connection alone."""
 
-    def receive(self, frame: str | bytes) -> Iterable[Command | Message]:
-        """Take one message. What is returned is to be used before the next; raises ProtocolError."""
+    def receive(self, frame: str | bytes, more: bool = False) -> Iterable[Command | Message]:
+        """Take one message. What is returned is to be used before the next; raises ProtocolError.
+
+        more: whether another one is here already, so that audio may be held back until that is taken.
+        """
 
     def tell(self, happened: Event) -> Iterable[Command | Message]:
         """Return what follows from what happened in the session."""
@@ -120,6 +124,15 @@ async def hang_up(websocket: Socket, code: int, reason: str) -> None:
             await websocket.close(code, reason[:120])
 
 
+def until_next(seconds: float) -> float:
+    """Return how long a call of this age waits before it reads again.
+
+    Each call has its own places in time. If it counted from its last frame, two calls that once were read in
+    the same turn of the loop would be for ever, and in the end all of them.
+    """
+    return STILL_SECONDS - seconds % STILL_SECONDS
+
+
 class Call:
     """Carry messages between a client and its session, in both directions at once."""
 
@@ -134,6 +147,7 @@ class Call:
         self._traces = traces
         self._writing = asyncio.Lock()
         self._sending: asyncio.Timeout | None = None
+        self._behind: deque[MutableMapping[str, Any]] = deque()
 
     async def run(self) -> tuple[int, str]:
         """Hold the conversation until one side ends it; return a close code (0: closed already) and a reason.
@@ -174,20 +188,24 @@ class Call:
         return NORMAL, str(cause)
 
     async def _receive(self) -> MutableMapping[str, Any]:
-        return await self._websocket.receive()
+        message = await self._websocket.receive()
+        self._behind.extend(message.get(BEHIND, ()))
+        return message
 
     async def _read(self, session: Session) -> int:
         """Do what the client says until its socket closes; return the close code."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         while True:
-            message = await self._receive()
+            message = self._behind.popleft() if self._behind else await self._receive()
             if message["type"] == "websocket.disconnect":
                 return int(message.get("code") or NO_CODE)
-            text = message.get("text")
-            answers = self._wire.receive(message["bytes"] if text is None else text)
-            if isinstance(await self._follow(session, answers), Hear) and message.get(LAST):
+            text, more = message.get("text"), bool(self._behind)
+            answers = self._wire.receive(message["bytes"] if text is None else text, more)
+            if isinstance(await self._follow(session, answers), Hear) and not more:
                 await asyncio.sleep(0)  # voice activity hears it first
                 if session.still:
-                    await asyncio.sleep(STILL_SECONDS)
+                    await asyncio.sleep(until_next(loop.time() - began))
 
     async def _follow(self, session: Session, answers: Iterable[Command | Message]) -> Command | None:
         """Do what the wire asks for, in order; return the last command, None if a message comes after it."""

@@ -32,8 +32,8 @@ ABNORMAL, SERVICE_RESTART = 1006, 1012
 NOT_TEXT = 1007
 ALIVE = "rejoinder.alive"
 """The key in a WebSocket's scope of the loop time at which its client was last heard of."""
-LAST = "rejoinder.last"
-"""The key under which a message says whether no whole message that was read is left behind it."""
+BEHIND = "rejoinder.behind"
+"""The key under which a message has those that were read by the time it was asked for, in order."""
 REASON_BYTES = 123
 """What a close frame has room for behind its code (RFC 6455, 5.5)."""
 LONG = 2**16
@@ -142,17 +142,22 @@ class Connection(WebSocketsSansIOProtocol):
             log.warning("a call to %s was refused: %s", self.scope["path"], reason)
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Hand over the next message; behind it nothing is read before the next is asked for.
+        """Hand over the next message, and those that were read with it; no more is read before that.
 
         So an application that asks seldom takes what has come meanwhile at once. Behind a long message, which
         may be minutes of audio, reading goes on: pings and a close must not wait for it to be heard.
         """
         self._read_on()
-        message = await self.queue.get()
-        last = self.queue.empty()
-        if len(str(message.get("text"))) > LONG:
+        message = cast("dict[str, Any]", await self.queue.get())
+        message[BEHIND] = behind = []
+        while not self.queue.empty():
+            behind.append(self.queue.get_nowait())
+            if behind[-1]["type"] != "websocket.receive":  # Starlette has to see that by itself
+                self.queue.put_nowait(behind.pop())
+                break
+        if any(len(str(one.get("text"))) > LONG for one in (message, *behind)):
             self._read_on()
-        return cast("ASGIReceiveEvent", {**message, LAST: last})
+        return cast("ASGIReceiveEvent", message)
 
     def _read_on(self) -> None:
         if self.read_paused and self.queue.empty():

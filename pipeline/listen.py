@@ -53,14 +53,16 @@ async def hear(
         chunks = [first, *inp.receive_nowait(TOGETHER - 1)]
         if echo:
             chunks = [echo.hear(chunk, loop.time()) for chunk in chunks]
-        for end, probability in vad.feed(joined(chunks)):
+        whole = joined(chunks)
+        for end, probability in vad.feed(whole):
             wait_on(floor, end - 1, react)
             for event in floor.vad(end, probability):
                 if echo and isinstance(event, OverlapStarted | SpeechStarted):
                     floor.saying, floor.unlearnt = echo.saying(event.at), not echo.path.learnt
                 react(event)
-        wait_on(floor, chunks[-1].end, react)
-        for chunk in chunks:
+        wait_on(floor, whole.end, react)
+        # While nobody speaks it is only remembered, and nothing is decided piece by piece.
+        for chunk in [whole] if floor.still else chunks:
             await out.send(chunk)
     out.close()
 
