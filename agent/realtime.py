@@ -116,18 +116,20 @@ class Realtime:
         try:
             message = parse(text)
             client_event = message.event_id
-            if isinstance(message, AudioAppend):
-                return self._input.append(message.data(), more)
-            heard = list(self._input.held())
-            return [*heard, *self._received(message)]
+            if not isinstance(message, AudioAppend):
+                heard = list(self._input.held())
+            received = self._received(message, more)
+            return [*heard, *received] if heard else received
         except ProtocolError as error:
             return [*heard, *self._input.held(), failure(error, client_event or event_id(text))]
 
-    def _received(self, message: ClientMessage) -> Iterable[Command | ServerEvent]:
+    def _received(self, message: ClientMessage, more: bool) -> Iterable[Command | ServerEvent]:
         match message:
             case SessionUpdate(session=update):
                 updated = event("session.updated", session=self.prepare(update))
                 return [Configure(self.options()), updated]
+            case AudioAppend():
+                return self._input.append(message.data(), more)
             case AudioCommit():
                 return [self._input.commit()]
             case AudioClear():
