@@ -6,18 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.agent.call import STILL_SECONDS, until_next
+from rejoinder.agent.call import STILL_SECONDS, TOGETHER_SECONDS, until_next
 
 
-@given(st.floats(0.0, 1e5))
-def test_a_call_that_was_late_is_read_at_its_own_time_again(late: float) -> None:
-    wait = until_next(late)
-    assert 0.0 < wait <= STILL_SECONDS
-    places = (late + wait) / STILL_SECONDS
-    assert places == pytest.approx(round(places), abs=1e-6)
+@given(st.floats(0.0, 1e5), st.floats(0.0, 1e3))
+def test_a_call_that_was_late_is_read_at_its_own_time_again(began: float, late: float) -> None:
+    now = began + late
+    wait = until_next(now, began)
+    assert 0.0 < wait <= STILL_SECONDS + TOGETHER_SECONDS
+    behind = (now + wait - began) % STILL_SECONDS
+    assert min(behind, STILL_SECONDS - behind) <= TOGETHER_SECONDS + 1e-6
+    grid = (now + wait) / TOGETHER_SECONDS
+    assert grid == pytest.approx(round(grid), abs=1e-4)
 
 
 def test_calls_that_were_read_together_come_apart() -> None:
-    began = [0.000, 0.017, 0.058, 0.101]
     now = 10.0  # all of them are late, and done at the same moment
-    assert len({round(until_next(now - each), 6) for each in began}) == len(began)
+    assert len({round(until_next(now, began), 6) for began in (0.000, 0.017, 0.056, 0.101)}) == 4
+    assert until_next(now, 0.0561) == until_next(now, 0.0599), "those that are close stay together"
