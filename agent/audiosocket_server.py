@@ -101,12 +101,15 @@ class Line:
             raise ProtocolError("it was closed before its start") from None
 
     async def receive(self) -> dict[str, Any]:
-        """Return the next packet, or a mark that has been played, and what has come behind it."""
+        """Return the next packet, or a mark that has been played."""
         try:
             frame = await self._came.receive()
         except Closed:
             return {"type": "websocket.disconnect"}
-        return {**_message(frame), BEHIND: [_message(one) for one in self._came.receive_nowait(AT_ONCE)]}
+        return {**_message(frame), BEHIND: self._behind}
+
+    def _behind(self) -> list[dict[str, Any]]:
+        return [_message(frame) for frame in self._came.receive_nowait(AT_ONCE)]
 
     async def send_text(self, data: str) -> None:
         """Take a word for the queue."""

@@ -194,7 +194,8 @@ class Call:
 
     async def _receive(self) -> MutableMapping[str, Any]:
         message = await self._websocket.receive()
-        self._behind.extend(message.get(BEHIND, ()))
+        if behind := message.get(BEHIND):
+            self._behind.extend(behind())
         return message
 
     async def _read(self, session: Session) -> int:

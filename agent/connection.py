@@ -33,7 +33,7 @@ NOT_TEXT = 1007
 ALIVE = "rejoinder.alive"
 """The key in a WebSocket's scope of the loop time at which its client was last heard of."""
 BEHIND = "rejoinder.behind"
-"""The key under which a message has those that were read by the time it was asked for, in order."""
+"""The key under which a message has a function that takes those that were read with it, in order."""
 REASON_BYTES = 123
 """What a close frame has room for behind its code (RFC 6455, 5.5)."""
 LONG = 2**16
@@ -142,22 +142,28 @@ class Connection(WebSocketsSansIOProtocol):
             log.warning("a call to %s was refused: %s", self.scope["path"], reason)
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Hand over the next message, and those that were read with it; no more is read before that.
+        """Hand over the next message; behind it nothing is read before the next is asked for.
 
         So an application that asks seldom takes what has come meanwhile at once. Behind a long message, which
         may be minutes of audio, reading goes on: pings and a close must not wait for it to be heard.
         """
         self._read_on()
         message = cast("dict[str, Any]", await self.queue.get())
-        message[BEHIND] = behind = []
+        message[BEHIND] = self._behind
+        if len(str(message.get("text"))) > LONG:
+            self._read_on()
+        return cast("ASGIReceiveEvent", message)
+
+    def _behind(self) -> list[ASGIReceiveEvent]:
+        behind: list[ASGIReceiveEvent] = []
         while not self.queue.empty():
             behind.append(self.queue.get_nowait())
             if behind[-1]["type"] != "websocket.receive":  # Starlette has to see that by itself
                 self.queue.put_nowait(behind.pop())
                 break
-        if any(len(str(one.get("text"))) > LONG for one in (message, *behind)):
+        if any(len(str(one.get("text"))) > LONG for one in behind):
             self._read_on()
-        return cast("ASGIReceiveEvent", message)
+        return behind
 
     def _read_on(self) -> None:
         if self.read_paused and self.queue.empty():
