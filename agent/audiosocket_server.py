@@ -21,12 +21,14 @@ from rejoinder.agent.audiosocket import (
     started,
 )
 from rejoinder.agent.config import ConfigError
-from rejoinder.agent.connection import LAST
+from rejoinder.agent.connection import BEHIND
 from rejoinder.pipeline import Channel, Closed, ProtocolError
 
 log = logging.getLogger(__name__)
 
 READ = 4096
+AT_ONCE = 8
+"""Packets that are handed over with another one, at most."""
 START_SECONDS = 10.0
 """So long a connection may take to send its first audio."""
 SEND_SECONDS = 5.0
@@ -104,8 +106,10 @@ class Line:
             frame = await self._came.receive()
         except Closed:
             return {"type": "websocket.disconnect"}
-        key = "text" if isinstance(frame, str) else "bytes"
-        return {"type": "websocket.receive", key: frame, LAST: not len(self._came)}
+        return {**_message(frame), BEHIND: self._behind}
+
+    def _behind(self) -> list[dict[str, Any]]:
+        return [_message(frame) for frame in self._came.receive_nowait(AT_ONCE)]
 
     async def send_text(self, data: str) -> None:
         """Take a word for the queue."""
@@ -122,6 +126,10 @@ class Line:
         with suppress(OSError):
             self._writer.write(packet(HANG_UP))
             self._writer.write_eof()
+
+
+def _message(frame: str | bytes) -> dict[str, Any]:
+    return {"type": "websocket.receive", "text" if isinstance(frame, str) else "bytes": frame}
 
 
 @asynccontextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+import pybase64
 
 from rejoinder.agent import g711
 from rejoinder.pipeline import ProtocolError
@@ -157,7 +158,7 @@ class Json:
         """Return the audio at a path. Raises ProtocolError."""
         payload = self.get(*path)
         try:
-            return Audio(base64.b64decode(payload, validate=True))
+            return Audio(pybase64.b64decode(payload, validate=True))
         except ValueError:
             raise ProtocolError(f"{'.'.join(path)} is no base64") from None
 

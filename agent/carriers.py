@@ -8,10 +8,11 @@ plivo.com/docs/voice/audio-streaming/audio-streaming.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import pybase64
 
 from rejoinder.agent.carrier import Audio, Digit, Format, Frame, Heard, Json, Played, Stopped, clean
 from rejoinder.agent.reorder import Reorder
@@ -62,7 +63,7 @@ class Twilio:
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return the message that queues audio."""
-        return [self._message("media", media={"payload": base64.b64encode(audio).decode("ascii")})]
+        return [self._message("media", media={"payload": pybase64.b64encode(audio).decode("ascii")})]
 
     def mark(self, name: str) -> Frame | None:
         """Return the message that asks for a mark; after a clear all marks come back at once."""
@@ -113,7 +114,7 @@ class Plivo(Twilio):
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return the message that queues audio."""
-        payload = base64.b64encode(audio).decode("ascii")
+        payload = pybase64.b64encode(audio).decode("ascii")
         media = {"contentType": "audio/x-mulaw", "sampleRate": 8000, "payload": payload}
         return [json.dumps({"event": "playAudio", "media": media})]
 

@@ -32,8 +32,8 @@ ABNORMAL, SERVICE_RESTART = 1006, 1012
 NOT_TEXT = 1007
 ALIVE = "rejoinder.alive"
 """The key in a WebSocket's scope of the loop time at which its client was last heard of."""
-LAST = "rejoinder.last"
-"""The key under which a message says whether no whole message that was read is left behind it."""
+BEHIND = "rejoinder.behind"
+"""The key under which a message has a function that takes those that were read with it, in order."""
 REASON_BYTES = 123
 """What a close frame has room for behind its code (RFC 6455, 5.5)."""
 LONG = 2**16
@@ -148,11 +148,22 @@ class Connection(WebSocketsSansIOProtocol):
         may be minutes of audio, reading goes on: pings and a close must not wait for it to be heard.
         """
         self._read_on()
-        message = await self.queue.get()
-        last = self.queue.empty()
+        message = cast("dict[str, Any]", await self.queue.get())
+        message[BEHIND] = self._behind
         if len(str(message.get("text"))) > LONG:
             self._read_on()
-        return cast("ASGIReceiveEvent", {**message, LAST: last})
+        return cast("ASGIReceiveEvent", message)
+
+    def _behind(self) -> list[ASGIReceiveEvent]:
+        behind: list[ASGIReceiveEvent] = []
+        while not self.queue.empty():
+            behind.append(self.queue.get_nowait())
+            if behind[-1]["type"] != "websocket.receive":  # Starlette has to see that by itself
+                self.queue.put_nowait(behind.pop())
+                break
+        if any(len(str(one.get("text"))) > LONG for one in behind):
+            self._read_on()
+        return behind
 
     def _read_on(self) -> None:
         if self.read_paused and self.queue.empty():

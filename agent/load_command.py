@@ -74,10 +74,15 @@ def load(
         if url is None:
             check_proc()
         recordings = choose(speech_folder(speech), names_of(sets), MAX_RECORDINGS, seed)
-        measured = asyncio.run(_measure(url, key, flags, recordings, levels, idle, seconds, console))
+        measured, idle_cores = asyncio.run(
+            _measure(url, key, flags, recordings, levels, idle, seconds, console)
+        )
     except PipelineError as error:
         leave(error)
     console.print(*bench_load.tables(measured), sep="\n")
+    if idle:
+        console.print(f"The {idle} idle callers' own process took {idle_cores:.2f} cores.")
+        report["idle_cores"] = idle_cores
     if plot:
         bench_load.draw(measured, plot)
     write(json_file, {**report, **bench_load.report(measured)})
@@ -94,10 +99,11 @@ async def _measure(
     idle: int,
     seconds: float,
     console: Console,
-) -> list[bench_load.Level]:
+) -> tuple[list[bench_load.Level], float]:
+    """Return what each level met, and the cores that the idle callers took."""
     measured = []
     async with _server(url, flags, 4 * max(levels) + idle, console) as (address, process):
-        async with idle_callers(address, key, idle):
+        async with idle_callers(address, key, idle) as silent:
             with progress_bar(console) as progress:
                 spoken = [Spoken.of(recording) for recording in recordings]
                 planned = [bench_load.plan(cycle(spoken), level, seconds) for level in levels]
@@ -110,7 +116,7 @@ async def _measure(
 
                 for callers in planned:
                     measured.append(await bench_load.run(address, key, process, callers, idle, tell))
-    return measured
+    return measured, silent.cores
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 
 import numpy as np
+from uvicorn import Config
 
 from rejoinder.agent.config import Settings
 from rejoinder.agent.connection import Uvicorn, allow_sockets
@@ -49,16 +50,17 @@ class Load:
         """Tell whether a session speaks in a frame; no two do so in time with each other."""
         return session < self.speaking and (frame + 37 * session - FIRST_FRAME) % CYCLE_FRAMES < TALK_FRAMES
 
-    async def feed(self, send: Callable[[int, int], Awaitable[None]]) -> None:
+    async def feed(self, send: Callable[[int, int], Awaitable[None]], tick: float = 0.0) -> None:
         """Call ``send(session, frame)`` for every frame when it is due, the sessions spread over its 20 ms.
 
-        Cancelling stops between two frames.
+        tick: so many seconds it sleeps at least; what is due by then is sent together, late by no more than
+        this. Cancelling stops between two frames.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
         for count in range(int((self.warm + self.seconds) / FRAME_SECONDS) * self.sessions):
             if (wait := began + count * FRAME_SECONDS / self.sessions - loop.time()) > 0:
-                await asyncio.sleep(wait)
+                await asyncio.sleep(max(wait, tick))
             session, frame = count % self.sessions, count // self.sessions
             if frame >= session * FIRST_FRAME // self.sessions:  # calls begin at different times
                 await send(session, frame)
@@ -138,7 +140,8 @@ async def _count(session: Session, watch: Watch) -> None:
 
 def serve_watched(vad: str, pipe: Pipe) -> None:
     """Serve on a free loopback port, say which, and what it costs, until told to END."""
-    asyncio.run(_serve(vad, pipe))
+    with asyncio.Runner(loop_factory=Config("").get_loop_factory()) as runner:  # the server's own loop
+        runner.run(_serve(vad, pipe))
 
 
 async def _serve(vad: str, pipe: Pipe) -> None:

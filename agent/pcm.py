@@ -81,7 +81,7 @@ class Pcm:
 
     # --- from the client --------------------------------------------------------------------------------
 
-    def receive(self, frame: str | bytes) -> Iterator[Command | Message]:
+    def receive(self, frame: str | bytes, more: bool = False) -> Iterator[Command | Message]:
         """Take one message; what is wrong with it becomes an error message, and the call goes on."""
         try:
             if isinstance(frame, bytes):

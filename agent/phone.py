@@ -100,7 +100,7 @@ class Phone:
 
     # --- from the carrier -------------------------------------------------------------------------------
 
-    def receive(self, frame: Frame) -> Iterator[Command | Frame]:
+    def receive(self, frame: Frame, more: bool = False) -> Iterator[Command | Frame]:
         """Take one message. Raises ProtocolError; to be used to its end before the next message."""
         for heard in self.carrier.hear(frame):
             match heard:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rejoinder.agent.commands import Command, Configure, Forget
+from rejoinder.agent.commands import Command, Configure, Forget, Hear
 from rejoinder.agent.realtime_events import ServerEvent, event, failure, new_conversation
 from rejoinder.agent.realtime_input import InputBuffer
 from rejoinder.agent.realtime_items import Items
@@ -103,29 +103,33 @@ class Realtime:
 
     # --- from the client --------------------------------------------------------------------------------
 
-    def receive(self, text: str | bytes) -> Iterable[Command | ServerEvent]:
+    def receive(self, text: str | bytes, more: bool = False) -> Iterable[Command | ServerEvent]:
         """Take one message; what is wrong with it becomes an error event, and the session goes on.
 
-        What is returned is to be used before the next message is taken.
+        What is returned is to be used before the next message is taken. more: whether that is here already;
+        then audio may wait for it.
         """
         if isinstance(text, bytes):
             reason = "send JSON in text messages; audio goes inside it as base64"
-            return [failure(ProtocolError(reason, "invalid_json"), None)]
-        client_event = None
+            return [*self._input.held(), failure(ProtocolError(reason, "invalid_json"), None)]
+        client_event, heard = None, list[Hear]()
         try:
             message = parse(text)
             client_event = message.event_id
-            return self._received(message)
+            if not isinstance(message, AudioAppend):
+                heard = list(self._input.held())
+            received = self._received(message, more)
+            return [*heard, *received] if heard else received
         except ProtocolError as error:
-            return [failure(error, client_event or event_id(text))]
+            return [*heard, *self._input.held(), failure(error, client_event or event_id(text))]
 
-    def _received(self, message: ClientMessage) -> Iterable[Command | ServerEvent]:
+    def _received(self, message: ClientMessage, more: bool) -> Iterable[Command | ServerEvent]:
         match message:
             case SessionUpdate(session=update):
                 updated = event("session.updated", session=self.prepare(update))
                 return [Configure(self.options()), updated]
             case AudioAppend():
-                return self._input.append(message.data())
+                return self._input.append(message.data(), more)
             case AudioCommit():
                 return [self._input.commit()]
             case AudioClear():

@@ -11,6 +11,8 @@ from rejoinder.agent.realtime_items import Items
 from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
 from rejoinder.pipeline.resample import ToSession
 
+HELD_SECONDS = 0.2
+"""Audio of several messages that is resampled at once, at most."""
 RECORDING_SECONDS = 30
 """An item's audio is at most so long, because the call waits until it is transcribed."""
 
@@ -21,6 +23,7 @@ class InputBuffer:
     def __init__(self) -> None:
         self._format: Format = PCM
         self._resampler = ToSession(PCM_RATE)
+        self._held = bytearray()
         self._uncommitted = 0
         self._ending = False
         self._speech: str | None = None
@@ -33,10 +36,19 @@ class InputBuffer:
             self._format = format_
             self._resampler = ToSession(rate_of(format_))
 
-    def append(self, data: bytes) -> Iterable[Hear]:
-        """Take audio for the session. Raises ProtocolError for half a sample."""
+    def append(self, data: bytes, more: bool = False) -> Iterable[Hear]:
+        """Take audio for the session. Raises ProtocolError for half a sample.
+
+        more: whether another message is here already: to resample a few frames costs little more than one.
+        """
         pcm = decoded(data, self._format, "audio")
         self._uncommitted += len(pcm)
+        self._held += pcm
+        return () if more and len(self._held) < 2 * HELD_SECONDS * self._resampler.rate else self.held()
+
+    def held(self) -> Iterable[Hear]:
+        """Return the audio that waited for more."""
+        pcm, self._held = bytes(self._held), bytearray()
         return self._resampled(pcm)
 
     def _resampled(self, pcm: bytes) -> Iterable[Hear]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
+
+import pybase64
 
 from rejoinder.agent.realtime_events import (
     ServerEvent,
@@ -201,7 +202,7 @@ class Response:
     def _audio(self, pcm: bytes) -> list[ServerEvent]:
         data = encoded(pcm, self._format)
         self._sent_bytes += len(data)
-        delta = base64.b64encode(data).decode("ascii")
+        delta = pybase64.b64encode(data).decode("ascii")
         return [event("response.output_audio.delta", **self._place(), delta=delta)] if data else []
 
     def _place(self) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 from typing import Annotated, Any, Literal
 
+import pybase64
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rejoinder.pipeline import Entry, Key, ProtocolError
@@ -133,6 +133,6 @@ Input = Annotated[MessageItem | CallItem | ResultItem | Reference, Field(discrim
 def unpacked(audio: str, param: str) -> bytes:
     """Return the bytes of base64. Raises ProtocolError."""
     try:
-        return base64.b64decode(audio, validate=True)
+        return pybase64.b64decode(audio, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ProtocolError(f"{param}: not base64: {error}", "invalid_value", param) from None

@@ -14,11 +14,13 @@ log = logging.getLogger(__name__)
 TENSORRT, CUDA, CPU = "TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"
 
 
-def open_session(path: Path, threads: int, also: str = "", cuda: bool = False) -> Any:
+def open_session(
+    path: Path, threads: int, also: str = "", cuda: bool = False, graph: bytes | None = None
+) -> Any:
     """Open an onnxruntime session with idle threads that sleep. Raises ModelError.
 
-    also: the name of a tensor inside the model that is to be an output besides its own. cuda: on the GPU, as
-    far as this onnxruntime can.
+    graph: is opened instead of the file's. also: the name of a tensor inside the model that is to be an
+    output besides its own. cuda: on the GPU, as far as this onnxruntime can.
     """
     import onnxruntime
 
@@ -33,7 +35,7 @@ def open_session(path: Path, threads: int, also: str = "", cuda: bool = False) -
             onnxruntime.preload_dlls()  # CUDA's libraries may lie in packages, where no loader looks
         providers = on_gpu(onnxruntime.get_available_providers(), path.parent)
     try:
-        model = path.read_bytes() + _output(also) if also else str(path)
+        model = graph or (path.read_bytes() + _output(also) if also else str(path))
         return onnxruntime.InferenceSession(model, options, providers=providers)
     except Exception as error:
         raise ModelError("onnxruntime", f"cannot load {path}: {error}") from error

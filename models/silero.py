@@ -9,6 +9,7 @@ import numpy as np
 
 from rejoinder.models.calm import Calm
 from rejoinder.models.onnx import open_session
+from rejoinder.models.silero_graph import regrouped
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.errors import ModelError
 
@@ -20,12 +21,21 @@ GRAPH, INPUTS = "silero_vad_16k_sequence.onnx of silero-vad 6.2.3", ["input", "h
 
 
 class Silero:
-    """The shared weights. Raises ModelError for a file that is none, or another of Silero's graphs."""
+    """The shared weights, regrouped as they are loaded.
+
+    Raises ModelError for a file that has none, or another of Silero's graphs.
+    """
 
     def __init__(self, path: Path, threads: int = 1) -> None:
-        self._session = open_session(path, threads)
-        if [one.name for one in self._session.get_inputs()] != INPUTS:
-            raise ModelError("silero", f"{path} is another graph than {GRAPH}")
+        import onnx
+
+        try:
+            graph = regrouped(onnx.load(path))
+        except KeyError:
+            raise ModelError("silero", f"{path} is another graph than {GRAPH}") from None
+        except Exception as error:  # protocol buffers' own, and those of the disk
+            raise ModelError("silero", f"cannot load {path}: {error}") from error
+        self._session = open_session(path, threads, graph=graph)
 
     def stream(self) -> SileroStream:
         """Open the state of one session."""

@@ -22,6 +22,8 @@ STEP = RATE // 200
 """How often it is looked whether a pause is long enough, between two windows of voice activity."""
 TOGETHER = 7
 """Chunks that voice activity is found in at once, where they wait: it costs half of one after the other."""
+QUIET = 8
+"""Times that what is heard of silence is kept back: it is to be remembered, and nothing is decided by it."""
 PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
 DIP_SAMPLES, DIPS_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
@@ -53,19 +55,27 @@ async def hear(
     echo: takes the agent's own voice out of both.
     """
     loop = asyncio.get_running_loop()
+    quiet: list[AudioChunk] = []
     async for first in inp:
         chunks = [first, *inp.receive_nowait(TOGETHER - 1)]
         if echo:
             chunks = [echo.hear(chunk, loop.time()) for chunk in chunks]
-        for end, probability in vad.feed(joined(chunks)):
+        whole = joined(chunks)
+        for end, probability in vad.feed(whole):
             wait_on(floor, end - 1, react)
             for event in floor.vad(end, probability):
                 if echo and isinstance(event, OverlapStarted | SpeechStarted):
                     floor.saying, floor.unlearnt = echo.saying(event.at), not echo.path.learnt
                 react(event)
-        wait_on(floor, chunks[-1].end, react)
-        for chunk in chunks:
+        wait_on(floor, whole.end, react)
+        if floor.still and len(quiet) < QUIET:
+            quiet.append(whole)
+            continue
+        for chunk in [joined(quiet), *chunks] if quiet else chunks:
             await out.send(chunk)
+        quiet = []
+    if quiet:
+        await out.send(joined(quiet))
     out.close()
 
 

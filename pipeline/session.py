@@ -40,6 +40,8 @@ HEAR_SECONDS = 1.0
 """Audio that may wait to be heard; more than that stops the reading of the socket."""
 HEAR_SLICE = RATE // 50
 """Longer chunks are cut up, so that a count of chunks bounds the seconds that wait."""
+STILL_SLICE = RATE // 5
+"""While nobody speaks nothing is waited for, and what came together stays together up to this length."""
 TRANSCRIBE_SLICES = 150
 """Slices that may wait for the recogniser: three seconds, so that no recogniser that keeps up delays VAD."""
 
@@ -103,7 +105,8 @@ class Session:
         """
         chunk = AudioChunk(pcm, RATE, self.received)
         self._arrivals.append((chunk.end, self._now()))
-        for piece in chunk.slices(HEAR_SLICE):
+        whole = self.floor.still and 0 < len(chunk) <= STILL_SLICE
+        for piece in [chunk] if whole else chunk.slices(HEAR_SLICE):
             await self._heard.send(piece)
             self.received = piece.end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from itertools import pairwise, repeat
 from pathlib import Path
@@ -12,9 +13,9 @@ import soundfile
 from click.testing import Result
 from typer.testing import CliRunner
 
-from rejoinder.agent import bench, bench_load, bench_overhead
+from rejoinder.agent import bench, bench_load, bench_overhead, virtual_clock
 from rejoinder.agent.bench_load import REST_SECONDS, SCATTER, Level, Spoken, every, plan
-from rejoinder.agent.overhead_subject import Load, Spent
+from rejoinder.agent.overhead_subject import FRAME_SECONDS, Load, Spent
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import Recording
 
@@ -54,6 +55,28 @@ def test_a_level_is_processor_time_per_frame_and_session() -> None:
     assert level.lag_p50_ms == pytest.approx(1.0) and 1.0 < level.lag_p99_ms < 101.0
     assert bench_overhead.speakers(200, True) == 20 and bench_overhead.speakers(1, True) == 1
     assert bench_overhead.speakers(200, False) == 0
+
+
+def test_idle_callers_send_what_is_due_together_and_nothing_is_left_out() -> None:
+    sent: list[tuple[int, int, float]] = []
+
+    async def feed(tick: float) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        async def send(session: int, frame: int) -> None:
+            sent.append((session, frame, loop.time() - began))
+
+        await Load(20, 0, 0.0, 2.0).feed(send, tick)
+
+    for tick in (0.0, 0.004):
+        sent.clear()
+        virtual_clock.run(feed(tick))
+        late = [at - (FRAME_SECONDS * frame + 0.001 * session) for session, frame, at in sent]
+        assert -1e-9 <= min(late) and max(late) <= tick + 1e-9
+        assert [frame for session, frame, _ in sent if session == 0] == list(range(100))
+        moments = len({round(at, 6) for _, _, at in sent})
+        assert (moments == len(sent)) if not tick else (moments <= 2.0 / tick)
 
 
 def said(result: Result) -> str:

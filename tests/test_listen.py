@@ -75,4 +75,24 @@ def test_heaps_of_audio_are_heard_like_single_chunks(heap: int, echo: bool) -> N
     ]
     (pause, _), (end, _) = one[0][1], one[0][-1]
     assert end - pause == RATE * 121 // 1000  # 153 ms of silence, of which one window was known before
-    assert one[1] == many[1] and len(one[1]) == 61
+    whole = joined(SAID)
+    for pieces in (one[1], many[1]):
+        assert [piece.start for piece in pieces[1:]] == [piece.end for piece in pieces[:-1]]
+        assert joined(pieces) == whole
+        spoken = [piece for piece in pieces if RATE // 3 < piece.start < pause]
+        assert {len(piece) for piece in spoken} <= {0, 320}, "words are looked for piece by piece"
+
+
+def test_silence_is_passed_on_in_few_pieces_and_none_of_it_is_lost() -> None:
+    async def listen() -> list[AudioChunk]:
+        inp: Channel[AudioChunk] = Channel(1000)
+        out: Channel[AudioChunk] = Channel(1000)
+        for chunk in speech.chunk(speech.noise(4.0, 0.0005)).slices(320):
+            inp.send_nowait(chunk)
+        inp.close()
+        await hear(inp, ScriptedVad().stream(), Endpointer(), lambda event: None, out)
+        return [chunk async for chunk in out]
+
+    pieces = asyncio.run(listen())
+    assert joined(pieces) == speech.chunk(speech.noise(4.0, 0.0005))
+    assert len(pieces) <= 200 // TOGETHER

@@ -6,11 +6,16 @@ import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import pytest
 import speech
 
 from rejoinder.agent.recordings import background
 from rejoinder.models.calm import Calm
+from rejoinder.models.fetch import locate
+from rejoinder.models.onnx import open_session
+from rejoinder.models.silero import CONTEXT, WINDOW
+from rejoinder.models.silero_graph import regrouped
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.endpointer import Endpointer
 from rejoinder.pipeline.events import FloorEvent
@@ -82,7 +87,26 @@ def test_cutting_the_audio_elsewhere_changes_nothing(vad: Vad, spoken: AudioChun
     piece = next(spoken.slices(2 * RATE))
     stream = vad.stream()
     cut = [window for part in piece.slices(size) for window in stream.feed(part)]
-    assert cut == list(vad.stream().feed(piece))
+    whole = list(vad.stream().feed(piece))
+    assert [end for end, _ in cut] == [end for end, _ in whole]
+    assert [p for _, p in cut] == pytest.approx([p for _, p in whole], abs=1e-5)  # sums are rounded
+
+
+def test_the_network_says_what_the_published_graph_says(silero: Vad) -> None:
+    path = locate("silero-vad") / "silero_vad_16k_sequence.onnx"
+    published, ours = open_session(path, 1), open_session(path, 1, graph=regrouped(onnx.load(path)))
+    for name in ("phone_conversations", "music", "read_misc"):
+        audio = speech.recordings(name, 1)[0].load(RATE)[: 20 * RATE]
+        windows = np.lib.stride_tricks.sliding_window_view(audio, WINDOW + CONTEXT)[::WINDOW]
+        state = {"h": np.zeros((1, 1, 128), np.float32), "c": np.zeros((1, 1, 128), np.float32)}
+        for count in (len(windows), 7, 1):
+            given = {"input": windows[:count], **state}
+            right, found = published.run(None, given), ours.run(None, given)
+            assert found[0].shape == (count,)
+            for one, other in zip(right, found, strict=True):
+                np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(found[0], right[0], atol=1e-5)
+            state = {"h": right[1], "c": right[2]}
 
 
 def events(silero: Vad, pcm: AudioChunk) -> list[FloorEvent]:

@@ -252,6 +252,29 @@ def test_manual_turns() -> None:
     assert say(realtime, "response.cancel") == [], "there is nothing to cancel, and that is no error"
 
 
+def test_audio_waits_for_messages_that_are_here_already_and_for_nothing_else() -> None:
+    append = json.dumps({"type": "input_audio_buffer.append", "audio": PCM})
+    one, many = wire(), wire()
+    alone = [command for _ in range(6) for command in one.receive(append)]
+    assert [list(many.receive(append, more=True)) for _ in range(5)] == [[]] * 5
+    (heard,) = many.receive(append)
+    assert heard == Hear(b"".join(command.pcm for command in alone if isinstance(command, Hear)))
+    assert not list(many.receive(append, more=True))
+    bad = json.dumps({"type": "input_audio_buffer.append", "audio": "no base64"})
+    heard, error = many.receive(bad, more=True)
+    assert isinstance(heard, Hear) and heard.pcm and error["type"] == "error"
+    assert not list(many.receive(append, more=True))
+    before, _, _ = many.receive(json.dumps({"type": "input_audio_buffer.clear"}), more=True)
+    assert isinstance(before, Hear) and before.pcm, "it came before the command"
+    assert not list(many.receive(append, more=True))
+    before, error = many.receive(b"binary", more=True)
+    assert isinstance(before, Hear) and error["type"] == "error"
+    minutes = json.dumps(
+        {"type": "input_audio_buffer.append", "audio": base64.b64encode(bytes(48_000)).decode()}
+    )
+    assert list(many.receive(minutes, more=True)), "what is long enough does not wait"
+
+
 def test_an_item_holds_what_was_heard() -> None:
     realtime = wire()
     realtime.tell(ReplyStarted(1))
