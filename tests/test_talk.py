@@ -448,6 +448,9 @@ def test_a_whole_conversation_until_the_headset_is_unplugged(
         "llm": "scripted:llm|Yes.",
         "tts": "scripted:tts",
     }
+    before = set(
+        psutil.Process().children()
+    )  # other tests in this process may have left a helper of Python's
     told, failure = hold(headset, flags, load(flags)[0])
     assert failure == "Headset has stopped recording"
     assert HEADPHONES in told
@@ -458,7 +461,7 @@ def test_a_whole_conversation_until_the_headset_is_unplugged(
     heard = to_float(bytes(headset.heard))
     # Four characters of the scripted voice, whatever gaps a busy machine may have left between its slices.
     assert np.sum(heard**2) / RATE == pytest.approx(4 * SECONDS_PER_CHARACTER * 0.3**2 / 2, rel=0.05)
-    assert not psutil.Process().children(), "its server has ended with it"
+    assert set(psutil.Process().children()) <= before, "its server has ended with it"
 
 
 def test_what_is_struck_is_what_the_headset_has_not_played(headset: FakeSounddevice, tmp_path: Path) -> None:
