@@ -27,8 +27,6 @@ from rejoinder.pipeline import Channel, Closed, ProtocolError
 log = logging.getLogger(__name__)
 
 READ = 4096
-AT_ONCE = 8
-"""Packets that are handed over with another one, at most."""
 START_SECONDS = 10.0
 """So long a connection may take to send its first audio."""
 SEND_SECONDS = 5.0
@@ -109,7 +107,7 @@ class Line:
         return {**_message(frame), BEHIND: self._behind}
 
     def _behind(self) -> list[dict[str, Any]]:
-        return [_message(frame) for frame in self._came.receive_nowait(AT_ONCE)]
+        return [_message(frame) for frame in self._came.receive_nowait(self._came.size)]
 
     async def send_text(self, data: str) -> None:
         """Take a word for the queue."""

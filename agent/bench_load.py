@@ -45,6 +45,10 @@ SCATTER = 0.25
 """Share of this time by which each turn may come sooner or later than after the mean."""
 
 
+TAIL_SECONDS = 1.0
+"""What a recording has behind its last word, at most: nobody's next turn waits for the end of a file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spoken:
     """A recording as a caller says it, 24 kHz: loaded before, because that takes the time of an answer."""
@@ -58,7 +62,8 @@ class Spoken:
     def of(cls, recording: Recording) -> Spoken:
         """Load a recording. Raises RecordingsMissing."""
         audio = recording.load(RATE)
-        return cls(recording, audio, background(audio, RATE, BACKGROUND_SECONDS), speech_end(audio, RATE))
+        noise, ends = background(audio, RATE, BACKGROUND_SECONDS), speech_end(audio, RATE)
+        return cls(recording, audio[: ends + int(TAIL_SECONDS * RATE)], noise, ends)
 
     @property
     def about(self) -> tuple[str, str, str, str | None, float]:
@@ -165,6 +170,7 @@ async def _turn(caller: Caller, turn: Turn, at: float, patience: float) -> Resul
     loop, spoken = asyncio.get_running_loop(), turn.spoken
     await asyncio.sleep(at - LEAD_SECONDS - loop.time())
     await caller.stop()
+    caller.errors.clear()  # they were about the turns before
     begin = caller.now + int((at - loop.time()) * RATE)  # behind now, if the line opened too late
     lead = np.resize(spoken.noise, max(0, begin - caller.microphone.position))
     caller.say(np.concatenate((lead, spoken.audio)))

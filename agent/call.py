@@ -52,7 +52,9 @@ log = logging.getLogger(__name__)
 SEND_SECONDS = 5.0
 """A client whose socket stays full for so long is hung up on."""
 STILL_SECONDS = 0.12
-"""So long nothing is read after a silent frame: to wake up for each is what an idle call costs."""
+"""From one reading to the next while nobody speaks: to wake up for each frame is what an idle call costs."""
+CLOCK_SECONDS = 0.001
+"""Some clocks tell no less: a call is at its place then already, and waits for the next one."""
 TOGETHER_SECONDS = 0.005
 """Silent calls whose time comes within this are read one after the other: their code is in the caches then,
 and the models' threads are interrupted less often."""
@@ -135,7 +137,8 @@ def until_next(now: float, began: float) -> float:
     are read together.
     """
     place = now + STILL_SECONDS - (now - began) % STILL_SECONDS
-    return place - now + -place % TOGETHER_SECONDS
+    wait = place - now + -place % TOGETHER_SECONDS
+    return wait if wait > CLOCK_SECONDS else wait + STILL_SECONDS
 
 
 class Call:

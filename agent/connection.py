@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
@@ -107,10 +108,24 @@ class Requests(H11Protocol):
             self.transport.abort()
 
 
+def is_long(message: Mapping[str, Any]) -> bool:
+    """Tell whether a message may take long to be heard."""
+    return len(str(message.get("text"))) > LONG
+
+
+def up_to_the_end(
+    messages: Sequence[ASGIReceiveEvent],
+) -> tuple[list[ASGIReceiveEvent], list[ASGIReceiveEvent]]:
+    """Return what was received before a socket closed, and the rest in order: it tells why."""
+    received = list(takewhile(lambda one: one["type"] == "websocket.receive", messages))
+    return received, list(messages[len(received) :])
+
+
 class Connection(WebSocketsSansIOProtocol):
     """One WebSocket. Whatever ends it, the client is told why if it listens, and the socket is gone soon."""
 
     _giving_up: asyncio.TimerHandle | None = None
+    _long = False
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; whatever they say, somebody is there."""
@@ -150,18 +165,17 @@ class Connection(WebSocketsSansIOProtocol):
         self._read_on()
         message = cast("dict[str, Any]", await self.queue.get())
         message[BEHIND] = self._behind
-        if len(str(message.get("text"))) > LONG:
+        self._long = is_long(message)
+        if self._long:
             self._read_on()
         return cast("ASGIReceiveEvent", message)
 
     def _behind(self) -> list[ASGIReceiveEvent]:
-        behind: list[ASGIReceiveEvent] = []
-        while not self.queue.empty():
-            behind.append(self.queue.get_nowait())
-            if behind[-1]["type"] != "websocket.receive":  # Starlette has to see that by itself
-                self.queue.put_nowait(behind.pop())
-                break
-        if any(len(str(one.get("text"))) > LONG for one in behind):
+        waiting = [self.queue.get_nowait() for _ in range(self.queue.qsize())]
+        behind, rest = up_to_the_end(waiting)
+        for one in rest:  # Starlette has to see by itself that the socket is closed
+            self.queue.put_nowait(one)
+        if self._long or any(map(is_long, behind)):
             self._read_on()
         return behind
 

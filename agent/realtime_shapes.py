@@ -134,5 +134,5 @@ def unpacked(audio: str, param: str) -> bytes:
     """Return the bytes of base64. Raises ProtocolError."""
     try:
         return pybase64.b64decode(audio, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ProtocolError(f"{param}: not base64: {error}", "invalid_value", param) from None
+    except (binascii.Error, ValueError):
+        raise ProtocolError(f"{param}: not base64", "invalid_value", param) from None

@@ -45,14 +45,15 @@ class Transcript:
                 self._said += text
                 return lines
             case Other("rejoinder.trace", raw):
-                self._latency = f"  {raw['total_ms']:.0f} ms"
-            case Other("conversation.item.retrieved", raw) if raw["item"]["id"] == self.item:
-                return self._settled(raw["item"])
+                self._latency = f"  {float(raw.get('total_ms', 0)):.0f} ms"
+            case Other("conversation.item.retrieved", {"item": {"id": id_} as item}) if id_ == self.item:
+                return self._settled(item)
             case Failed(message):
                 return [Text(f"       {message}", "red")]
             case Reconnected(resumed):
                 words = "goes on" if resumed else "begins anew: the agent remembers nothing"
-                return [Text(f"       The connection was lost; the call {words}.", "yellow")]
+                line = Text(f"       The connection was lost; the call {words}.", "yellow")
+                return [line] if resumed else [*self.finish(), line]
         return []
 
     def changing(self) -> Group:
@@ -70,9 +71,9 @@ class Transcript:
 
     def _settled(self, item: Raw) -> list[Text]:
         """Take what the server says was heard of a reply."""
-        if item["status"] == "in_progress":
+        if item.get("status") == "in_progress":
             return []
-        heard = (item["content"] or [{}])[0].get("transcript")
+        heard = (item.get("content") or [{}])[0].get("transcript")
         if heard is None or not self._said.startswith(heard):  # some servers forget it
             return self.finish()
         return self._finished(len(heard))

@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,8 @@ async def call(line: Line, keys: str) -> None:
         await line.send("stop", stop={"callSid": "CA" + "0" * 32})
     finally:
         listening.cancel()
-        await asyncio.wait([listening])
+        with suppress(asyncio.CancelledError):
+            await listening  # it may know why the call failed
 
 
 async def main(question: str, kept: str, url: str = "ws://127.0.0.1:8080/v1/phone", keys: str = "") -> None:

@@ -14,6 +14,8 @@ from threadpoolctl import threadpool_limits
 
 QUIET_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 """Keeps OpenMP's idle workers from spinning; only works when set before the runtimes are loaded."""
+BLAS_ENVIRONMENT = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+"""By these somebody says how many threads numpy's matrices get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +52,5 @@ def quiet() -> None:
     """
     for name, value in QUIET_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    if "OPENBLAS_NUM_THREADS" not in os.environ:
+    if not any(name in os.environ for name in BLAS_ENVIRONMENT):
         threadpool_limits(1, user_api="blas")

@@ -43,7 +43,7 @@ HEAR_SLICE = RATE // 50
 STILL_SLICE = RATE // 5
 """While nobody speaks nothing is waited for, and what came together stays together up to this length."""
 TRANSCRIBE_SLICES = 150
-"""Slices that may wait for the recogniser: three seconds, so that no recogniser that keeps up delays VAD."""
+"""Slices that may wait for the recogniser, three seconds of speech: VAD waits for none that keeps up."""
 
 DOUBT_SECONDS = 3.0
 """So long a reply is paused at most: the floor counts samples, and a client may stop sending them."""
@@ -105,7 +105,7 @@ class Session:
         """
         chunk = AudioChunk(pcm, RATE, self.received)
         self._arrivals.append((chunk.end, self._now()))
-        whole = self.floor.still and 0 < len(chunk) <= STILL_SLICE
+        whole = self.floor.still and not len(self._heard) and 0 < len(chunk) <= STILL_SLICE
         for piece in [chunk] if whole else chunk.slices(HEAR_SLICE):
             await self._heard.send(piece)
             self.received = piece.end

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +19,16 @@ from serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from rejoinder.agent.connection import REASON_BYTES, REQUEST_SECONDS, fitting
+from rejoinder.agent.connection import (
+    BEHIND,
+    LONG,
+    REASON_BYTES,
+    REQUEST_SECONDS,
+    Connection,
+    fitting,
+    is_long,
+    up_to_the_end,
+)
 
 MANY = 1000
 HANDSHAKE = (
@@ -121,3 +132,38 @@ def test_a_carrier_that_says_strange_things_is_told_so(tmp_path: Path) -> None:
                     call.recv(timeout=PATIENCE)
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
             assert closed.value.rcvd.reason.startswith(told)
+
+
+def test_what_came_before_the_end_is_taken_and_the_end_keeps_its_order() -> None:
+    said = [{"type": "websocket.receive", "text": text} for text in ("a", "b")]
+    ends = [{"type": "websocket.disconnect", "code": code} for code in (1006, 1005)]
+    messages: Any = [*said, *ends]
+    assert up_to_the_end(messages) == (said, ends), "the first one tells why: the line broke"
+    assert up_to_the_end(messages[:2]) == (said, []) and up_to_the_end([]) == ([], [])
+
+
+def test_minutes_of_audio_are_long_and_frames_are_not() -> None:
+    assert is_long({"text": "x" * (LONG + 1)}) and not is_long({"text": "x" * 900})
+    assert not is_long({"bytes": bytes(640)}) and not is_long({"text": None})
+
+
+class Transport:
+    """What a connection is read from: it only notes that reading goes on."""
+
+    reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+@pytest.mark.parametrize("size", [900, LONG + 1])
+async def test_reading_goes_on_behind_a_long_message_whatever_came_with_it(size: int) -> None:
+    """While minutes of audio are heard a client's pings want an answer; behind a frame nothing is read."""
+    connection: Any = Connection.__new__(Connection)
+    connection.queue, connection.transport, connection.read_paused = asyncio.Queue(), Transport(), True
+    for text in ("x" * size, "commit"):
+        connection.queue.put_nowait({"type": "websocket.receive", "text": text})
+    message = await connection.receive()
+    assert not connection.transport.reading, "what is here already is taken first"
+    assert [one["text"] for one in message[BEHIND]()] == ["commit"]
+    assert connection.transport.reading == (size > LONG)

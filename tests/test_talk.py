@@ -308,6 +308,22 @@ def test_the_transcript_keeps_words_that_a_server_has_forgotten() -> None:
     assert line.plain == "agent  It is fine." and struck(line) == ""
 
 
+def test_the_transcript_leaves_no_line_open_when_the_call_begins_anew() -> None:
+    transcript = Transcript()
+    transcript.take(AgentDelta("r", "i", "It is fine."))
+    lines = transcript.take(Reconnected(resumed=False, missed=True))
+    assert [line.plain.split()[0] for line in lines] == ["agent", "The"] and transcript.item == ""
+
+
+def test_the_transcript_bears_with_servers_that_tell_less() -> None:
+    transcript = Transcript()
+    transcript.take(AgentDelta("r", "i", "It is fine."))
+    assert transcript.take(Other("rejoinder.trace", {})) == []
+    assert transcript.take(Other("conversation.item.retrieved", {})) == []
+    (line,) = transcript.take(Other("conversation.item.retrieved", {"item": {"id": "i"}}))
+    assert line.plain.startswith("agent  It is fine.")
+
+
 def test_the_transcript_tells_of_failures_and_forgets_noise() -> None:
     transcript = Transcript()
     (line,) = transcript.take(Failed("llm: gone", "model_error"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from rejoinder.models.threads import QUIET_ENVIRONMENT, Threads, cores, plan, quiet
+from rejoinder.models.threads import BLAS_ENVIRONMENT, QUIET_ENVIRONMENT, Threads, cores, plan, quiet
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,8 @@ def test_quiet_sets_what_nobody_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_numpys_matrices_get_one_thread_unless_somebody_chose(
     monkeypatch: pytest.MonkeyPatch, set_to: str | None, threads: int
 ) -> None:
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for name in BLAS_ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
     if set_to:
         monkeypatch.setenv("OPENBLAS_NUM_THREADS", set_to)
     np.ones((2, 2)) @ np.ones((2, 2))

@@ -145,6 +145,7 @@ function restoreCall() {
     transcript.settle(role, id, text);
   }
   transcript.end(false);
+  byId("said").textContent = ""; // it was read out before
   broken = { voice, text: "", history };
   showProblem(reloadedProblem());
 }
