@@ -157,13 +157,13 @@ class Transport:
 
 
 @pytest.mark.parametrize("size", [900, LONG + 1])
-async def test_reading_goes_on_behind_a_long_message_whatever_came_with_it(size: int) -> None:
+def test_reading_goes_on_behind_a_long_message_whatever_came_with_it(size: int) -> None:
     """While minutes of audio are heard a client's pings want an answer; behind a frame nothing is read."""
     connection: Any = Connection.__new__(Connection)
     connection.queue, connection.transport, connection.read_paused = asyncio.Queue(), Transport(), True
     for text in ("x" * size, "commit"):
         connection.queue.put_nowait({"type": "websocket.receive", "text": text})
-    message = await connection.receive()
+    message = asyncio.run(connection.receive())
     assert not connection.transport.reading, "what is here already is taken first"
     assert [one["text"] for one in message[BEHIND]()] == ["commit"]
     assert connection.transport.reading == (size > LONG)
