@@ -138,7 +138,7 @@ def explained(calls: int, p95_ms: float, known: Measured, planned: Plan) -> str:
 {planned.machines} machine{"s" if planned.machines > 1 else ""} of {known.cores} cores for {calls} calls: \
 p95 about {planned.p95_ms:.0f} ms (wanted {p95_ms:.0f}), {100 * planned.busy:.0f} % busy
 
-measured   work = {known.work_s:.2f} s of processor a turn, and a turn every {known.every_s:g} s of a call;
+measured   work = {known.work_s:.2f} s of processor a turn, and a turn every {known.every_s:.3g} s of a call;
            alone: s = {known.answer_s:.3f} s of models' work for an answer, a p95 of {known.alone_ms:.0f} ms
 each       {planned.calls_each:.1f} calls: a = calls / every * work = {load:.2f} erlangs on c = {known.cores}
 busy       a / c = {planned.busy:.2f}, at most {MOST_BUSY}

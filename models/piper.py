@@ -26,7 +26,7 @@ from rejoinder.pipeline.errors import ModelError
 
 log = logging.getLogger(__name__)
 
-FIRST_FRAMES, FRAMES = 16, 48
+FIRST_FRAMES, FRAMES = 8, 48
 """Frames in the first slice, which somebody waits for, and in the others."""
 OVERLAP_FRAMES = 8
 """Frames that the decoder sees on both sides of a slice: the audio then equals the whole's to 0.5 %."""

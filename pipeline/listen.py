@@ -26,12 +26,9 @@ QUIET = 8
 """Times that what is heard of silence is kept back: it is to be remembered, and nothing is decided by it."""
 PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
-DIP_SAMPLES, DIPS_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
-"""Quiet that may be the end of the turn, and new audio in which only one of them is looked into."""
-LONG_DIP_SAMPLES = int(0.05 * RATE)
-"""Quiet that is looked into however little is new: few gaps between words and no closed lips last so long."""
-FADE_SAMPLES = int(0.01 * RATE)
-"""What is missing before the quiet has no word in it."""
+DIP_SAMPLES = int(0.05 * RATE)
+"""Quiet that may be the end of the turn: few gaps between words and no closed lips last so long, and Whisper
+repeats itself where speech breaks off sooner (docs/latency.md)."""
 ASK_SAMPLES = int(0.096 * RATE)
 """Silence before the turn model is asked, and again whenever it has doubled: it judges by the silence too."""
 LOOK_SECONDS = 0.02
@@ -104,7 +101,7 @@ def is_worth_it(new: int, quiet: int, rung: Rung, behind: bool) -> bool:
         return False
     if rung >= Rung.PARTIALS:
         return dips and new >= PARTIAL_SAMPLES
-    return new >= PARTIAL_SAMPLES or (dips and new >= DIPS_APART_SAMPLES) or quiet >= LONG_DIP_SAMPLES
+    return dips or new >= PARTIAL_SAMPLES
 
 
 class Ears:
@@ -189,7 +186,7 @@ class Ears:
 
     async def _update(self, tasks: asyncio.TaskGroup) -> None:
         new, since = self._fed - self._reached, self._loudness.quiet_from
-        quiet = self._fed - since if since is not None and self._reached < since else 0
+        quiet = self._fed - since if since is not None and self._reached < since + DIP_SAMPLES else 0
         if self._complete and self._recognising is not None and not self._recognising.done():
             return  # dips that cut each other off would leave no words at all
         overlap = self._floor.floor is Floor.OVERLAP  # whether that stops the agent is for the words to say
@@ -213,9 +210,8 @@ class Ears:
     def _has_all(self, pause: int) -> bool:
         """Tell whether the latest transcript has every word said before ``pause``."""
         quiet = self._loudness.quiet_from
-        if quiet is None or not self._complete or self._reached < quiet - FADE_SAMPLES:
-            return False
-        return self._loudness.ended_by(pause)
+        reached = quiet is not None and quiet <= self._reached
+        return self._complete and reached and self._loudness.ended_by(pause)
 
     async def _recognise(self, tasks: asyncio.TaskGroup, complete: bool, awaited: bool = False) -> None:
         self._stop()
