@@ -1,6 +1,6 @@
 """A web page of your own with the agent in it: this is its backend, browser_embed.html the page.
 
-    REJOINDER_KEY=rj_... python examples/browser_embed.py http://127.0.0.1:8080 8082
+    REJOINDER_KEY=rj_... .venv/bin/python examples/browser_embed.py http://127.0.0.1:8080 8082
 
 The page comes from another origin than the agent, and has no key but a secret, which this backend asks for
 and which opens calls for minutes. ``rejoinder serve`` has to know both: ``api_keys`` has the key's hash, and
