@@ -149,6 +149,8 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     try:
         asyncio.run(main(*sys.argv[1:]))
+    except ConnectionRefusedError as error:
+        sys.exit(f"the call failed: {error}; is the server running there?")
     except InvalidStatus as error:
         reason = (error.response.body or b"").decode(errors="replace").strip()
         sys.exit(f"the server refused the call: HTTP {error.response.status_code} {reason}")

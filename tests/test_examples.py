@@ -123,7 +123,7 @@ def test_everyday_mistakes_are_told_in_a_line(
     )
     soundfile.write(question, noise(1.0), 48_000)
     closed = f"{scheme}://127.0.0.1:{free_port()}{path}"
-    assert "failed" in refused(name, question, answer, closed)
+    assert "is the server running there?" in refused(name, question, answer, closed)
     assert nowhere in refused(name, nowhere, answer, closed)
     if scheme == "ws":
         assert "http" in refused(name, question, answer, closed.replace("ws", "http", 1))
