@@ -270,6 +270,14 @@ def test_twilio_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert loud == [True, False, True]
 
 
+def test_browser_embed_without_a_server() -> None:
+    port, closed = free_port(), f"http://127.0.0.1:{free_port()}"
+    with running("browser_embed.py", closed, str(port), port=port, REJOINDER_KEY=KEY):
+        with pytest.raises(urllib.error.HTTPError, match="502") as failed:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/secret", data=b"", timeout=PATIENCE)
+        failed.value.close()
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 def test_browser_embed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
