@@ -20,12 +20,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 from tenacity import AsyncRetrying, retry_if_exception, stop_before_delay, wait_random_exponential
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
+from rejoinder.agent.client_audio import mono
 from rejoinder.agent.client_events import (
     CallEvent,
     Failed,
@@ -51,7 +51,7 @@ from rejoinder.agent.client_socket import (
 from rejoinder.agent.merging import merged
 from rejoinder.agent.player import RATE
 from rejoinder.agent.resampler import Resampler
-from rejoinder.pipeline.audio import AudioChunk, to_pcm
+from rejoinder.pipeline.audio import AudioChunk
 
 log = logging.getLogger(__name__)
 
@@ -373,21 +373,6 @@ class Call:
             if event["type"] == "rejoinder.resumed":
                 after: str | None = event.get("after")
                 return after
-
-
-def mono(audio: bytes | bytearray | memoryview | NDArray[Any]) -> bytes:
-    """Return audio as 16-bit PCM. Raises ValueError where it is not mono, or of another type."""
-    if not isinstance(audio, np.ndarray):
-        return bytes(audio)
-    if audio.ndim == 2 and audio.shape[1] == 1:
-        audio = audio[:, 0]
-    if audio.ndim != 1:
-        raise ValueError(f"audio of shape {audio.shape} is not mono: try audio.mean(axis=1)")
-    if audio.dtype == np.int16:
-        return audio.astype("<i2").tobytes()
-    if np.issubdtype(audio.dtype, np.floating):
-        return to_pcm(audio)
-    raise ValueError(f"audio has to be 16-bit integers or floats, not {audio.dtype}")
 
 
 @asynccontextmanager

@@ -22,7 +22,8 @@ from test_realtime_tools import WEATHER, ChatServer
 from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent import client_socket
-from rejoinder.agent.client import RATE, Call, CallLost, connect, mono
+from rejoinder.agent.client import RATE, Call, CallLost, connect
+from rejoinder.agent.client_audio import mono
 from rejoinder.agent.client_events import (
     AgentAudio,
     AgentDelta,
