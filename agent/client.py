@@ -20,13 +20,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 from tenacity import AsyncRetrying, retry_if_exception, stop_before_delay, wait_random_exponential
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from rejoinder.agent.client_events import CallEvent, Failed, Other, Raw, Reconnected, ReplyDone, read
+from rejoinder.agent.client_audio import mono
+from rejoinder.agent.client_events import (
+    CallEvent,
+    Failed,
+    Other,
+    Raw,
+    Reconnected,
+    ReplyDone,
+    ReplyStarted,
+    broken_off,
+    read,
+)
 from rejoinder.agent.client_socket import (
     CLOSE_SECONDS,
     NORMAL,
@@ -41,7 +51,7 @@ from rejoinder.agent.client_socket import (
 from rejoinder.agent.merging import merged
 from rejoinder.agent.player import RATE
 from rejoinder.agent.resampler import Resampler
-from rejoinder.pipeline.audio import AudioChunk, to_pcm
+from rejoinder.pipeline.audio import AudioChunk
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +90,8 @@ class Call:
         self.over = self._conversation = self._last_event = ""
         self._final: CallLost | None = None
         self._waiting: deque[str] = deque()
+        self._replies: list[str] = []  # begun, and not done
+        self._untold: deque[CallEvent] = deque()
         self._items: dict[str, str] = {}
         self._configured: Raw = {}
         self._response = ""
@@ -222,6 +234,8 @@ class Call:
                 raise self._final
             if self.over or self._socket is None:
                 raise StopAsyncIteration
+            if self._untold:
+                return self._untold.popleft()
             if self._ask:
                 with suppress(CallLost):  # receiving says so, too
                     await self._send(self._response)
@@ -261,8 +275,11 @@ class Call:
                 self._items.pop(raw["item"].get("id"), None)
             case Failed(message, code) if code == EXPIRED:
                 self.over = message
-            case ReplyDone() if self._owed:
-                self._owed, self._ask = False, True
+            case ReplyStarted(reply) if reply not in self._replies:
+                self._replies.append(reply)
+            case ReplyDone(reply):
+                self._replies = [other for other in self._replies if other != reply]
+                self._owed, self._ask = False, self._owed or self._ask
         return event
 
     # --- coming and going -------------------------------------------------------------------------------
@@ -273,8 +290,11 @@ class Call:
     def _is_over(self) -> bool:
         return bool(self.over)
 
-    async def _lost(self, lost: CallLost) -> Reconnected | None:
-        """Open another socket; None where the call is over. Raises CallLost where none can be opened."""
+    async def _lost(self, lost: CallLost) -> CallEvent | None:
+        """Open another socket; None where the call is over. Raises CallLost where none can be opened.
+
+        What is told first where the call has begun anew is how the replies end that nobody goes on with.
+        """
         if self.over or lost.code == NORMAL:
             self.over = self.over or str(lost)
             return None
@@ -283,12 +303,17 @@ class Call:
             raise lost
         log.warning("%s; calling again", lost)
         try:
-            return await self._begin()
+            back = await self._begin()
         except CallLost as error:
             if self._is_over():  # hung up meanwhile
                 return None
             self._final = error
             raise
+        if not back.resumed:
+            self._untold.extend(broken_off(reply, str(lost)) for reply in self._replies)
+            self._replies.clear()
+        self._untold.append(back)
+        return self._untold.popleft()
 
     async def _begin(self) -> Reconnected:
         """Open a socket, with patience where that helps. Cancelling leaves none behind. Raises CallLost."""
@@ -348,21 +373,6 @@ class Call:
             if event["type"] == "rejoinder.resumed":
                 after: str | None = event.get("after")
                 return after
-
-
-def mono(audio: bytes | bytearray | memoryview | NDArray[Any]) -> bytes:
-    """Return audio as 16-bit PCM. Raises ValueError where it is not mono, or of another type."""
-    if not isinstance(audio, np.ndarray):
-        return bytes(audio)
-    if audio.ndim == 2 and audio.shape[1] == 1:
-        audio = audio[:, 0]
-    if audio.ndim != 1:
-        raise ValueError(f"audio of shape {audio.shape} is not mono: try audio.mean(axis=1)")
-    if audio.dtype == np.int16:
-        return audio.astype("<i2").tobytes()
-    if np.issubdtype(audio.dtype, np.floating):
-        return to_pcm(audio)
-    raise ValueError(f"audio has to be 16-bit integers or floats, not {audio.dtype}")
 
 
 @asynccontextmanager

@@ -105,7 +105,8 @@ class ToolCalled:
 class ReplyDone:
     """A reply is over: completed, cancelled (by the user or by you), incomplete or failed.
 
-    All of it has been sent; it may not have been played yet.
+    All of it has been sent; it may not have been played yet. Where a lost call begins anew, a reply that was
+    in progress has failed: the client itself says so, just before ``Reconnected``.
     """
 
     reply: str
@@ -214,3 +215,11 @@ def read(raw: Raw) -> CallEvent:
         case "error":
             return Failed(raw["error"]["message"], raw["error"].get("code") or "", raw)
     return Other(raw["type"], raw)
+
+
+def broken_off(reply: str, message: str) -> CallEvent:
+    """Return how a reply ends whose server does not know it any more, as a server would tell it."""
+    cause = {"type": "server_error", "code": "connection_lost", "message": message}
+    details = {"type": "failed", "error": cause}
+    response = {"id": reply, "object": "realtime.response", "status": "failed", "status_details": details}
+    return read({"type": "response.done", "response": response})

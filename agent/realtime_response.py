@@ -7,6 +7,7 @@ from typing import Any
 import pybase64
 
 from rejoinder.agent.realtime_events import (
+    MAX_MESSAGE,
     ServerEvent,
     event,
     kept_item,
@@ -122,16 +123,17 @@ class Response:
         ]
 
     def end(
-        self, status: str, reason: str = "turn_detected", usage: Usage | None = None
+        self, status: str, reason: str = "turn_detected", usage: Usage | None = None, error: str = ""
     ) -> list[ServerEvent]:
         """Close everything that was opened.
 
         status: completed, incomplete, cancelled or failed. reason: turn_detected or client_cancelled, where
-        cancelled; the error's code, "" for a model's, where it failed.
+        cancelled; the error's code, "" for a model's, where it failed. error: why it failed, in words, which
+        OpenAI's does not have: who shows one event needs no other.
         """
         closed = self._ended(status)
         self.shortened = status == "incomplete"
-        return [*closed, event("response.done", response=self._response(status, reason, usage))]
+        return [*closed, event("response.done", response=self._response(status, reason, usage, error))]
 
     def trace(self, budget: list[tuple[str, float]], counts: dict[str, float]) -> list[ServerEvent]:
         """Tell once where the time went; ``budget`` is named parts in milliseconds."""
@@ -221,7 +223,9 @@ class Response:
             return []
         return [event(f"conversation.item.{what}", item=item, previous_item_id=previous)]
 
-    def _response(self, status: str, reason: str = "", usage: Usage | None = None) -> dict[str, Any]:
+    def _response(
+        self, status: str, reason: str = "", usage: Usage | None = None, error: str = ""
+    ) -> dict[str, Any]:
         details: dict[str, Any] | None = None
         if status == "cancelled":
             details = {"type": "cancelled", "reason": reason}
@@ -229,7 +233,8 @@ class Response:
             details = {"type": "incomplete", "reason": "max_output_tokens"}
         elif status == "failed":
             kind = "invalid_request_error" if reason else "server_error"
-            details = {"type": "failed", "error": {"type": kind, "code": reason or "model_error"}}
+            cause = {"type": kind, "code": reason or "model_error", "message": error[:MAX_MESSAGE]}
+            details = {"type": "failed", "error": cause}
         return {
             "id": self.id,
             "object": "realtime.response",

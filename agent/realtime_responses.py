@@ -182,7 +182,9 @@ class Responses:
         reason = "client_cancelled" if self._cancelling or response.beside else "turn_detected"
         if not response.beside:
             self._cancelling = False
-        events += response.end(done.status, done.code if done.status == "failed" else reason, done.usage)
+        events += response.end(
+            done.status, done.code if done.status == "failed" else reason, done.usage, done.error
+        )
         if not response.corrected:
             response.heard(done.heard)
         return events

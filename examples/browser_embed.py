@@ -1,6 +1,6 @@
 """A web page of your own with the agent in it: this is its backend, browser_embed.html the page.
 
-    REJOINDER_KEY=rj_... python examples/browser_embed.py http://127.0.0.1:8080 8082
+    REJOINDER_KEY=rj_... .venv/bin/python examples/browser_embed.py http://127.0.0.1:8080 8082
 
 The page comes from another origin than the agent, and has no key but a secret, which this backend asks for
 and which opens calls for minutes. ``rejoinder serve`` has to know both: ``api_keys`` has the key's hash, and
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import uvicorn
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse
@@ -33,8 +33,12 @@ def backend(server: str, key: str) -> Starlette:
     async def secret(request: Request) -> JSONResponse:
         # Here you know who your visitor is: what the agent should know of it goes into the session.
         session = {"type": "realtime", "instructions": "You help visitors of a bicycle shop. Be brief."}
-        async with AsyncOpenAI(base_url=f"{server}/v1", api_key=key) as agent:
-            made = await agent.realtime.client_secrets.create(session=session)
+        try:
+            async with AsyncOpenAI(base_url=f"{server}/v1", api_key=key) as agent:
+                made = await agent.realtime.client_secrets.create(session=session)
+        except OpenAIError as error:  # it does not run, or does not know the key
+            print(f"{server} gives no secret: {error}", file=sys.stderr)
+            return JSONResponse({"error": "the agent is not there"}, 502)
         url = f"{server}/v1/realtime?hold=true".replace("http", "ws", 1)
         return JSONResponse({"url": url, "secret": made.value})
 

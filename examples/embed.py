@@ -1,24 +1,35 @@
 """Embed the pipeline: a spoken question goes in, the spoken answer comes out.
 
-python examples/embed.py question.wav answer.wav       (16 kHz mono, as from a microphone or a phone line)
+.venv/bin/python examples/embed.py question.wav answer.wav
 """
 
 import asyncio
 import sys
 
 import soundfile
+import soxr
 
 from rejoinder.models.loading import Specs, open_models
-from rejoinder.pipeline import EndOfTurn, NothingSaid, Options, ReplyAudio, ReplyDone, ReplyText, open_session
+from rejoinder.pipeline import (
+    RATE,
+    EndOfTurn,
+    NothingSaid,
+    Options,
+    PipelineError,
+    ReplyAudio,
+    ReplyDone,
+    ReplyText,
+    open_session,
+    to_pcm,
+)
 
 
 async def main(question: str, answer: str) -> None:
-    samples, rate = soundfile.read(question, dtype="int16")
-    if rate != 16_000 or samples.ndim > 1:
-        sys.exit(f"{question} is not 16 kHz mono")
+    samples, rate = soundfile.read(question, dtype="float32", always_2d=True)
+    pcm = to_pcm(soxr.resample(samples.mean(axis=1), rate, RATE))
     audio, by_hand = bytearray(), Options(detect_turns=False, max_tokens=60)  # a live line needs neither
     async with open_models(Specs()) as models, open_session(models, by_hand) as session:
-        await session.hear(samples.tobytes())
+        await session.hear(pcm)
         await session.end_user_turn()
         async for event in session.events:
             match event:
@@ -32,8 +43,11 @@ async def main(question: str, answer: str) -> None:
                     break
     if not audio:
         sys.exit(f"there is no answer to {question}")
-    soundfile.write(answer, memoryview(audio).cast("h"), rate)
+    soundfile.write(answer, memoryview(audio).cast("h"), rate, format="WAV")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:])) if len(sys.argv) == 3 else sys.exit(__doc__)
+    try:
+        asyncio.run(main(*sys.argv[1:])) if len(sys.argv) == 3 else sys.exit(__doc__)
+    except (OSError, PipelineError, soundfile.LibsndfileError) as error:
+        sys.exit(str(error))

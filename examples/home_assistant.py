@@ -1,11 +1,11 @@
 """What Home Assistant asks Rejoinder for, from a recording to a spoken answer, without Home Assistant.
 
-    pip install wyoming
-    REJOINDER_WYOMING_PORT=10300 rejoinder serve
-    python examples/home_assistant.py question.wav answer.wav
+    .venv/bin/python -m pip install wyoming
+    REJOINDER_WYOMING_PORT=10300 .venv/bin/rejoinder serve
+    .venv/bin/python examples/home_assistant.py question.wav answer.wav
 
-Each step opens a connection of its own, as Home Assistant's integration does. The recording is a WAV file of
-16-bit samples; docs/wyoming.md says how to add the port to Home Assistant itself.
+Each step opens a connection of its own, as Home Assistant's integration does; docs/wyoming.md says how to add
+the port to Home Assistant itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import asyncio
 import sys
 import wave
 
+import numpy as np
+import soundfile
 from wyoming.asr import Transcribe, Transcript
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncTcpClient
@@ -46,17 +48,17 @@ async def ask(question: list[Event], last: tuple[str, ...]) -> list[Event]:
 
 
 def recording(path: str) -> list[Event]:
-    """Return the events that carry a WAV file."""
-    with wave.open(path, "rb") as file:
-        form = {"rate": file.getframerate(), "width": file.getsampwidth(), "channels": file.getnchannels()}
-        chunks = []
-        while audio := file.readframes(CHUNK):
-            chunks.append(AudioChunk(**form, audio=audio).event())
+    """Return the events that carry a recording, as 16-bit mono."""
+    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    pcm = (np.clip(samples.mean(axis=1), -1, 1) * 32767).astype("<i2").tobytes()
+    form = {"rate": rate, "width": 2, "channels": 1}
+    pieces = (pcm[first : first + 2 * CHUNK] for first in range(0, len(pcm), 2 * CHUNK))
+    chunks = [AudioChunk(**form, audio=piece).event() for piece in pieces]
     return [AudioStart(**form).event(), *chunks, AudioStop().event()]
 
 
 async def main(question: str, answer: str) -> None:
-    """Ask the question in a WAV file, and write the answer to another."""
+    """Ask the question in a recording, and write the answer to another."""
     info = Info.from_event((await ask([Describe().event()], ("info",)))[-1])
     print("found", *(part.name for parts in (info.asr, info.handle, info.tts) for part in parts))
 
@@ -87,5 +89,9 @@ if __name__ == "__main__":
         sys.exit("usage: python examples/home_assistant.py question.wav answer.wav [PORT]")
     try:
         asyncio.run(main(*sys.argv[1:3]))
+    except soundfile.LibsndfileError as error:
+        sys.exit(str(error))
     except OSError as error:
+        if error.filename:  # the answer cannot be written
+            sys.exit(str(error))
         sys.exit(f"cannot reach {HOST}:{PORT}: {error}; is wyoming_port set?")

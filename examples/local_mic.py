@@ -1,7 +1,7 @@
 """Talk to a server, here or elsewhere, through this machine's microphone and headphones; Ctrl-C ends.
 
-pip install -e '.[mic]'        (in a clone)
-python examples/local_mic.py [ws://127.0.0.1:8080]        (a key, where it wants one: REJOINDER_KEY)
+.venv/bin/python -m pip install -e '.[mic]'        (in a clone)
+.venv/bin/python examples/local_mic.py [ws://127.0.0.1:8080]        (a key, where it wants one: REJOINDER_KEY)
 """
 
 import asyncio
@@ -84,7 +84,7 @@ async def main(url: str = "ws://127.0.0.1:8080") -> None:
 if __name__ == "__main__":
     try:
         asyncio.run(main(*sys.argv[1:]))
-    except (NoDevice, CallLost) as error:
+    except (NoDevice, CallLost, ValueError) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         print("Goodbye.")

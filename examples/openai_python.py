@@ -1,6 +1,6 @@
 """OpenAI's own client speaks to the server: a spoken question goes in, the spoken answer comes out.
 
-    python examples/openai_python.py question.wav answer.wav [http://127.0.0.1:8080]
+    .venv/bin/python examples/openai_python.py question.wav answer.wav [http://127.0.0.1:8080]
 
 The only thing that differs from OpenAI is the base URL. A key, where the server wants one: REJOINDER_KEY.
 """
@@ -10,17 +10,20 @@ import base64
 import os
 import sys
 
+import numpy as np
 import soundfile
 import soxr
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
+from websockets.exceptions import InvalidStatus, WebSocketException
 
 RATE = 24_000
 PIECE = RATE // 10
 
 
 async def main(question: str, answer: str, server: str = "http://127.0.0.1:8080") -> None:
-    samples, rate = soundfile.read(question, dtype="int16", always_2d=True)
-    pcm = soxr.resample(samples[:, 0], rate, RATE).astype("<i2").tobytes()
+    samples, rate = soundfile.read(question, dtype="float32", always_2d=True)
+    wanted = soxr.resample(samples.mean(axis=1), rate, RATE)
+    pcm = (np.clip(wanted, -1, 1) * 32767).astype("<i2").tobytes()
     audio = b""
     key = os.environ.get("REJOINDER_KEY", "none")
     async with AsyncOpenAI(base_url=f"{server}/v1", api_key=key) as client:
@@ -46,8 +49,18 @@ async def main(question: str, answer: str, server: str = "http://127.0.0.1:8080"
                     break
     if not audio:
         sys.exit(f"there is no answer to {question}")
-    soundfile.write(answer, memoryview(audio).cast("h"), RATE)
+    soundfile.write(answer, np.frombuffer(audio, "<i2"), RATE, format="WAV")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:])) if len(sys.argv) in (3, 4) else sys.exit(__doc__)
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except ConnectionRefusedError as error:
+        sys.exit(f"the call failed: {error}; is the server running there?")
+    except InvalidStatus as error:
+        said = (error.response.body or b"").decode(errors="replace").strip()
+        sys.exit(f"the server refused the call: HTTP {error.response.status_code} {said}")
+    except (OSError, OpenAIError, WebSocketException, soundfile.LibsndfileError) as error:
+        sys.exit(f"the call failed: {error}")

@@ -1,26 +1,35 @@
-"""Speak a WAV file to a running server in real time, and write what it answers to another WAV file.
+"""Speak a recording to a running server in real time, and write what it answers to a WAV file.
 
-rejoinder serve
-python examples/pcm.py question.wav answer.wav
+    .venv/bin/rejoinder serve
+    .venv/bin/python examples/pcm.py question.wav answer.wav [ws://127.0.0.1:8080/v1/pcm]
+
+A key, where the server wants one: REJOINDER_KEY. Ends with 1 where there is no answer.
 """
 
 import asyncio
 import json
+import os
 import sys
-import wave
+from contextlib import suppress
 
+import numpy as np
+import soundfile
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 FRAME_SECONDS = 0.02
+PATIENCE = 8.0
+"""Seconds of silence behind a recording in which nobody was heard."""
 
 
 async def main(question: str, answer: str, url: str = "ws://127.0.0.1:8080/v1/pcm") -> None:
-    with wave.open(question) as file:
-        assert (file.getnchannels(), file.getsampwidth()) == (1, 2), "16-bit mono, please"
-        rate, pcm = file.getframerate(), file.readframes(file.getnframes())
+    samples, rate = soundfile.read(question, dtype="float32", always_2d=True)
+    pcm = (np.clip(samples.mean(axis=1), -1, 1) * 32767).astype("<i2").tobytes()
     size = int(rate * FRAME_SECONDS) * 2
     heard = bytearray()
-    async with connect(f"{url}?rate={rate}", proxy=None) as socket:
+    key = os.environ.get("REJOINDER_KEY")
+    shown = {"Authorization": f"Bearer {key}"} if key else {}
+    async with connect(f"{url}?rate={rate}", additional_headers=shown, proxy=None) as socket:
 
         async def speak() -> None:
             for first in range(0, len(pcm), size):
@@ -30,25 +39,53 @@ async def main(question: str, answer: str, url: str = "ws://127.0.0.1:8080/v1/pc
                 await socket.send(bytes(size))
                 await asyncio.sleep(FRAME_SECONDS)
 
+        async def listen(patience: asyncio.Timeout) -> str:
+            """Return why there is no answer, or none to the end; nothing where there is."""
+            longest = patience.when()
+            async for message in socket:
+                if isinstance(message, bytes):
+                    heard.extend(message)
+                    continue
+                print(message)
+                match json.loads(message):
+                    case {"type": "speech_started"}:
+                        patience.reschedule(None)
+                    case {"type": "transcript", "text": ""}:
+                        patience.reschedule(longest)
+                    case {"type": "clear"}:
+                        heard.clear()
+                    case {"type": "reply_ended", "status": "completed" | "incomplete"}:
+                        return ""
+                    case {"type": "reply_ended", "status": "failed"} as ended:
+                        return f"the answer failed: {ended.get('error')}"
+            return f"the server hung up: {socket.close_reason}"
+
         speaking = asyncio.create_task(speak())
-        async for message in socket:
-            if isinstance(message, bytes):
-                heard += message
-                continue
-            print(message)
-            event = json.loads(message)
-            if event["type"] == "clear":
-                heard.clear()
-            elif event["type"] == "reply_ended" and event["status"] != "cancelled":
-                break
-        speaking.cancel()
-    with wave.open(answer, "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
-        file.writeframes(heard)
-    print(f"{len(heard) / 2 / rate:.1f} s of speech in {answer}")
+        try:
+            async with asyncio.timeout(len(pcm) / 2 / rate + PATIENCE) as patience:
+                missing = await listen(patience)
+        except TimeoutError:
+            missing = f"nobody was heard in {question}"
+        finally:
+            speaking.cancel()
+            with suppress(asyncio.CancelledError, ConnectionClosed):
+                await speaking
+    if heard:
+        soundfile.write(answer, np.frombuffer(heard, "<i2"), rate, format="WAV")
+        print(f"{len(heard) / 2 / rate:.1f} s of speech in {answer}")
+    if missing or not heard:
+        sys.exit(missing or "the answer has no sound")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit("usage: python examples/pcm.py question.wav answer.wav [URL]")
-    asyncio.run(main(*sys.argv[1:]))
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except ConnectionRefusedError as error:
+        sys.exit(f"the call failed: {error}; is the server running there?")
+    except InvalidStatus as error:
+        said = (error.response.body or b"").decode(errors="replace").strip()
+        sys.exit(f"the server refused the call: HTTP {error.response.status_code} {said}")
+    except (OSError, WebSocketException, soundfile.LibsndfileError) as error:
+        sys.exit(f"the call failed: {error}")

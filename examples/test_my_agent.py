@@ -1,4 +1,6 @@
-"""Test your own agent against callers who pause, interrupt and agree: pytest examples/test_my_agent.py
+"""Test your own agent against callers who pause, interrupt and agree.
+
+    .venv/bin/python -m pytest examples/test_my_agent.py        (make test installs pytest)
 
 No model is loaded and nobody waits: time is virtual, and every run has the same outcome to the millisecond.
 """

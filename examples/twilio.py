@@ -1,6 +1,6 @@
 """Answer Twilio's calls: a webhook that tells it to bring each call to the agent, over a Media Stream.
 
-    TWILIO_AUTH_TOKEN=... python examples/twilio.py https://agent.example.com 8081
+    TWILIO_AUTH_TOKEN=... .venv/bin/python examples/twilio.py https://agent.example.com 8081
 
 The address is what Twilio can reach: a proxy with a certificate, which sends /v1/phone to ``rejoinder serve``
 and /voice to this program. In Twilio's console /voice is the number's webhook: "A call comes in", POST.

@@ -1,7 +1,7 @@
 """Call a running server as Twilio would, without an account: speak a recording and keep the whole call.
 
-    rejoinder serve
-    python examples/twilio_call.py question.wav call.wav [ws://127.0.0.1:8080/v1/phone] [KEYS]
+    .venv/bin/rejoinder serve
+    .venv/bin/python examples/twilio_call.py question.wav call.wav [ws://127.0.0.1:8080/v1/phone] [KEYS]
 
 It speaks Media Streams in real time: start, media, marks that come back when they were played, dtmf, stop.
 KEYS (such as 42#) are pressed a second into the answer. The WAV has the caller on the left, the agent on the
@@ -22,7 +22,7 @@ import numpy as np
 import soundfile
 import soxr
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus, WebSocketException
 
 from rejoinder.agent.g711 import decode, encode
 from rejoinder.agent.phone_line import signature
@@ -135,18 +135,24 @@ async def main(question: str, kept: str, url: str = "ws://127.0.0.1:8080/v1/phon
     if token := os.environ.get("TWILIO_AUTH_TOKEN"):
         shown["X-Twilio-Signature"] = signature(token, url.replace("ws:", "wss:", 1))
     async with connect(url, additional_headers=shown, proxy=None) as socket:
-        line = Line(socket, said)
-        await call(line, keys)
-    heard = np.frombuffer(decode(bytes(line.heard), "mulaw"), "<i2")
-    mouth = np.frombuffer(decode(said.ljust(len(heard), SILENCE)[: len(heard)], "mulaw"), "<i2")
-    soundfile.write(kept, np.stack((mouth, heard), axis=1), RATE)
+        with soundfile.SoundFile(kept, "w", RATE, 2, format="WAV") as file:  # or nobody needs to call
+            line = Line(socket, said)
+            await call(line, keys)
+            heard = np.frombuffer(decode(bytes(line.heard), "mulaw"), "<i2")
+            mouth = np.frombuffer(decode(said.ljust(len(heard), SILENCE)[: len(heard)], "mulaw"), "<i2")
+            file.write(np.stack((mouth, heard), axis=1))
     print(f"{len(heard) / RATE:.1f} s in {kept}")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
+    if len(sys.argv) not in (3, 4, 5):
         sys.exit(__doc__)
     try:
         asyncio.run(main(*sys.argv[1:]))
-    except (OSError, InvalidStatus, ConnectionClosed, soundfile.LibsndfileError) as error:
+    except ConnectionRefusedError as error:
+        sys.exit(f"the call failed: {error}; is the server running there?")
+    except InvalidStatus as error:
+        reason = (error.response.body or b"").decode(errors="replace").strip()
+        sys.exit(f"the server refused the call: HTTP {error.response.status_code} {reason}")
+    except (OSError, WebSocketException, soundfile.LibsndfileError) as error:
         sys.exit(f"the call failed: {error}")

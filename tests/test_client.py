@@ -22,7 +22,8 @@ from test_realtime_tools import WEATHER, ChatServer
 from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent import client_socket
-from rejoinder.agent.client import RATE, Call, CallLost, connect, mono
+from rejoinder.agent.client import RATE, Call, CallLost, connect
+from rejoinder.agent.client_audio import mono
 from rejoinder.agent.client_events import (
     AgentAudio,
     AgentDelta,
@@ -519,6 +520,29 @@ def test_a_call_begins_anew_as_it_was_configured(forgetful: Server) -> None:
                 assert call.session["audio"]["input"]["turn_detection"] is None
                 assert seen[-1].raw["item"]["content"][0]["text"] == "written while there was no socket"
                 assert not [event for event in seen if isinstance(event, Failed)]
+
+    leaving_no_task(converse())
+    forgetful.wait_idle()
+
+
+def test_an_answer_that_the_server_has_forgotten_has_failed(forgetful: Server) -> None:
+    async def converse() -> None:
+        async with wire_to(forgetful.port) as wire, connect(wire.http) as call:
+            await call.respond()
+            await until(call, ReplyDone)
+            await call.respond()
+            started = (await until(call, ReplyStarted))[-1]
+            await until(call, AgentAudio)
+            await wire.cut()
+            seen = await until(call, Reconnected)
+            (done,) = [event for event in seen if isinstance(event, ReplyDone)]
+            assert isinstance(started, ReplyStarted) and seen[-2:] == [done, Reconnected(False, True)]
+            assert (done.reply, done.status) == (started.reply, "failed")
+            assert done.raw["response"]["status_details"]["error"]["code"] == "connection_lost"
+            await wire.cut()
+            assert not [event for event in await until(call, Reconnected) if isinstance(event, ReplyDone)]
+            await call.respond()
+            assert isinstance((await until(call, ReplyDone))[-1], ReplyDone)
 
     leaving_no_task(converse())
     forgetful.wait_idle()

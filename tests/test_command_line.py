@@ -88,7 +88,7 @@ def test_the_example_says_how_it_is_used_and_stays_small() -> None:
     for arguments in ((), ("one",), ("one", "two", "three")):
         result = example(*arguments)
         assert result.returncode == 1 and "embed.py question.wav answer.wav" in result.stderr
-    assert len((ROOT / "examples" / "embed.py").read_text().splitlines()) < 40
+    assert len((ROOT / "examples" / "embed.py").read_text().splitlines()) < 55
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

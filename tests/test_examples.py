@@ -12,7 +12,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
@@ -25,6 +26,7 @@ from browsing import CHROMIUM, browsing, noise, silence
 from carrier_sims import TwilioSim
 from phone_caller import calling, served
 from serving import PATIENCE, serving
+from test_chat_faults import chat_server, token
 from test_talk import FakeSounddevice
 
 from rejoinder.agent import devices
@@ -94,6 +96,96 @@ def test_an_example_without_arguments_says_how_it_is_run(name: str) -> None:
     done = run(name)
     assert done.returncode == 1 and f"python examples/{name}" in done.stderr
     assert f"python examples/{name}" in (EXAMPLES / "README.md").read_text()
+
+
+WAYS_IN = [
+    ("openai_python.py", "http", ""),
+    ("pcm.py", "ws", "/v1/pcm"),
+    ("twilio_call.py", "ws", "/v1/phone"),
+]
+"""Examples that call a server: the scheme and the path of their address."""
+
+
+def refused(name: str, *arguments: str, **environment: str) -> str:
+    """Run an example that cannot do what it should; return the one line that it says."""
+    done = run(name, *arguments, **environment)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(("name", "scheme", "path"), WAYS_IN)
+def test_everyday_mistakes_are_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, scheme: str, path: str
+) -> None:
+    question, answer, nowhere = (
+        str(tmp_path / file) for file in ("question.wav", "answer.wav", "no/where.wav")
+    )
+    soundfile.write(question, noise(1.0), 48_000)
+    closed = f"{scheme}://127.0.0.1:{free_port()}{path}"
+    assert "is the server running there?" in refused(name, question, answer, closed)
+    assert nowhere in refused(name, nowhere, answer, closed)
+    if scheme == "ws":
+        assert "http" in refused(name, question, answer, closed.replace("ws", "http", 1))
+    monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
+    with serving(tmp_path) as server:
+        url = f"{scheme}://127.0.0.1:{server.port}{path}"
+        assert "401 this server wants one of its API keys" in refused(name, question, answer, url)
+        assert not Path(answer).exists()
+        assert nowhere in refused(name, question, nowhere, url, REJOINDER_KEY=KEY)
+        server.wait_idle()
+
+
+@pytest.mark.parametrize("name", ["embed.py", "home_assistant.py"])
+def test_a_question_that_is_not_there(tmp_path: Path, name: str) -> None:
+    nowhere, answer = str(tmp_path / "nowhere.wav"), str(tmp_path / "answer.wav")
+    if name == "embed.py":
+        assert nowhere in refused(name, nowhere, answer)
+        return
+    port = str(free_port())
+    with serving(tmp_path, wyoming_port=port):
+        assert nowhere in refused(name, nowhere, answer, port)
+
+
+def test_pcm_with_a_key_a_stereo_recording_and_one_in_which_nobody_speaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question, nobody, answer = (
+        str(tmp_path / name) for name in ("question.flac", "nobody.wav", "answer.wav")
+    )
+    soundfile.write(question, np.stack((noise(1.0), noise(1.0)), axis=1), 16_000)
+    soundfile.write(nobody, silence(0.5), 16_000, subtype="FLOAT")
+    monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
+    with serving(tmp_path) as server:
+        url = f"ws://127.0.0.1:{server.port}/v1/pcm"
+        assert refused("pcm.py", nobody, answer, url, REJOINDER_KEY=KEY) == f"nobody was heard in {nobody}"
+        done = run("pcm.py", question, answer, url, REJOINDER_KEY=KEY)
+        server.wait_idle()
+    assert done.returncode == 0, done.stderr
+    assert soundfile.info(answer).duration > 1.0
+
+
+def test_an_answer_that_fails_is_told(tmp_path: Path) -> None:
+    files = str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")
+    soundfile.write(files[0], noise(1.0), 16_000)
+    page = (EXAMPLES.parent / "docs" / "client.md").read_text()
+    (tmp_path / "program.py").write_text(page.split("```python\n")[1].split("```")[0])
+
+    def works(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        handler.wfile.write(token("Yes.") + token(None, "stop") + b"data: [DONE]\n\n")
+
+    port = free_port()
+    with ExitStack() as stack:
+        with chat_server(port, works):  # warming up needs an answer
+            llm = f"openai:http://127.0.0.1:{port}/v1#m"
+            server = stack.enter_context(serving(tmp_path, clean=False, llm=llm))
+        pcm = refused("pcm.py", *files, f"ws://127.0.0.1:{server.port}/v1/pcm")
+        program = run(str(tmp_path / "program.py"), server.http, *files)
+        server.wait_idle()
+    assert pcm.startswith("the answer failed: ")
+    assert program.returncode == 1 and "Traceback" not in program.stderr
+    assert program.stderr.startswith("failed: ") and program.stderr.endswith("the answer is failed\n")
+    assert not Path(files[1]).exists()
 
 
 def test_openai_python(tmp_path: Path) -> None:
@@ -176,6 +268,14 @@ def test_twilio_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rate == 8000 and audio.shape[1] == 2
     loud = [np.abs(side).max() > 0.1 for side in (audio[:rate, 0], audio[:rate, 1], audio[-4 * rate :, 1])]
     assert loud == [True, False, True]
+
+
+def test_browser_embed_without_a_server() -> None:
+    port, closed = free_port(), f"http://127.0.0.1:{free_port()}"
+    with running("browser_embed.py", closed, str(port), port=port, REJOINDER_KEY=KEY):
+        with pytest.raises(urllib.error.HTTPError, match="502") as failed:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/secret", data=b"", timeout=PATIENCE)
+        failed.value.close()
 
 
 @pytest.mark.browser

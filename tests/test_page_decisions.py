@@ -97,3 +97,18 @@ def test_what_was_said_is_told_again_in_order_and_without_what_nobody_heard() ->
         ("a", "user", [{"type": "input_text", "text": "Hello"}]),
         ("b", "assistant", [{"type": "output_text", "text": "Hi the"}]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        ({"error": {"code": "model_error", "message": "llm: nobody answers"}}, "llm: nobody answers."),
+        ({"error": {"code": "model_error", "message": "llm: try later!"}}, "llm: try later!"),
+        ({"error": {"code": "rate_limit_exceeded"}}, "rate_limit_exceeded."),  # as OpenAI's has it
+        (None, "nothing about why."),
+    ],
+)
+def test_why_an_answer_failed_is_told_in_the_servers_words(details: Any, said: str) -> None:
+    problem = evaluate("problems.js", f"return page.responseProblem({json.dumps(details)})")
+    advice = f"The server says: {said} You can ask again."
+    assert problem == {"title": "The answer failed.", "advice": advice}

@@ -123,12 +123,16 @@ export function slowNetwork() {
 }
 
 export function serverProblem(message) {
-  return { title: "The server reports a problem.", advice: `${message} You can go on talking.` };
+  return { title: "The server reports a problem.", advice: `${sentence(message)} You can go on talking.` };
 }
 
 export function responseProblem(details) {
-  const why = details?.error?.message ?? details?.reason ?? "no reason was given";
-  return { title: "The answer failed.", advice: `${why} You can ask again.` };
+  const why = details?.error?.message || details?.error?.code || details?.reason || "nothing about why";
+  return { title: "The answer failed.", advice: `The server says: ${sentence(why)} You can ask again.` };
+}
+
+function sentence(words) {
+  return /[.!?]$/.test(words) ? words : `${words}.`;
 }
 
 export function tooLongProblem() {
