@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket
 
 from rejoinder.agent.call import Socket, hang_up
 from rejoinder.agent.completion import failure
+from rejoinder.agent.connection import one_line
 from rejoinder.agent.keys import Keys, presented
 from rejoinder.models.openai import is_loopback
 from rejoinder.pipeline import PipelineError
@@ -107,7 +108,7 @@ async def no_socket(websocket: WebSocket) -> None:
 async def turn_away(websocket: Socket, code: int, reason: str) -> None:
     """Close the socket of a call that does not begin, and note why."""
     path = websocket.url.path if isinstance(websocket, WebSocket) else "AudioSocket"
-    log.warning("a call to %s was refused: %s", path, reason)
+    log.warning("a call to %s was refused: %s", path, one_line(reason))
     await hang_up(websocket, code, reason)
 
 

@@ -283,3 +283,10 @@ def test_a_socket_that_there_is_not_is_refused_with_those_there_are(server: Serv
     assert f"no WebSocket at {path}, but at /v1/realtime, /v1/phone, /v1/pcm" in said
     server.sessions()  # by then it is written
     assert f"a call to {path} was refused: {said.strip()}" in server.log.read_text()
+
+
+def test_nobody_writes_lines_of_its_own_into_the_log(server: Server) -> None:
+    with pytest.raises(InvalidStatus), connect(f"ws://127.0.0.1:{server.port}/x%0Aforged%1B", proxy=None):
+        pass
+    server.sessions()
+    assert "a call to /x?forged? was refused" in server.log.read_text()
