@@ -286,7 +286,10 @@ def test_a_socket_that_there_is_not_is_refused_with_those_there_are(server: Serv
 
 
 def test_nobody_writes_lines_of_its_own_into_the_log(server: Server) -> None:
-    with pytest.raises(InvalidStatus), connect(f"ws://127.0.0.1:{server.port}/x%0Aforged%1B", proxy=None):
+    with (
+        pytest.raises(InvalidStatus),
+        connect(f"ws://127.0.0.1:{server.port}/x%E2%80%A8forged%1B", proxy=None),
+    ):
         pass
     server.sessions()
     assert "a call to /x?forged? was refused" in server.log.read_text()
