@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Scope
+from starlette.websockets import WebSocket
 
+from rejoinder.agent.call import Socket, hang_up
 from rejoinder.agent.completion import failure
+from rejoinder.agent.connection import one_line
 from rejoinder.agent.keys import Keys, presented
 from rejoinder.models.openai import is_loopback
 from rejoinder.pipeline import PipelineError
 
-NEEDS_KEY = "this server wants one of its API keys, as a bearer token"
+log = logging.getLogger(__name__)
+
+UNDER = "/v1/"
+"""Where errors have OpenAI's shape."""
+SOCKETS = ("/v1/realtime", "/v1/phone", "/v1/pcm")
 CODES = {401: "invalid_api_key", 403: "forbidden"}
 
 
@@ -65,7 +74,8 @@ def refused(
     origins = [request.headers["origin"]] if "origin" in request.headers else hosts
     if not any(welcome(origin, host) for origin in origins):
         return refusal(403, f"pages from {origins[0]} may not ask; see the setting allowed_origins")
-    return None if keys.is_key(shown(request.scope)) else refusal(401, NEEDS_KEY)
+    key = shown(request.scope)
+    return None if keys.is_key(key) else refusal(401, keys.wrong(key))
 
 
 def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Response:
@@ -74,6 +84,32 @@ def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Respon
     kind = "rate_limit_error" if status == 429 else kind
     headers = {"Retry-After": str(retry)} if retry else None
     return JSONResponse(failure(message, kind, code or CODES[status]), status_code=status, headers=headers)
+
+
+async def not_there(request: Request, error: Exception) -> Response:
+    """Answer a request for what there is not, or with a method that it does not have (404, 405)."""
+    assert isinstance(error, HTTPException)
+    path, headers = request.url.path[:64], error.headers
+    if not path.startswith(UNDER):
+        return PlainTextResponse(f"{error.detail}\n", error.status_code, headers)
+    reason, code = f"there is no {path} here", "unknown_url"
+    if error.status_code == 405:
+        reason = f"{path} knows no {request.method[:16]}, only {(headers or {}).get('Allow')}"
+        code = "method_not_allowed"
+    return JSONResponse(failure(reason, "invalid_request_error", code), error.status_code, headers)
+
+
+async def no_socket(websocket: WebSocket) -> None:
+    """Refuse a WebSocket to a path that has none (404)."""
+    reason = f"there is no WebSocket at {websocket.url.path[:64]}, but at {', '.join(SOCKETS)}\n"
+    await websocket.send_denial_response(PlainTextResponse(reason, 404))
+
+
+async def turn_away(websocket: Socket, code: int, reason: str) -> None:
+    """Close the socket of a call that does not begin, and note why."""
+    path = websocket.url.path if isinstance(websocket, WebSocket) else "AudioSocket"
+    log.warning("a call to %s was refused: %s", path, one_line(reason))
+    await hang_up(websocket, code, reason)
 
 
 async def body(request: Request, most: int) -> bytes:

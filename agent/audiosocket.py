@@ -85,6 +85,19 @@ class AudioSocket:
         return f"mark {name}"
 
 
+def misbegun(first: bytes) -> str:
+    """Return what is wrong with the first bytes of a connection, "" where nothing is, or not yet.
+
+    A call begins with its UUID, of 16 bytes; that it is hung up at once is for ``started`` to say.
+    """
+    if first[:1] and first[0] not in (UUID, HANG_UP, ERROR):
+        return f"it begins with {first[:3]!r} instead of the call's UUID"
+    size = int.from_bytes(first[1:3], "big")
+    if first[:1] == bytes((UUID,)) and len(first) >= 3 and size != 16:
+        return f"a UUID of {size} bytes, not 16"
+    return ""
+
+
 def started(whole: bytes) -> AudioSocket | None:
     """Return the call that a packet begins, None if that is not told yet. Raises ProtocolError."""
     if whole[0] in (UUID, DTMF):

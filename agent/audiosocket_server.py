@@ -17,6 +17,7 @@ from rejoinder.agent.audiosocket import (
     Packets,
     Queue,
     identifier,
+    misbegun,
     packet,
     started,
 )
@@ -27,6 +28,8 @@ from rejoinder.pipeline import Channel, Closed, ProtocolError
 log = logging.getLogger(__name__)
 
 READ = 4096
+HEAD = 3
+"""Bytes before a packet's payload: its kind and its length."""
 START_SECONDS = 10.0
 """So long a connection may take to send its first audio."""
 SEND_SECONDS = 5.0
@@ -45,6 +48,7 @@ class Line:
         self._packets = Packets()
         self._came: Channel[str | bytes] = Channel(64, "audiosocket")
         self._queue = Queue()
+        self._wrong = ""
 
     async def run(self) -> None:
         """Read packets, and send those that are due, until the connection ends."""
@@ -60,7 +64,14 @@ class Line:
             self._came.close()
 
     async def _read(self) -> None:
+        head = b""
         while data := await self._reader.read(READ):
+            if len(head) < HEAD:
+                head = (head + data)[:HEAD]
+                self._wrong = misbegun(head)
+            if self._wrong:  # whatever follows is read and dropped, so that the hang-up arrives
+                self._came.close()
+                continue
             for whole in self._packets.feed(data):
                 if self.application_state is WebSocketState.CONNECTED:
                     await self._came.send(whole)
@@ -96,7 +107,7 @@ class Line:
         except TimeoutError:
             raise ProtocolError(f"no audio within {START_SECONDS:g} s") from None
         except Closed:
-            raise ProtocolError("it was closed before its start") from None
+            raise ProtocolError(self._wrong or "it was closed before its start") from None
 
     async def receive(self) -> dict[str, Any]:
         """Return the next packet, or a mark that has been played."""

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rejoinder.agent.access import NEEDS_KEY, Refused, body, shown
+from rejoinder.agent.access import Refused, body, shown
 from rejoinder.agent.keys import Keys
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_events import failure
@@ -37,14 +37,14 @@ async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
     """
     key = shown(request.scope)
     if not keys.is_key(key):
-        return _refusal(ProtocolError(NEEDS_KEY, "invalid_api_key"), 401)
+        return _refusal(ProtocolError(keys.wrong(key), "invalid_api_key"), 401)
     try:
         wanted = Wanted.model_validate_json(await body(request, MAX_TEXT) or b"{}")
         session = wire.prepare(wanted.session)
     except Refused as error:
         return _refusal(ProtocolError(str(error), error.code), error.status)
     except ValidationError as error:
-        return _refusal(explain(error, "body"), 400)
+        return _refusal(explain(error, ""), 400)
     except ProtocolError as error:
         return _refusal(error, 400)
     value, expires = keys.mint(wanted.expires_after.seconds, wanted.session, key)

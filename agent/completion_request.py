@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from rejoinder.agent.complaints import complaint
 from rejoinder.agent.realtime_tools import NO_CALLS
@@ -112,7 +112,7 @@ class NamedTool(BaseModel):
 class StreamOptions(BaseModel):
     """What else a stream has: tokens are told where the language model counts them."""
 
-    include_usage: bool | None = None
+    include_usage: StrictBool | None = None
 
 
 class Completion(BaseModel):
@@ -124,14 +124,14 @@ class Completion(BaseModel):
     messages: list[Annotated[Said | Answered | Returned, Field(discriminator="role")]] = Field(
         min_length=1, max_length=MAX_MESSAGES
     )
-    stream: bool | None = None
+    stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     stop: str | list[str] | None = None
     tools: list[Tool] = Field(default_factory=list, max_length=128)
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
-    parallel_tool_calls: bool | None = None
+    parallel_tool_calls: StrictBool | None = None
 
     @property
     def most(self) -> int | None:

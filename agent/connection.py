@@ -57,6 +57,11 @@ def fitting(reason: str) -> str:
     return reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
 
 
+def one_line(said: str) -> str:
+    """Return what may be a client's words as the log can have them: nobody writes lines of its own there."""
+    return "".join(each if each.isprintable() else "?" for each in said)
+
+
 class Requests(H11Protocol):
     """HTTP on one connection, which is dropped where a request, any of them, does not come whole in time.
 
@@ -154,7 +159,7 @@ class Connection(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True  # by a refusal; else uvicorn would log that there was no answer
             reason = message.get("body", b"").decode(errors="replace").strip()
-            log.warning("a call to %s was refused: %s", self.scope["path"], reason)
+            log.warning("a call to %s was refused: %s", one_line(self.scope["path"][:64]), one_line(reason))
 
     async def receive(self) -> ASGIReceiveEvent:
         """Hand over the next message; behind it nothing is read before the next is asked for.

@@ -12,6 +12,8 @@ PROTOCOL = "openai-insecure-api-key."
 """What a browser puts before its key among the sub-protocols: it cannot send headers with a WebSocket."""
 MAX_SECRETS = 10_000
 """Secrets that are known at a time; the oldest are forgotten."""
+EXPIRED_SECONDS = 3600.0
+"""So long it is known of a secret that it has expired, where there is room for that."""
 
 
 def hashed(key: str) -> str:
@@ -73,6 +75,14 @@ class Keys:
             return secret.session
         return {} if self.is_key(key) else None
 
+    def wrong(self, key: str) -> str:
+        """Return what is wrong with a key that was shown, "" for none, and that is not good enough."""
+        if not key:
+            return "this server wants one of its API keys, as a bearer token, and none was shown"
+        if (secret := self._secrets.get(hashed(key))) is not None and secret.expires <= self._now():
+            return "this client secret has expired: a new one is made with one of the server's API keys"
+        return "the key that was shown is none of this server's API keys"
+
     def owner(self, key: str) -> str:
         """Return the hash of the API key that a key or secret counts for, "" for none."""
         shown = hashed(key)
@@ -85,7 +95,8 @@ class Keys:
         """Return a secret for calls that begin with this session and count for a key, and when it expires."""
         value = f"ek_{secrets.token_urlsafe(32)}"
         now = self._now()
-        self._secrets = {known: one for known, one in self._secrets.items() if one.expires > now}
+        since = now - EXPIRED_SECONDS if len(self._secrets) < MAX_SECRETS else now
+        self._secrets = {known: one for known, one in self._secrets.items() if one.expires > since}
         if len(self._secrets) >= MAX_SECRETS:
             del self._secrets[next(iter(self._secrets))]
         self._secrets[hashed(value)] = Secret(now + seconds, session, self.owner(key))

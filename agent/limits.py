@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from rejoinder.agent.access import shown
+from rejoinder.agent.access import UNDER, shown
 from rejoinder.agent.keys import Keys
 from rejoinder.agent.realtime_events import failure
 from rejoinder.pipeline import ProtocolError
@@ -24,7 +24,6 @@ from rejoinder.pipeline import ProtocolError
 MINUTE = 60.0
 BUSY_SECONDS = 10
 """When to try again where a call has to end first, which may be at any moment."""
-UNDER = "/v1/"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,19 @@ from dataclasses import replace
 from typing import Any
 
 from rejoinder.agent.commands import AddText, Command, Configure, EndTurn, Hear, Interrupt, Respond, Truncate
-from rejoinder.agent.pcm_messages import MAX_AUDIO, End, Played, Reply, Said, Set, Stop, Text, parse, rate_of
+from rejoinder.agent.pcm_messages import (
+    MAX_AUDIO,
+    End,
+    Played,
+    Reply,
+    Said,
+    Set,
+    Stop,
+    Text,
+    flag_of,
+    parse,
+    rate_of,
+)
 from rejoinder.agent.realtime_events import MAX_MESSAGE, new_id
 from rejoinder.agent.resampler import Resampler
 from rejoinder.pipeline import (
@@ -70,10 +82,9 @@ class Pcm:
         if unknown := [name for name in query if name not in PARAMETERS]:
             reason = f"{unknown[0][:20]}: no such parameter here, only {', '.join(PARAMETERS)}"
             raise ProtocolError(reason, "unknown_parameter")
-        if (hold := query.get("hold", "false")) not in ("true", "false"):
-            raise ProtocolError(f"hold={hold[:20]}: it is true or false", "invalid_value")
+        hold = flag_of(query, "hold")
         heard = rate_of(query, "rate", RATE)
-        return Pcm(replace(options, holds_audio=hold == "true"), heard, rate_of(query, "out", heard))
+        return Pcm(replace(options, holds_audio=hold), heard, rate_of(query, "out", heard))
 
     def open(self) -> list[Message]:
         """Return what the client is told first."""

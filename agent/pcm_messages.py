@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
 
 from rejoinder.agent.complaints import complaint
 from rejoinder.pipeline import Options, ProtocolError
@@ -61,8 +61,8 @@ class Set(_Words):
 
     type: Literal["options"]
     instructions: str | None = None
-    detect_turns: bool | None = Field(None, description="False: turns end with end_turn only")
-    interrupt: bool | None = Field(None, description="False: the agent finishes first")
+    detect_turns: StrictBool | None = Field(None, description="False: turns end with end_turn only")
+    interrupt: StrictBool | None = Field(None, description="False: the agent finishes first")
 
     def over(self, now: Options) -> Options:
         """Return the options with what is set here."""
@@ -87,6 +87,13 @@ def rate_of(query: Mapping[str, str], name: str, default: int) -> int:
             return int(text)
     reason = f"{name}={text[:20]}: {LOWEST} to {HIGHEST} hertz are spoken here, in steps of {STEP}"
     raise ProtocolError(reason, "invalid_rate")
+
+
+def flag_of(query: Mapping[str, str], name: str) -> bool:
+    """Return whether an address asks for something. Raises ProtocolError."""
+    if (said := query.get(name, "false")) not in ("true", "false"):
+        raise ProtocolError(f"{name}={said[:20]}: it is true or false", "invalid_value")
+    return said == "true"
 
 
 def parse(text: str) -> Said:

@@ -24,6 +24,7 @@ from rejoinder.pipeline import (
     Options,
     OverlapEnded,
     OverlapStarted,
+    PipelineError,
     ProtocolError,
     ReplyAudio,
     ReplyDone,
@@ -33,6 +34,8 @@ from rejoinder.pipeline import (
 )
 from rejoinder.pipeline.resample import ToSession
 
+MOST_FAILED = 2
+"""Replies that may fail in a row: to a caller each is a silence, and nobody can tell them why."""
 LINGER_SECONDS = 0.06
 """After so long without more audio what is too short for a message is sent all the same: a clause is over."""
 
@@ -78,6 +81,7 @@ class Phone:
         self._waiting = bytearray()
         self._sent = self._made = self._marked = 0.0
         self._held: int | None = None
+        self._failed = 0
 
     @property
     def name(self) -> str:
@@ -133,7 +137,17 @@ class Phone:
     # --- from the session -------------------------------------------------------------------------------
 
     def tell(self, happened: Event) -> list[Command | Frame]:
-        """Return what follows for the carrier, and for the history, from what happened."""
+        """Return what follows for the carrier, and for the history, from what happened.
+
+        Raises PipelineError where the agent cannot answer any more.
+        """
+        match happened:
+            case ReplyDone(status="failed", error=error):
+                self._failed += 1
+                if self._failed == MOST_FAILED:
+                    raise PipelineError(f"{MOST_FAILED} replies in a row have failed, the last: {error}")
+            case ReplyDone(status="completed" | "incomplete"):
+                self._failed = 0
         match happened:
             case ReplyStarted(turn):
                 self._turn, self._resampler = turn, None

@@ -199,10 +199,13 @@ TAGS = frozenset(
 """How pydantic names the branches of the unions here: parts of a place that are no fields."""
 
 
-def explain(error: ValidationError, root: str = "") -> ProtocolError:
-    """Turn the first of pydantic's complaints into the protocol's own error."""
+def explain(error: ValidationError, root: str | None = None) -> ProtocolError:
+    """Turn the first of pydantic's complaints into the protocol's own error.
+
+    root: what fields are below, "" for nothing; None where the message is one of several kinds.
+    """
     # The first part of the place is the union's tag, which is no field of the message.
-    wrong = complaint(error, TAGS, 0 if root else 1)
+    wrong = complaint(error, TAGS, 1 if root is None else 0)
     param = ".".join([root, *wrong.place] if root else wrong.place) or None
     code = "unsupported_content" if wrong.unread else "invalid_value"
     if wrong.kind in ("missing", "union_tag_not_found"):

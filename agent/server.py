@@ -23,7 +23,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
-from rejoinder.agent.access import NEEDS_KEY, may_call, refusal, refused, shown
+from rejoinder.agent.access import SOCKETS, may_call, no_socket, not_there, refusal, refused, shown, turn_away
 from rejoinder.agent.audiosocket_server import Line, listening
 from rejoinder.agent.call import POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Socket, Wire, hang_up
 from rejoinder.agent.client_secrets import mint
@@ -35,6 +35,7 @@ from rejoinder.agent.health import keep_looking, load
 from rejoinder.agent.keys import Keys
 from rejoinder.agent.limits import Allowance, Limited, Limits, own_allowances
 from rejoinder.agent.pcm import Pcm
+from rejoinder.agent.pcm_messages import flag_of
 from rejoinder.agent.phone import Phone
 from rejoinder.agent.phone_line import NotStarted, is_signed, pick_up
 from rejoinder.agent.realtime import Realtime
@@ -55,6 +56,7 @@ SEND_BUFFER, RECEIVE_BUFFER = 64 * 2**10, 256 * 2**10
 GONE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
 """After 40 s without a sign of life from its kernel a client is gone: unplugged, or out of reach."""
 SHUTDOWN_SECONDS = 3
+LOADING = "the models are still loading: try again in a few seconds"
 SWITCH_SECONDS = 0.0005
 """So long a thread keeps Python to itself while others wait for it. Models need it for a moment around each
 token, and with Python's own 5 ms they wait that long beside a loop that is busy with 200 calls."""
@@ -89,18 +91,17 @@ class Server:
             WebSocketRoute("/v1/realtime", self._realtime),
             Route("/v1/realtime/client_secrets", self._secret, methods=["POST"]),
             WebSocketRoute("/v1/phone", self._phone),
-            *(
-                Route(f"/v1/{name}", wants_socket, methods=["GET", "POST"])
-                for name in ("realtime", "phone", "pcm")
-            ),
+            *(Route(path, wants_socket, methods=["GET", "POST"]) for path in SOCKETS),
             WebSocketRoute("/v1/pcm", self._pcm),
             *self.completions.routes(),
             *self.watching.routes(),
+            WebSocketRoute("/{path:path}", no_socket),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
         goes_on = self.conversations.goes_on
         limited = Middleware(Limited, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy)
-        return Starlette(routes=routes, middleware=[limited], lifespan=self._lifespan)
+        handlers = dict.fromkeys((404, 405), not_there)
+        return Starlette(False, routes, [limited], handlers, lifespan=self._lifespan)
 
     def end_streams(self) -> None:
         """End what is sent over HTTP for as long as it goes on; calls with a socket end by themselves."""
@@ -172,8 +173,12 @@ class Server:
         if known:
             await hang_up(websocket, *await self.conversations.lend(known, lent, back))
             return
-        options = replace(self.settings.options(), holds_audio=asked.get("hold") == "true")
-        wire = self._wire(options, asked.get("model", "default"), asked.get("trace") == "true")
+        try:
+            options = replace(self.settings.options(), holds_audio=flag_of(asked, "hold"))
+            wire = self._wire(options, asked.get("model", "default"), flag_of(asked, "trace"))
+        except ProtocolError as error:
+            await turn_away(websocket, POLICY_VIOLATION, str(error))
+            return
         if session:
             wire.prepare(session)
         wire.wanted = back.conversation
@@ -197,7 +202,9 @@ class Server:
             phone = Phone(await pick_up(websocket), self.settings.options())
         except NotStarted as error:
             if websocket.client_state is WebSocketState.CONNECTED:
-                await websocket.close(POLICY_VIOLATION, str(error)[:120])
+                await turn_away(websocket, POLICY_VIOLATION, str(error))
+            else:
+                log.info("no call to /v1/phone: %s", error)
             return
         await self._hold(websocket, phone, phone.options)
 
@@ -214,7 +221,7 @@ class Server:
         try:
             wire = Pcm.asked(options, websocket.query_params)
         except ProtocolError as error:
-            await websocket.close(POLICY_VIOLATION, str(error)[:120])
+            await turn_away(websocket, POLICY_VIOLATION, str(error))
             return
         await self._hold(websocket, wire, wire.options)
 
@@ -248,18 +255,19 @@ class Server:
             await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
             return False
         if not known:
-            await websocket.send_denial_response(PlainTextResponse(f"{NEEDS_KEY}\n", status_code=401))
+            reason = f"{self._keys.wrong(shown(websocket.scope))}\n"
+            await websocket.send_denial_response(PlainTextResponse(reason, status_code=401))
             return False
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(subprotocol=subprotocol if subprotocol in offered else None)
         if self.models is None:
-            await websocket.close(TRY_AGAIN_LATER, "the models are still loading: try again in a few seconds")
+            await turn_away(websocket, TRY_AGAIN_LATER, LOADING)
         return self.models is not None
 
     async def _hold(self, websocket: Socket, wire: Wire, options: Options) -> None:
         """Hold one call, if the models are there and a line is free."""
         if self.models is None:
-            await websocket.close(TRY_AGAIN_LATER, "the models are still loading: try again in a few seconds")
+            await turn_away(websocket, TRY_AGAIN_LATER, LOADING)
             return
         if not await self._is_free(websocket):
             return
@@ -276,7 +284,7 @@ class Server:
         full = len(self.calls) >= self.settings.max_sessions
         reason = f"all {self.settings.max_sessions} lines are busy" if full else self._busy()
         if reason:
-            await websocket.close(TRY_AGAIN_LATER, reason)
+            await turn_away(websocket, TRY_AGAIN_LATER, reason)
         return not reason
 
     def _busy(self) -> str:

@@ -101,6 +101,8 @@ class Requests:
         speak = self._speak
         match type_:
             case "synthesize" if speak is None:
+                if data.get("text") is None:
+                    raise ProtocolError("synthesize without text", "invalid")
                 speak = Speak(format=text(data, "text_format", MAX_NAME))
                 if words := text(data, "text", MAX_TEXT):
                     speak.texts.send_nowait(words)

@@ -16,6 +16,7 @@ from phone_caller import REAL, plain, question, served, transcribed
 from serving import PATIENCE, run_command
 
 from rejoinder.agent.audiosocket import MOST_QUEUED, AudioSocket, Packets, Queue, packet, started
+from rejoinder.agent.audiosocket_server import START_SECONDS
 from rejoinder.agent.own_server import free_port
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import Overloaded, ProtocolError
@@ -187,6 +188,34 @@ def test_what_is_no_call_is_hung_up_on(said: bytes) -> None:
                     await asyncio.sleep(0.02)
 
     asyncio.run(hold())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "reason"),
+    [
+        ([packet(0x10, bytes(320))], "instead of the call's UUID"),
+        ([b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"], "it begins with b'GET' instead"),
+        ([packet(0x01, bytes(4))], "a UUID of 4 bytes, not 16"),
+        ([b"\x01", b"\x00", b"\x24"], "a UUID of 36 bytes, not 16"),
+    ],
+)
+def test_a_call_that_does_not_begin_with_its_uuid_is_hung_up_on_at_once(
+    pieces: list[bytes], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hold() -> None:
+        port = free_port()
+        async with served(audiosocket_port=port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(0.02)
+            async with asyncio.timeout(START_SECONDS / 2):
+                assert await reader.read() == packet(0x00)
+            writer.close()
+
+    asyncio.run(hold())
+    (noted,) = [one for one in caplog.records if reason in one.message]
+    assert noted.levelname == "WARNING"
 
 
 def test_a_call_ends_with_the_server() -> None:

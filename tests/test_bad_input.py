@@ -207,6 +207,18 @@ def test_two_commits_in_a_row(server: Server, neighbour: Talk) -> None:
         talk.until("response.output_audio.delta")
 
 
+@pytest.mark.parametrize("query", ["hold=perhaps", "trace=1"])
+def test_a_value_that_an_address_cannot_have_is_told(server: Server, query: str) -> None:
+    with server.call(f"&{query}&foo=bar") as socket, pytest.raises(ConnectionClosed) as closed:
+        socket.recv(timeout=PATIENCE)
+    reason = f"{query}: it is true or false"
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+    assert closed.value.rcvd.reason == reason
+    assert f"a call to /v1/realtime was refused: {reason}" in server.log.read_text()
+    with Talk(server, query="&foo=bar&hold=true&trace=false"):  # others may mean something elsewhere
+        pass
+
+
 def test_more_calls_than_lines(tmp_path: Path) -> None:
     with serving(tmp_path, max_sessions="1") as server:
         with Talk(server) as first:

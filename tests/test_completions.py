@@ -94,6 +94,7 @@ FAULTS: dict[str, tuple[Any, str | None, str]] = {
     "two answers": ({"n": 2}, "n", "unsupported_parameter"),
     "JSON wanted": ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
     "speech wanted": ({"modalities": ["text", "audio"]}, "modalities", "unsupported_parameter"),
+    "a word for a stream": ({"stream": "yes"}, "stream", "invalid_value"),
     "no tokens": ({"max_tokens": 0}, "max_tokens", "invalid_value"),
     "an empty stop": ({"stop": ""}, "stop", "invalid_value"),
     "five stops": ({"stop": list("abcde")}, "stop", "invalid_value"),

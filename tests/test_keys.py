@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from rejoinder.agent.config import ConfigError, Settings, check_open
-from rejoinder.agent.keys import MAX_SECRETS, PROTOCOL, Keys, hashed, new_key, presented
+from rejoinder.agent.keys import EXPIRED_SECONDS, MAX_SECRETS, PROTOCOL, Keys, hashed, new_key, presented
 
 KEY = "rj_the_key_of_this_test"
 
@@ -198,3 +198,98 @@ def test_what_is_no_request_for_a_secret(server: Server, body: bytes, status: in
         with refused:
             assert refused.code == status
             assert set(json.load(refused)["error"]) == {"type", "code", "message", "param", "event_id"}
+
+
+def asked(server: Server, method: str, path: str, key: str = KEY, body: bytes | None = None) -> HTTPError:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    request = urllib.request.Request(server.http + path, body, headers, method=method)
+    with pytest.raises(HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=5)
+    return refused.value
+
+
+def test_what_is_wrong_with_a_key_is_known_while_there_is_room() -> None:
+    now = [0.0]
+    keys = Keys([hashed(KEY)], lambda: now[0])
+    first, _ = keys.mint(60.0, {})
+    now[0] = 60.0
+    keys.mint(60.0, {})
+    assert "none was shown" in keys.wrong("") and "none of" in keys.wrong("ek_x")
+    assert "expired" in keys.wrong(first) and keys.session(first) is None
+    now[0] += EXPIRED_SECONDS
+    keys.mint(60.0, {})
+    assert "none of" in keys.wrong(first)
+
+
+def test_expired_secrets_take_no_room_from_others() -> None:
+    now = [0.0]
+    keys = Keys([hashed(KEY)], lambda: now[0])
+    long, _ = keys.mint(7200.0, {})
+    for _ in range(MAX_SECRETS - 1):
+        keys.mint(10.0, {})
+    now[0] = 10.0
+    last, _ = keys.mint(10.0, {})
+    assert keys.session(long) == {} and keys.session(last) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"), [("", "none was shown"), ("rj_other", "is none of this server's")]
+)
+def test_no_key_and_a_wrong_one_are_told_apart(server: Server, key: str, reason: str) -> None:
+    options = {"additional_headers": {"Authorization": f"Bearer {key}"}} if key else {}
+    with pytest.raises(InvalidStatus) as refused, server.call(**options):
+        pass
+    assert refused.value.response.status_code == 401 and reason.encode() in refused.value.response.body
+    for method, path in (("GET", "/v1/models"), ("POST", "/v1/realtime/client_secrets")):
+        with asked(server, method, path, key) as answer:
+            assert answer.code == 401 and reason in json.load(answer)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "said"),
+    [
+        ("GET", "/v1/audio/speech", 404, "/v1/audio/speech"),
+        ("DELETE", "/v1/models", 405, "DELETE"),
+        ("GET", "/v1/chat/completions", 405, "POST"),
+    ],
+)
+def test_what_is_not_there_is_told_in_openais_shape(
+    server: Server, method: str, path: str, status: int, said: str
+) -> None:
+    with asked(server, method, path) as answer:
+        error = json.load(answer)["error"]
+        assert answer.code == status and (status == 404 or answer.headers["Allow"])
+        assert error["type"] == "invalid_request_error" and said in error["message"]
+        assert set(error) == {"message", "type", "param", "code"}
+    with asked(server, "GET", "/elsewhere") as answer:
+        assert answer.code == 404 and answer.read() == b"Not Found\n"
+
+
+def test_a_field_of_a_secret_is_named_as_it_was_sent(server: Server) -> None:
+    body = json.dumps({"expires_after": {"seconds": 9}}).encode()
+    with asked(server, "POST", "/v1/realtime/client_secrets", body=body) as answer:
+        error = json.load(answer)["error"]
+    assert error["param"] == "expires_after.seconds" and error["message"].startswith(
+        "expires_after.seconds: "
+    )
+
+
+@pytest.mark.parametrize("path", ["/v1/realtimes", "/ws", "/page/ws", "/v1/models", "/"])
+def test_a_socket_that_there_is_not_is_refused_with_those_there_are(server: Server, path: str) -> None:
+    with pytest.raises(InvalidStatus) as refused, connect(f"ws://127.0.0.1:{server.port}{path}", proxy=None):
+        pass
+    assert refused.value.response.status_code == 404
+    said = (refused.value.response.body or b"").decode()
+    assert f"no WebSocket at {path}, but at /v1/realtime, /v1/phone, /v1/pcm" in said
+    server.sessions()  # by then it is written
+    assert f"a call to {path} was refused: {said.strip()}" in server.log.read_text()
+
+
+def test_nobody_writes_lines_of_its_own_into_the_log(server: Server) -> None:
+    with (
+        pytest.raises(InvalidStatus),
+        connect(f"ws://127.0.0.1:{server.port}/x%E2%80%A8forged%1B", proxy=None),
+    ):
+        pass
+    server.sessions()
+    assert "a call to /x?forged? was refused" in server.log.read_text()

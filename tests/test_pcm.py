@@ -129,6 +129,8 @@ def test_what_a_client_says_becomes_commands() -> None:
         ('{"type": "text", "text": "\\ud800"}', "invalid_message"),
         ('{"type": "played", "turn": 1, "ms": -1}', "invalid_message"),
         ('{"type": "options", "patience": 3}', "invalid_message"),
+        ('{"type": "options", "detect_turns": "no"}', "invalid_message"),
+        ('{"type": "options", "interrupt": 0}', "invalid_message"),
     ],
 )
 def test_what_is_wrong_is_told_and_the_call_goes_on(frame: str | bytes, code: str) -> None:

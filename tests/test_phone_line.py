@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from carrier_sims import TelnyxSim, TwilioSim, VonageSim
 from phone_caller import calling, served
@@ -68,6 +69,8 @@ def test_what_is_no_call_is_told_why(server: Server, frames: list[str | bytes], 
         code, said = closed(client)
     assert code == 1008 and reason in (said or "")
     server.wait_idle()
+    noted = [line for line in server.log.read_text().splitlines() if f": {said}" in line]
+    assert noted and all("WARNING" in line for line in noted)
 
 
 def test_the_end_of_the_stream_hangs_up(server: Server) -> None:
@@ -141,7 +144,7 @@ def test_without_a_proxy_the_address_is_the_one_that_was_called(
             assert closed(client)[0] == 1000
 
 
-def test_one_more_caller_than_lines_is_told_so() -> None:
+def test_one_more_caller_than_lines_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
     async def hold() -> None:
         async with served(max_sessions=1) as (program, url), calling(url, TwilioSim()) as first:
             await first.until(lambda: len(program.calls) == 1)
@@ -150,6 +153,26 @@ def test_one_more_caller_than_lines_is_told_so() -> None:
                     await second.send(frame)
                 await second.wait_closed()
                 assert second.close_code == 1013
+        assert "a call to /v1/phone was refused: all 1 lines are busy" in caplog.text
+
+    asyncio.run(hold())
+
+
+def test_a_model_that_is_down_does_not_leave_a_caller_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    noise = np.random.default_rng(0).normal(0.0, 6000.0, 4800).astype("<i2").tobytes()
+
+    async def hold() -> None:
+        async with served() as (program, url):
+            program.models.llm.fail_after = 0  # type: ignore[union-attr]
+            with pytest.raises(ConnectionClosed) as ended:
+                async with calling(url, TwilioSim()) as caller:
+                    for _ in range(2):
+                        caller.say(noise + bytes(32_000))
+                    await caller.until(lambda: caller.socket.close_code is not None)
+            closed = ended.value.rcvd
+            assert closed is not None and closed.code == 1011
+            assert closed.reason.startswith("2 replies in a row have failed, the last: ")
+            assert f"call ended: {closed.reason}" in caplog.text
 
     asyncio.run(hold())
 

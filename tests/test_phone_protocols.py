@@ -23,6 +23,7 @@ from rejoinder.pipeline import (
     Options,
     OverlapEnded,
     OverlapStarted,
+    PipelineError,
     ProtocolError,
     ReplyAudio,
     ReplyDone,
@@ -244,6 +245,15 @@ def test_what_is_too_short_for_a_message_is_sent_when_nothing_comes_behind_it() 
     assert call.linger is None and call.rest() == []
     media, _ = call.tell(ReplyDone(1, "completed", "all"))
     assert len(ExotelSim().take(str(media))[0][1]) == 320
+
+
+def test_a_second_reply_in_a_row_that_fails_ends_the_call() -> None:
+    call = phone(TwilioSim())
+    for turn, status in enumerate(["failed", "completed", "failed", "cancelled"], 1):
+        call.tell(ReplyStarted(turn))
+        call.tell(ReplyDone(turn, status, "", "x"))
+    with pytest.raises(PipelineError, match="2 replies in a row have failed, the last: out of reach"):
+        call.tell(ReplyDone(5, "failed", "", "out of reach"))
 
 
 def test_the_end_of_the_stream_is_the_end_of_the_call() -> None:

@@ -237,6 +237,7 @@ def test_a_client_that_goes_frees_what_ran_for_it() -> None:
         (b"GET / HTTP/1.1\r\n\r\n", "no JSON"),
         (b'{"type": "audio-chunk", "payload_length": 99999999999}\n', "payload_length"),
         (b'{"type": "synthesize-chunk", "data": {"text": "x"}}\n', "without synthesize-start"),
+        (b'{"type": "synthesize"}\n', "synthesize without text"),
         (b'{"type": "describe"}\n' * 2000, "wait already"),
         (b"x" * 200_000, "a line of at most"),
     ],
