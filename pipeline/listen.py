@@ -29,6 +29,8 @@ PARTIAL_SAMPLES = int(0.5 * RATE)
 DIP_SAMPLES = int(0.05 * RATE)
 """Quiet that may be the end of the turn: few gaps between words and no closed lips last so long, and Whisper
 repeats itself where speech breaks off sooner (docs/latency.md)."""
+HUSH_SAMPLES = int(0.02 * RATE)
+"""The same over the agent, where a word or two only say whether it goes on, and it is silent meanwhile."""
 ASK_SAMPLES = int(0.096 * RATE)
 """Silence before the turn model is asked, and again whenever it has doubled: it judges by the silence too."""
 LOOK_SECONDS = 0.02
@@ -90,13 +92,11 @@ def next_ask(pause: int, asked: int | None) -> int:
     return pause + 2 * (asked - pause)
 
 
-def is_worth_it(new: int, quiet: int, rung: Rung, behind: bool) -> bool:
+def is_worth_it(new: int, dips: bool, rung: Rung, behind: bool) -> bool:
     """Tell whether so many new samples are worth a transcript before there is a pause.
 
-    quiet: for how many samples the speaker has fallen quiet, for a moment or at the end. behind: whether work
-    waits long.
+    dips: whether the speaker has fallen quiet, for a moment or at the end. behind: whether work waits long.
     """
-    dips = quiet >= DIP_SAMPLES
     if behind:
         return False
     if rung >= Rung.PARTIALS:
@@ -186,13 +186,14 @@ class Ears:
 
     async def _update(self, tasks: asyncio.TaskGroup) -> None:
         new, since = self._fed - self._reached, self._loudness.quiet_from
-        quiet = self._fed - since if since is not None and self._reached < since + DIP_SAMPLES else 0
         if self._complete and self._recognising is not None and not self._recognising.done():
             return  # dips that cut each other off would leave no words at all
         overlap = self._floor.floor is Floor.OVERLAP  # whether that stops the agent is for the words to say
+        quiet = HUSH_SAMPLES if overlap else DIP_SAMPLES
+        dips = since is not None and self._reached < since + quiet <= self._fed
         rung, behind = self._ladder.rung, self._ladder.behind
-        if is_worth_it(new, quiet, *((Rung.NOTHING, False) if overlap else (rung, behind))):
-            await self._recognise(tasks, complete=quiet >= DIP_SAMPLES)
+        if is_worth_it(new, dips, *((Rung.NOTHING, False) if overlap else (rung, behind))):
+            await self._recognise(tasks, complete=dips)
 
     async def _finish(self, tasks: asyncio.TaskGroup) -> None:
         pause = self._floor.pause

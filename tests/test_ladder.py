@@ -31,7 +31,7 @@ from rejoinder.pipeline.ladder import (
     Rung,
     next_rung,
 )
-from rejoinder.pipeline.listen import DIP_SAMPLES, PARTIAL_SAMPLES, is_worth_it
+from rejoinder.pipeline.listen import PARTIAL_SAMPLES, is_worth_it
 from rejoinder.pipeline.reply import BRIEF_TOKENS
 
 LONG = 1000.0
@@ -190,12 +190,12 @@ def test_who_takes_the_place_of_one_who_has_left_is_taken() -> None:
 
 
 def test_what_is_worth_a_transcript_before_a_pause() -> None:
-    half, dip = PARTIAL_SAMPLES, DIP_SAMPLES
-    assert is_worth_it(half, 0, Rung.NOTHING, False) and is_worth_it(dip, dip, Rung.NOTHING, False)
-    assert not is_worth_it(half - 1, dip - 1, Rung.NOTHING, False)
-    assert not is_worth_it(half, 0, Rung.PARTIALS, False), "partial words are left out"
-    assert is_worth_it(half, dip, Rung.LENGTH, False), "but not what may be the last ones"
-    assert not is_worth_it(4 * half, dip, Rung.NOTHING, True), "behind, nothing that is not awaited"
+    half = PARTIAL_SAMPLES
+    assert is_worth_it(half, False, Rung.NOTHING, False) and is_worth_it(1, True, Rung.NOTHING, False)
+    assert not is_worth_it(half - 1, False, Rung.NOTHING, False)
+    assert not is_worth_it(half, False, Rung.PARTIALS, False), "partial words are left out"
+    assert is_worth_it(half, True, Rung.LENGTH, False), "but not what may be the last ones"
+    assert not is_worth_it(4 * half, True, Rung.NOTHING, True), "behind, nothing that is not awaited"
 
 
 def test_the_smaller_window_holds_the_audio() -> None:

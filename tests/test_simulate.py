@@ -112,7 +112,7 @@ def test_floor_at() -> None:
     assert call.floor_at(0.0) == "nobody" == call.floor_at(call.ended)
     assert call.floor_at(begun) == "user"
     assert call.floor_at(interrupted - 0.1) == "agent?"
-    assert call.floor_at(interrupted) == "user"
+    assert call.floor_at(interrupted + 0.001) == "user"
 
 
 class Threaded:
