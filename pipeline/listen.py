@@ -190,7 +190,8 @@ class Ears:
             return  # dips that cut each other off would leave no words at all
         overlap = self._floor.floor is Floor.OVERLAP  # whether that stops the agent is for the words to say
         quiet = HUSH_SAMPLES if overlap else DIP_SAMPLES
-        dips = since is not None and self._reached < since + quiet <= self._fed
+        start = self._turn_start or 0  # quiet from there on ends nothing
+        dips = since is not None and start < since and self._reached < since + quiet <= self._fed
         rung, behind = self._ladder.rung, self._ladder.behind
         if is_worth_it(new, dips, *((Rung.NOTHING, False) if overlap else (rung, behind))):
             await self._recognise(tasks, complete=dips)

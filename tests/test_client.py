@@ -323,7 +323,7 @@ def lost(url: str, key: str | None = None, **options: Any) -> str:
 
 def test_a_refused_call_says_what_to_do(server: Server) -> None:
     assert "is the server running there?" in lost("ws://127.0.0.1:9")
-    assert "has the protocol at /v1/realtime" in lost(f"{address(server)}/elsewhere")
+    assert "there is no WebSocket at /elsewhere, but at /v1/realtime" in lost(f"{address(server)}/elsewhere")
 
 
 def test_a_key_that_is_missing_or_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_manual_turns() -> None:
     talk.run(until=3.58)
     assert talk.timeline() == [
         "0.560 partial: hello",
-        "0.880 partial: hello",
+        "0.920 partial: hello",
         "1.210 PauseStarted(at=19200)",
         "1.270 Transcribed(text='hello')",
         "1.270 EagerEndOfTurn(text='hello')",

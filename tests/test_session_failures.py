@@ -75,7 +75,7 @@ def test_audio_that_was_sent_before_a_failure_is_heard() -> None:
     for interrupted in (False, True):
         talk = Talk("one", llm=ScriptedLlm(["It is fine today. And so on."], each=0.3, fail_after=5))
         talk.says(1.2, at=0.2)
-        failed = 1.48 + 0.08 + 5 * 0.3
+        failed = 1.48 + 0.14 + 5 * 0.3
         if interrupted:
             talk.does(lambda session: session.interrupt(), at=failed + 0.01)
         talk.run(until=6.0)
