@@ -29,8 +29,8 @@ PARTIAL_SAMPLES = int(0.5 * RATE)
 DIP_SAMPLES = int(0.05 * RATE)
 """Quiet that may be the end of the turn: few gaps between words and no closed lips last so long, and Whisper
 repeats itself where speech breaks off sooner (docs/latency.md)."""
-HUSH_SAMPLES = int(0.02 * RATE)
-"""The same over the agent, where a word or two only say whether it goes on, and it is silent meanwhile."""
+HUSH_SAMPLES, HUSHES_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
+"""The same over the agent, where words only say whether it goes on, and new audio that has one at most."""
 ASK_SAMPLES = int(0.096 * RATE)
 """Silence before the turn model is asked, and again whenever it has doubled: it judges by the silence too."""
 LOOK_SECONDS = 0.02
@@ -189,9 +189,10 @@ class Ears:
         if self._complete and self._recognising is not None and not self._recognising.done():
             return  # dips that cut each other off would leave no words at all
         overlap = self._floor.floor is Floor.OVERLAP  # whether that stops the agent is for the words to say
-        quiet = HUSH_SAMPLES if overlap else DIP_SAMPLES
+        quiet, apart = (HUSH_SAMPLES, HUSHES_APART_SAMPLES) if overlap else (DIP_SAMPLES, 0)
         start = self._turn_start or 0  # quiet from there on ends nothing
-        dips = since is not None and start < since and self._reached < since + quiet <= self._fed
+        fell = since is not None and start < since and self._reached < since + quiet <= self._fed
+        dips = fell and new >= apart
         rung, behind = self._ladder.rung, self._ladder.behind
         if is_worth_it(new, dips, *((Rung.NOTHING, False) if overlap else (rung, behind))):
             await self._recognise(tasks, complete=dips)
