@@ -43,8 +43,6 @@ REST_SECONDS = 4.0
 """From the end of a caller's words to his next ones, on average: the answer, and a moment."""
 SCATTER = 0.25
 """Share of this time by which each turn may come sooner or later than after the mean."""
-
-
 TAIL_SECONDS = 1.0
 """What a recording has behind its last word, at most: nobody's next turn waits for the end of a file."""
 
