@@ -29,7 +29,7 @@ from rejoinder.agent import (
     turn_store,
 )
 from rejoinder.agent.bench_latency import Result
-from rejoinder.agent.bench_output import console_beside, leave, progress_bar, write
+from rejoinder.agent.bench_output import Benches, console_beside, leave, progress_bar, write
 from rejoinder.agent.echo_command import echo
 from rejoinder.agent.load_command import load
 from rejoinder.agent.machine import occasion
@@ -58,7 +58,9 @@ from rejoinder.models.threads import cores
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 
-app = typer.Typer(help="Measure latency and accuracy on recordings.", invoke_without_command=True)
+app = typer.Typer(
+    cls=Benches, help="Measure latency and accuracy on recordings.", invoke_without_command=True
+)
 for command in (echo, load, overhead):
     app.command()(command)
 

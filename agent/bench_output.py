@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,8 +12,30 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typer.core import TyperGroup
 
 from rejoinder.pipeline.errors import PipelineError
+
+
+class Benches(TyperGroup):
+    """The benches: a bare ``--json`` writes the report to stdout, as ``--json -`` does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the words of the command line."""
+        return super().parse_args(ctx, with_report(args))
+
+
+def with_report(args: Sequence[str]) -> list[str]:
+    """Return the words of a command line with a dash behind each ``--json`` that says no file.
+
+    Typer knows no option whose value may be left out.
+    """
+    given: list[str] = []
+    for word in [*args, "--"]:
+        if given[-1:] == ["--json"] and word.startswith("--"):
+            given.append("-")
+        given.append(word)
+    return given[:-1]
 
 
 def progress_bar(console: Console) -> Progress:

@@ -28,6 +28,7 @@ from rejoinder.agent.bench_latency import (
     judge,
     mean_waterfall,
 )
+from rejoinder.agent.bench_output import with_report
 from rejoinder.agent.caller import Caller
 from rejoinder.agent.own_server import ServerFailed, command_line, free_port, own_server
 from rejoinder.agent.turns import Reply
@@ -48,6 +49,25 @@ PARTS = st.lists(
     st.tuples(st.sampled_from(["pause", "words", "LLM", "TTS", "send"]), MILLISECONDS), max_size=5
 )
 UNIQUE_PARTS = PARTS.map(lambda parts: list(dict(parts).items()))
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["turns", "--json"], ["turns", "--json", "-"]),
+        (["turns", "--json", "--fit", "."], ["turns", "--json", "-", "--fit", "."]),
+        (["--json", "-"], ["--json", "-"]),
+        (["turns", "--json", "report.json", "--fit", "."], ["turns", "--json", "report.json", "--fit", "."]),
+        (["turns"], ["turns"]),
+    ],
+)
+def test_a_report_without_a_file_goes_to_stdout(given: list[str], meant: list[str]) -> None:
+    assert with_report(given) == meant
+
+
+def test_every_bench_takes_a_bare_json() -> None:
+    told = CliRunner().invoke(bench.app, ["turns", "--speech", "/nowhere", "--json"]).output
+    assert "/nowhere" in told and "requires an argument" not in told
 
 
 @given(st.lists(MILLISECONDS, min_size=1), st.floats(0, 1))
