@@ -51,8 +51,11 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS = 5.0
 """A client whose socket stays full for so long is hung up on."""
-STILL_SECONDS = 0.12
+STILL_SECONDS = 0.2
 """From one reading to the next while nobody speaks: to wake up for each frame is what an idle call costs."""
+LONG_STILL_SECONDS, LATEST_SECONDS = 5.0, 0.6
+"""Who has been silent for so long is heard this late at the latest while others wait for a model. Both have
+the same processor, and a silence has time."""
 CLOCK_SECONDS = 0.001
 """Some clocks tell no less: a call is at its place then already, and waits for the next one."""
 TOGETHER_SECONDS = 0.005
@@ -141,6 +144,11 @@ def until_next(now: float, began: float) -> float:
     return wait if wait > CLOCK_SECONDS else wait + STILL_SECONDS
 
 
+def may_rest(now: float, lively: float, since: float) -> bool:
+    """Tell whether a call that was last ``lively`` then, and has read nothing since, may miss another place."""
+    return now - lively >= LONG_STILL_SECONDS and now - since + STILL_SECONDS <= LATEST_SECONDS
+
+
 class Call:
     """Carry messages between a client and its session, in both directions at once."""
 
@@ -204,7 +212,7 @@ class Call:
     async def _read(self, session: Session) -> int:
         """Do what the client says until its socket closes; return the close code."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = lively = loop.time()
         while True:
             message = self._behind.popleft() if self._behind else await self._receive()
             if message["type"] == "websocket.disconnect":
@@ -214,7 +222,17 @@ class Call:
             if isinstance(await self._follow(session, answers), Hear) and not more:
                 await asyncio.sleep(0)  # voice activity hears it first
                 if session.still:
-                    await asyncio.sleep(until_next(loop.time(), began))
+                    await self._rest(began, lively)
+                else:
+                    lively = loop.time()
+
+    async def _rest(self, began: float, lively: float) -> None:
+        """Read nothing until the call's next place, or a later one while others wait for a model."""
+        loop = asyncio.get_running_loop()
+        rested = loop.time()
+        await asyncio.sleep(until_next(rested, began))
+        while self._models.ladder.pressing and may_rest(loop.time(), lively, rested):
+            await asyncio.sleep(until_next(loop.time(), began))
 
     async def _follow(self, session: Session, answers: Iterable[Command | Message]) -> Command | None:
         """Do what the wire asks for, in order; return the last command, None if a message comes after it."""

@@ -11,7 +11,7 @@ from rejoinder.agent.realtime_items import Items
 from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
 from rejoinder.pipeline.resample import ToSession
 
-HELD_SECONDS = 0.2
+HELD_SECONDS = 0.6
 """Audio of several messages that is resampled at once, at most."""
 RECORDING_SECONDS = 30
 """An item's audio is at most so long, because the call waits until it is transcribed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -22,6 +23,10 @@ RETURN_SECONDS = 0.002
 Who asks for one token after the other is back in a fraction of that. Otherwise two of them would take turns
 instead of sharing a step, and the less urgent of them would get every other step.
 """
+
+
+LULL_SECONDS = 0.02
+"""Pressing work that has ended this moment goes on as a rule: with the next token, or in the next engine."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +88,7 @@ class Engine(Generic[In, Out]):
         self._closed = False
         self._came = self._expected = 0
         self._ended = 0.0
+        self._pressed = -math.inf
         self._thread = threading.Thread(target=self._work, daemon=True, name=f"engine-{name}")
         self._thread.start()
 
@@ -97,6 +103,11 @@ class Engine(Generic[In, Out]):
         with self._news:
             oldest = next((job.came for job in self._jobs if not job.result.cancelled()), None)
         return 0.0 if oldest is None else time.perf_counter() - oldest
+
+    @property
+    def pressing(self) -> bool:
+        """Tell whether it works on something that is due soon, or did a moment ago."""
+        return time.perf_counter() < self._pressed + LULL_SECONDS
 
     async def run(self, item: In) -> Out:
         """Run one item through the model, as urgent as the task that asks; at once where that says nothing.
@@ -156,6 +167,7 @@ class Engine(Generic[In, Out]):
 
     def _run(self, jobs: list[_Job[In, Out]], pressing: bool) -> None:
         began = time.perf_counter()
+        self._pressed = math.inf if pressing else self._pressed
         self.stats.waited += sum(began - job.came for job in jobs)
         results: Sequence[Out | None] = [None] * len(jobs)
         failure = None
@@ -166,6 +178,7 @@ class Engine(Generic[In, Out]):
         except Exception as error:
             results, failure = [None] * len(jobs), self._named(error)
         self._ended = time.perf_counter()
+        self._pressed = self._ended if pressing else self._pressed
         self.stats.busy += self._ended - began
         self.stats.pressing += (self._ended - began) * pressing
         self.stats.steps += 1

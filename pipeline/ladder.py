@@ -130,6 +130,11 @@ class Ladder:
         """Tell whether work waits at this moment that has waited for long."""
         return any(engine.age > BEHIND_SECONDS for engine in self.engines)
 
+    @property
+    def pressing(self) -> bool:
+        """Tell whether anybody waits for a model at this moment."""
+        return any(engine.pressing for engine in self.engines)
+
     def joined(self, call: int, now: float) -> None:
         """Note that a call has begun; for a while it counts as if there had been an answer."""
         self._calls[call] = now

@@ -40,7 +40,7 @@ HEAR_SECONDS = 1.0
 """Audio that may wait to be heard; more than that stops the reading of the socket."""
 HEAR_SLICE = RATE // 50
 """Longer chunks are cut up, so that a count of chunks bounds the seconds that wait."""
-STILL_SLICE = RATE // 5
+STILL_SLICE = RATE * 6 // 10
 """While nobody speaks nothing is waited for, and what came together stays together up to this length."""
 TRANSCRIBE_SLICES = 150
 """Slices that may wait for the recogniser, three seconds of speech: VAD waits for none that keeps up."""
