@@ -145,7 +145,7 @@ def until_next(now: float, began: float) -> float:
 
 
 def may_rest(now: float, lively: float, since: float) -> bool:
-    """Tell whether a call that was last ``lively`` then, and has read nothing since, may miss another place."""
+    """Tell whether a call that was last ``lively`` then may miss one more place after ``since``."""
     return now - lively >= LONG_STILL_SECONDS and now - since + STILL_SECONDS <= LATEST_SECONDS
 
 
@@ -229,10 +229,11 @@ class Call:
     async def _rest(self, began: float, lively: float) -> None:
         """Read nothing until the call's next place, or a later one while others wait for a model."""
         loop = asyncio.get_running_loop()
-        rested = loop.time()
-        await asyncio.sleep(until_next(rested, began))
-        while self._models.ladder.pressing and may_rest(loop.time(), lively, rested):
+        since = loop.time()
+        while True:
             await asyncio.sleep(until_next(loop.time(), began))
+            if not (self._models.ladder.pressing and may_rest(loop.time(), lively, since)):
+                return
 
     async def _follow(self, session: Session, answers: Iterable[Command | Message]) -> Command | None:
         """Do what the wire asks for, in order; return the last command, None if a message comes after it."""

@@ -137,6 +137,24 @@ def test_the_most_urgent_goes_first_by_what_is_true_when_the_step_begins(doubler
     run(main())
 
 
+def test_it_tells_whether_anybody_waits_for_what_it_does(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step)
+        assert not engine.pressing
+        sounds = Urgency(due=asyncio.get_running_loop().time() + 60.0)
+        for urgent, presses in ((sounds, False), (Urgency(PARTIAL_SECONDS), False), (Urgency(), True)):
+            task = asyncio.create_task(ask_as(engine, 1, urgent))
+            await doubler.until_begun()
+            assert engine.pressing is presses
+            doubler.gate.release()
+            await task
+        assert engine.pressing, "the next token is about to be asked for"
+        await asyncio.to_thread(until, lambda: not engine.pressing)
+        engine.close()
+
+    run(main())
+
+
 def test_only_what_is_alike_is_batched(doubler: Doubler) -> None:
     async def main() -> None:
         engine = Engine("doubler", doubler.step, max_batch=4, alike=lambda item, sure: (item % 2, sure))

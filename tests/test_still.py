@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.websockets import WebSocketState
 
-from rejoinder.agent.call import CLOCK_SECONDS, STILL_SECONDS, TOGETHER_SECONDS, until_next
+from rejoinder.agent import virtual_clock
+from rejoinder.agent.call import (
+    CLOCK_SECONDS,
+    LATEST_SECONDS,
+    LONG_STILL_SECONDS,
+    STILL_SECONDS,
+    TOGETHER_SECONDS,
+    Call,
+    may_rest,
+    until_next,
+)
+from rejoinder.agent.connection import BEHIND
+from rejoinder.agent.pcm import Pcm
+from rejoinder.agent.scenario import LOUD, QUIET
+from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad
+from rejoinder.pipeline import Models, Options
+from rejoinder.pipeline.ladder import Ladder
+
+FRAME_SECONDS = 0.02
 
 
 @given(st.floats(0.0, 1e5), st.floats(0.0, 1e3))
@@ -29,3 +54,102 @@ def test_calls_that_were_read_together_come_apart() -> None:
 @pytest.mark.parametrize("place", range(1, 40))
 def test_who_is_at_his_place_waits_for_the_next(place: int) -> None:
     assert until_next(10.0 + place * STILL_SECONDS, 10.0) > STILL_SECONDS / 2
+
+
+@pytest.mark.parametrize(
+    ("now", "lively", "since", "may"),
+    [
+        (9.0, 0.0, 9.0 - STILL_SECONDS, True),
+        (9.0, 0.0, 9.0 - LATEST_SECONDS, False),  # its second of unheard audio would fill up
+        (9.0, 8.0, 9.0 - STILL_SECONDS, False),  # who has just been answered may be about to say yes
+    ],
+)
+def test_who_may_wait_for_a_later_place(now: float, lively: float, since: float, may: bool) -> None:
+    assert may_rest(now, lively, since) is may
+
+
+@dataclass
+class Busy:
+    """An engine that others wait for, from one time to another."""
+
+    begins: float
+    ends: float
+    age: float = 0.0
+
+    @property
+    def pressing(self) -> bool:
+        return self.begins <= asyncio.get_running_loop().time() < self.ends
+
+
+class Line:
+    """A socket over which a frame of 20 ms comes at its time: silence, and from ``speaks`` on speech.
+
+    reads: the times at which the call asked for more.
+    """
+
+    application_state = WebSocketState.CONNECTED
+
+    def __init__(self, speaks: float, ends: float) -> None:
+        self.reads: list[float] = []
+        self._speaks, self._ends, self._sent = speaks, ends, 0
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        loop = asyncio.get_running_loop()
+        self.reads.append(loop.time())
+        if loop.time() >= self._ends:
+            return {"type": "websocket.disconnect", "code": 1000}
+        await asyncio.sleep(max(0.0, (self._sent + 1) * FRAME_SECONDS - loop.time()))
+        return {**self._next(), BEHIND: self._behind}
+
+    def _behind(self) -> list[MutableMapping[str, Any]]:
+        return [
+            self._next() for _ in range(round(asyncio.get_running_loop().time() / FRAME_SECONDS) - self._sent)
+        ]
+
+    def _next(self) -> MutableMapping[str, Any]:
+        self._sent += 1
+        sound = LOUD if self._sent * FRAME_SECONDS > self._speaks else QUIET
+        return {"type": "websocket.receive", "bytes": sound}
+
+    async def send_text(self, data: str) -> None:
+        """Take a message."""
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Take audio."""
+
+    async def close(self, code: int = 1000, reason: str | None = None) -> None:
+        """End."""
+
+
+def reads(speaks: float, ends: float, busy: Busy) -> list[float]:
+    """Return when a call read, in which somebody speaks from a time on while others wait for a model."""
+    line = Line(speaks, ends)
+    models = Models(
+        ScriptedVad(), ScriptedStt(["hello"]), ScriptedLlm(["Hi."]), ScriptedTts(), ladder=Ladder()
+    )
+    models.ladder.engines = [busy]  # type: ignore[list-item]
+    virtual_clock.run(Call(line, models, Options(), Pcm(Options()), None).run())
+    return line.reads
+
+
+def test_who_has_long_been_silent_is_not_read_while_others_wait() -> None:
+    begins = LONG_STILL_SECONDS + 1.0
+    found = reads(20.0, 10.0, Busy(begins, begins + 2.0))
+    rests = {round(begin, 3): end - begin for begin, end in pairwise(found)}
+    before = [rest for begin, rest in rests.items() if 1.0 < begin < begins - 1.0]
+    during = [rest for begin, rest in rests.items() if begins < begin < begins + 1.0]
+    assert max(before) <= STILL_SECONDS + FRAME_SECONDS
+    assert during and STILL_SECONDS * 2 < max(during) <= LATEST_SECONDS + FRAME_SECONDS
+    assert all(rest <= STILL_SECONDS + FRAME_SECONDS for begin, rest in rests.items() if begin > begins + 2.0)
+
+
+def test_who_has_just_called_is_read_whoever_waits() -> None:
+    found = reads(20.0, LONG_STILL_SECONDS - 0.5, Busy(0.0, 60.0))
+    assert max(end - begin for begin, end in pairwise(found)) <= STILL_SECONDS + FRAME_SECONDS
+
+
+def test_who_speaks_is_read_frame_by_frame_whoever_waits() -> None:
+    speaks = LONG_STILL_SECONDS + 2.0
+    found = reads(speaks, speaks + 3.0, Busy(0.0, 60.0))
+    later = [read for read in found if read > speaks + LATEST_SECONDS + 2 * FRAME_SECONDS]
+    assert max(end - begin for begin, end in pairwise(later)) <= FRAME_SECONDS + 1e-6
