@@ -44,7 +44,7 @@ from rejoinder.agent.resuming import Comeback
 from rejoinder.agent.watching import Watching
 from rejoinder.agent.wyoming_server import wyoming
 from rejoinder.models.loading import Report, open_models
-from rejoinder.pipeline import Models, Options, ProtocolError, ToolLlm, Tools
+from rejoinder.pipeline import Models, MortalLlm, Options, ProtocolError, ToolLlm, Tools
 
 log = logging.getLogger(__name__)
 
@@ -148,9 +148,8 @@ class Server:
         return JSONResponse({**known, "load": load(self.models.ladder)} if self.models else known)
 
     async def _ready(self, request: Request) -> Response:
-        ready = self.models is not None
-        status = "ready" if ready else "loading models"
-        return JSONResponse({"status": status}, status_code=200 if ready else 503)
+        status = "loading models" if self.models is None else self._failed_model() or "ready"
+        return JSONResponse({"status": status}, status_code=200 if status == "ready" else 503)
 
     async def _secret(self, request: Request) -> Response:
         if self.models is None:
@@ -287,7 +286,13 @@ class Server:
             await turn_away(websocket, TRY_AGAIN_LATER, reason)
         return not reason
 
+    def _failed_model(self) -> str:
+        llm = self.models.llm if self.models else None
+        return llm.failed if isinstance(llm, MortalLlm) else ""
+
     def _busy(self) -> str:
+        if failed := self._failed_model():
+            return f"{failed}: the server has to be started anew"
         return self.models.ladder.refuse(asyncio.get_running_loop().time()) if self.models else ""
 
 

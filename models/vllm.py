@@ -69,6 +69,12 @@ class Vllm:
         self._numbers = count(1)
         self._running: set[str] = set()
 
+    @property
+    def failed(self) -> str:
+        """Why it can answer nobody any more: one of vLLM's processes has ended. "" while it can."""
+        ended = self._engine is None or self._engine.errored
+        return f"{self.name}: its engine has ended" if ended else ""
+
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer, in one piece for each step of the engine.
 

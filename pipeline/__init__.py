@@ -29,6 +29,7 @@ from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import (
     Llm,
     Message,
+    MortalLlm,
     Stt,
     SttStream,
     TextLlm,
@@ -72,6 +73,7 @@ __all__ = [
     "Message",
     "ModelError",
     "Models",
+    "MortalLlm",
     "NobodySpoke",
     "NothingSaid",
     "Options",

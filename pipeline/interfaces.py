@@ -144,6 +144,16 @@ class ToolLlm(Protocol):
 
 
 @runtime_checkable
+class MortalLlm(Protocol):
+    """A language model whose engine may end before the program does; an ``Llm`` with one more property."""
+
+    @property
+    def failed(self) -> str:
+        """Why it can answer nobody any more, "" while it can."""
+        ...
+
+
+@runtime_checkable
 class TextLlm(Protocol):
     """A language model that tells text requests from replies; it is an ``Llm`` with one more method."""
 

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import speech
+from starlette.testclient import TestClient, WebSocketDenialResponse
 
 # What every language model must pass: collected here, with the fixtures below.
 from test_models_llm import (  # noqa: F401
@@ -28,15 +29,18 @@ from test_models_llm import (  # noqa: F401
 )
 
 from rejoinder.agent.ask import ask
+from rejoinder.agent.config import Settings
+from rejoinder.agent.server import Server
 from rejoinder.models.fetch import cache_dir
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.models.placement import Placement
 from rejoinder.models.registry import check
 from rejoinder.models.sampling import Sampling
+from rejoinder.models.scripted import ScriptedStt, ScriptedTts, ScriptedVad
 from rejoinder.models.threads import Threads
 from rejoinder.models.vllm import Vllm, telling
 from rejoinder.models.vllm_settings import VllmSettings
-from rejoinder.pipeline import Options
+from rejoinder.pipeline import Models, Options
 from rejoinder.pipeline.audio import RATE
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm, TokenLlm
@@ -288,6 +292,11 @@ def test_guessed_tokens_change_no_answer(engine: Engine, guessing: Engine) -> No
 
 
 def test_an_engine_that_dies_is_told(guessing: Engine) -> None:
+    program = Server(Settings(), lambda name, seconds: None, lambda error: None)
+    program.models = Models(ScriptedVad(), ScriptedStt(["hi"]), guessing.model, ScriptedTts())
+    client = TestClient(program.app(), base_url="http://127.0.0.1")
+    assert client.get("/readyz").json() == {"status": "ready"}
+
     async def lose() -> None:
         async with aclosing(guessing.model.reply(asked(LONG))) as stream:
             await anext(stream)
@@ -301,6 +310,11 @@ def test_an_engine_that_dies_is_told(guessing: Engine) -> None:
             await answer(guessing.model, asked("Say yes."))
 
     guessing.run(lose())
+    ready = client.get("/readyz")
+    assert ready.status_code == 503 and ready.json()["status"].endswith("its engine has ended")
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/realtime"):
+        pass
+    assert refused.value.status_code == 503 and "has to be started anew" in refused.value.text
 
 
 def test_a_recording_is_answered() -> None:
