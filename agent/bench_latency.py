@@ -53,6 +53,7 @@ class Result:
     latency_ms: last sample of speech to first audible sample, of ANSWERED ones.
     parts: these milliseconds in parts, where the server told its own.
     guesses: what became of the server's guesses at the end of the turn, where it told.
+    rung: of the server's ladder on which the answer was committed, where it told.
     heard: what the server understood. reply: what it answered. error: why the call failed.
     """
 
@@ -67,6 +68,7 @@ class Result:
     latency_ms: float | None = None
     parts: tuple[tuple[str, float], ...] = ()
     guesses: Guesses = field(default_factory=Guesses)
+    rung: int | None = None
     heard: str = ""
     reply: str = ""
     error: str = ""
@@ -133,6 +135,7 @@ def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, floa
         latency_ms=latency,
         parts=tuple(client_parts(reply, end, latency)) if reply and latency is not None else (),
         guesses=of_replies(reply.counts for reply in replies),
+        rung=int(reply.counts["ladder"]) if reply and "ladder" in reply.counts else None,
         heard=heard,
         reply=" / ".join(reply.text.strip() for reply in replies),
         error="; ".join(caller.errors),

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -82,8 +83,8 @@ class Turn:
 class Level:
     """What so many callers met.
 
-    every_s: from a turn to the same caller's next one, as planned. processor_s: of our own server, None for
-    another's.
+    every_s: from a turn to the same caller's next one, as planned. rungs: of the server's ladder, with how
+    many answers were committed on each. processor_s: of our own server, None for another's.
     """
 
     sessions: int
@@ -92,6 +93,7 @@ class Level:
     every_s: float
     counted: Count
     parts: Sequence[tuple[str, float]]
+    rungs: Mapping[int, int]
     processor_s: float | None
 
     @property
@@ -140,7 +142,9 @@ async def run(
     spent = _processor(process)
     used = None if spent is None or before is None else spent - before
     lasted = time.perf_counter() - began
-    return Level(len(callers), idle, lasted, every(callers), count(results), mean_waterfall(results), used)
+    rungs = Counter(result.rung for result in results if result.rung is not None)
+    parts = mean_waterfall(results)
+    return Level(len(callers), idle, lasted, every(callers), count(results), parts, rungs, used)
 
 
 async def _call(
@@ -186,9 +190,10 @@ def tables(levels: Sequence[Level]) -> list[RenderableType]:
         cores = "–" if level.cores is None else f"{level.cores:.2f}"
         asked = f"{level.counted.answered} of {level.counted.clips}"
         name = f"{level.sessions}" + (f" + {level.idle} idle" if level.idle else "")
-        rows.append((name, [asked, str(level.counted.cut_off), cores], level.counted.latency))
+        rungs = ", ".join(f"{rung}: {often}" for rung, often in sorted(level.rungs.items()))
+        rows.append((name, [asked, str(level.counted.cut_off), rungs, cores], level.counted.latency))
     title = "Planned last sample of speech to first audible sample, in ms, by callers"
-    shown: list[RenderableType] = [summary_table(title, ("answered", "cut off", "cores"), rows)]
+    shown: list[RenderableType] = [summary_table(title, ("answered", "cut off", "ladder", "cores"), rows)]
     for level in levels:
         if level.parts:
             callers = f"{level.sessions} caller{'s' if level.sessions > 1 else ''}"
@@ -209,6 +214,7 @@ def report(levels: Sequence[Level]) -> dict[str, Any]:
                 "processor_s": level.processor_s,
                 "cores": level.cores,
                 **asdict(level.counted),
+                "ladder": {str(rung): often for rung, often in sorted(level.rungs.items())},
                 "waterfall": [{"name": name, "ms": value} for name, value in level.parts],
             }
             for level in levels

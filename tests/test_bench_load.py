@@ -105,6 +105,7 @@ def test_two_callers_beside_silent_ones(tmp_path: Path, monkeypatch: pytest.Monk
     assert result.exit_code == 0, result.output
     (level,) = json.loads((tmp_path / "load.json").read_text())["levels"]
     assert level["answered"] == level["asked"] >= 3
+    assert level["ladder"] == {"0": level["asked"]}, "on which rung each answer was committed"
     assert 100 < level["latency"]["p50"] < 2000 and level["processor_s"] > 0 and level["idle"] == 3
     assert sum(part["ms"] for part in level["waterfall"]) == pytest.approx(level["latency"]["mean"])
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG") and "2 + 3 idle" in result.stdout
@@ -139,6 +140,6 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_level_of_another_server_has_no_processor_time() -> None:
-    level = Level(1, 0, 2.0, 6.0, bench_load.count([]), [], None)
+    level = Level(1, 0, 2.0, 6.0, bench_load.count([]), [], {}, None)
     assert level.cores is None
     assert bench_load.report([level])["levels"][0]["cores"] is None
