@@ -25,7 +25,10 @@ SpeechOption = Annotated[
     Path | None, typer.Option("--speech", envvar=VARIABLE, help="folder of recordings, one folder per set")
 ]
 JsonOption = Annotated[
-    Path | None, typer.Option("--json", help="write a report to this file, to stdout where none is named", allow_dash=True)
+    Path | None,
+    typer.Option(
+        "--json", help="write a report to this file, to stdout where none is named", allow_dash=True
+    ),
 ]
 
 

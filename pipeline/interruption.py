@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from rejoinder.pipeline.agreement import bare
+from rejoinder.pipeline.interfaces import Transcript
 
 SHORT_MS = 130
 """So little voice is no word: what recognisers hear in it is made up."""
@@ -68,6 +69,16 @@ class Overlap:
 def is_backchannel(text: str) -> bool:
     """Tell whether the words, if there are any, only say that somebody listens."""
     return _BACKCHANNEL.fullmatch(f"{bare(_ASIDE.sub(' ', text))} ".lstrip()) is not None
+
+
+def kindest(transcript: Transcript) -> str:
+    """Return the words over the agent: of what they may be, what leaves it the floor, else the likeliest.
+
+    A word by itself is often misheard, and whoever listens says few others. What stops the agent all the
+    same is a word that sounds like none of theirs.
+    """
+    readings = (transcript.text, *transcript.others)
+    return next((text for text in readings if bare(text) and is_backchannel(text)), transcript.text)
 
 
 def is_echo(text: str, saying: str, least: int = 1) -> bool:
