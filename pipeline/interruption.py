@@ -72,13 +72,15 @@ def is_backchannel(text: str) -> bool:
 
 
 def kindest(transcript: Transcript) -> str:
-    """Return the words over the agent: of what they may be, what leaves it the floor, else the likeliest.
+    """Return the words over the agent: of what they may be, a backchannel, else the likeliest.
 
-    A word by itself is often misheard, and whoever listens says few others. What stops the agent all the
-    same is a word that sounds like none of theirs.
+    A word by itself is often misheard, and whoever listens says few others. What only leaves out the last of
+    the likeliest words is no other hearing of them: "right" of "right and".
     """
-    readings = (transcript.text, *transcript.others)
-    return next((text for text in readings if bare(text) and is_backchannel(text)), transcript.text)
+    likeliest = bare(transcript.text)
+    readings = [text for text in transcript.others if not likeliest.startswith(f"{bare(text)} ")]
+    kind = (text for text in (transcript.text, *readings) if bare(text) and is_backchannel(text))
+    return next(kind, transcript.text)
 
 
 def is_echo(text: str, saying: str, least: int = 1) -> bool:
