@@ -29,7 +29,7 @@ _WORDS = (
     "m|mm+|h+m+|mhm+|mm+h+m+|uh|huh|um+|ah|aha|oh|ooh|okay|ok|k|yeah|yea|yep|yup|yes|ya|right|sure|alright"
     "|good|great|cool|nice|fine|wow|really|exactly|true|indeed|absolutely|definitely|interesting|perfect"
 )
-_PHRASES = "i see|got it|all right|of course|makes sense|that makes sense|go on|fair enough|no way|i know"
+_PHRASES = "i see|got it|all right|of course|(?:that )?makes? sense|go on|fair enough|no way|i know"
 _HUM = "(?!no )[hmnuoa]*m[hmnuoa]*"
 """A murmur through the nose has no letters: Whisper writes Mama or NMO for "mm-hm"."""
 _LAUGHTER = "(?:ha|he|hah|heh)+h?"

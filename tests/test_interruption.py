@@ -34,6 +34,8 @@ BACKCHANNELS = [
         "I see.",
         "Oh, I see!",
         "Got it. Okay.",
+        "That makes sense.",
+        "Make sense.",
     ),
     *(
         "All right.",
