@@ -156,9 +156,7 @@ def speech_begin(audio: Samples, rate: int) -> int:
 def loud_hops(audio: Samples, rate: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which hops of 10 ms are loud, by the same rule."""
     levels = _levels(audio, int(HOP_SECONDS * rate))
-    loud: np.ndarray[tuple[int], np.dtype[np.bool_]] = levels > (
-        _least(levels, BELOW_SPEECH_DB) if len(levels) else 0.0
-    )
+    loud: np.ndarray[tuple[int], np.dtype[np.bool_]] = levels > _least(levels, BELOW_SPEECH_DB)
     return loud
 
 
@@ -199,5 +197,5 @@ def _levels(audio: Samples, hop: int) -> np.ndarray[tuple[int], np.dtype[np.floa
 
 def _least(levels: np.ndarray[tuple[int], np.dtype[np.float64]], below_speech: float) -> float:
     """Return the level in dBFS above which a hop is loud."""
-    floor, speech = np.percentile(levels, (10, 95))
+    floor, speech = np.percentile(levels, (10, 95)) if len(levels) else (0.0, 0.0)
     return float(max(speech - below_speech, min(floor + ABOVE_FLOOR_DB, speech - 10.0)))
