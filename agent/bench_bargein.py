@@ -43,7 +43,7 @@ class Result:
 
     outcome: of an interruption STOPPED or MISSED, of anything else RESUMED (also where it never paused) or
         ENDED; FAILED where there was no call any more.
-    stop_ms: from the first sample of speech to the last one of the agent that can be heard.
+    stop_ms: from the first voiced sample to the last one of the agent that can be heard.
     gap_ms: the longest silence in the agent's speech, 0 where it did not pause.
     heard: what the server understood.
     """

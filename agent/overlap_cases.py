@@ -13,6 +13,7 @@ import soxr
 
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import Recording, choose, hop_power, read_set, speech_begin, speech_end
+from rejoinder.agent.voicing import first_voiced
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.pipeline.audio import Samples
 from rejoinder.pipeline.interruption import is_backchannel
@@ -43,7 +44,7 @@ SHORT_SECONDS = (0.35, 0.7)
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Something heard over the agent; ``audio`` at 24 kHz, its first sample of sound at ``begin``."""
+    """Something heard over the agent; ``audio`` at 24 kHz, its first voiced sample at ``begin``."""
 
     kind: str
     name: str
@@ -66,8 +67,10 @@ def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> l
         said = len(audio) - begin >= LEAST_SECONDS * RATE and not is_backchannel(recording.text or "no text")
         if said:
             kind = REAL if len(found) % 4 else SHORT
-            audio = audio if kind == REAL else audio[: _gap(audio, begin)]
-            found.append(Sound(kind, f"{recording.set}/{recording.path.name}", *_around(audio, begin)))
+            voiced = begin + first_voiced(audio[begin:], RATE)
+            first, last = max(0, begin - RATE // 10), begin + int(MOST_SECONDS * RATE)
+            heard = audio[first : last if kind == REAL else min(last, _gap(audio, begin))]
+            found.append(Sound(kind, f"{recording.set}/{recording.path.name}", heard, voiced - first))
     return found[:count]
 
 
@@ -124,12 +127,6 @@ def _gap(audio: Samples, begin: int) -> int:
     first, last = (begin + int(seconds * RATE) for seconds in SHORT_SECONDS)
     power = hop_power(audio[first:last], RATE // 50)
     return first + int(np.argmin(power)) * (RATE // 50) if len(power) else len(audio)
-
-
-def _around(audio: Samples, begin: int) -> tuple[Samples, int]:
-    """Return the first seconds of what is said, with a moment before it, and where it begins."""
-    first = max(0, begin - RATE // 10)
-    return audio[first : begin + int(MOST_SECONDS * RATE)], begin - first
 
 
 def _level(audio: Samples) -> Samples:

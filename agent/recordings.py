@@ -135,16 +135,14 @@ def speech_end(audio: Samples, rate: int) -> int:
     levels = _levels(audio, hop)
     if not len(levels):
         return len(audio)
-    floor, speech = np.percentile(levels, (10, 95))
-    least = min(floor + ABOVE_FLOOR_DB, speech - 10.0)
-    loud = np.flatnonzero(levels > max(speech - BELOW_SPEECH_DB, least))
+    loud = np.flatnonzero(levels > _least(levels, BELOW_SPEECH_DB))
     bursts = np.split(loud, np.flatnonzero(np.diff(loud) > GAP_HOPS) + 1)
-    peak = speech - PEAK_BELOW_SPEECH_DB
+    peak = np.percentile(levels, 95) - PEAK_BELOW_SPEECH_DB
     spoken = [burst for burst in bursts if len(burst) >= MIN_HOPS and levels[burst].max() > peak] or bursts
     if not len(spoken[-1]):
         return len(audio)
     last = int(spoken[-1][-1])
-    for place in np.flatnonzero(levels > max(speech - TAIL_BELOW_SPEECH_DB, least)):
+    for place in np.flatnonzero(levels > _least(levels, TAIL_BELOW_SPEECH_DB)):
         if last < place <= last + TAIL_GAP_HOPS:
             last = int(place)
     return (last + 1) * hop
@@ -153,6 +151,13 @@ def speech_end(audio: Samples, rate: int) -> int:
 def speech_begin(audio: Samples, rate: int) -> int:
     """Return the index of the first sample of speech, by the same rule."""
     return len(audio) - speech_end(audio[::-1], rate)
+
+
+def loud_hops(audio: Samples, rate: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which hops of 10 ms are loud, by the same rule."""
+    levels = _levels(audio, int(HOP_SECONDS * rate))
+    loud: np.ndarray[tuple[int], np.dtype[np.bool_]] = levels > _least(levels, BELOW_SPEECH_DB)
+    return loud
 
 
 def background(audio: Samples, rate: int, seconds: float, seed: int = 0) -> Samples:
@@ -188,3 +193,9 @@ def _levels(audio: Samples, hop: int) -> np.ndarray[tuple[int], np.dtype[np.floa
     """Return the level of each hop in dBFS."""
     levels: np.ndarray[tuple[int], np.dtype[np.float64]] = 10 * np.log10(hop_power(audio, hop) + 1e-12)
     return levels
+
+
+def _least(levels: np.ndarray[tuple[int], np.dtype[np.float64]], below_speech: float) -> float:
+    """Return the level in dBFS above which a hop is loud."""
+    floor, speech = np.percentile(levels, (10, 95)) if len(levels) else (0.0, 0.0)
+    return float(max(speech - below_speech, min(floor + ABOVE_FLOOR_DB, speech - 10.0)))

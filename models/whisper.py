@@ -30,6 +30,10 @@ FRUGAL_MARGIN_SECONDS = 1
 """Where less will do, the audio and 1 s, but at least 10 s: a third faster, and a little less right."""
 FREEZE_SECONDS = 24
 """Audio of a turn that is recognised again with each hypothesis; what is older has its words frozen."""
+WORD_SECONDS, READINGS = 1.5, 5
+"""Audio so short is a word or two, with nothing around them to tell them by: so many readings are weighed."""
+NEARLY = math.log(3)
+"""Readings that are at least a third as likely as the best are nearly as likely (docs/bargein.md)."""
 INVENTED = ((0.6, -1.0), (0.2, -2.25))
 """Words count as invented above this probability of no speech and below this mean log-probability.
 
@@ -40,11 +44,12 @@ and music: it passes hesitant speech, which is unsure of its words but sure to b
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What came out of one window: the text, and Whisper's doubts about it."""
+    """What came out of one window: the text, Whisper's doubts about it, and what it may be as well."""
 
     text: str
     no_speech: float
     confidence: float
+    others: tuple[str, ...] = ()
 
 
 NOTHING = Words("", 1.0, 0.0)
@@ -57,6 +62,11 @@ class Job:
     audio: Samples
     window: int
     wanted: bool = True
+
+    @property
+    def readings(self) -> int:
+        """How many readings of it are weighed."""
+        return READINGS if len(self.audio) <= WORD_SECONDS * RATE else 1
 
 
 class Whisper:
@@ -87,7 +97,7 @@ class Whisper:
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
         self.engine: Engine[Job, Words] = Engine(
-            "whisper", self._step, max_batch=batch, alike=lambda job, sure: (job.window, sure)
+            "whisper", self._step, max_batch=batch, alike=lambda job, sure: (job.window, job.readings, sure)
         )
 
     def stream(self) -> WhisperStream:
@@ -97,11 +107,19 @@ class Whisper:
     async def recognise(self, audio: Samples) -> str:
         """Return the words in up to 30 s of 16 kHz audio, or nothing where Whisper itself doubts them.
 
+        Cancels and fails as ``readings`` does.
+        """
+        return next(iter(await self.readings(audio)), "")
+
+    async def readings(self, audio: Samples) -> list[str]:
+        """Return the words in up to 30 s of 16 kHz audio, and behind them what is nearly as likely.
+
+        Nothing where Whisper itself doubts the words; audio of more than ``WORD_SECONDS`` has one reading.
         Cancelling before the words are written leaves the engine free after the encoder's step. Raises
         ModelError.
         """
         if len(audio) < RATE // 10:
-            return ""
+            return []
         urgency = current.get()
         job = Job(audio, window_seconds(len(audio) / RATE, urgency is not None and urgency.frugal))
         try:
@@ -109,7 +127,7 @@ class Whisper:
         finally:
             job.wanted = False
         doubted = any(words.no_speech > silent and words.confidence < unsure for silent, unsure in INVENTED)
-        return "" if doubted or not any(map(str.isalnum, words.text)) else words.text
+        return [] if doubted or not any(map(str.isalnum, words.text)) else [words.text, *words.others]
 
     def close(self) -> None:
         """End the engine's thread."""
@@ -128,20 +146,21 @@ class Whisper:
         results = self._model.model.generate(
             encoded,
             [self._prompt] * len(batch),
-            beam_size=1,
+            beam_size=batch[0].readings,
+            num_hypotheses=batch[0].readings,
             no_repeat_ngram_size=3,
             max_length=len(self._prompt) + 12 + int(10 * longest),
             return_scores=True,
             return_no_speech_prob=True,
         )
-        return [
-            Words(
-                self._tokenizer.decode(result.sequences_ids[0]).strip(),
-                result.no_speech_prob,
-                result.scores[0],  # CTranslate2 divides by the length already
-            )
-            for result in results
-        ]
+        return [self._words(result) for result in results]
+
+    def _words(self, result: Any) -> Words:
+        best, *others = [self._tokenizer.decode(ids).strip() for ids in result.sequences_ids]
+        lengths = map(len, result.sequences_ids)  # CTranslate2 divides by them
+        likely, *rest = [score * length for score, length in zip(result.scores, lengths, strict=True)]
+        near = [text for text, its in zip(others, rest, strict=True) if its > likely - NEARLY]
+        return Words(best, result.no_speech_prob, result.scores[0], tuple(near))
 
 
 class WhisperStream:
@@ -167,8 +186,10 @@ class WhisperStream:
         end = self._end
         while self._length > FREEZE_SECONDS * RATE:
             await self._freeze()
-        text = await self._whisper.recognise(self._audio())
-        return Transcript(" ".join(filter(None, [*self._frozen, text])), is_final, end)
+        text, *others = await self._whisper.readings(self._audio()) or [""]
+        if self._frozen:
+            return Transcript(" ".join(filter(None, [*self._frozen, text])), is_final, end)
+        return Transcript(text, is_final, end, tuple(others))
 
     def reset(self) -> None:
         """Forget the turn."""

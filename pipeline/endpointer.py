@@ -43,7 +43,7 @@ from rejoinder.pipeline.events import (
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.interruption import Overlap, is_backchannel, is_echo, is_interruption
+from rejoinder.pipeline.interruption import Overlap, is_backchannel, is_echo, is_interruption, kindest
 from rejoinder.pipeline.options import Endpointing
 
 ECHO_WORDS = 5
@@ -166,14 +166,14 @@ class Endpointer:
         its level, which is known sooner than by voice activity.
         """
         if self.floor is Floor.OVERLAP and transcript.end > self._onset:
-            self._so_far = transcript.text
-            if hushed and self.pause is None and self._agrees(transcript.text):
-                self._final = transcript.text.strip()
+            self._so_far = transcript.text if self._ending else kindest(transcript)
+            if hushed and self.pause is None and self._agrees(self._so_far):
+                self._final = self._so_far.strip()
                 event = self._go_on()
                 self._run = -_samples(LAG_MS)
                 return [event]
             if self.pause is not None and transcript.is_final and transcript.end >= self.pause:
-                self._final = transcript.text.strip()
+                self._final = self._so_far.strip()
             return self._doubt()
         if self.pause is None or not transcript.is_final or transcript.end < self.pause:
             return []

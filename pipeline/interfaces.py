@@ -61,11 +61,13 @@ class Transcript:
     text: the words of the whole turn so far.
     is_final: no more words can come from the audio up to ``end``.
     end: index of the sample after the last one that was recognised.
+    others: what ``text`` may be as well, nearly as likely; of a word by itself a recogniser is seldom sure.
     """
 
     text: str
     is_final: bool
     end: int
+    others: tuple[str, ...] = ()
 
 
 class VadStream(Protocol):

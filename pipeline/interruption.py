@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from rejoinder.pipeline.agreement import bare
+from rejoinder.pipeline.interfaces import Transcript
 
 SHORT_MS = 130
 """So little voice is no word: what recognisers hear in it is made up."""
@@ -28,7 +29,7 @@ _WORDS = (
     "m|mm+|h+m+|mhm+|mm+h+m+|uh|huh|um+|ah|aha|oh|ooh|okay|ok|k|yeah|yea|yep|yup|yes|ya|right|sure|alright"
     "|good|great|cool|nice|fine|wow|really|exactly|true|indeed|absolutely|definitely|interesting|perfect"
 )
-_PHRASES = "i see|got it|all right|of course|makes sense|that makes sense|go on|fair enough|no way|i know"
+_PHRASES = "i see|got it|all right|of course|(?:that )?makes? sense|go on|fair enough|no way|i know"
 _HUM = "(?!no )[hmnuoa]*m[hmnuoa]*"
 """A murmur through the nose has no letters: Whisper writes Mama or NMO for "mm-hm"."""
 _LAUGHTER = "(?:ha|he|hah|heh)+h?"
@@ -68,6 +69,18 @@ class Overlap:
 def is_backchannel(text: str) -> bool:
     """Tell whether the words, if there are any, only say that somebody listens."""
     return _BACKCHANNEL.fullmatch(f"{bare(_ASIDE.sub(' ', text))} ".lstrip()) is not None
+
+
+def kindest(transcript: Transcript) -> str:
+    """Return the words over the agent: of what they may be, a backchannel, else the likeliest.
+
+    A word by itself is often misheard, and whoever listens says few others. What only leaves out the last of
+    the likeliest words is no other hearing of them: "right" of "right and".
+    """
+    likeliest = bare(transcript.text)
+    readings = [text for text in transcript.others if not likeliest.startswith(f"{bare(text)} ")]
+    kind = (text for text in (transcript.text, *readings) if bare(text) and is_backchannel(text))
+    return next(kind, transcript.text)
 
 
 def is_echo(text: str, saying: str, least: int = 1) -> bool:

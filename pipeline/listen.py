@@ -38,6 +38,8 @@ LOOK_SECONDS = 0.02
 MEMORY_SAMPLES = 8 * RATE
 """Audio that the turn model is shown, at most; the pre-roll of a turn comes out of the same memory."""
 
+NOTHING = Transcript("", False, 0)
+
 React = Callable[[FloorEvent | PartialTranscript], None]
 
 
@@ -123,7 +125,7 @@ class Ears:
         self._reached = 0
         self._final_for: int | None = None
         self._asked_at: int | None = None
-        self._text = ""
+        self._latest = NOTHING
         self._recognising: asyncio.Task[None] | None = None
         self._complete = self._awaited = False
         self._urgency = Urgency()
@@ -171,7 +173,7 @@ class Ears:
         self._loudness = Loudness()
         self._turn_start = start
         self._final_for = self._asked_at = None
-        self._text = ""
+        self._latest = NOTHING
         if start is not None:
             self._fed = self._reached = start
             self._feed(self._remembered(start))
@@ -232,12 +234,12 @@ class Ears:
 
     async def _write_down(self, complete: bool, urgency: Urgency) -> None:
         current.set(urgency)
-        transcript = await self._stream.transcribe(complete)
-        self._text = transcript.text
+        self._latest = transcript = await self._stream.transcribe(complete)
         if self._awaited:
             self._tell_final()
             return
-        hushed = complete and self._loudness.quiet_from is not None
+        quiet = self._loudness.quiet_from
+        hushed = complete and quiet is not None and quiet <= self._reached  # and nothing was said since
         for event in self._floor.transcript(replace(transcript, is_final=False), hushed):
             self._react(event)
         if self._floor.floor is Floor.OVERLAP:  # what may be a cough is told to nobody
@@ -247,7 +249,7 @@ class Ears:
 
     def _tell_final(self) -> None:
         end = max(self._reached, self._final_for or 0)
-        for event in self._floor.transcript(Transcript(self._text, True, end)):
+        for event in self._floor.transcript(replace(self._latest, is_final=True, end=end)):
             self._react(event)
 
     def _ask(self, asking: asyncio.TaskGroup) -> None:
@@ -260,7 +262,7 @@ class Ears:
             asking.create_task(self._judge(self._turn_model, pause, sound))
 
     async def _judge(self, turn_model: TurnModel, pause: int, sound: Samples) -> None:
-        probability = await turn_model.probability(sound, self._text)
+        probability = await turn_model.probability(sound, self._latest.text)
         for event in self._floor.judged(pause, probability):
             self._react(event)
 

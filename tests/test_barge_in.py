@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rejoinder.agent.scenario import TIMES, Talk
+from rejoinder.agent.scenario import LOUDEST, SOFT, TIMES, Talk
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import (
     EndOfTurn,
@@ -63,6 +63,20 @@ def test_nothing_of_the_reply_is_lost_or_said_twice(line: str, holds: bool) -> N
     assert talk.done() == [(1, "completed", WEATHER)]
     assert talk.said() == WHOLE
     assert len(talk.of(EndOfTurn)) == len(talk.of(SpeechStarted)) == 1
+
+
+def test_words_from_before_another_sound_let_the_agent_wait() -> None:
+    """The speaker falls quiet, "okay" is being written down, and a click says that it is not over."""
+    talk = Talk("what is the weather", "Okay.", replies=(WEATHER,), holds_audio=True)
+    talk.stt.seconds = 0.1
+    talk.says(1.2, at=0.2)
+    talk.says(0.16, at=3.0, sound=LOUDEST)
+    talk.says(0.04, at=3.16, sound=SOFT)
+    talk.says(0.02, at=3.2, sound=LOUDEST)
+    talk.says(0.28, at=3.22, sound=SOFT)
+    talk.run(until=8.0)
+    assert talk.when(OverlapEnded) == [3.48]  # and not 3.28, when the first transcript is there
+    assert talk.said() == WHOLE
 
 
 def test_a_client_that_holds_has_what_it_held_to_play_first() -> None:

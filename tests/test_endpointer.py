@@ -36,7 +36,8 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
     """Run a script and collect what the floor answers.
 
     v3: three windows of speech; q3: three of quiet; h3: three in between the two thresholds
-    final=TEXT, partial=TEXT: a transcript up to now, late=TEXT: a final one that ends before the pause
+    final=TEXT, partial=TEXT: a transcript up to now; final=TEXT|OTHER: and what it may be as well
+    late=TEXT: a final one that ends before the pause
     hushed=TEXT: a transcript up to now, where the level has fallen
     judged=P: the turn model's answer about the pause; stale=P: about an earlier one
     dismiss: the session gives up waiting; ends: the agent is at its last words
@@ -48,7 +49,8 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
         text = value.replace("_", " ")
         match name:
             case "final" | "partial":
-                events += floor.transcript(Transcript(text, name == "final", floor.now))
+                text, *others = text.split("|")
+                events += floor.transcript(Transcript(text, name == "final", floor.now, tuple(others)))
             case "hushed":
                 events += floor.transcript(Transcript(text, False, floor.now), hushed=True)
             case "late":
@@ -226,6 +228,16 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "other words are not over for that": ("speaks q10 v8 hushed=Okay_but", [OVERLAP], Floor.OVERLAP),
     "nor is a cough": ("speaks q10 v8 hushed=", [OVERLAP], Floor.OVERLAP),
     "nor what may be an answer": ("speaks q10 v8 ends hushed=Okay.", [OVERLAP], Floor.OVERLAP),
+    "what may be a backchannel": (
+        "speaks q10 v8 q2 final=Rate.|Right.",
+        [OVERLAP, OverlapEnded("Right.")],
+        Floor.AGENT,
+    ),
+    "but not where it may be an answer": (
+        "speaks q10 v8 ends q2 final=yet|yeah",
+        [OVERLAP, TAKEN, PauseStarted(windows(18)), *known("yet")],
+        Floor.PAUSE,
+    ),
     "a backchannel": ("speaks q10 v8 q2 final=Mm-hmm.", [OVERLAP, OverlapEnded("Mm-hmm.")], Floor.AGENT),
     "over the agent's last words it is an answer": (
         "speaks q10 v8 ends q2 final=Yeah.",

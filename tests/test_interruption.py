@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rejoinder.pipeline.interruption import Overlap, is_backchannel, is_echo, is_interruption
+from rejoinder.pipeline.interfaces import Transcript
+from rejoinder.pipeline.interruption import Overlap, is_backchannel, is_echo, is_interruption, kindest
 
 BACKCHANNELS = [
     *(
@@ -33,6 +34,8 @@ BACKCHANNELS = [
         "I see.",
         "Oh, I see!",
         "Got it. Okay.",
+        "That makes sense.",
+        "Make sense.",
     ),
     *(
         "All right.",
@@ -131,3 +134,21 @@ SAYING = "On day two the ship sailed to the next island, and the people there to
 def test_an_echo_has_the_agents_words_in_their_order(text: str, least: int, echo: bool) -> None:
     assert is_echo(text, SAYING, least) is echo
     assert not is_echo(text, "", least)
+
+
+@pytest.mark.parametrize(
+    "text, others, kind",
+    [
+        ("Rate.", ("Right.", "Write."), "Right."),
+        ("It hurts.", ("It has.", "Aha."), "Aha."),
+        ("Mm-hm.", ("Oh.",), "Mm-hm."),
+        ("Stop.", ("Top.", "Stock."), "Stop."),
+        ("Right and", ("Right.", "Right in"), "Right and"),  # only leaves out a word that was said
+        ("", (), ""),
+        ("No.", ("", "..."), "No."),
+    ],
+)
+def test_a_backchannel_that_is_nearly_as_likely_is_believed(
+    text: str, others: tuple[str, ...], kind: str
+) -> None:
+    assert kindest(Transcript(text, True, 1, others)) == kind

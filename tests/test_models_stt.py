@@ -148,6 +148,23 @@ def test_words_that_whisper_doubts_are_dropped(
     assert words(whisper, speech.chunk(speech.noise(1))) == [kept]
 
 
+def test_a_word_by_itself_comes_with_what_it_may_be_as_well(whisper: Any) -> None:
+    """No more is asked of longer audio, and the likeliest reading is the transcript."""
+    one = next(each for each in speech.recordings("an4") if each.text)
+    heard = speech.heard(one)
+
+    async def read(seconds: float) -> tuple[str, tuple[str, ...]]:
+        stream = whisper.stream()
+        stream.feed(next(heard.slices(int(seconds * RATE))))
+        transcript = await stream.transcribe(is_final=True)
+        assert transcript.text == await whisper.recognise(stream._audio())
+        return transcript.text, transcript.others
+
+    text, others = asyncio.run(read(0.8))
+    assert text and others and text not in others
+    assert asyncio.run(read(2.0))[1] == ()
+
+
 def test_short_and_hesitant_speech_is_not_taken_for_noise(whisper: Stt) -> None:
     chosen = [
         *speech.recordings("assistant_utterances", seconds=3.0),
