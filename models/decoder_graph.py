@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.graph_nodes import MICROSOFT
 from rejoinder.pipeline.errors import ModelError
 
 CONTEXT = 1024
 """Tokens of prompt and answer at most."""
 BLOCK, MASSIVE_LAYERS = 32, 3
-MICROSOFT = "com.microsoft"
 MADE_BY = 3
 """Version of what is made here: another one is made anew."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from rejoinder.models.graph_nodes import Nodes
 
 WINDOW, FRAMES, HOP, BINS = 576, 4, 128, 129
 """Samples of a window with its context; its frames of spectrum, samples from one to the next, frequencies."""
@@ -21,7 +21,7 @@ def regrouped(model: Any) -> bytes:
 
     weights = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
     recurrent = [f"onnx::LSTM_{number}" for number in (209, 210, 211)]
-    built = _Nodes()
+    built = Nodes()
     found = _encoded(built, _spectrum(built, weights["stft.forward_basis_buffer"]), weights)
     steps = built.add("Reshape", found, built.constant([-1, 1, 128]))
     for name in recurrent:
@@ -30,7 +30,7 @@ def regrouped(model: Any) -> bytes:
     built.nodes.append(helper.make_node("LSTM", inputs, ["heard", "hn", "cn"], hidden_size=128))
     heard = built.add("Relu", built.add("Reshape", "heard", built.constant([-1, 128])))
     output = weights["output.weight"][:, :, 0].T, weights["output.bias"]
-    speech = built.add("Sigmoid", built.product(heard, *output))
+    speech = built.add("Sigmoid", _product(built, heard, *output))
     built.add("Reshape", speech, built.constant([-1]), name="speech_probs")
     graph = helper.make_graph(
         built.nodes, "silero", list(model.graph.input), list(model.graph.output), built.constants
@@ -39,37 +39,11 @@ def regrouped(model: Any) -> bytes:
     return bytes(made.SerializeToString())
 
 
-class _Nodes:
-    """A graph that grows."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    def constant(self, value: Any) -> str:
-        from onnx import numpy_helper
-
-        name = f"constant_{len(self.constants)}"
-        given = np.ascontiguousarray(value)
-        self.constants.append(numpy_helper.from_array(given, name))
-        return name
-
-    def add(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        from onnx import helper
-
-        name = name or f"tensor_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
-        return name
-
-    def cut(self, what: str, axis: int, first: int, last: int, step: int = 1) -> str:
-        places = (self.constant([value]) for value in (first, last, axis, step))
-        return self.add("Slice", what, *places)
-
-    def product(self, rows: str, matrix: Any, bias: Any) -> str:
-        return self.add("Gemm", rows, self.constant(matrix), self.constant(bias))
+def _product(built: Nodes, rows: str, matrix: Any, bias: Any) -> str:
+    return built.add("Gemm", rows, built.constant(matrix), built.constant(bias))
 
 
-def _spectrum(built: _Nodes, basis: Any) -> str:
+def _spectrum(built: Nodes, basis: Any) -> str:
     """Return the magnitudes of all frames, a row each."""
     mirrored = built.cut("input", 1, WINDOW - 2, WINDOW - 2 - HOP // 2, -1)
     hops = built.constant([-1, FRAMES + 1, HOP])
@@ -82,7 +56,7 @@ def _spectrum(built: _Nodes, basis: Any) -> str:
     return built.add("Sqrt", built.add("Add", *squares))
 
 
-def _encoded(built: _Nodes, rows: str, weights: dict[str, Any]) -> str:
+def _encoded(built: Nodes, rows: str, weights: dict[str, Any]) -> str:
     """Return what the four convolutions make of the frames: one row for each window.
 
     The second and third go on by two frames, so that 4, 4, 2, 1 and 1 frames of a window are left; where a
@@ -103,5 +77,5 @@ def _encoded(built: _Nodes, rows: str, weights: dict[str, Any]) -> str:
             rows = built.add("Concat", *seen, axis=2)
         matrix = kernel.transpose(2, 1, 0).reshape(-1, len(kernel))
         rows = built.add("Reshape", rows, built.constant([-1, len(matrix)]))
-        rows = built.add("Relu", built.product(rows, matrix, weights[f"{layer}.bias"]))
+        rows = built.add("Relu", _product(built, rows, matrix, weights[f"{layer}.bias"]))
     return rows

@@ -12,10 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rejoinder.models.onnx import open_session
+from rejoinder.models.smart_turn_graph import merged
 from rejoinder.pipeline.audio import RATE, Samples
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
@@ -64,12 +66,10 @@ class SmartTurn:
         from faster_whisper.feature_extractor import FeatureExtractor
 
         self._mel = FeatureExtractor(chunk_length=SECONDS)
-        self._head: Head | None = head
-        try:
-            self._session = open_session(path, threads, also=POOLED)
-        except ModelError:  # somebody's own export, with other names: its own last layer has to do
-            self._session, self._head = open_session(path, threads), None
-        self.engine: Engine[Samples, Sound] = Engine("smart-turn", self._step, max_batch=4)
+        self._session, named = _open(path, threads)
+        self._head = head if named else None
+        # One at a time: sounds that are rounded together would hear each other, and gain nothing.
+        self.engine: Engine[Samples, Sound] = Engine("smart-turn", self._step)
 
     async def probability(self, audio: Samples, text: str) -> float:
         """Judge the end of ``audio`` (16 kHz; only its last eight seconds count). The text is not used."""
@@ -85,10 +85,12 @@ class SmartTurn:
         self.engine.close()
 
     def _step(self, batch: Sequence[Samples]) -> list[Sound]:
-        features = np.stack([self._features(audio) for audio in batch])
-        answers, *more = self._session.run(None, {"input_features": features})
-        pooled = more[0].reshape(len(batch), SIZE) if more else np.zeros((len(batch), 0), np.float32)
-        return [Sound(float(answer[0]), row) for answer, row in zip(answers, pooled, strict=True)]
+        return [self._heard(audio) for audio in batch]
+
+    def _heard(self, audio: Samples) -> Sound:
+        answer, *more = self._session.run(None, {"input_features": self._features(audio)[None]})
+        pooled = more[0].reshape(SIZE) if more else np.zeros(0, np.float32)
+        return Sound(float(answer.item()), pooled)
 
     def _features(self, audio: Samples) -> Samples:
         """Return Whisper's log-mel spectrogram, [80, 800], of the audio padded on its left."""
@@ -99,3 +101,21 @@ class SmartTurn:
         window = (window - window.mean()) / np.sqrt(window.var() + 1e-7)  # as the model was trained
         features: Samples = self._mel(window, padding=0).astype(np.float32)
         return features[:, : SECONDS * 100]
+
+
+def _open(path: Path, threads: int) -> tuple[Any, bool]:
+    """Return the session, and whether it tells the pooled sound. Raises ModelError."""
+    import onnx
+
+    try:
+        return open_session(path, threads, graph=merged(onnx.load(path), POOLED)), True
+    except KeyError:  # somebody's own export
+        pass
+    except ModelError:
+        raise
+    except Exception as error:  # protocol buffers' own, and those of the disk
+        raise ModelError("smart-turn", f"cannot load {path}: {error}") from error
+    try:
+        return open_session(path, threads, also=POOLED), True
+    except ModelError:  # with other names: its own last layer has to do
+        return open_session(path, threads), False

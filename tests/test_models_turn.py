@@ -86,16 +86,6 @@ def test_our_last_layer_tells_more_than_the_networks_own(smart_turn: Any) -> Non
     assert over[0].pooled.shape == (384,)
 
 
-def test_another_export_keeps_its_own_last_layer(smart_turn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rejoinder.models.smart_turn.POOLED", "a tensor that is not there")
-    other: Any = speech.model("smart-turn")
-    try:
-        audio = utterances(1)[0]
-        assert judge(other, audio) == [pytest.approx(asyncio.run(smart_turn.sound(audio)).answer, abs=1e-3)]
-    finally:
-        other.close()
-
-
 def test_only_the_last_eight_seconds_count(smart_turn: TurnModel) -> None:
     long = np.concatenate([speech.noise(12, 0.3), *utterances(3)])
     assert judge(smart_turn, long) == judge(smart_turn, long[-8 * RATE :])
