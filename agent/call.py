@@ -53,9 +53,11 @@ SEND_SECONDS = 5.0
 """A client whose socket stays full for so long is hung up on."""
 STILL_SECONDS = 0.2
 """From one reading to the next while nobody speaks: to wake up for each frame is what an idle call costs."""
-LONG_STILL_SECONDS, LATEST_SECONDS = 5.0, 0.6
-"""Who has been silent for so long is heard this late at the latest while others wait for a model. Both have
-the same processor, and a silence has time."""
+LONG_STILL_SECONDS = 5.0
+"""Who has been silent for so long may be heard later while others wait for a model: they have the same
+processor, and a silence has time."""
+LATEST_SECONDS = 0.6
+"""So late at most, from one reading to the next."""
 CLOCK_SECONDS = 0.001
 """Some clocks tell no less: a call is at its place then already, and waits for the next one."""
 TOGETHER_SECONDS = 0.005
@@ -164,6 +166,7 @@ class Call:
         self._writing = asyncio.Lock()
         self._sending: asyncio.Timeout | None = None
         self._behind: deque[MutableMapping[str, Any]] = deque()
+        self._lively = 0.0
 
     async def run(self) -> tuple[int, str]:
         """Hold the conversation until one side ends it; return a close code (0: closed already) and a reason.
@@ -212,7 +215,7 @@ class Call:
     async def _read(self, session: Session) -> int:
         """Do what the client says until its socket closes; return the close code."""
         loop = asyncio.get_running_loop()
-        began = lively = loop.time()
+        began = self._lively = loop.time()
         while True:
             message = self._behind.popleft() if self._behind else await self._receive()
             if message["type"] == "websocket.disconnect":
@@ -222,17 +225,21 @@ class Call:
             if isinstance(await self._follow(session, answers), Hear) and not more:
                 await asyncio.sleep(0)  # voice activity hears it first
                 if session.still:
-                    await self._rest(began, lively)
+                    await self._rest(began, session.options)
                 else:
-                    lively = loop.time()
+                    self._lively = loop.time()
 
-    async def _rest(self, began: float, lively: float) -> None:
-        """Read nothing until the call's next place, or a later one while others wait for a model."""
+    async def _rest(self, began: float, options: Options) -> None:
+        """Read nothing until the call's next place, or a later one while others wait for a model.
+
+        Where silence or the length of the call has a limit, speech must not wait unheard while that passes.
+        """
         loop = asyncio.get_running_loop()
-        since = loop.time()
+        since, limited = loop.time(), options.idle_s or options.max_call_s
         while True:
             await asyncio.sleep(until_next(loop.time(), began))
-            if not (self._models.ladder.pressing and may_rest(loop.time(), lively, since)):
+            others = self._models.ladder.pressing and not limited
+            if not (others and may_rest(loop.time(), self._lively, since)):
                 return
 
     async def _follow(self, session: Session, answers: Iterable[Command | Message]) -> Command | None:
@@ -302,6 +309,7 @@ class Call:
                 continue
             except Closed:
                 return
+            self._lively = asyncio.get_running_loop().time()
             if self.feed.watchers:
                 self.feed.tell(happened)
             if isinstance(happened, TurnTraced) and self._traces is not None:

@@ -44,7 +44,7 @@ SHORT_SECONDS = (0.35, 0.7)
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Something heard over the agent; ``audio`` at 24 kHz, its first voiced sample at ``begin``."""
+    """Something heard over the agent, 24 kHz. begin: of an interruption its first voiced sample."""
 
     kind: str
     name: str
@@ -70,7 +70,8 @@ def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> l
             voiced = begin + first_voiced(audio[begin:], RATE)
             first, last = max(0, begin - RATE // 10), begin + int(MOST_SECONDS * RATE)
             heard = audio[first : last if kind == REAL else min(last, _gap(audio, begin))]
-            found.append(Sound(kind, f"{recording.set}/{recording.path.name}", heard, voiced - first))
+            if voiced - first < len(heard):  # else the first word has no voice, as "sh"
+                found.append(Sound(kind, f"{recording.set}/{recording.path.name}", heard, voiced - first))
     return found[:count]
 
 

@@ -12,7 +12,7 @@ from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
 from rejoinder.pipeline.resample import ToSession
 
 HELD_SECONDS = 0.6
-"""Audio of several messages that is resampled at once, at most."""
+"""Audio of several messages that is resampled at once, at most: what a silent call reads at a time."""
 RECORDING_SECONDS = 30
 """An item's audio is at most so long, because the call waits until it is transcribed."""
 

@@ -166,14 +166,15 @@ class Endpointer:
         its level, which is known sooner than by voice activity.
         """
         if self.floor is Floor.OVERLAP and transcript.end > self._onset:
-            self._so_far = transcript.text if self._ending else kindest(transcript)
+            plain = self._ending or self._echoed(transcript.text)
+            self._so_far = transcript.text if plain else kindest(transcript)
             if hushed and self.pause is None and self._agrees(self._so_far):
-                self._final = self._so_far.strip()
+                self._final = transcript.text.strip()
                 event = self._go_on()
                 self._run = -_samples(LAG_MS)
                 return [event]
             if self.pause is not None and transcript.is_final and transcript.end >= self.pause:
-                self._final = self._so_far.strip()
+                self._final = transcript.text.strip()
             return self._doubt()
         if self.pause is None or not transcript.is_final or transcript.end < self.pause:
             return []
@@ -307,7 +308,7 @@ class Endpointer:
         return [*events, Transcribed(self._final), *self._decide()] if self._final else events
 
     def _go_on(self) -> FloorEvent:
-        event = OverlapEnded(self._final or "")
+        event = OverlapEnded((self._so_far or "").strip() if self._final else "")
         self._release(Floor.NOBODY if self._alone else Floor.AGENT)
         return event
 

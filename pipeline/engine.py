@@ -23,8 +23,6 @@ RETURN_SECONDS = 0.002
 Who asks for one token after the other is back in a fraction of that. Otherwise two of them would take turns
 instead of sharing a step, and the less urgent of them would get every other step.
 """
-
-
 LULL_SECONDS = 0.02
 """Pressing work that has ended this moment goes on as a rule: with the next token, or in the next engine."""
 

@@ -34,7 +34,11 @@ _HUM = "(?!no )[hmnuoa]*m[hmnuoa]*"
 """A murmur through the nose has no letters: Whisper writes Mama or NMO for "mm-hm"."""
 _LAUGHTER = "(?:ha|he|hah|heh)+h?"
 _MADE_UP = "you|thank you|thanks|thanks for watching|thank you for watching"
-_BACKCHANNEL = re.compile(f"(?:(?:{_WORDS}|{_PHRASES}|{_HUM}|{_LAUGHTER}|{_MADE_UP}) )*")
+_LISTENING = f"{_WORDS}|{_PHRASES}|{_HUM}|{_LAUGHTER}"
+_BACKCHANNEL, _SAID_SO = (
+    re.compile(f"(?:(?:{_LISTENING}|{_MADE_UP}) )*"),
+    re.compile(f"(?:(?:{_LISTENING}) )+"),
+)
 _ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
 """How recognisers write what is no speech: (coughs), [LAUGHTER], *sighs*."""
 
@@ -74,13 +78,14 @@ def is_backchannel(text: str) -> bool:
 def kindest(transcript: Transcript) -> str:
     """Return the words over the agent: of what they may be, a backchannel, else the likeliest.
 
-    A word by itself is often misheard, and whoever listens says few others. What only leaves out the last of
-    the likeliest words is no other hearing of them: "right" of "right and".
+    A word by itself is often misheard, and whoever listens says few others. What only leaves out some of the
+    likeliest words is no other hearing of them: "right" of "not right". Nor is what recognisers make up.
     """
-    likeliest = bare(transcript.text)
-    readings = [text for text in transcript.others if not likeliest.startswith(f"{bare(text)} ")]
-    kind = (text for text in (transcript.text, *readings) if bare(text) and is_backchannel(text))
-    return next(kind, transcript.text)
+    if is_backchannel(transcript.text):
+        return transcript.text
+    likeliest = f" {bare(transcript.text)} "
+    others = (text for text in transcript.others if f" {bare(text)} " not in likeliest)
+    return next((text for text in others if _SAID_SO.fullmatch(f"{bare(text)} ")), transcript.text)
 
 
 def is_echo(text: str, saying: str, least: int = 1) -> bool:

@@ -132,7 +132,7 @@ class Ladder:
 
     @property
     def pressing(self) -> bool:
-        """Tell whether anybody waits for a model at this moment."""
+        """Tell whether an engine of this process works at this moment on what is due soon."""
         return any(engine.pressing for engine in self.engines)
 
     def joined(self, call: int, now: float) -> None:

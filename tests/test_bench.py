@@ -65,8 +65,9 @@ def test_a_report_without_a_file_goes_to_stdout(given: list[str], meant: list[st
     assert with_report(given) == meant
 
 
-def test_every_bench_takes_a_bare_json() -> None:
-    told = CliRunner().invoke(bench.app, ["turns", "--speech", "/nowhere", "--json"]).output
+@pytest.mark.parametrize("command", [[], ["turns"], ["bargein"], ["echo"], ["load"], ["stt"], ["soak"]])
+def test_a_bench_takes_a_bare_json(command: list[str]) -> None:
+    told = CliRunner().invoke(bench.app, [*command, "--speech", "/nowhere", "--json"]).output
     assert "/nowhere" in told and "requires an argument" not in told
 
 

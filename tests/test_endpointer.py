@@ -233,6 +233,11 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
         [OVERLAP, OverlapEnded("Right.")],
         Floor.AGENT,
     ),
+    "a turn has the likeliest words all the same": (
+        "speaks q10 v8 q2 v1 final=Rate.|Right. end",
+        taken_and_ended("Rate."),
+        Floor.AGENT,
+    ),
     "but not where it may be an answer": (
         "speaks q10 v8 ends q2 final=yet|yeah",
         [OVERLAP, TAKEN, PauseStarted(windows(18)), *known("yet")],

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rejoinder.pipeline import engine as module
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError, Overloaded
 from rejoinder.pipeline.urgency import PARTIAL_SECONDS, SPARE_SECONDS, Urgency, current
@@ -137,7 +138,11 @@ def test_the_most_urgent_goes_first_by_what_is_true_when_the_step_begins(doubler
     run(main())
 
 
-def test_it_tells_whether_anybody_waits_for_what_it_does(doubler: Doubler) -> None:
+def test_it_tells_whether_anybody_waits_for_what_it_does(
+    doubler: Doubler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LULL_SECONDS", 60.0)
+
     async def main() -> None:
         engine = Engine("doubler", doubler.step)
         assert not engine.pressing
@@ -149,7 +154,8 @@ def test_it_tells_whether_anybody_waits_for_what_it_does(doubler: Doubler) -> No
             doubler.gate.release()
             await task
         assert engine.pressing, "the next token is about to be asked for"
-        await asyncio.to_thread(until, lambda: not engine.pressing)
+        monkeypatch.setattr(module, "LULL_SECONDS", 0.0)
+        assert not engine.pressing
         engine.close()
 
     run(main())

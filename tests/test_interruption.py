@@ -144,6 +144,10 @@ def test_an_echo_has_the_agents_words_in_their_order(text: str, least: int, echo
         ("Mm-hm.", ("Oh.",), "Mm-hm."),
         ("Stop.", ("Top.", "Stock."), "Stop."),
         ("Right and", ("Right.", "Right in"), "Right and"),  # only leaves out a word that was said
+        ("Not right.", ("Right.",), "Not right."),
+        ("No, okay.", ("Okay.",), "No, okay."),
+        ("Who?", ("You?",), "Who?"),  # recognisers make that up
+        ("Stop.", ("[BLANK_AUDIO]", "(sighs)"), "Stop."),
         ("", (), ""),
         ("No.", ("", "..."), "No."),
     ],

@@ -26,10 +26,12 @@ from rejoinder.agent.call import (
 )
 from rejoinder.agent.connection import BEHIND
 from rejoinder.agent.pcm import Pcm
+from rejoinder.agent.realtime_input import HELD_SECONDS
 from rejoinder.agent.scenario import LOUD, QUIET
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad
-from rejoinder.pipeline import Models, Options
+from rejoinder.pipeline import RATE, Models, Options
 from rejoinder.pipeline.ladder import Ladder
+from rejoinder.pipeline.session import STILL_SLICE
 
 FRAME_SECONDS = 0.02
 
@@ -84,17 +86,27 @@ class Busy:
 class Line:
     """A socket over which a frame of 20 ms comes at its time: silence, and from ``speaks`` on speech.
 
-    reads: the times at which the call asked for more.
+    reads: the times at which the call asked for more. asks: whether the client asks for a reply first, and
+    sends nothing until it was ``answered``.
     """
 
     application_state = WebSocketState.CONNECTED
 
-    def __init__(self, speaks: float, ends: float) -> None:
+    def __init__(self, speaks: float, ends: float, asks: bool = False) -> None:
         self.reads: list[float] = []
-        self._speaks, self._ends, self._sent = speaks, ends, 0
+        self.answered = 0.0
+        self._over = asyncio.Event()
+        self._waits = asks
+        self._speaks, self._ends, self._sent, self._asks = speaks, ends, 0, asks
 
     async def receive(self) -> MutableMapping[str, Any]:
         loop = asyncio.get_running_loop()
+        if self._asks:
+            self._asks = False
+            return {"type": "websocket.receive", "text": '{"type": "reply"}'}
+        if self._waits:
+            await self._over.wait()
+            await asyncio.sleep(self.answered - loop.time())
         self.reads.append(loop.time())
         if loop.time() >= self._ends:
             return {"type": "websocket.disconnect", "code": 1000}
@@ -113,6 +125,10 @@ class Line:
 
     async def send_text(self, data: str) -> None:
         """Take a message."""
+        if '"reply_ended"' in data:
+            self.answered = asyncio.get_running_loop().time() + 1.0  # by then it has been heard, too
+            self._sent = round(self.answered / FRAME_SECONDS)
+            self._over.set()
 
     async def send_bytes(self, data: bytes) -> None:
         """Take audio."""
@@ -121,15 +137,21 @@ class Line:
         """End."""
 
 
-def reads(speaks: float, ends: float, busy: Busy) -> list[float]:
+def reads(speaks: float, ends: float, busy: Busy, options: Options | None = None) -> list[float]:
     """Return when a call read, in which somebody speaks from a time on while others wait for a model."""
     line = Line(speaks, ends)
+    hold(line, busy, options)
+    return line.reads
+
+
+def hold(line: Line, busy: Busy, options: Options | None = None) -> None:
+    """Hold a call over this line."""
+    said = "An answer of five seconds and some more, as it goes on and on and does not want to end. "
     models = Models(
-        ScriptedVad(), ScriptedStt(["hello"]), ScriptedLlm(["Hi."]), ScriptedTts(), ladder=Ladder()
+        ScriptedVad(), ScriptedStt(["hello"]), ScriptedLlm([said]), ScriptedTts(), ladder=Ladder()
     )
     models.ladder.engines = [busy]  # type: ignore[list-item]
-    virtual_clock.run(Call(line, models, Options(), Pcm(Options()), None).run())
-    return line.reads
+    virtual_clock.run(Call(line, models, options or Options(), Pcm(Options()), None).run())
 
 
 def test_who_has_long_been_silent_is_not_read_while_others_wait() -> None:
@@ -153,3 +175,24 @@ def test_who_speaks_is_read_frame_by_frame_whoever_waits() -> None:
     found = reads(speaks, speaks + 3.0, Busy(0.0, 60.0))
     later = [read for read in found if read > speaks + LATEST_SECONDS + 2 * FRAME_SECONDS]
     assert max(end - begin for begin, end in pairwise(later)) <= FRAME_SECONDS + 1e-6
+
+
+@pytest.mark.parametrize("limits", [{"idle_s": 60.0}, {"max_call_s": 60.0}])
+def test_no_clock_runs_out_over_speech_that_was_not_read(limits: dict[str, float]) -> None:
+    options = Options(**limits)  # type: ignore[arg-type]
+    found = reads(20.0, LONG_STILL_SECONDS + 4.0, Busy(0.0, 60.0), options)
+    assert max(end - begin for begin, end in pairwise(found)) <= STILL_SECONDS + FRAME_SECONDS
+
+
+def test_who_has_just_been_answered_is_read_whoever_waits() -> None:
+    """Also one who sends nothing while the agent speaks, as with a button."""
+    line = Line(20.0, 14.0, asks=True)
+    hold(line, Busy(0.0, 60.0))
+    assert LONG_STILL_SECONDS < line.answered < 9.0
+    found = [read for read in line.reads if 0.0 < read - line.answered < 3.0]
+    assert len(found) > 10
+    assert max(end - begin for begin, end in pairwise(found)) <= STILL_SECONDS + FRAME_SECONDS
+
+
+def test_what_is_read_together_is_heard_together() -> None:
+    assert LATEST_SECONDS <= HELD_SECONDS and LATEST_SECONDS * RATE <= STILL_SLICE
