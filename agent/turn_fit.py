@@ -26,8 +26,8 @@ STEP_MS, LONGEST_MS = 96, 2_300
 HEAD_RIDGE, RIDGE = 1_200.0, 10.0
 STILL = 1e-6
 """A step of the fit so small is the last."""
-HEAD_ANSWERS = 4
-"""So many sounds of each pause make the last layer: up to 0.8 s of silence, the longest of most pauses."""
+HEAD_ANSWERS = 6
+"""So many sounds of each pause make the last layer: all of them, up to the longest wait."""
 FOLDS, LEAST_SPEAKERS = 5, 20
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Answers = dict[int, tuple[float, ...]]
