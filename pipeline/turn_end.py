@@ -40,6 +40,8 @@ PATIENT_MS = 32.0
 """Silence that each step of patience costs at least: however sure it is, to be patient is to wait."""
 LONG_MS, LIKELY_MORE = 700.0, 5.0
 """After so long a pause more is likely where it is so many times as likely as the end."""
+LONG_HARMED_MS = 900.0
+"""The same for a speaker who was cut off: nearly all pauses that people make by themselves are shorter."""
 LEANING = frozenset(
     "a an the my your our their its his her to of in on at by for from with about into and or but so if that"
     " which who as than because while although when where what how i we they you he she is are am was were be"
@@ -71,15 +73,15 @@ class Pause:
     asked: str = ""
 
 
-def wait_ms(pause: Pause, patience: float, tables: Tables | None = None) -> float:
+def wait_ms(pause: Pause, patience: float, tables: Tables | None = None, most: float | None = None) -> float:
     """Return the silence from which on the end is at least ``patience`` times as likely as that more comes.
 
-    It is at least ``PATIENT_MS`` for each step of patience, and ``long_ms`` at most unless more is likely
-    after ``LONG_MS``. tables: other weights than those that are shipped.
+    It is at least ``PATIENT_MS`` for each step of patience, and ``most`` ms at most, by default ``long_ms``,
+    unless more is likely after ``LONG_MS``. tables: other weights than those that are shipped.
     """
     wait = max(PATIENT_MS * patience, _reaches(pause, patience, tables))
     more_is_likely = _reaches(pause, 1.0 / LIKELY_MORE, tables) > LONG_MS
-    return wait if more_is_likely else min(wait, long_ms(patience))
+    return wait if more_is_likely else min(wait, most or long_ms(patience))
 
 
 def long_ms(patience: float) -> float:
