@@ -40,8 +40,8 @@ PATIENT_MS = 32.0
 """Silence that each step of patience costs at least: however sure it is, to be patient is to wait."""
 LONG_MS, LIKELY_MORE = 700.0, 5.0
 """After so long a pause more is likely where it is so many times as likely as the end."""
-LONG_HARMED_MS = 900.0
-"""The same for a speaker who was cut off: nearly all pauses that people make by themselves are shorter."""
+LONG_HARMED_MS = 800.0
+"""The same for a speaker who was cut off: most pauses that people make by themselves are shorter."""
 LEANING = frozenset(
     "a an the my your our their its his her to of in on at by for from with about into and or but so if that"
     " which who as than because while although when where what how i we they you he she is are am was were be"
