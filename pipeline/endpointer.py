@@ -50,7 +50,7 @@ ECHO_WORDS = 5
 """So many of the agent's last words are its echo; fewer may be an answer: "tomorrow at ten"."""
 TOO_SOON_MS = 1_000
 """Whoever interrupts an answer before it is so old had not finished, and needs more time than others."""
-MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 12.0, 3
+MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 8.0, 3
 """How much more patience they get, up to which, and until how many answers have been heard out."""
 LAG_MS = 96
 """So long voice activity goes on at most when the level says that a "mm-hm" is over."""

@@ -44,7 +44,7 @@ class Endpointing:
     patience: how many times as likely as more speech the end must be for the turn to be over, or, from
         ``turn_end.long_ms`` on, not five times less likely; ``turn_end`` says how likely it is. Whoever
         interrupts an answer in its first second was cut off, and gets three times as much for the next few
-        turns, up to 12, but is waited for no longer than 0.8 s for that, unless more is likely.
+        turns, up to 8, but is waited for no longer than 0.8 s for that, unless more is likely.
     min_wait_ms, max_wait_ms: silence before which no turn is over however likely, and after which it is over
         however unlikely. Equal values make it plain silence detection.
     max_turn_ms: a turn longer than this is ended for the speaker.
