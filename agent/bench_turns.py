@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -17,11 +17,13 @@ import numpy as np
 from rejoinder.agent.turn_cases import Case
 from rejoinder.agent.waterfall import percentile
 from rejoinder.models.smart_turn import SmartTurn
+from rejoinder.models.whisper import FREEZE_SECONDS, Whisper, Words
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.endpointer import Endpointer
 from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
 from rejoinder.pipeline.interfaces import Stt, TurnModel, Vad
-from rejoinder.pipeline.listen import MEMORY_SAMPLES, next_ask
+from rejoinder.pipeline.listen import DIP_SAMPLES, MEMORY_SAMPLES, next_ask
+from rejoinder.pipeline.loudness import Loudness
 from rejoinder.pipeline.session import HEAR_SLICE
 
 LONGEST_MS = 2_400.0
@@ -39,6 +41,7 @@ class Observation:
         where the turn was over.
     sounds: what Smart Turn's network made of each, for the fit of its last layer; ``judged`` then has the
         answers of its own one.
+    ending: what Whisper's made of the words' end, for the fit of another. over: the shipped one's answer.
     """
 
     set: str
@@ -51,6 +54,8 @@ class Observation:
     text_at: float
     resumes: float | None
     sounds: tuple[Samples, ...] = ()
+    ending: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+    over: float | None = None
 
 
 async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Observation | None:
@@ -58,6 +63,7 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
     floor, stream = Endpointer(), vad.stream()
     pcm = to_pcm(case.audio)
     pause = start = None
+    heard = 0
     for first in range(0, len(case.audio) - HEAR_SLICE + 1, HEAR_SLICE):
         chunk = AudioChunk(pcm[2 * first : 2 * (first + HEAR_SLICE)], RATE, first)
         for end, probability in stream.feed(chunk):
@@ -66,7 +72,7 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
                     case SpeechStarted():
                         start = floor.turn_start
                     case PauseStarted(at):
-                        pause = at
+                        pause, heard = at, first + HEAR_SLICE
                     case TurnResumed():
                         pause = None
         reached = first + HEAR_SLICE >= (case.resumes or case.at + RATE)
@@ -76,18 +82,28 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
         return None
     if case.resumes is not None and pause >= case.resumes:
         return None  # in what came after it
-    return await _ask(case, pause, start, stt, turn_model)
+    return await _ask(case, pause, start, said_by(case.audio, start, pause, heard), stt, turn_model)
 
 
-async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnModel) -> Observation:
+def said_by(audio: Samples, start: int, pause: int, noticed: int) -> int:
+    """Return the sample that the words of a turn are written down to.
+
+    As in a session that is where the level has fallen for a moment, or else when the pause is noticed.
+    """
+    level = Loudness()
+    level.feed(AudioChunk(to_pcm(audio[start:noticed]), RATE, start))
+    fell = noticed if level.quiet_from is None else level.quiet_from + DIP_SAMPLES
+    return fell if fell < noticed and level.ended_by(pause) else noticed
+
+
+async def _ask(
+    case: Case, pause: int, start: int, until: int, stt: Stt, turn_model: TurnModel
+) -> Observation:
     def at(sample: float) -> float:
         return (sample - case.at) * 1000.0 / RATE
 
-    until = pause + 2 * HEAR_SLICE
-    stream = stt.stream()
-    stream.feed(AudioChunk(to_pcm(case.audio[start:until]), RATE, start))
     began = time.perf_counter()
-    text = (await stream.transcribe(is_final=True)).text
+    words = await _words(case.audio[start:until], stt)
     text_at = at(until) + (time.perf_counter() - began) * 1000.0
     judged, sounds = [], []
     asked = next_ask(pause, None)
@@ -99,7 +115,7 @@ async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnMod
             sounds += [heard.pooled] if len(heard.pooled) else []
             probability = heard.answer
         else:
-            probability = await turn_model.probability(sound, text)
+            probability = await turn_model.probability(sound, words.text)
         judged.append((at(asked) + (time.perf_counter() - began) * 1000.0, probability))
         asked = next_ask(pause, asked)
     return Observation(
@@ -109,11 +125,21 @@ async def _ask(case: Case, pause: int, start: int, stt: Stt, turn_model: TurnMod
         case.natural,
         at(pause),
         tuple(judged),
-        text,
+        words.text,
         text_at,
         None if case.resumes is None else at(case.resumes),
         sounds=tuple(sounds),
+        ending=words.ending,
+        over=words.over,
     )
+
+
+async def _words(audio: Samples, stt: Stt) -> Words:
+    if isinstance(stt, Whisper) and len(audio) <= FREEZE_SECONDS * RATE:
+        return await stt.words(audio)
+    stream = stt.stream()
+    stream.feed(AudioChunk(to_pcm(audio), RATE))
+    return Words((await stream.transcribe(is_final=True)).text)
 
 
 def end_of_turn(seen: Observation, wait: Wait) -> float:

@@ -1,65 +1,78 @@
 """The fit of the rule for the end of a turn, and what it is worth on speakers that it was not made from.
 
-Two logistic regressions stand one on the other: Smart Turn's last layer, from what its network makes of the
-sound, and ``turn_end``, from that layer's answers, the words and the silence. The second must not see answers
-about speakers that the first was made from, who would sound surer than anybody ever will.
+Logistic regressions stand one on the other: a last layer for Smart Turn and one for Whisper's encoder, from
+what each makes of the sound, and ``turn_end``, from those layers' answers, the words and the silence. It must
+not see answers about speakers that they were made from, who would sound surer than anybody ever will.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 import numpy as np
 
 from rejoinder.agent.bench_turns import Observation, Wait
-from rejoinder.models.smart_turn import HEAD, Head
+from rejoinder.models import smart_turn, whisper
+from rejoinder.models.turn_head import Head
 from rejoinder.pipeline import turn_end
+from rejoinder.pipeline.audio import Samples
 from rejoinder.pipeline.endpointer import ANSWER_MS
 from rejoinder.pipeline.options import Endpointing
 
 STEP_MS, LONGEST_MS = 96, 2_300
 """Silences at which a row of the fit is made from a pause, as long as it lasts."""
-HEAD_RIDGE, RIDGE = 1_200.0, 10.0
+HEAD_RIDGE, ENDING_RIDGE, RIDGE = 1_200.0, 1_200.0, 10.0
 STILL = 1e-6
 """A step of the fit so small is the last."""
 HEAD_ANSWERS = 6
 """So many sounds of each pause make the last layer: all of them, up to the longest wait."""
 FOLDS, LEAST_SPEAKERS = 5, 20
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Answers = dict[int, tuple[float, ...]]
-"""The turn model's answers about each observation, by its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the models say of a pause: the turn model's answers, and the recogniser's, if it has one."""
+
+    answers: tuple[float, ...]
+    over: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What is fitted: Smart Turn's last layer, None without sounds, and the tables of ``turn_end``."""
+    """What is fitted: last layers for Smart Turn and Whisper, None without sounds, and ``turn_end``."""
 
     head: Head | None
+    ending: Head | None
     tables: turn_end.Tables
 
-    def answers(self, seen: Observation) -> tuple[float, ...]:
-        """Return the turn model's answers about an observation."""
-        if self.head is None or not seen.sounds:
-            return tuple(probability for _, probability in seen.judged)
-        return tuple(self.head.probability(sound) for sound in seen.sounds)
+    def heard(self, seen: Observation) -> Heard:
+        """Return what the models say of an observation."""
+        answers = tuple(probability for _, probability in seen.judged)
+        if self.head is not None and seen.sounds:
+            answers = tuple(self.head.probability(sound) for sound in seen.sounds)
+        over = seen.over
+        if self.ending is not None and len(seen.ending):
+            over = self.ending.probability(seen.ending)
+        return Heard(answers, over)
 
     def write(self, checkout: Path) -> None:
-        """Write it into the two files that are shipped, in a checkout of the sources."""
-        tables = {name: _rounded(table) for name, table in self.tables.items()}
+        """Write it into the files that are shipped, in a checkout; what is not fitted stays."""
+        tables = {name: _rounded(table) for name, table in {**turn_end.SHIPPED, **self.tables}.items()}
         (checkout / "pipeline" / "turn_end.json").write_text(
             json.dumps(tables, indent=2) + "\n", encoding="utf-8"
         )
         if self.head is not None:
-            weights = [round(float(weight), 4) for weight in self.head.weights]
-            head = {"bias": round(self.head.bias, 4), "weights": weights}
-            (checkout / "models" / "smart_turn.json").write_text(json.dumps(head) + "\n", encoding="utf-8")
+            self.head.write(checkout / "models" / "smart_turn.json")
+        if self.ending is not None:
+            self.ending.write(checkout / "models" / "whisper_end.json")
 
 
-SHIPPED = Fit(HEAD, turn_end.SHIPPED)
+SHIPPED = Fit(smart_turn.HEAD, whisper.HEAD, turn_end.SHIPPED)
 
 
 def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
@@ -81,15 +94,12 @@ def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
 
 
 def fit(seen: Sequence[Observation]) -> Fit:
-    """Fit both regressions to these observations."""
-    if not all(each.sounds for each in seen if each.judged):
-        plain = Fit(None, {})
-        return Fit(None, _tables(seen, {place: plain.answers(each) for place, each in enumerate(seen)}))
-    unseen: Answers = {}
+    """Fit the regressions to these observations."""
+    unseen: dict[int, Heard] = {}
     for rest, part in folds(_speakers(seen)):
-        fold = Fit(_head([seen[place] for place in rest]), {})
-        unseen |= {place: fold.answers(seen[place]) for place in part}
-    return Fit(_head(seen), _tables(seen, unseen))
+        fold = _heads([seen[place] for place in rest])
+        unseen |= {place: fold.heard(seen[place]) for place in part}
+    return replace(_heads(seen), tables=_tables(seen, [unseen[place] for place in range(len(seen))]))
 
 
 def folds(speakers: Sequence[str], count: int = FOLDS) -> list[tuple[list[int], list[int]]]:
@@ -122,12 +132,12 @@ def can_be_fitted(seen: Sequence[Observation]) -> bool:
 
 def fused(seen: Sequence[Observation], fits: Sequence[Fit], patience: float) -> Wait:
     """Return the rule of a session, with what was fitted for each observation."""
-    chosen = {id(each): (fit.tables, fit.answers(each)) for each, fit in zip(seen, fits, strict=True)}
+    chosen = {id(each): (fit.tables, fit.heard(each)) for each, fit in zip(seen, fits, strict=True)}
     options = Endpointing()
 
     def wait(each: Observation, known: int) -> float:
-        tables, answers = chosen[id(each)]
-        pause = turn_end.Pause(answers[:known], each.text)
+        tables, heard = chosen[id(each)]
+        pause = turn_end.Pause(heard.answers[:known], each.text, over=heard.over)
         if not each.text:
             return options.max_wait_ms
         ms = turn_end.wait_ms(pause, patience, tables)
@@ -140,30 +150,39 @@ def _speakers(seen: Sequence[Observation]) -> list[str]:
     return [each.speaker for each in seen]
 
 
-def _head(seen: Sequence[Observation]) -> Head:
-    rows = [(sound, each.resumes is None) for each in seen for sound in each.sounds[:HEAD_ANSWERS]]
+def _heads(seen: Sequence[Observation]) -> Fit:
+    sounds = [(sound, each.resumes is None) for each in seen for sound in each.sounds[:HEAD_ANSWERS]]
+    endings = [(each.ending, each.resumes is None) for each in seen if len(each.ending)]
+    # A network that is missing, or without names for its tensors, has the layer that it came with.
+    whole = all(each.sounds for each in seen if each.judged)
+    return Fit(_head(sounds, HEAD_RIDGE) if whole else None, _head(endings, ENDING_RIDGE), {})
+
+
+def _head(rows: Sequence[tuple[Samples, bool]], ridge: float) -> Head | None:
+    if not rows:
+        return None
     x, y = (np.array(column, np.float64) for column in zip(*rows, strict=True))
-    bias, *weights = logistic(x, y, HEAD_RIDGE)
+    bias, *weights = logistic(x, y, ridge)
     return Head(float(bias), np.array(weights, np.float32))
 
 
-def _tables(seen: Sequence[Observation], answers: Answers) -> turn_end.Tables:
-    heard: list[dict[str, float]] = []
-    unheard: list[dict[str, float]] = []
-    over: list[bool] = []
-    over_unheard: list[bool] = []
-    for place, each in enumerate(seen):
+def _tables(seen: Sequence[Observation], heard: Sequence[Heard]) -> turn_end.Tables:
+    """Fit a table for each of what may be known, where it is known of anybody."""
+    rows: dict[str, list[tuple[dict[str, float], bool]]] = {}
+    for each, models in zip(seen, heard, strict=True):
         for silence in range(2 * STEP_MS, LONGEST_MS, STEP_MS):
             now = each.pause + silence
             if (each.resumes is not None and now >= each.resumes) or not each.text:
                 break
-            known = answers[place][: sum(when <= now for when, _ in each.judged)]
-            unheard.append(turn_end.features(turn_end.Pause((), each.text, silence)))
-            over_unheard.append(each.resumes is None)
-            if known:
-                heard.append(turn_end.features(turn_end.Pause(known, each.text, silence)))
-                over.append(each.resumes is None)
-    return {"heard": _table(heard, over), "unheard": _table(unheard, over_unheard)}
+            answers = models.answers[: sum(when <= now for when, _ in each.judged)]
+            known = {
+                (said, over): turn_end.Pause(said, each.text, silence, over=over)
+                for said in ((), answers)
+                for over in (None, models.over)
+            }
+            for pause in known.values():
+                rows.setdefault(pause.table, []).append((turn_end.features(pause), each.resumes is None))
+    return {name: _table(*zip(*found, strict=True)) for name, found in rows.items()}
 
 
 def _table(rows: Sequence[dict[str, float]], over: Sequence[bool]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rejoinder.agent.bench_turns import Observation
+from rejoinder.pipeline.audio import Samples
 
 DIGITS = 3
 """Decimals that are kept of a sound, whose numbers are about 1."""
@@ -22,7 +23,8 @@ def write(path: Path, seen: Sequence[Observation]) -> None:
     with gzip.open(path, "wt", encoding="utf-8") as file:
         for each in seen:
             row = row_of(each)
-            row["sounds"] = [np.round(sound.astype(float), DIGITS).tolist() for sound in each.sounds]
+            row["sounds"] = [_numbers(sound) for sound in each.sounds]
+            row["ending"] = _numbers(each.ending)
             file.write(json.dumps(row) + "\n")
 
 
@@ -33,11 +35,17 @@ def read(path: Path) -> list[Observation]:
 
 
 def row_of(seen: Observation) -> dict[str, Any]:
-    """Return an observation without its sounds, for reports."""
-    return {name: value for name, value in asdict(seen).items() if name != "sounds"}
+    """Return an observation without what networks made of it, for reports."""
+    return {name: value for name, value in asdict(seen).items() if name not in ("sounds", "ending")}
+
+
+def _numbers(sound: Samples) -> list[float]:
+    found: list[float] = np.round(sound.astype(float), DIGITS).tolist()
+    return found
 
 
 def _observation(row: dict[str, Any]) -> Observation:
     sounds = tuple(np.asarray(sound, np.float32) for sound in row.pop("sounds"))
+    ending = np.asarray(row.pop("ending"), np.float32)
     judged = tuple((when, probability) for when, probability in row.pop("judged"))
-    return Observation(**row, judged=judged, sounds=sounds)
+    return Observation(**row, judged=judged, sounds=sounds, ending=ending)

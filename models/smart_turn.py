@@ -7,8 +7,6 @@ apart far better (docs/turns.md), and costs nothing more. ``rejoinder bench turn
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy as np
 
 from rejoinder.models.onnx import open_session
 from rejoinder.models.smart_turn_graph import merged
+from rejoinder.models.turn_head import Head, load_head
 from rejoinder.pipeline.audio import RATE, Samples
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
@@ -25,24 +24,6 @@ from rejoinder.pipeline.errors import ModelError
 SECONDS = 8
 POOLED, SIZE = "sum_1", 384
 """The tensor of the exported network that its last layers see: the sound, in so many numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A last layer: the log-odds of the end are ``bias`` plus ``weights`` times the pooled sound."""
-
-    bias: float
-    weights: Samples
-
-    def probability(self, sound: Samples) -> float:
-        """Return how likely it is that the turn is over."""
-        return 1.0 / (1.0 + math.exp(-min(max(self.bias + float(self.weights @ sound), -30.0), 30.0)))
-
-
-def load_head(path: Path) -> Head:
-    """Return the last layer in a file that the fit has written."""
-    table = json.loads(path.read_text(encoding="utf-8"))
-    return Head(table["bias"], np.asarray(table["weights"], np.float32))
 
 
 @dataclass(frozen=True, slots=True)

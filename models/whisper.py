@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rejoinder.models.turn_head import load_head
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
@@ -40,19 +41,34 @@ INVENTED = ((0.6, -1.0), (0.2, -2.25))
 The first pair is Whisper's own rule (Radford et al. 2022, 4.5). The second came out of recordings of noise
 and music: it passes hesitant speech, which is unsure of its words but sure to be speech.
 """
+STATES = RATE // 50
+"""Samples from one of the encoder's states to the next."""
+LAST, BEFORE = (2, 0), (75, 10)
+"""The last two states of the audio, and those from 1.5 to 0.2 s before its end: how it ends, and what."""
+HEAD = load_head(Path(__file__).with_name("whisper_end.json"))
+"""What tiny.en's states say about the end of a turn (docs/turns.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What came out of one window: the text, Whisper's doubts about it, and what it may be as well."""
+    """What came out of one window: the text, Whisper's doubts about it, and what it may be as well.
+
+    ending: what the encoder made of the end of the audio, none where it has no last layer for that.
+    """
 
     text: str
-    no_speech: float
-    confidence: float
+    no_speech: float = 1.0
+    confidence: float = 0.0
     others: tuple[str, ...] = ()
+    ending: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    @property
+    def over(self) -> float | None:
+        """How likely it is that the speaker is done, by the sound of these words; None where unknown."""
+        return HEAD.probability(self.ending) if len(self.ending) else None
 
 
-NOTHING = Words("", 1.0, 0.0)
+NOTHING = Words("")
 
 
 @dataclass(slots=True)
@@ -95,6 +111,7 @@ class Whisper:
             raise ModelError("whisper", f"cannot load {path}: {error}") from error
         multilingual = self._model.model.is_multilingual
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
+        self._tells_ends = not (multilingual or cuda)
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
         self.engine: Engine[Job, Words] = Engine(
             "whisper", self._step, max_batch=batch, alike=lambda job, sure: (job.window, job.readings, sure)
@@ -107,19 +124,19 @@ class Whisper:
     async def recognise(self, audio: Samples) -> str:
         """Return the words in up to 30 s of 16 kHz audio, or nothing where Whisper itself doubts them.
 
-        Cancels and fails as ``readings`` does.
+        Cancels and fails as ``words`` does.
         """
-        return next(iter(await self.readings(audio)), "")
+        return (await self.words(audio)).text
 
-    async def readings(self, audio: Samples) -> list[str]:
-        """Return the words in up to 30 s of 16 kHz audio, and behind them what is nearly as likely.
+    async def words(self, audio: Samples) -> Words:
+        """Return the words in up to 30 s of 16 kHz audio, and what else is known of them.
 
-        Nothing where Whisper itself doubts the words; audio of more than ``WORD_SECONDS`` has one reading.
+        They have no text where Whisper itself doubts it; audio of more than ``WORD_SECONDS`` has one reading.
         Cancelling before the words are written leaves the engine free after the encoder's step. Raises
         ModelError.
         """
         if len(audio) < RATE // 10:
-            return []
+            return NOTHING
         urgency = current.get()
         job = Job(audio, window_seconds(len(audio) / RATE, urgency is not None and urgency.frugal))
         try:
@@ -127,7 +144,8 @@ class Whisper:
         finally:
             job.wanted = False
         doubted = any(words.no_speech > silent and words.confidence < unsure for silent, unsure in INVENTED)
-        return [] if doubted or not any(map(str.isalnum, words.text)) else [words.text, *words.others]
+        nothing = doubted or not any(map(str.isalnum, words.text))
+        return replace(words, text="", others=()) if nothing else words
 
     def close(self) -> None:
         """End the engine's thread."""
@@ -153,7 +171,12 @@ class Whisper:
             return_scores=True,
             return_no_speech_prob=True,
         )
-        return [self._words(result) for result in results]
+        words = [self._words(result) for result in results]
+        if not self._tells_ends:
+            return words
+        states = zip(np.asarray(encoded), cut, strict=True)
+        endings = [ending(found, len(audio)) for found, audio in states]
+        return [replace(one, ending=its) for one, its in zip(words, endings, strict=True)]
 
     def _words(self, result: Any) -> Words:
         best, *others = [self._tokenizer.decode(ids).strip() for ids in result.sequences_ids]
@@ -186,10 +209,11 @@ class WhisperStream:
         end = self._end
         while self._length > FREEZE_SECONDS * RATE:
             await self._freeze()
-        text, *others = await self._whisper.readings(self._audio()) or [""]
+        words = await self._whisper.words(self._audio())
         if self._frozen:
-            return Transcript(" ".join(filter(None, [*self._frozen, text])), is_final, end)
-        return Transcript(text, is_final, end, tuple(others))
+            whole = " ".join(filter(None, [*self._frozen, words.text]))
+            return Transcript(whole, is_final, end, over=words.over)
+        return Transcript(words.text, is_final, end, words.others, words.over)
 
     def reset(self) -> None:
         """Forget the turn."""
@@ -210,6 +234,14 @@ class WhisperStream:
         frozen.append(text)
         self._chunks = [self._audio()[cut:]]
         self._length -= cut
+
+
+def ending(states: Samples, samples: int) -> Samples:
+    """Return what the encoder made of the end of so many samples: its states [time, width], at two places."""
+    end = min(len(states), samples // STATES)
+    places = (slice(max(0, end - since), max(1, end - until)) for since, until in (LAST, BEFORE))
+    found: Samples = np.concatenate([states[place].mean(axis=0) for place in places]).astype(np.float32)
+    return found
 
 
 def window_seconds(audio: float, frugal: bool = False) -> int:

@@ -102,6 +102,7 @@ class Endpointer:
         self._run = 0
         self._forced = False
         self._final: str | None = None
+        self._sounds_over: float | None = None
         self._answers: list[float] = []
         self._voiced = 0
         self._so_far: str | None = None
@@ -174,11 +175,12 @@ class Endpointer:
                 self._run = -_samples(LAG_MS)
                 return [event]
             if self.pause is not None and transcript.is_final and transcript.end >= self.pause:
-                self._final = transcript.text.strip()
+                self._final, self._sounds_over = transcript.text.strip(), transcript.over
             return self._doubt()
         if self.pause is None or not transcript.is_final or transcript.end < self.pause:
             return []
         self._final = text = "" if self._echoed(transcript.text) else transcript.text.strip()
+        self._sounds_over = transcript.over
         return [Transcribed(text), *self._decide()] if text else self._decide()
 
     def judged(self, pause: int, probability: float) -> list[FloorEvent]:
@@ -367,7 +369,7 @@ class Endpointer:
         # Without words there is nothing to answer, but they may still come: a hesitant start is not a noise.
         if not self._final:
             return longest
-        known = turn_end.Pause(self._answers, self._final, asked=self.asked)
+        known = turn_end.Pause(self._answers, self._final, asked=self.asked, over=self._sounds_over)
         patience, most = self.options.patience, turn_end.long_ms(self.options.patience)
         if self._patience > patience:
             patience, most = self._patience, max(most, turn_end.LONG_HARMED_MS)

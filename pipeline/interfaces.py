@@ -62,12 +62,14 @@ class Transcript:
     is_final: no more words can come from the audio up to ``end``.
     end: index of the sample after the last one that was recognised.
     others: what ``text`` may be as well, nearly as likely; of a word by itself a recogniser is seldom sure.
+    over: how likely it is that the speaker is done, by the sound of these words; None where that is unknown.
     """
 
     text: str
     is_final: bool
     end: int
     others: tuple[str, ...] = ()
+    over: float | None = None
 
 
 class VadStream(Protocol):

@@ -1,10 +1,10 @@
 """Is the turn over? A logistic model of what is known in a pause, each part of it with a name.
 
 Neither the silence, nor the sound, nor the words are enough alone; together they are worth more than each.
-The weights are in ``turn_end.json`` beside this file, in two tables: ``heard`` where a turn model has
-answered, ``unheard`` where none has. ``rejoinder bench turns --fit`` makes them out of recordings, and tells
-what they are worth on speakers that they were not made from (docs/turns.md). What no recording of ours can
-teach is a plain rule, ``hint``.
+The weights are in ``turn_end.json`` beside this file, in a table for each of what is known: what the turn
+model says, what the recogniser says, ``both`` or ``neither``. ``rejoinder bench turns --fit`` makes them out
+of recordings, and tells what they are worth on speakers that they were not made from (docs/turns.md). What no
+recording of ours can teach is a plain rule, ``hint``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from pathlib import Path
 Weights = Mapping[str, float]
 """What each feature adds to the log-odds of the end, per unit of it."""
 Tables = Mapping[str, Weights]
-"""The weights with a turn model's answer (``heard``) and without one (``unheard``)."""
+"""The weights where so much is known: ``turn_model``, ``recogniser``, ``both`` or ``neither``."""
 
 FEATURES = {
     "always": "1: what is left when all others are 0",
     "mean": "mean log-odds of the turn model's answers in this pause",
     "lowest": "log-odds of its lowest answer in it",
+    "recogniser": "log-odds of the recogniser's answer, by the sound of the last words",
     "silence": "log of the silence so far, in units of 200 ms",
     "stop": "1 if the words end in a full stop",
     "question": "1 if they end in a question mark",
@@ -38,7 +39,7 @@ SURE = 0.9
 """An answer is taken to be this sure at most: what sounds surer is wrong as often."""
 PATIENT_MS = 32.0
 """Silence that each step of patience costs at least: however sure it is, to be patient is to wait."""
-LONG_MS, LIKELY_MORE = 700.0, 5.0
+LONG_MS, LIKELY_MORE = 700.0, 2.0
 """After so long a pause more is likely where it is so many times as likely as the end."""
 LONG_HARMED_MS = 800.0
 """The same for a speaker who was cut off: most pauses that people make by themselves are shorter."""
@@ -71,6 +72,14 @@ class Pause:
     text: str
     silence_ms: float = UNIT_MS
     asked: str = ""
+    over: float | None = None
+
+    @property
+    def table(self) -> str:
+        """The name of the weights for what is known of it."""
+        if self.over is None:
+            return "turn_model" if self.answers else "neither"
+        return "both" if self.answers else "recogniser"
 
 
 def wait_ms(pause: Pause, patience: float, tables: Tables | None = None, most: float | None = None) -> float:
@@ -95,7 +104,7 @@ def long_ms(patience: float) -> float:
 
 def _reaches(pause: Pause, odds_of_end: float, tables: Tables | None) -> float:
     """Return the silence from which on the end has these odds."""
-    weights = (tables or SHIPPED)["heard" if pause.answers else "unheard"]
+    weights = (tables or SHIPPED)[pause.table]
     known = features(replace(pause, silence_ms=UNIT_MS))
     missing = math.log(odds_of_end) - odds(replace(pause, silence_ms=UNIT_MS), tables)
     slope = weights["silence"] + weights["stop_silence"] * known["stop"]
@@ -106,19 +115,21 @@ def _reaches(pause: Pause, odds_of_end: float, tables: Tables | None) -> float:
 
 def odds(pause: Pause, tables: Tables | None = None) -> float:
     """Return the log-odds of the end."""
-    weights = (tables or SHIPPED)["heard" if pause.answers else "unheard"]
+    weights = (tables or SHIPPED)[pause.table]
     fitted = sum(weights[name] * value for name, value in features(pause).items())
     return fitted + hint(pause.text, pause.asked)
 
 
 def features(pause: Pause) -> dict[str, float]:
-    """Return the value of each feature; those of the turn model only where it has answered."""
+    """Return the value of each feature; those of a model only where it has answered."""
     silence = math.log(max(pause.silence_ms, 1.0) / UNIT_MS)
     ends = ending(pause.text)
     found = {"always": 1.0, "silence": silence, **ends, "stop_silence": ends["stop"] * silence}
     if pause.answers:
         heard = [log_odds(answer) for answer in pause.answers]
         found |= {"mean": sum(heard) / len(heard), "lowest": min(heard)}
+    if pause.over is not None:
+        found["recogniser"] = log_odds(pause.over)
     return found
 
 
