@@ -36,7 +36,7 @@ Wait = Callable[["Observation", int], float]
 class Observation:
     """What was known of a case. Times in ms since the silence began, by truth and not by the VAD.
 
-    pause: where the VAD put the begin of the pause. judged: (time of the answer, probability), in order.
+    pause: from where its silence counts, by the VAD or the level. judged: (time of the answer, probability).
     text: the words before the pause. text_at: when they were there. resumes: when the speaker went on, None
         where the turn was over.
     sounds: what Smart Turn's network made of each, for the fit of its last layer; ``judged`` then has the
@@ -63,7 +63,7 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
     floor, stream = Endpointer(), vad.stream()
     pcm = to_pcm(case.audio)
     pause = start = None
-    heard = 0
+    noticed = 0
     for first in range(0, len(case.audio) - HEAR_SLICE + 1, HEAR_SLICE):
         chunk = AudioChunk(pcm[2 * first : 2 * (first + HEAR_SLICE)], RATE, first)
         for end, probability in stream.feed(chunk):
@@ -72,7 +72,7 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
                     case SpeechStarted():
                         start = floor.turn_start
                     case PauseStarted(at):
-                        pause, heard = at, first + HEAR_SLICE
+                        pause, noticed = at, first + HEAR_SLICE
                     case TurnResumed():
                         pause = None
         reached = first + HEAR_SLICE >= (case.resumes or case.at + RATE)
@@ -82,31 +82,26 @@ async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Obse
         return None
     if case.resumes is not None and pause >= case.resumes:
         return None  # in what came after it
-    return await _ask(case, pause, start, said_by(case.audio, start, pause, heard), stt, turn_model)
-
-
-def said_by(audio: Samples, start: int, pause: int, noticed: int) -> int:
-    """Return the sample that the words of a turn are written down to.
-
-    As in a session that is where the level has fallen for a moment, or else when the pause is noticed.
-    """
     level = Loudness()
-    level.feed(AudioChunk(to_pcm(audio[start:noticed]), RATE, start))
-    fell = noticed if level.quiet_from is None else level.quiet_from + DIP_SAMPLES
-    return fell if fell < noticed and level.ended_by(pause) else noticed
+    level.feed(AudioChunk(pcm[2 * start : 2 * noticed], RATE, start))
+    return await _ask(case, start, level.quiet_before(pause), noticed, stt, turn_model)
 
 
 async def _ask(
-    case: Case, pause: int, start: int, until: int, stt: Stt, turn_model: TurnModel
+    case: Case, start: int, quiet: int, noticed: int, stt: Stt, turn_model: TurnModel
 ) -> Observation:
+    """Ask the models as a session does: for the words where the level has fallen for a moment, or else when
+    the pause is noticed, and about the sound again and again."""
+
     def at(sample: float) -> float:
         return (sample - case.at) * 1000.0 / RATE
 
     began = time.perf_counter()
+    until = min(quiet + DIP_SAMPLES, noticed)
     words = await _words(case.audio[start:until], stt)
-    text_at = at(until) + (time.perf_counter() - began) * 1000.0
+    text_at = max(at(noticed), at(until) + (time.perf_counter() - began) * 1000.0)
     judged, sounds = [], []
-    asked = next_ask(pause, None)
+    asked = max(next_ask(quiet, None), noticed)
     while at(asked) < LONGEST_MS and asked < (case.resumes or len(case.audio)):
         sound = case.audio[max(start, asked - MEMORY_SAMPLES) : asked]
         began = time.perf_counter()
@@ -117,13 +112,13 @@ async def _ask(
         else:
             probability = await turn_model.probability(sound, words.text)
         judged.append((at(asked) + (time.perf_counter() - began) * 1000.0, probability))
-        asked = next_ask(pause, asked)
+        asked = next_ask(quiet, asked)
     return Observation(
         case.set,
         case.file,
         case.speaker,
         case.natural,
-        at(pause),
+        at(quiet),
         tuple(judged),
         words.text,
         text_at,

@@ -77,6 +77,7 @@ class Endpointer:
     reached: samples received so far, where nobody was heard in the last whole window; at least ``now``.
     turn_start: first sample that belongs to the user's turn, or may, None between turns.
     pause: end of the last voiced sample while the user is silent in a turn, else None.
+    quiet: the sample from which its silence counts: ``pause``, or sooner where the level fell before that.
     asked: what the agent said last, as heard: whoever is asked to spell something is not done after a letter.
     saying: what the agent says at about the onset, "" where the microphone does not hear it.
     unlearnt: whether nobody knows yet what the microphone hears of the agent.
@@ -93,6 +94,7 @@ class Endpointer:
         self.now = self.reached = 0
         self.turn_start: int | None = None
         self.pause: int | None = None
+        self.quiet = 0
         self.asked = self.saying = ""
         self.unlearnt = False
         self._free_from = 0
@@ -183,6 +185,11 @@ class Endpointer:
         self._sounds_over = transcript.over
         return [Transcribed(text), *self._decide()] if text else self._decide()
 
+    def fell(self, pause: int, quiet: int) -> None:
+        """Take that the pause that began at ``pause`` was quiet by the level from sample ``quiet`` on."""
+        if pause == self.pause:
+            self.quiet = min(quiet, pause)
+
     def judged(self, pause: int, probability: float) -> list[FloorEvent]:
         """Take the turn model's answer about the pause that began at sample ``pause``."""
         if pause != self.pause:
@@ -262,7 +269,7 @@ class Endpointer:
             self._voiced += step
             self._voiced_until = self.now
         elif self.pause is None and self.now - self._voiced_until >= _samples(self.options.pause_ms):
-            self.pause = self._voiced_until
+            self.pause = self.quiet = self._voiced_until
             self._run = 0
         return self._doubt()
 
@@ -324,7 +331,7 @@ class Endpointer:
 
     def _pause(self) -> FloorEvent:
         self.floor = Floor.PAUSE
-        self.pause = self._voiced_until
+        self.pause = self.quiet = self._voiced_until
         self._run = 0
         return PauseStarted(self.pause)
 
@@ -340,7 +347,7 @@ class Endpointer:
     def _decide(self) -> list[FloorEvent]:
         if self.pause is None or self._final is None:
             return []
-        silence, wait = 0 if self._run else max(self.now, self.reached) - self.pause, _samples(self._wait())
+        silence, wait = 0 if self._run else max(self.now, self.reached) - self.quiet, _samples(self._wait())
         judged = self._answers or not self.has_judge
         least = wait if judged else max(wait, _samples(min(ANSWER_MS, self.options.max_wait_ms)))
         over = self._forced or silence >= least

@@ -87,11 +87,14 @@ def wait_on(floor: Endpointer, end: int, react: React) -> None:
             react(event)
 
 
-def next_ask(pause: int, asked: int | None) -> int:
-    """Return the sample at which the turn model is asked about a pause after it was asked at ``asked``."""
-    if asked is None or asked < pause + ASK_SAMPLES:  # it was about an earlier pause
-        return pause + ASK_SAMPLES
-    return pause + 2 * (asked - pause)
+def next_ask(quiet: int, asked: int | None) -> int:
+    """Return the sample at which the turn model is asked about a pause after it was asked at ``asked``.
+
+    quiet: the sample from which on it is silent.
+    """
+    if asked is None or asked < quiet + ASK_SAMPLES:  # it was about an earlier pause
+        return quiet + ASK_SAMPLES
+    return quiet + 2 * (asked - quiet)
 
 
 def is_worth_it(new: int, dips: bool, rung: Rung, behind: bool) -> bool:
@@ -143,6 +146,7 @@ class Ears:
                 self._take(chunk)
                 await self._catch_up()
                 if self._floor.pause is not None:
+                    self._fall(self._floor.pause)
                     self._ask(tasks)
                     await self._finish(tasks)
                 elif self._floor.talking:
@@ -198,6 +202,11 @@ class Ears:
         rung, behind = self._ladder.rung, self._ladder.behind
         if is_worth_it(new, dips, *((Rung.NOTHING, False) if overlap else (rung, behind))):
             await self._recognise(tasks, complete=dips)
+
+    def _fall(self, pause: int) -> None:
+        """Tell once in each pause since when it is quiet: voice activity lags 0.1 s behind some voices."""
+        if pause != self._final_for and self._fed >= pause:
+            self._floor.fell(pause, self._loudness.quiet_before(pause))
 
     async def _finish(self, tasks: asyncio.TaskGroup) -> None:
         pause = self._floor.pause
@@ -256,7 +265,7 @@ class Ears:
         pause = self._floor.pause
         if self._turn_model is None or pause is None:
             return
-        if self._fed >= next_ask(pause, self._asked_at):
+        if self._fed >= next_ask(self._floor.quiet, self._asked_at):
             self._asked_at = self._fed
             sound = self._remembered(self._turn_start or 0).samples()
             asking.create_task(self._judge(self._turn_model, pause, sound))

@@ -27,6 +27,10 @@ class Loudness:
         """Tell whether all that was said before ``pause``, by voice activity, was said before the quiet."""
         return self.quiet_from is not None and pause <= self.quiet_from + LATE_SAMPLES
 
+    def quiet_before(self, pause: int) -> int:
+        """Return the sample since which it is quiet where voice activity says ``pause``: that, or sooner."""
+        return min(self.quiet_from or 0, pause) if self.ended_by(pause) else pause
+
     def feed(self, chunk: AudioChunk) -> None:
         """Take the next audio of the turn."""
         samples = chunk.samples()
