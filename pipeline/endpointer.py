@@ -356,7 +356,7 @@ class Endpointer:
         if (
             self._final
             and self._begun_for != self.pause
-            and (soon or not turn_end.wants_more(self._final, self.asked))
+            and (soon or not turn_end.wants_more(self._final, self.asked, self._sounds_over))
         ):
             self._begun_for = self.pause
             events.append(EagerEndOfTurn(self._final))
