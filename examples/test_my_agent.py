@@ -29,7 +29,7 @@ def test_a_pause_in_the_middle_is_not_the_end() -> None:
     assert call.turns == ["I would like a table for two"]
     assert call.heard == ["A table for two, at what time?"]
     assert call.floor == ["nobody", "user", "user?", "user", "user?", "agent", "nobody"]
-    assert call.latency_ms == [180]
+    assert call.latency_ms == [170]
 
 
 def test_who_hesitates_is_waited_for() -> None:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import speech
 
+from rejoinder.agent.recordings import speech_end
+from rejoinder.agent.turn_cases import gaps
 from rejoinder.models.fetch import locate
-from rejoinder.models.whisper import Whisper, Words
+from rejoinder.models.whisper import Whisper, Words, ending
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Stt, SttStream
@@ -163,6 +165,34 @@ def test_a_word_by_itself_comes_with_what_it_may_be_as_well(whisper: Any) -> Non
     text, others = asyncio.run(read(0.8))
     assert text and others and text not in others
     assert asyncio.run(read(2.0))[1] == ()
+
+
+def test_what_the_encoder_makes_of_the_end_is_taken_from_there() -> None:
+    states = np.zeros((500, 3), np.float32)
+    states[98:100, 0] = 4.0
+    states[25:90, 1] = 7.0
+    states[100:, 2] = 1.0  # behind the audio
+    assert ending(states, 2 * RATE).tolist() == [4.0, 0.0, 0.0, 0.0, 7.0, 0.0]
+    assert np.isfinite(ending(states, RATE // 10)).all() and len(ending(states, 60 * RATE)) == 6
+
+
+def test_ends_sound_more_like_ends_than_pauses_do(whisper: Any) -> None:
+    """Cut in the middle of its words, at a gap, a recording ends in what is seldom an end."""
+    whole = speech.recordings("librispeech_test_other", 12)
+
+    async def over(audio: Samples) -> float:
+        found = (await whisper.words(audio)).over
+        assert found is not None
+        return float(found)
+
+    ends, cuts = [], []
+    for each in whole:
+        audio = speech.heard(each).samples()
+        said = audio[: speech_end(audio, RATE)]
+        middle = min(gaps(said), key=lambda place: abs(place - len(said) // 2))
+        ends.append(asyncio.run(over(said)))
+        cuts.append(asyncio.run(over(said[:middle])))
+    assert np.median(ends) > 0.6 and np.median(cuts) < 0.4
 
 
 def test_short_and_hesitant_speech_is_not_taken_for_noise(whisper: Stt) -> None:

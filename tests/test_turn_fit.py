@@ -11,11 +11,24 @@ import pytest
 
 from rejoinder.agent import turn_store
 from rejoinder.agent.bench_turns import Observation, curve, end_of_turn, latest_answer
-from rejoinder.agent.turn_fit import SHIPPED, Fit, can_be_fitted, cross_validated, fit, folds, fused, logistic
+from rejoinder.agent.turn_fit import (
+    SHIPPED,
+    Heard,
+    can_be_fitted,
+    cross_validated,
+    fit,
+    folds,
+    fused,
+    logistic,
+)
 from rejoinder.agent.turn_report import fits_for, summary
-from rejoinder.models.smart_turn import SIZE, load_head
+from rejoinder.models.smart_turn import SIZE
+from rejoinder.models.turn_head import load_head
 from rejoinder.pipeline import turn_end
 
+SAID = 16
+"""Numbers of a recogniser's ending, as these are made up."""
+NOTHING = np.zeros(0, np.float32)
 DRAW = np.random.default_rng(0)
 
 
@@ -27,7 +40,8 @@ def observed(speaker: int, over: bool, sure: float) -> Observation:
     judged = tuple((150.0 * 2**ask, sure if over else 1.0 - sure) for ask in range(3))
     words = "that is all." if over else "and then"
     ends = None if over else 1000.0
-    return Observation("s", "f", f"who{speaker}", False, 50.0, judged, words, 130.0, ends, tuple(sounds))
+    who, ending = f"who{speaker}", sounds[0][:SAID]
+    return Observation("s", "f", who, False, 50.0, judged, words, 130.0, ends, tuple(sounds), ending, 0.5)
 
 
 SEEN = [observed(speaker, over, 0.7) for speaker in range(24) for over in (True, False)]
@@ -54,14 +68,21 @@ def test_what_is_fitted_tells_ends_from_pauses_of_others() -> None:
     assert points[1].cut_off == 0.0 and points[1].p50 < 300
     assert summary(points)["median_ms_at_5pct"] == points[1].p50
     assert curve(SEEN, latest_answer, (1.0,))[0].cut_off == 1.0
-    assert set(fit(SEEN).tables["heard"]) == set(turn_end.FEATURES)
+    made = fit(SEEN)
+    assert set(made.tables) == set(turn_end.SHIPPED)
+    assert set(made.tables["both"]) == set(turn_end.FEATURES)
+    assert all(weight > 0 for name, weight in made.tables["both"].items() if name in ("mean", "recogniser"))
+    heard, other = (made.heard(each) for each in SEEN[:2])
+    assert heard.over is not None and other.over is not None and heard.over > 0.5 > other.over
 
 
 def test_the_rule_of_the_bench_is_that_of_the_floor() -> None:
-    one = replace(SEEN[0], sounds=(), judged=((150.0, 0.8), (300.0, 0.4)))
-    for patience in (1.0, 5.0, 30.0):
+    one = replace(SEEN[0], sounds=(), ending=NOTHING, over=None, judged=((150.0, 0.8), (300.0, 0.4)))
+    for patience, over in ((1.0, None), (5.0, None), (30.0, 0.7), (4.0, 0.7), (4.0, 0.1)):
+        one = replace(one, over=over)
         rule = fused([one], [SHIPPED], patience)
-        asked = [turn_end.wait_ms(turn_end.Pause(known, one.text), patience) for known in ([0.8], [0.8, 0.4])]
+        pauses = [turn_end.Pause(known, one.text, over=over) for known in ([0.8], [0.8, 0.4])]
+        asked = [turn_end.wait_ms(pause, patience) for pause in pauses]
         assert [rule(one, 1), rule(one, 2)] == [min(max(ms, 150.0), 2200.0) for ms in asked]
     silent = replace(one, text="")
     assert fused([silent], [SHIPPED], 5.0)(silent, 2) == 2200.0
@@ -78,26 +99,37 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
     made = fit(SEEN)
     made.write(tmp_path)
-    head, tables = (
-        load_head(tmp_path / "models/smart_turn.json"),
-        turn_end.load(tmp_path / "pipeline/turn_end.json"),
-    )
-    assert made.head is not None
-    assert head.probability(SEEN[0].sounds[0]) == pytest.approx(
-        made.head.probability(SEEN[0].sounds[0]), abs=0.01
-    )
-    assert tables["unheard"] == pytest.approx(dict(made.tables["unheard"]), abs=0.001)
+    tables = turn_end.load(tmp_path / "pipeline/turn_end.json")
+    assert {name: pytest.approx(dict(table), abs=0.001) for name, table in made.tables.items()} == tables
+    for head, name, sound in (
+        (made.head, "smart_turn.json", SEEN[0].sounds[0]),
+        (made.ending, "whisper_end.json", SEEN[0].ending),
+    ):
+        assert head is not None
+        again = load_head(tmp_path / "models" / name)
+        assert again.probability(sound) == pytest.approx(head.probability(sound), abs=0.01)
+
+
+def test_what_is_not_fitted_stays_as_it_was(tmp_path: Path) -> None:
+    for folder in ("pipeline", "models"):
+        (tmp_path / folder).mkdir()
+    fit([replace(each, sounds=(), ending=NOTHING, over=None) for each in SEEN]).write(tmp_path)
+    tables = turn_end.load(tmp_path / "pipeline/turn_end.json")
+    assert tables["both"] == turn_end.SHIPPED["both"] and tables["neither"] != turn_end.SHIPPED["neither"]
+    assert not list((tmp_path / "models").iterdir())
 
 
 def test_observations_are_kept_whole(tmp_path: Path) -> None:
     turn_store.write(tmp_path / "seen.json.gz", SEEN)
     again = turn_store.read(tmp_path / "seen.json.gz")
-    assert [replace(each, sounds=()) for each in again] == [replace(each, sounds=()) for each in SEEN]
+    assert list(map(turn_store.row_of, again)) == list(map(turn_store.row_of, SEEN))
     assert np.allclose(again[0].sounds, SEEN[0].sounds, atol=0.001)
+    assert np.allclose(again[0].ending, SEEN[0].ending, atol=0.001)
     json.dumps(turn_store.row_of(SEEN[0]))
 
 
 def test_without_sounds_the_answers_are_taken_as_they_are() -> None:
-    plain = [replace(each, sounds=()) for each in SEEN]
+    plain = [replace(each, sounds=(), ending=NOTHING) for each in SEEN]
     made = fit(plain)
-    assert made.head is None and Fit(None, {}).answers(plain[0]) == (0.7, 0.7, 0.7)
+    assert made.head is None and made.ending is None
+    assert made.heard(plain[0]) == Heard((0.7, 0.7, 0.7), 0.5)
