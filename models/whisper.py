@@ -53,7 +53,7 @@ HEAD = load_head(Path(__file__).with_name("whisper_end.json"))
 class Words:
     """What came out of one window: the text, Whisper's doubts about it, and what it may be as well.
 
-    ending: what the encoder made of the end of the audio, none where it has no last layer for that.
+    ending: what the encoder made of the end of the audio; none where it is not at hand, on a GPU.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Words:
     @property
     def over(self) -> float | None:
         """How likely it is that the speaker is done, by the sound of these words; None where unknown."""
-        return HEAD.probability(self.ending) if len(self.ending) else None
+        return HEAD.probability(self.ending) if len(self.ending) == len(HEAD.weights) else None
 
 
 NOTHING = Words("")
@@ -111,7 +111,7 @@ class Whisper:
             raise ModelError("whisper", f"cannot load {path}: {error}") from error
         multilingual = self._model.model.is_multilingual
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
-        self._tells_ends = not (multilingual or cuda)
+        self._tells_ends = not (multilingual or cuda)  # tiny has tiny.en's width, and other states
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
         self.engine: Engine[Job, Words] = Engine(
             "whisper", self._step, max_batch=batch, alike=lambda job, sure: (job.window, job.readings, sure)

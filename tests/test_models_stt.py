@@ -174,6 +174,8 @@ def test_what_the_encoder_makes_of_the_end_is_taken_from_there() -> None:
     states[100:, 2] = 1.0  # behind the audio
     assert ending(states, 2 * RATE).tolist() == [4.0, 0.0, 0.0, 0.0, 7.0, 0.0]
     assert np.isfinite(ending(states, RATE // 10)).all() and len(ending(states, 60 * RATE)) == 6
+    for width in (0, 512):  # base.en's states are wider, and no layer was made for them
+        assert Words("yes", ending=np.zeros(2 * width, np.float32)).over is None
 
 
 def test_ends_sound_more_like_ends_than_pauses_do(whisper: Any) -> None:
