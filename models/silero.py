@@ -52,7 +52,7 @@ class Silero:
     def judge(self, stream: SileroStream) -> None:
         """Judge what is due of a stream, in one run with those offered of which as much is.
 
-        If that fails nothing has changed for the others, which are then judged without it.
+        If that fails nothing has changed for the others, which are then judged by themselves.
         """
         count = stream.due
         group = [stream, *(one for one in self._offered if one.due == count and one is not stream)]
@@ -70,7 +70,7 @@ class SileroStream:
     """The recurrent state of one session; memory does not grow.
 
     On a calm line windows are told of before they are judged, as silence: many at once, when it is over.
-    state: of the network, two of shape [1, 1, 128]. due: windows that the next run is to be given, 0 for none.
+    state: of the network, two of shape [1, 1, 128]. due: windows for the next run, 0 for none.
     """
 
     def __init__(self, shared: Silero) -> None:
@@ -108,7 +108,10 @@ class SileroStream:
         return self._audio[WINDOW * place : WINDOW * (place + 1) + CONTEXT]
 
     def take(self, probabilities: Sequence[float], state: list[Any]) -> None:
-        """Take what was found in the windows that were due; those told of have brought the state there only."""
+        """Take what was found in the windows that were due.
+
+        Those that had been told of have only brought the state to where it was.
+        """
         for place in range(self._told, len(probabilities)):
             self._calm.judged(self._power(place), probabilities[place])
             self._tell(probabilities[place])
