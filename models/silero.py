@@ -55,10 +55,10 @@ class Silero:
         If that fails nothing has changed for the others, which are then judged by themselves.
         """
         count = stream.due
-        group = [stream, *(one for one in self._offered if one.due == count and one is not stream)]
+        group = dict.fromkeys([stream, *(one for one in self._offered if one.due == count)])
         self._offered = [one for one in self._offered if one.due not in (0, count)]
         windows = [one.window(place) for place in range(count) for one in group]
-        states = [np.concatenate(each, axis=1) for each in zip(*(one.state for one in group), strict=True)]
+        states = [np.concatenate([one.state[part] for one in group], axis=1) for part in (0, 1)]
         given = dict(zip(INPUTS, (np.array(windows), *states), strict=True))
         found, *states = self._session.run(None, given)
         columns = np.asarray(found, np.float32).reshape(count, len(group)).T.tolist()

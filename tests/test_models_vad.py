@@ -18,7 +18,7 @@ from rejoinder.models.fetch import locate
 from rejoinder.models.onnx import open_session
 from rejoinder.models.silero import CONTEXT, WINDOW, Silero
 from rejoinder.models.silero_graph import regrouped
-from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
+from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, joined
 from rejoinder.pipeline.endpointer import Endpointer
 from rejoinder.pipeline.events import FloorEvent
 from rejoinder.pipeline.interfaces import SharedVadStream, Vad
@@ -220,6 +220,22 @@ def test_who_hangs_up_before_the_run_hurts_nobody(silero: Silero, monkeypatch: p
         assert_same(windows, right)
     _, _, *rest = heard[0].slices(320)  # two make the first window
     assert_same([window for part in rest for window in streams[0].feed(part)], alone[0])
+
+
+def test_who_is_heard_again_after_he_hung_up_is_judged_once(silero: Silero) -> None:
+    one, other, audio = silero.stream(), silero.stream(), talkers()[0]
+    alone = silero.stream().feed(audio)
+    first, second, *rest = audio.slices(320)
+
+    async def hang_up_and_go_on() -> list[Windows]:
+        call = asyncio.create_task(listen(one, joined([first, second])))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        return await asyncio.gather(listen(other, audio), listen(one, joined(rest)))
+
+    for found in asyncio.run(hang_up_and_go_on()):
+        assert_same(found, alone)
 
 
 def test_a_run_that_fails_is_the_failure_of_one(silero: Silero, monkeypatch: pytest.MonkeyPatch) -> None:
