@@ -88,7 +88,7 @@ class SharedVadStream(Protocol):
     async def feed_together(self, chunk: AudioChunk) -> Sequence[tuple[int, float]]:
         """Return what ``feed`` does, found together with what other sessions hear in this moment.
 
-        It waits for turns of the event loop and never for time. Cancelling hurts none of the others.
+        It waits for one turn of the event loop at most. Cancelling hurts none of the others.
         """
         ...
 
