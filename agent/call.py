@@ -223,7 +223,8 @@ class Call:
             text, more = message.get("text"), bool(self._behind)
             answers = self._wire.receive(message["bytes"] if text is None else text, more)
             if isinstance(await self._follow(session, answers), Hear) and not more:
-                await asyncio.sleep(0)  # voice activity hears it first
+                await asyncio.sleep(0)  # voice activity hears it first,
+                await asyncio.sleep(0)  # and judges it together with what other calls hear
                 if session.still:
                     await self._rest(began, session.options)
                 else:

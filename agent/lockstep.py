@@ -32,7 +32,8 @@ BLOCK_BYTES = 2 * RATE // 50
 PASSES = 8
 """Turns of the event loop after which a block has reached every model that it is going to reach.
 
-It takes three: one to the voice activity stage, one to the transcribing stage, one to the turn model's task.
+It takes four: one to the voice activity stage, one until that has judged, one to the transcribing stage, one
+to the turn model's task.
 """
 
 

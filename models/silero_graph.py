@@ -16,14 +16,20 @@ WINDOW, FRAMES, HOP, BINS = 576, 4, 128, 129
 
 
 def regrouped(model: Any) -> bytes:
-    """Return the graph for sequences in that shape. Raises KeyError where a weight is missing."""
+    """Return the graph for sequences in that shape, of several sessions side by side.
+
+    Sessions are the second axis of the state. The rows of the input are the first window of each, then the
+    second of each, and so on: as many of all. Raises KeyError where a weight is missing.
+    """
     from onnx import helper, numpy_helper
 
     weights = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
     recurrent = [f"onnx::LSTM_{number}" for number in (209, 210, 211)]
     built = Nodes()
     found = _encoded(built, _spectrum(built, weights["stft.forward_basis_buffer"]), weights)
-    steps = built.add("Reshape", found, built.constant([-1, 1, 128]))
+    side_by_side = built.add("Shape", "h", start=1)  # sessions, and the width of their state
+    shape = built.add("Concat", built.constant([-1]), side_by_side, axis=0)
+    steps = built.add("Reshape", found, shape)
     for name in recurrent:
         built.constants.append(numpy_helper.from_array(weights[name], name))
     inputs = [steps, *recurrent, "", "h", "c"]
@@ -32,9 +38,10 @@ def regrouped(model: Any) -> bytes:
     output = weights["output.weight"][:, :, 0].T, weights["output.bias"]
     speech = built.add("Sigmoid", _product(built, heard, *output))
     built.add("Reshape", speech, built.constant([-1]), name="speech_probs")
-    graph = helper.make_graph(
-        built.nodes, "silero", list(model.graph.input), list(model.graph.output), built.constants
-    )
+    ends = list(model.graph.input), list(model.graph.output)
+    for one in (*ends[0][1:], *ends[1][1:]):
+        one.type.tensor_type.shape.dim[1].dim_param = "sessions"
+    graph = helper.make_graph(built.nodes, "silero", *ends, built.constants)
     made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     return bytes(made.SerializeToString())
 

@@ -12,7 +12,7 @@ from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscript, SpeechStarted
-from rejoinder.pipeline.interfaces import Transcript, TurnModel, VadStream
+from rejoinder.pipeline.interfaces import SharedVadStream, Transcript, TurnModel, VadStream
 from rejoinder.pipeline.ladder import Rung
 from rejoinder.pipeline.loudness import Loudness
 from rejoinder.pipeline.options import Models
@@ -57,12 +57,14 @@ async def hear(
     """
     loop = asyncio.get_running_loop()
     quiet: list[AudioChunk] = []
+    shared = vad if isinstance(vad, SharedVadStream) else None
     async for first in inp:
         chunks = [first, *inp.receive_nowait(TOGETHER - 1)]
         if echo:
             chunks = [echo.hear(chunk, loop.time()) for chunk in chunks]
         whole = joined(chunks)
-        for end, probability in vad.feed(whole):
+        windows = await shared.feed_together(whole) if shared else vad.feed(whole)
+        for end, probability in windows:
             wait_on(floor, end - 1, react)
             for event in floor.vad(end, probability):
                 if echo and isinstance(event, OverlapStarted | SpeechStarted):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,12 +16,12 @@ from rejoinder.agent.recordings import background
 from rejoinder.models.calm import Calm
 from rejoinder.models.fetch import locate
 from rejoinder.models.onnx import open_session
-from rejoinder.models.silero import CONTEXT, WINDOW
+from rejoinder.models.silero import CONTEXT, WINDOW, Silero
 from rejoinder.models.silero_graph import regrouped
-from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
+from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, joined
 from rejoinder.pipeline.endpointer import Endpointer
 from rejoinder.pipeline.events import FloorEvent
-from rejoinder.pipeline.interfaces import Vad
+from rejoinder.pipeline.interfaces import SharedVadStream, Vad
 
 pytestmark = pytest.mark.weights
 SPEECH = 0.5
@@ -145,6 +147,112 @@ def test_streams_do_not_disturb_each_other(vad: Vad, spoken: AudioChunk) -> None
         windows.extend(first.feed(ours))
         second.feed(theirs)
     assert windows == list(vad.stream().feed(spoken))
+
+
+class Runs:
+    """The network, with a note of how many sessions each run had; it fails in so many of the first ones."""
+
+    def __init__(self, silero: Silero, monkeypatch: pytest.MonkeyPatch, fails: int = 0) -> None:
+        self.sessions: list[int] = []
+        self._network, self._fails = silero._session, fails
+        monkeypatch.setattr(silero, "_session", self)
+
+    def run(self, names: None, given: dict[str, Any]) -> Any:
+        self.sessions.append(given["h"].shape[1])
+        if len(self.sessions) <= self._fails:
+            raise RuntimeError("no memory")
+        return self._network.run(names, given)
+
+
+Windows = list[tuple[int, float]]
+
+
+async def listen(stream: SharedVadStream, audio: AudioChunk) -> Windows:
+    return [window for part in audio.slices(320) for window in await stream.feed_together(part)]
+
+
+def assert_same(found: Windows, alone: Windows) -> None:
+    assert [end for end, _ in found] == [end for end, _ in alone]
+    assert [p for _, p in found] == pytest.approx([p for _, p in alone], abs=1e-5)
+
+
+def talkers() -> list[AudioChunk]:
+    """Return what seven sessions hear: people, some of them behind a calm line, noise and music."""
+    people = [*speech.recordings("phone_conversations", 2), *speech.recordings("read_misc", 3)]
+    others = [*speech.recordings("noise", 1), *speech.recordings("music", 1)]
+    spoken = [next(speech.heard(one).slices(5 * RATE)) for one in [*people, *others]]
+    lines = [speech.chunk(speech.noise(place % 3, 0.0005)) for place in range(len(spoken))]
+    return [speech.join(pair) for pair in zip(lines, spoken, strict=True)]
+
+
+def test_what_sessions_hear_at_once_is_judged_in_one_run(
+    silero: Silero, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = talkers()
+    alone = [silero.stream().feed(audio) for audio in heard]
+    runs = Runs(silero, monkeypatch)
+
+    async def together() -> list[Windows]:
+        return await asyncio.gather(*(listen(silero.stream(), audio) for audio in heard))
+
+    for found, right in zip(asyncio.run(together()), alone, strict=True):
+        assert_same(found, right)
+    assert max(runs.sessions) == len(heard)
+    assert len(runs.sessions) < sum(runs.sessions) / 3
+
+
+def test_who_hangs_up_before_the_run_hurts_nobody(silero: Silero, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = talkers()
+    alone = [silero.stream().feed(audio) for audio in heard]
+    streams = [silero.stream() for _ in heard]
+    runs = Runs(silero, monkeypatch)
+
+    async def hang_up(gone: int) -> list[Windows | BaseException]:
+        calls = [asyncio.create_task(listen(*pair)) for pair in zip(streams, heard, strict=True)]
+        await asyncio.sleep(0)
+        calls[gone].cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = asyncio.run(hang_up(0))
+    assert isinstance(found[0], asyncio.CancelledError) and runs.sessions[0] == len(heard)
+    for windows, right in zip(found[1:], alone[1:], strict=True):
+        assert isinstance(windows, list)
+        assert_same(windows, right)
+    _, _, *rest = heard[0].slices(320)  # two make the first window
+    assert_same([window for part in rest for window in streams[0].feed(part)], alone[0])
+
+
+def test_who_is_heard_again_after_he_hung_up_is_judged_once(silero: Silero) -> None:
+    one, other, audio = silero.stream(), silero.stream(), talkers()[0]
+    alone = silero.stream().feed(audio)
+    first, second, *rest = audio.slices(320)
+
+    async def hang_up_and_go_on() -> list[Windows]:
+        call = asyncio.create_task(listen(one, joined([first, second])))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        return await asyncio.gather(listen(other, audio), listen(one, joined(rest)))
+
+    for found in asyncio.run(hang_up_and_go_on()):
+        assert_same(found, alone)
+
+
+def test_a_run_that_fails_is_the_failure_of_one(silero: Silero, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = talkers()
+    alone = [silero.stream().feed(audio) for audio in heard]
+    runs = Runs(silero, monkeypatch, fails=1)
+
+    async def together() -> list[Windows | BaseException]:
+        calls = [listen(silero.stream(), audio) for audio in heard]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = asyncio.run(together())
+    assert isinstance(found[0], RuntimeError) and runs.sessions[0] == len(heard)
+    assert max(runs.sessions[1:]) == len(heard) - 1, "they are judged together again"
+    for windows, right in zip(found[1:], alone[1:], strict=True):
+        assert isinstance(windows, list)
+        assert_same(windows, right)
 
 
 @pytest.mark.parametrize("rate", [8000, 24_000, 48_000])

@@ -28,8 +28,8 @@ from rejoinder.agent.connection import BEHIND
 from rejoinder.agent.pcm import Pcm
 from rejoinder.agent.realtime_input import HELD_SECONDS
 from rejoinder.agent.scenario import LOUD, QUIET
-from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad
-from rejoinder.pipeline import RATE, Models, Options
+from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad, ScriptedVadStream
+from rejoinder.pipeline import RATE, AudioChunk, Models, Options, Vad
 from rejoinder.pipeline.ladder import Ladder
 from rejoinder.pipeline.session import STILL_SLICE
 
@@ -137,19 +137,33 @@ class Line:
         """End."""
 
 
-def reads(speaks: float, ends: float, busy: Busy, options: Options | None = None) -> list[float]:
+class SharedStream(ScriptedVadStream):
+    async def feed_together(self, chunk: AudioChunk) -> list[tuple[int, float]]:
+        await asyncio.sleep(0)
+        return self.feed(chunk)
+
+
+class SharedVad(ScriptedVad):
+    """Voice activity that waits for what others hear."""
+
+    def stream(self) -> SharedStream:
+        return SharedStream()
+
+
+def reads(
+    speaks: float, ends: float, busy: Busy, options: Options | None = None, vad: Vad | None = None
+) -> list[float]:
     """Return when a call read, in which somebody speaks from a time on while others wait for a model."""
     line = Line(speaks, ends)
-    hold(line, busy, options)
+    hold(line, busy, options, vad)
     return line.reads
 
 
-def hold(line: Line, busy: Busy, options: Options | None = None) -> None:
+def hold(line: Line, busy: Busy, options: Options | None = None, vad: Vad | None = None) -> None:
     """Hold a call over this line."""
     said = "An answer of five seconds and some more, as it goes on and on and does not want to end. "
-    models = Models(
-        ScriptedVad(), ScriptedStt(["hello"]), ScriptedLlm([said]), ScriptedTts(), ladder=Ladder()
-    )
+    vad = vad or ScriptedVad()
+    models = Models(vad, ScriptedStt(["hello"]), ScriptedLlm([said]), ScriptedTts(), ladder=Ladder())
     models.ladder.engines = [busy]  # type: ignore[list-item]
     virtual_clock.run(Call(line, models, options or Options(), Pcm(Options()), None).run())
 
@@ -175,6 +189,11 @@ def test_who_speaks_is_read_frame_by_frame_whoever_waits() -> None:
     found = reads(speaks, speaks + 3.0, Busy(0.0, 60.0))
     later = [read for read in found if read > speaks + LATEST_SECONDS + 2 * FRAME_SECONDS]
     assert max(end - begin for begin, end in pairwise(later)) <= FRAME_SECONDS + 1e-6
+
+
+def test_who_speaks_is_read_as_soon_where_voice_activity_waits_for_what_others_hear() -> None:
+    inline, shared = (reads(2.05, 4.0, Busy(0.0, 0.0), None, vad) for vad in (ScriptedVad(), SharedVad()))
+    assert len(shared) > 80 and shared == inline
 
 
 @pytest.mark.parametrize("limits", [{"idle_s": 60.0}, {"max_call_s": 60.0}])
