@@ -63,6 +63,6 @@ def reach(graph: Any) -> dict[str, int]:
 
 
 def ints(node: Any, name: str) -> int:
-    """Return an attribute of a convolution in one dimension."""
-    (value,) = next(each.ints for each in node.attribute if each.name == name)
+    """Return an attribute of a convolution in one dimension. Raises ValueError."""
+    ((value,),) = [each.ints for each in node.attribute if each.name == name]
     return int(value)
