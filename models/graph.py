@@ -7,20 +7,24 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+from rejoinder.models.window import add_window
+
 DECODER = "/dec/"
 """What VITS exports call the nodes of their decoder."""
 
 
 def halves(path: Path) -> tuple[Path, Path]:
-    """Return the files of the graph before its decoder, and of the decoder; made once, in a folder beside it
-    that is named after the voice's size and time: another voice of the same name gets its own.
+    """Return the files of the graph before its decoder, and of the decoder, to which a window is added
+    (``add_window``); made once, in a folder beside it that is named after the voice's size and time: another
+    voice of the same name gets its own.
 
     Raises ImportError without the onnx package, ValueError for a graph that hangs together by more than one
-    tensor there (a voice of several speakers does), and OSError where the files cannot be written.
+    tensor there (a voice of several speakers does) or has another decoder, and OSError where the files cannot
+    be written.
     """
     stat = path.stat()
     folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.halves")
-    front, back = folder / "front.onnx", folder / "decoder.onnx"
+    front, back = folder / "front.onnx", folder / "window.onnx"
     if not (front.exists() and back.exists()):
         import onnx
         from onnx.utils import Extractor
@@ -30,7 +34,9 @@ def halves(path: Path) -> tuple[Path, Path]:
         extractor = Extractor(model)
         folder.mkdir(exist_ok=True)
         _save(extractor.extract_model([each.name for each in model.graph.input], [tensor]), front)
-        _save(extractor.extract_model([tensor], [model.graph.output[0].name]), back)
+        decoder = extractor.extract_model([tensor], [model.graph.output[0].name])
+        add_window(decoder.graph)
+        _save(decoder, back)
     return front, back
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,19 @@ from rejoinder.models.graph import halves
 from rejoinder.models.hints import require
 from rejoinder.models.onnx import open_session
 from rejoinder.models.voice import Piece, Voice
+from rejoinder.models.window import START, STOP
 from rejoinder.models.word_times import sounds
 from rejoinder.pipeline.audio import Samples
 from rejoinder.pipeline.errors import ModelError
 
 log = logging.getLogger(__name__)
 
-FIRST_FRAMES, FRAMES = 8, 48
-"""Frames in the first slice, which somebody waits for, and in the others."""
+SIZES = (5, 12, 48)
+"""Frames of 12 ms in the first slice, which somebody waits for, in the second, and in all others."""
 OVERLAP_FRAMES = 8
 """Frames that the decoder sees on both sides of a slice: the audio then equals the whole's to 0.5 %."""
+EARLY_FRAMES = 1
+"""So long before the end of the silence with which Piper begins every sentence, sound may begin."""
 PEAK = 0.7
 """Loudest sample of a sentence of the usual loudness; one gain for all of a voice's clauses keeps prosody."""
 USUAL = "The quick brown fox jumps over the lazy dog, and nobody minds."
@@ -38,7 +42,8 @@ LENGTHS = "/Ceil_output_0"
 """What VITS exports call the frames that each phoneme takes, before the flow."""
 BEGIN, PAD = "^", "_"
 
-Decode = Callable[[NDArray[np.float32]], Samples]
+Decode = Callable[[NDArray[np.float32], int, int], Samples]
+"""Make audio of frames (channels, time), from one of them to before another."""
 
 
 def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
@@ -70,7 +75,8 @@ def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
             if lengths is not None:
                 ends = ends + sounds(zip(phonemes, begin + _ends(phonemes, lengths, config), strict=True))[1]
                 begin += int(lengths.sum())
-            for audio in slices(made, decode) if decode else [made]:
+            silent = silent_frames(lengths, config.hop_length) if lengths is not None else 0
+            for audio in slices(made, decode, silent) if decode else [made]:
                 yield Piece(audio, words, ends)
 
     try:
@@ -91,8 +97,7 @@ def _open(path: Path, threads: int, cuda: bool) -> tuple[Any, Decode | None]:
     try:
         first, second = halves(path)
         front = open_session(first, threads, LENGTHS, cuda)
-        decoder = open_session(second, threads, cuda=cuda)
-        (seam,) = decoder.get_inputs()
+        decode = decoder(second, threads, cuda)
     except Exception as error:  # not only what halves says: onnx raises errors of its own on a broken file
         log.info("%s is not spoken in slices: %s", path.name, error)
         try:
@@ -100,11 +105,20 @@ def _open(path: Path, threads: int, cuda: bool) -> tuple[Any, Decode | None]:
         except ModelError:
             return open_session(path, threads, cuda=cuda), None
 
-    def decode(frames: NDArray[np.float32]) -> Samples:
-        audio: Samples = decoder.run(None, {seam.name: frames[np.newaxis]})[0].reshape(-1)
+    return front, decode
+
+
+def decoder(path: Path, threads: int, cuda: bool = False) -> Decode:
+    """Open the decoder's half of a graph. Raises ModelError."""
+    session = open_session(path, threads, cuda=cuda)
+    (seam,) = {each.name for each in session.get_inputs()} - {START, STOP}
+
+    def decode(frames: NDArray[np.float32], start: int, stop: int) -> Samples:
+        feed = {seam: frames[np.newaxis], START: np.array([start]), STOP: np.array([stop])}
+        audio: Samples = session.run(None, feed)[0].reshape(-1)
         return audio
 
-    return front, decode
+    return decode
 
 
 def _ends(phonemes: Sequence[str], lengths: NDArray[np.int64], config: Any) -> NDArray[np.int64]:
@@ -115,16 +129,28 @@ def _ends(phonemes: Sequence[str], lengths: NDArray[np.int64], config: Any) -> N
     return ends
 
 
-def slices(frames: NDArray[np.float32], decode: Decode) -> Iterator[Samples]:
-    """Decode ``frames`` (channels, time) in slices that join without a seam."""
+def silent_frames(lengths: NDArray[np.int64], hop: int) -> int:
+    """Return how many frames hold silence before the first sound.
+
+    lengths: how many samples each phoneme takes. hop: how many a frame has.
+    """
+    return max(0, int(lengths[0]) // hop - EARLY_FRAMES)
+
+
+def slices(frames: NDArray[np.float32], decode: Decode, silent: int = 0) -> Iterator[Samples]:
+    """Decode ``frames`` (channels, time) in slices that join without a seam.
+
+    silent: as many at the beginning are silence, and need no decoding.
+    """
     frames = frames.reshape(len(frames), -1)  # a single one has lost its second axis
     count = frames.shape[-1]
-    start, size = 0, FIRST_FRAMES
-    while start < count:
+    start = silent = min(silent, count - 1)
+    for size in chain(SIZES, repeat(SIZES[-1])):
         end = count if count - start - size < OVERLAP_FRAMES else start + size  # no crumb at the end
         left = max(0, start - OVERLAP_FRAMES)
-        seen = frames[:, left : end + OVERLAP_FRAMES]
-        audio = decode(seen)
-        hop = len(audio) // seen.shape[-1]
-        yield audio[(start - left) * hop : (end - left) * hop]
-        start, size = end, FRAMES
+        audio = decode(frames[:, left : end + OVERLAP_FRAMES], start - left, end - left)
+        hop = len(audio) // (end - start)
+        yield audio if start != silent else np.concatenate((np.zeros(silent * hop, np.float32), audio))
+        if end == count:
+            return
+        start = end
