@@ -42,9 +42,9 @@ class Endpointing:
     padding_ms: audio before the start that belongs to the turn.
     pause_ms: silence after which the transcript is made final and an answer may start, unheard.
     patience: how many times as likely as more speech the end must be for the turn to be over, or, from
-        ``turn_end.long_ms`` on, not five times less likely; ``turn_end`` says how likely it is. Whoever
+        ``turn_end.long_ms`` on, not four times less likely; ``turn_end`` says how likely it is. Whoever
         interrupts an answer in its first second was cut off, and gets three times as much for the next few
-        turns, up to 8, but is waited for no longer than 0.8 s for that, unless more is likely.
+        turns, up to 8, but is waited for no longer than 0.9 s for that, unless more is likely.
     min_wait_ms, max_wait_ms: silence before which no turn is over however likely, and after which it is over
         however unlikely. Equal values make it plain silence detection.
     max_turn_ms: a turn longer than this is ended for the speaker.

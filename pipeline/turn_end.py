@@ -39,7 +39,7 @@ SURE = 0.9
 """An answer is taken to be this sure at most: what sounds surer is wrong as often."""
 PATIENT_MS = 32.0
 """Silence that each step of patience costs at least: however sure it is, to be patient is to wait."""
-LONG_MS, LIKELY_MORE = 800.0, 2.0
+LONG_MS, LIKELY_MORE = 800.0, 4.0
 """After so long a pause more is likely where it is so many times as likely as the end."""
 LONG_HARMED_MS = 900.0
 """The same for a speaker who was cut off: most pauses that people make by themselves are shorter."""
