@@ -17,7 +17,7 @@ import numpy as np
 from rejoinder.agent.turn_cases import Case
 from rejoinder.agent.waterfall import percentile
 from rejoinder.models.smart_turn import SmartTurn
-from rejoinder.models.whisper import FREEZE_SECONDS, Whisper, Words
+from rejoinder.models.whisper import FREEZE_SECONDS, Whisper
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.endpointer import Endpointer
 from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
@@ -98,7 +98,7 @@ async def _ask(
 
     began = time.perf_counter()
     until = min(quiet + DIP_SAMPLES, noticed)
-    words = await _words(case.audio[start:until], stt)
+    text, over, ending = await _words(case.audio[start:until], stt)
     text_at = max(at(noticed), at(until) + (time.perf_counter() - began) * 1000.0)
     judged, sounds = [], []
     asked = max(next_ask(quiet, None), noticed)
@@ -110,7 +110,7 @@ async def _ask(
             sounds += [heard.pooled] if len(heard.pooled) else []
             probability = heard.answer
         else:
-            probability = await turn_model.probability(sound, words.text)
+            probability = await turn_model.probability(sound, text)
         judged.append((at(asked) + (time.perf_counter() - began) * 1000.0, probability))
         asked = next_ask(quiet, asked)
     return Observation(
@@ -120,21 +120,23 @@ async def _ask(
         case.natural,
         at(quiet),
         tuple(judged),
-        words.text,
+        text,
         text_at,
         None if case.resumes is None else at(case.resumes),
         sounds=tuple(sounds),
-        ending=words.ending,
-        over=words.over,
+        ending=ending,
+        over=over,
     )
 
 
-async def _words(audio: Samples, stt: Stt) -> Words:
+async def _words(audio: Samples, stt: Stt) -> tuple[str, float | None, Samples]:
     if isinstance(stt, Whisper) and len(audio) <= FREEZE_SECONDS * RATE:
-        return await stt.words(audio)
+        words = await stt.words(audio)
+        return words.text, words.over, words.ending
     stream = stt.stream()
     stream.feed(AudioChunk(to_pcm(audio), RATE))
-    return Words((await stream.transcribe(is_final=True)).text)
+    transcript = await stream.transcribe(is_final=True)
+    return transcript.text, transcript.over, np.zeros(0, np.float32)
 
 
 def end_of_turn(seen: Observation, wait: Wait) -> float:

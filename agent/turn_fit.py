@@ -56,7 +56,7 @@ class Fit:
         if self.head is not None and seen.sounds:
             answers = tuple(self.head.probability(sound) for sound in seen.sounds)
         over = seen.over
-        if self.ending is not None and len(seen.ending):
+        if self.ending is not None and len(seen.ending) == len(self.ending.weights):
             over = self.ending.probability(seen.ending)
         return Heard(answers, over)
 
@@ -152,7 +152,8 @@ def _speakers(seen: Sequence[Observation]) -> list[str]:
 
 def _heads(seen: Sequence[Observation]) -> Fit:
     sounds = [(sound, each.resumes is None) for each in seen for sound in each.sounds[:HEAD_ANSWERS]]
-    endings = [(each.ending, each.resumes is None) for each in seen if len(each.ending)]
+    width = len(whisper.HEAD.weights)  # what else encodes the words is not asked about ends in a session
+    endings = [(each.ending, each.resumes is None) for each in seen if len(each.ending) == width]
     # A network that is missing, or without names for its tensors, has the layer that it came with.
     whole = all(each.sounds for each in seen if each.judged)
     return Fit(_head(sounds, HEAD_RIDGE) if whole else None, _head(endings, ENDING_RIDGE), {})

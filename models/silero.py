@@ -49,6 +49,10 @@ class Silero:
         """Let whoever is judged next take this stream along, if as many windows of it are due."""
         self._offered.append(stream)
 
+    def withdraw(self, stream: SileroStream) -> None:
+        """Take back what a stream has offered."""
+        self._offered = [one for one in self._offered if one is not stream]
+
     def judge(self, stream: SileroStream) -> None:
         """Judge what is due of a stream, in one run with those offered of which as much is.
 
@@ -63,7 +67,7 @@ class Silero:
         found, *states = self._session.run(None, given)
         columns = np.asarray(found, np.float32).reshape(count, len(group)).T.tolist()
         for place, (one, probabilities) in enumerate(zip(group, columns, strict=True)):
-            one.take(probabilities, [each[:, place : place + 1] for each in states])
+            one.take(probabilities, [each[:, place : place + 1].copy() for each in states])
 
 
 class SileroStream:
@@ -100,7 +104,11 @@ class SileroStream:
         self._listen(chunk)
         if self.due:
             self._shared.offer(self)
-            await asyncio.sleep(0)
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                self._shared.withdraw(self)
+                raise
         return self._judged()
 
     def window(self, place: int) -> Samples:

@@ -65,7 +65,8 @@ class Words:
     @property
     def over(self) -> float | None:
         """How likely it is that the speaker is done, by the sound of these words; None where unknown."""
-        return HEAD.probability(self.ending) if len(self.ending) == len(HEAD.weights) else None
+        known = self.text and len(self.ending) == len(HEAD.weights)
+        return HEAD.probability(self.ending) if known else None
 
 
 NOTHING = Words("")
@@ -212,7 +213,7 @@ class WhisperStream:
         words = await self._whisper.words(self._audio())
         if self._frozen:
             whole = " ".join(filter(None, [*self._frozen, words.text]))
-            return Transcript(whole, is_final, end, over=words.over)
+            return Transcript(whole, is_final, end, over=words.over)  # None where the rest has no words
         return Transcript(words.text, is_final, end, words.others, words.over)
 
     def reset(self) -> None:

@@ -14,7 +14,7 @@ cut and however late it arrives:
     OVERLAP the agent is stopped otherwise, and it was a noise        NOBODY  OverlapEnded
     USER    silence for ``pause_ms``, or talk for ``max_turn_ms``     PAUSE   PauseStarted
     PAUSE   the final transcript has words                            PAUSE   Transcribed
-    PAUSE   its words are whole, or it may be over in ``EAGER_MS``    PAUSE   EagerEndOfTurn
+    PAUSE   its words sound whole, or it may be over in ``EAGER_MS``  PAUSE   EagerEndOfTurn
     PAUSE   silence for ``max_wait_ms``, the final transcript is empty  NOBODY  NothingSaid
     PAUSE   speech for ``resume_ms``                                  USER    TurnResumed
     PAUSE   silence for ``min_wait_ms``, the transcript is final,     AGENT   EndOfTurn
@@ -349,7 +349,8 @@ class Endpointer:
             return []
         silence, wait = 0 if self._run else max(self.now, self.reached) - self.quiet, _samples(self._wait())
         judged = self._answers or not self.has_judge
-        least = wait if judged else max(wait, _samples(min(ANSWER_MS, self.options.max_wait_ms)))
+        asking = self.pause - self.quiet + _samples(ANSWER_MS)  # the pause must be noticed first
+        least = wait if judged else max(wait, min(asking, _samples(self.options.max_wait_ms)))
         over = self._forced or silence >= least
         soon = over or silence >= wait - _samples(EAGER_MS)
         events: list[FloorEvent] = []

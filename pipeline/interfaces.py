@@ -85,7 +85,7 @@ class VadStream(Protocol):
 
 @runtime_checkable
 class SharedVadStream(Protocol):
-    """Voice activity that is cheaper for several sessions at once; a ``VadStream`` with one more method."""
+    """Voice activity that is cheaper for several sessions at once; for a ``VadStream``."""
 
     async def feed_together(self, chunk: AudioChunk) -> Sequence[tuple[int, float]]:
         """Return what ``feed`` does, found together with what other sessions hear in this moment.

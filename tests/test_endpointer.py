@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rejoinder.agent.scenario import TIMES
 from rejoinder.models.scripted import WINDOW, ScriptedVad
 from rejoinder.pipeline.audio import RATE, AudioChunk
-from rejoinder.pipeline.endpointer import Endpointer, Floor
+from rejoinder.pipeline.endpointer import EAGER_MS, Endpointer, Floor
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
@@ -454,6 +454,50 @@ def test_who_said_where_the_turn_ends_is_not_cut_off() -> None:
 def test_without_a_turn_model_words_and_silence_decide() -> None:
     waits = [wait(f"final={words}", patience=1.5) for words in ("that_is_all.", "that_is_all", "that_is_the")]
     assert waits == sorted(waits) and 160 < waits[0] < waits[1] < waits[2] <= 2208
+
+
+def final(floor: Endpointer, over: float | None = None) -> list[FloorEvent]:
+    """Let the recogniser say what it has heard, and how likely it was all."""
+    return floor.transcript(Transcript("that is all", True, floor.now, over=over))
+
+
+def test_words_that_sound_like_more_are_waited_for_and_answered_later() -> None:
+    waits, begun = [], []
+    for over in (0.1, None, 0.9):
+        floor = Endpointer(Endpointing(patience=4.0))
+        play(floor, "v10 q2")
+        events, guessed = final(floor, over), 0
+        while floor.floor is Floor.PAUSE:
+            guessed = guessed or (floor.now if EagerEndOfTurn("that is all") in events else 0)
+            events += play(floor, "q1")
+        waits.append(floor.now)
+        begun.append(guessed or floor.now)
+    assert waits[0] > waits[1] > waits[2]
+    assert begun[1] == begun[2] == windows(12) < begun[0]
+    assert 0 <= waits[0] - begun[0] - EAGER_MS * RATE // 1000 <= WINDOW
+
+
+def test_how_words_sounded_is_forgotten_with_them() -> None:
+    waits = []
+    for over in (0.9, None):
+        floor = Endpointer(Endpointing(patience=4.0))
+        play(floor, "v10 q2")
+        final(floor, over)
+        play(floor, "v3 q2")
+        final(floor)
+        waits.append(until_over(floor))
+    assert waits[0] == waits[1]
+
+
+def test_a_silence_counts_from_where_the_level_fell() -> None:
+    waits = []
+    for told, quiet in ((10, 10), (10, 7), (10, 12), (9, 7)):
+        floor = Endpointer(TIMES)
+        play(floor, "v10 q2")
+        floor.fell(windows(told), windows(quiet))  # a later fall, or one of another pause, is none
+        play(floor, "final=hi judged=1")
+        waits.append(until_over(floor))
+    assert waits[1] == waits[0] - 3 and waits[2] == waits[3] == waits[0]
 
 
 def test_what_the_agent_asked_counts() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
-from rejoinder.pipeline.loudness import HOP, Loudness
+from rejoinder.pipeline.loudness import HOP, LATE_SAMPLES, Loudness
 
 
 def sound(*levels: float, hops: int = 10) -> bytes:
@@ -39,6 +39,16 @@ def test_a_word_after_the_dip_ends_it() -> None:
 def test_noise_all_along_is_never_quiet() -> None:
     """A loud room hides the end of speech from the level; voice activity has to find it."""
     assert fed(sound(0.5, 0.2)).quiet_from is None
+
+
+def test_a_pause_is_quiet_since_the_level_fell_or_since_voice_activity_says_so() -> None:
+    fell, late = 10 * HOP, LATE_SAMPLES
+    level = fed(sound(0.5, 0.01, hops=10))
+    told = {
+        pause: level.quiet_before(pause) for pause in (fell + HOP, fell + late, fell + late + 1, fell - HOP)
+    }
+    assert list(told.values()) == [fell, fell, fell + late + 1, fell - HOP]
+    assert fed(sound(0.5, 0.2)).quiet_before(fell) == fell, "never quiet by the level"
 
 
 def test_silence_from_the_start_is_quiet() -> None:

@@ -214,7 +214,7 @@ def test_who_hangs_up_before_the_run_hurts_nobody(silero: Silero, monkeypatch: p
         return await asyncio.gather(*calls, return_exceptions=True)
 
     found = asyncio.run(hang_up(0))
-    assert isinstance(found[0], asyncio.CancelledError) and runs.sessions[0] == len(heard)
+    assert isinstance(found[0], asyncio.CancelledError) and runs.sessions[0] == len(heard) - 1
     for windows, right in zip(found[1:], alone[1:], strict=True):
         assert isinstance(windows, list)
         assert_same(windows, right)
@@ -236,6 +236,19 @@ def test_who_is_heard_again_after_he_hung_up_is_judged_once(silero: Silero) -> N
 
     for found in asyncio.run(hang_up_and_go_on()):
         assert_same(found, alone)
+
+
+def test_who_hangs_up_leaves_nothing_behind(silero: Silero) -> None:
+    async def hang_up() -> None:
+        calls = [asyncio.create_task(silero.stream().feed_together(audio)) for audio in talkers()[:3]]
+        await asyncio.sleep(0)
+        assert len(silero._offered) == 3
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+
+    asyncio.run(hang_up())
+    assert silero._offered == []
 
 
 def test_a_run_that_fails_is_the_failure_of_one(silero: Silero, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,25 +22,25 @@ from rejoinder.agent.turn_fit import (
     logistic,
 )
 from rejoinder.agent.turn_report import fits_for, summary
+from rejoinder.models import whisper
 from rejoinder.models.smart_turn import SIZE
 from rejoinder.models.turn_head import load_head
 from rejoinder.pipeline import turn_end
 
-SAID = 16
-"""Numbers of a recogniser's ending, as these are made up."""
+SAID = len(whisper.HEAD.weights)
 NOTHING = np.zeros(0, np.float32)
 DRAW = np.random.default_rng(0)
 
 
 def observed(speaker: int, over: bool, sure: float) -> Observation:
     """Return an end or a pause of 1 s that the turn model hears rightly with so much noise around it."""
-    sounds = [DRAW.normal(0, 1, SIZE).astype(np.float32) for _ in range(3)]
-    for sound in sounds:
+    *sounds, ending = [DRAW.normal(0, 1, width).astype(np.float32) for width in (SIZE, SIZE, SIZE, SAID)]
+    for sound in (*sounds, ending):
         sound[0] += 3.0 if over else -3.0
     judged = tuple((150.0 * 2**ask, sure if over else 1.0 - sure) for ask in range(3))
     words = "that is all." if over else "and then"
     ends = None if over else 1000.0
-    who, ending = f"who{speaker}", sounds[0][:SAID]
+    who = f"who{speaker}"
     return Observation("s", "f", who, False, 50.0, judged, words, 130.0, ends, tuple(sounds), ending, 0.5)
 
 
