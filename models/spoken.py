@@ -8,7 +8,7 @@ these two. All of it is a plain function of one clause, which may be half of a b
 import re
 import unicodedata
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -85,6 +85,7 @@ _TIDY: _Rules = [
 ]
 
 
+@lru_cache(maxsize=256)  # "Yes." and "Sure," come again and again, and somebody waits for them
 def spoken(text: str) -> str:
     """Return the words in which a voice should read `text`, or "" where there is nothing to say.
 
