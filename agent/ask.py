@@ -28,8 +28,8 @@ from rejoinder.pipeline import (
 )
 from rejoinder.pipeline.audio import Samples
 
-SILENCE_SECONDS = 1.5
-"""Silence after the file's own audio: more than the longest default wait for the end of a turn."""
+MORE_SECONDS = 0.5
+"""Silence after the file's own audio, beside the longest wait for the end of a turn."""
 
 Say = Callable[[str], None]
 
@@ -122,7 +122,8 @@ async def ask(models: Models, options: Options, audio: Samples, say: Say) -> Con
     which they would be heard. Cancelling ends the conversation. Raises ModelError for a listening model.
     """
     conversation = Conversation()
-    pcm = to_pcm(audio) + bytes(2 * int(SILENCE_SECONDS * RATE))
+    silence = options.endpointing.max_wait_ms / 1000 + MORE_SECONDS
+    pcm = to_pcm(audio) + bytes(2 * int(silence * RATE))
     lockstep = Lockstep()
     async with open_session(lockstep.wrap(models), options) as session:
 
@@ -130,9 +131,6 @@ async def ask(models: Models, options: Options, audio: Samples, say: Say) -> Con
             conversation.take(event, session.received, say)
 
         await lockstep.feed(session, pcm, take)
-        if session.floor.turn_start is not None:  # the wait that is configured is longer than our silence
-            await session.end_user_turn()
-            await lockstep.feed(session, b"", take)
     return conversation
 
 

@@ -175,7 +175,8 @@ def turns(
     plot: Annotated[Path | None, typer.Option(help="draw the curve into this PNG")] = None,
     keep: Annotated[Path | None, typer.Option(help="write what was heard into this .json.gz")] = None,
     again: Annotated[
-        Path | None, typer.Option(exists=True, help="judge what was kept there, and hear nothing")
+        Path | None,
+        typer.Option(exists=True, help="judge what was kept there; --sets and --stt are not asked"),
     ] = None,
     fit: Annotated[Path | None, typer.Option(help="fit the rule to it all, in this checkout")] = None,
     speech: SpeechOption = None,
@@ -193,6 +194,8 @@ def turns(
             timeline.check()
         if fit and not (fit / "pipeline" / "turn_end.json").is_file():
             raise PipelineError(f"{fit} is no checkout of Rejoinder: it has no pipeline/turn_end.json")
+        if keep:
+            turn_store.check(keep)
         if again:
             seen = turn_store.read(again)
         else:
@@ -212,6 +215,7 @@ def turns(
         turn_report.draw(curves, plot)
     if fit:
         turn_fit.fit(seen).write(fit)
+        console.print(f"wrote the weights of {len(seen)} pauses and ends into {fit}", soft_wrap=True)
     write(json_file, {**report, **turn_report.report(seen, curves)})
     if json_file:
         typer.echo(json.dumps(turn_report.summary(curves[turn_report.FUSED])))

@@ -13,6 +13,7 @@ import numpy as np
 
 from rejoinder.agent.bench_turns import Observation
 from rejoinder.pipeline.audio import Samples
+from rejoinder.pipeline.errors import PipelineError
 
 DIGITS = 3
 """Decimals that are kept of a sound, whose numbers are about 1."""
@@ -28,10 +29,22 @@ def write(path: Path, seen: Sequence[Observation]) -> None:
             file.write(json.dumps(row) + "\n")
 
 
+def check(path: Path) -> None:
+    """Raise PipelineError where ``write`` could not write: to hear it all takes minutes."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise PipelineError(f"{path} is a folder, or in none: no file can be written there")
+
+
 def read(path: Path) -> list[Observation]:
-    """Read what ``write`` has written."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [_observation(json.loads(line)) for line in file]
+    """Read what ``write`` has written. Raises PipelineError for anything else."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            seen = [_observation(json.loads(line)) for line in file]
+    except (OSError, EOFError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise PipelineError(f"{path} is not what --keep writes: {error or type(error).__name__}") from error
+    if not seen:
+        raise PipelineError(f"{path} is not what --keep writes: nothing is in it")
+    return seen
 
 
 def row_of(seen: Observation) -> dict[str, Any]:

@@ -143,10 +143,11 @@ def test_a_pause_shorter_than_the_wait_does_not_cut_a_question_in_two() -> None:
     assert held(audio, "are you there", stt_seconds=2.0)[0].turns == 1
 
 
-def test_a_wait_longer_than_the_silence_fed_is_cut_short() -> None:
+def test_a_wait_is_as_long_as_it_is_configured() -> None:
     patient = Endpointing(min_wait_ms=5000, max_wait_ms=5000)
     conversation, said = held(LOUD, "are you there", stt_seconds=0.1, endpointing=patient)
     assert conversation.turns == 1 and said[0] == "you:     are you there"
+    assert said[1].strip() == "(ended by 4996 ms of silence)"
 
 
 def test_a_reply_that_fails_is_told() -> None:

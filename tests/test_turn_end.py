@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.turn_end import (
     FEATURES,
     LIKELY_MORE,
@@ -130,6 +131,12 @@ def test_a_surer_answer_never_makes_the_wait_longer(
 def test_an_answer_is_begun_unless_words_or_their_sound_say_that_more_comes() -> None:
     assert not wants_more("that is all") and not wants_more("that is all.", over=UNLIKELY)
     assert wants_more("and then,") and wants_more("my") and wants_more("that is all.", over=UNLIKELY - 0.01)
+
+
+@pytest.mark.parametrize("over", [-0.1, 1.1, 90.0, math.nan, math.inf])
+def test_what_is_no_probability_is_refused(over: float) -> None:
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        Transcript("hi", True, 0, over=over)
 
 
 def test_weights_that_silence_does_not_help_still_decide() -> None:

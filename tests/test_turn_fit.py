@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from rejoinder.models import whisper
 from rejoinder.models.smart_turn import SIZE
 from rejoinder.models.turn_head import load_head
 from rejoinder.pipeline import turn_end
+from rejoinder.pipeline.errors import PipelineError
 
 SAID = len(whisper.HEAD.weights)
 NOTHING = np.zeros(0, np.float32)
@@ -126,6 +128,28 @@ def test_observations_are_kept_whole(tmp_path: Path) -> None:
     assert np.allclose(again[0].sounds, SEEN[0].sounds, atol=0.001)
     assert np.allclose(again[0].ending, SEEN[0].ending, atol=0.001)
     json.dumps(turn_store.row_of(SEEN[0]))
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"none", b'{"sounds": [], "judged": []}'], ids=str)
+@pytest.mark.parametrize("packed", [True, False])
+def test_what_was_not_kept_is_refused(tmp_path: Path, data: bytes, packed: bool) -> None:
+    path = tmp_path / "kept.json.gz"
+    path.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(PipelineError, match="is not what --keep writes"):
+        turn_store.read(path)
+
+
+def test_half_a_file_is_refused_and_a_folder_is_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json.gz"
+    turn_store.write(path, SEEN)
+    path.write_bytes(path.read_bytes()[:-2000])
+    for each in (path, tmp_path):
+        with pytest.raises(PipelineError, match="is not what --keep writes"):
+            turn_store.read(each)
+    turn_store.check(path)
+    for each in (tmp_path, tmp_path / "no" / "file"):
+        with pytest.raises(PipelineError, match="no file can be written there"):
+            turn_store.check(each)
 
 
 def test_without_sounds_the_answers_are_taken_as_they_are() -> None:
