@@ -1,8 +1,7 @@
-"""Let a voice's decoder make a window of its samples, with little work for what lies around it.
+"""Let a part of a voice make a window of its output, with little work for what lies around it.
 
-A decoder (HiFi-GAN, Kong et al. 2020) stretches frames to samples in steps. What a sample sees of other
-frames it sees nearly all before the second step, and most of the work comes behind that. From there on only
-so much context is kept as what follows can see, and no sample changes.
+How far each frame of a flow and each sample of a decoder sees is known from the graph. Where a step of it
+begins, only so much context is kept as what follows can see, and no value changes.
 """
 
 from __future__ import annotations
@@ -12,16 +11,23 @@ from typing import Any
 from rejoinder.models.graph_nodes import Nodes
 
 START, STOP = "start", "stop"
-"""Inputs of a decoder with a window: the first frame of which there is to be audio, and the one behind."""
+"""Inputs of a part with a window: the first frame of which there is to be output, and the one behind."""
 STRETCH = "ConvTranspose"
+"""A decoder (HiFi-GAN, Kong et al. 2020) stretches frames to samples in steps; most work comes behind two."""
+COUPLING = "Split"
+"""A flow (VITS, Kim et al. 2021) bends one half of the channels by the other, then the other way round."""
 
 
-def add_window(graph: Any) -> None:
-    """Give a decoder the inputs ``START`` and ``STOP``, each of one int64. Raises ValueError."""
+def add_window(graph: Any, step: str) -> None:
+    """Give a part the inputs ``START`` and ``STOP``, each of one int64.
+
+    step: the kind of node with which a step begins, ``STRETCH`` or ``COUPLING``. Raises ValueError where the
+    part has not two of them.
+    """
     from onnx import TensorProto, helper
 
-    if sum(node.op_type == STRETCH for node in graph.node) < 2:
-        raise ValueError("the decoder does not stretch its frames in steps")
+    if sum(node.op_type == step for node in graph.node) < 2:
+        raise ValueError(f"there are no steps ({step}) in this part")
     seen, built, rate = reach(graph), Nodes(), 1
     zero = origin = built.constant([0])
 
@@ -34,9 +40,9 @@ def add_window(graph: Any) -> None:
         return built.add("Slice", tensor, *bounds, built.constant([-1]), name=name), first
 
     for node in graph.node:
+        if node.op_type == step and (rate > 1 or step == COUPLING):
+            node.input[0], origin = windowed(node.input[0])
         if node.op_type == STRETCH:
-            if rate > 1:
-                node.input[0], origin = windowed(node.input[0])
             stride = ints(node, "strides")
             origin = built.add("Mul", origin, built.constant([stride]))
             rate *= stride
@@ -49,10 +55,10 @@ def add_window(graph: Any) -> None:
 
 
 def reach(graph: Any) -> dict[str, int]:
-    """Return how far to either side of itself, in values of that tensor, a sample sees into every tensor."""
+    """Return how far to either side of itself, in values of that tensor, an output sees into every tensor."""
     seen = {graph.output[0].name: 0}
     for node in reversed(graph.node):
-        width = seen.get(node.output[0], 0)
+        width = max(seen.get(name, 0) for name in node.output)
         if node.op_type == "Conv":
             width += ints(node, "dilations") * (ints(node, "kernel_shape") // 2)
         elif node.op_type == STRETCH:

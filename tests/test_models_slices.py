@@ -1,4 +1,4 @@
-"""Piper's graph cut in two: slices that sound like the whole, and voices that cannot be cut."""
+"""Piper's graph cut in three: slices that sound like the whole, and voices that cannot be cut."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from rejoinder.models.fetch import WeightsMissing, locate
-from rejoinder.models.graph import halves, seam
+from rejoinder.models.graph import Parts, parts, seams
 from rejoinder.models.onnx import open_session
-from rejoinder.models.piper import LENGTHS, SIZES, decoder, open_voice, silent_frames, slices
+from rejoinder.models.piper import LENGTHS, open_voice
+from rejoinder.models.slices import FLOW_REST, SIZES, Bent, open_part, silent_frames, slices
 from rejoinder.models.voice import AUDIBLE
-from rejoinder.models.window import add_window
+from rejoinder.models.window import COUPLING, STRETCH, add_window
 from rejoinder.pipeline.audio import AudioChunk
 
 onnx = pytest.importorskip("onnx")
@@ -43,25 +44,41 @@ def voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def decode(voice: Path) -> Any:
-    return decoder(halves(voice)[1], 1)
+def cut(voice: Path) -> Parts:
+    return parts(voice)
+
+
+@pytest.fixture(scope="module")
+def bend(cut: Parts) -> Any:
+    return open_part(cut.flow, 1)
+
+
+@pytest.fixture(scope="module")
+def decode(cut: Parts) -> Any:
+    return open_part(cut.decoder, 1)
 
 
 @pytest.fixture(scope="module")
 def published(voice: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The decoder as it was published, without a window."""
+    """What follows the front as it was published: in one piece, with a mask, and without a window."""
     model = onnx.load(str(voice))
-    path = tmp_path_factory.mktemp("published") / "decoder.onnx"
-    tensor = seam(model.graph)
-    onnx.save(onnx.utils.Extractor(model).extract_model([tensor], [model.graph.output[0].name]), str(path))
+    path = tmp_path_factory.mktemp("published") / "rest.onnx"
+    drawn, mask, _ = seams(model.graph)
+    rest = onnx.utils.Extractor(model).extract_model([drawn, mask], [model.graph.output[0].name])
+    onnx.save(rest, str(path))
     session = open_session(path, 1)
-    return lambda frames: session.run(None, {tensor: frames[np.newaxis]})[0].reshape(-1)
+
+    def speak(frames: NDArray[np.float32]) -> Any:
+        feed = {drawn: frames[np.newaxis], mask: np.ones((1, 1, frames.shape[1]), np.float32)}
+        return session.run(None, feed)[0].reshape(-1)
+
+    return speak
 
 
 @pytest.fixture(scope="module")
-def frames(voice: Path) -> NDArray[np.float32]:
+def drawn(cut: Parts) -> NDArray[np.float32]:
     """The frames of a real sentence; the front's noise is drawn anew in every run, so it is run once."""
-    front = open_session(halves(voice)[0], 1)
+    front = open_session(cut.front, 1)
     ids = np.random.default_rng(3).integers(10, 60, 120)
     ids = np.stack([ids, np.zeros_like(ids)]).T.reshape(-1)  # Piper pads every phoneme
     made: NDArray[np.float32] = front.run(
@@ -83,94 +100,130 @@ def same(pieces: list[NDArray[np.float32]], whole: NDArray[np.float32]) -> bool:
 
 @pytest.mark.parametrize("count", [1, 5, 6, 12, 13, 14, 17, 24, 25, 64, 65, 72, 73, 74, 200, 10_000])
 def test_slices_sound_like_the_whole(
-    decode: Any, published: Any, frames: NDArray[np.float32], count: int
+    bend: Any, decode: Any, published: Any, drawn: NDArray[np.float32], count: int
 ) -> None:
-    frames = frames[:, :count]
-    assert same(list(slices(frames, decode)), published(frames))
+    drawn = drawn[:, :count]
+    assert same(list(slices(bend, decode, drawn)), published(drawn))
 
 
 @pytest.mark.parametrize(
     "text", ["Yes.", "No.", "Okay.", "I'm sorry for any", "She says", "Let me look at that."]
 )
 def test_a_short_clause_is_sliced_and_sounds_like_the_whole(
-    voice: Path, decode: Any, published: Any, text: str
+    voice: Path, cut: Parts, bend: Any, decode: Any, published: Any, text: str
 ) -> None:
     from piper import PiperVoice
     from piper.config import PiperConfig
 
     config = PiperConfig.from_dict(json.loads(Path(f"{voice}.json").read_text()))
-    front = PiperVoice(session=open_session(halves(voice)[0], 1, LENGTHS), config=config)
+    front = PiperVoice(session=open_session(cut.front, 1, LENGTHS), config=config)
     (phonemes,) = front.phonemize(text)
     made, lengths = front.phoneme_ids_to_audio(front.phonemes_to_ids(phonemes), include_alignments=True)
     silent = silent_frames(lengths, HOP)
-    pieces, whole = list(slices(made, decode, silent)), published(made)
+    pieces, whole = list(slices(bend, decode, made, silent)), published(made)
     assert same(pieces, whole)
     assert [len(audio) // HOP for audio in pieces[:2]] == [silent + SIZES[0], SIZES[1]]
     assert np.abs(whole[: silent * HOP]).max(initial=0.0) < 0.01  # -40 dBFS
     assert np.abs(pieces[0]).max() > AUDIBLE  # what is heard begins in the first slice
 
 
-def test_slices_are_short(decode: Any, frames: NDArray[np.float32]) -> None:
-    pieces = list(slices(frames, decode))
+def test_slices_are_short(bend: Any, decode: Any, drawn: NDArray[np.float32]) -> None:
+    pieces = list(slices(bend, decode, drawn))
     assert len(pieces) >= 4
     assert all(len(audio) <= (SIZES[-1] + 8) * HOP for audio in pieces)
 
 
-def test_silence_at_the_beginning_is_not_decoded(decode: Any, frames: NDArray[np.float32]) -> None:
-    first, *others = slices(frames, decode, 4)
+def test_silence_at_the_beginning_is_not_decoded(bend: Any, decode: Any, drawn: NDArray[np.float32]) -> None:
+    first, *others = slices(bend, decode, drawn, 4)
     assert not first[: 4 * HOP].any() and first[4 * HOP :].any()
-    assert len(first) + sum(map(len, others)) == frames.shape[1] * HOP
-    (only,) = slices(frames[:, :3], decode, 4)
+    assert len(first) + sum(map(len, others)) == drawn.shape[1] * HOP
+    (only,) = slices(bend, decode, drawn[:, :3], 4)
     assert len(only) == 3 * HOP
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 5), (3, 8), (60, 108), (200, None), (0, None)])
-def test_a_window_of_the_decoder_is_what_the_whole_has_there(
-    decode: Any, published: Any, frames: NDArray[np.float32], start: int, stop: int | None
+def test_a_window_of_flow_and_decoder_is_what_the_whole_has_there(
+    bend: Any, decode: Any, published: Any, drawn: NDArray[np.float32], start: int, stop: int | None
 ) -> None:
-    stop = stop or frames.shape[1]
-    assert decode(frames, start, stop) == pytest.approx(published(frames)[start * HOP : stop * HOP], abs=1e-5)
+    stop = stop or drawn.shape[1]
+    frames = bend(drawn, 0, drawn.shape[1])
+    assert bend(drawn, start, stop) == pytest.approx(frames[:, start:stop], abs=1e-4)
+    audio = decode(frames, start, stop).reshape(-1)
+    assert audio == pytest.approx(published(drawn)[start * HOP : stop * HOP], abs=1e-5)
 
 
-def test_a_decoder_of_one_step_gets_no_window() -> None:
+def test_no_more_is_bent_than_the_first_slice_needs_and_the_rest_in_few_runs(
+    bend: Any, drawn: NDArray[np.float32]
+) -> None:
+    bent: list[tuple[int, int]] = []
+
+    def counted(frames: NDArray[np.float32], start: int, stop: int) -> Any:
+        bent.append((start, stop))
+        return bend(frames, start, stop)
+
+    count = drawn.shape[1]
+    frames, whole = Bent(drawn, counted), bend(drawn, 0, count)
+    assert frames.between(0, 13).shape[1] == 13
+    assert bent == [(0, 13)]
+    for start in range(0, count, 40):
+        assert frames.between(start, start + 56) == pytest.approx(whole[:, start : start + 56], abs=1e-4)
+    assert [start for start, _ in bent] == [0, *(stop for _, stop in bent[:-1])]
+    assert bent[-1][1] == count and len(bent) <= 4
+    Bent(drawn[:, : 13 + FLOW_REST - 1], counted).between(0, 13)
+    assert bent[-1] == (0, 13 + FLOW_REST - 1)
+
+
+@pytest.mark.parametrize("step", [STRETCH, COUPLING])
+def test_a_part_without_steps_gets_no_window(step: str) -> None:
     node = onnx.helper.make_node("Tanh", ["frames"], ["samples"])
     graph = onnx.helper.make_graph(
         [node], "decoder", [], [onnx.helper.make_empty_tensor_value_info("samples")]
     )
-    with pytest.raises(ValueError, match="in steps"):
-        add_window(graph)
+    with pytest.raises(ValueError, match="no steps"):
+        add_window(graph, step)
 
 
-def test_the_halves_are_made_once_and_again_for_another_voice(voice: Path) -> None:
-    front, back = halves(voice)
-    made = back.stat().st_mtime_ns
-    assert halves(voice) == (front, back)
-    assert back.stat().st_mtime_ns == made
+def test_the_parts_are_made_once_and_again_for_another_voice(voice: Path) -> None:
+    made = parts(voice)
+    times = [part.stat().st_mtime_ns for part in made]
+    assert parts(voice) == made
+    assert [part.stat().st_mtime_ns for part in made] == times
     earlier = voice.stat().st_mtime - 3600  # as of a file that was moved here
     os.utime(voice, (earlier, earlier))
-    assert halves(voice)[1] != back and halves(voice)[1].exists()
+    assert not set(parts(voice)) & set(made) and all(part.exists() for part in parts(voice))
 
 
-def test_halves_that_are_broken_do_no_harm(voice: Path) -> None:
-    halves(voice)[1].write_bytes(b"half of it")
+@pytest.mark.parametrize("broken", Parts._fields)
+def test_parts_that_are_broken_do_no_harm(voice: Path, broken: str) -> None:
+    path: Path = getattr(parts(voice), broken)
+    path.write_bytes(b"half of it")
     whole = open_voice(voice, 1)
     whole.close()
-    halves(voice)[1].unlink()
+    path.unlink()
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_voice_that_cannot_be_cut_is_spoken_whole(voice: Path, tmp_path: Path, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("renamed", "told", "why"),
+    [
+        ("/dec/", True, "the decoder has 0 tensors"),
+        ("/dec/", False, "the decoder has 0 tensors"),
+        ("/flow/", True, "the flow has 0 tensors"),
+    ],
+)
+def test_a_voice_that_cannot_be_cut_is_spoken_whole(
+    voice: Path, tmp_path: Path, renamed: str, told: bool, why: str
+) -> None:
     graph = onnx.load(str(voice))
     for node in graph.graph.node:
-        node.name = node.name.replace("/dec/", "/vocoder/")
+        node.name = node.name.replace(renamed, "/other/")
         for names in () if told else (node.input, node.output):
             for place, name in enumerate(names):
                 names[place] = name.replace("/Ceil_", "/Lengths_")
     path = tmp_path / voice.name
     onnx.save(graph, str(path))
     shutil.copy(f"{voice}.json", f"{path}.json")
-    with pytest.raises(ValueError, match="0 tensors"):
-        halves(path)
+    with pytest.raises(ValueError, match=why):
+        parts(path)
     whole = open_voice(path, 1)
 
     async def say() -> list[AudioChunk]:
