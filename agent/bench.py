@@ -172,6 +172,7 @@ def turns(
     sets: Annotated[str, typer.Option(help="sets to take them from")] = ",".join(turn_report.SETS),
     stt: Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")] = "whisper:tiny.en",
     turn: Annotated[str, typer.Option(help="turn model under test")] = "smart-turn",
+    cuda: Annotated[bool, typer.Option("--cuda", help="the recogniser runs on the GPU")] = False,
     plot: Annotated[Path | None, typer.Option(help="draw the curve into this PNG")] = None,
     keep: Annotated[Path | None, typer.Option(help="write what was heard into this .json.gz")] = None,
     again: Annotated[
@@ -200,7 +201,7 @@ def turns(
             seen = turn_store.read(again)
         else:
             recordings = choose(speech_folder(speech), names_of(sets), limit or sys.maxsize)
-            seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, progress_bar(console)))
+            seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, cuda, progress_bar(console)))
         if fit and not turn_fit.can_be_fitted(seen):
             raise PipelineError(f"a fit needs ends and pauses of {turn_fit.LEAST_SPEAKERS} speakers")
     except PipelineError as error:

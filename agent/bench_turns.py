@@ -17,7 +17,7 @@ import numpy as np
 from rejoinder.agent.turn_cases import Case
 from rejoinder.agent.waterfall import percentile
 from rejoinder.models.smart_turn import SmartTurn
-from rejoinder.models.whisper import FREEZE_SECONDS, Whisper
+from rejoinder.models.whisper import FREEZE_SECONDS, Whisper, Words
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.endpointer import Endpointer
 from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
@@ -41,7 +41,8 @@ class Observation:
         where the turn was over.
     sounds: what Smart Turn's network made of each, for the fit of its last layer; ``judged`` then has the
         answers of its own one.
-    ending: what Whisper's made of the words' end, for the fit of another. over: the shipped one's answer.
+    ending: what Whisper's made of the words' end, for the fit of another. size: which Whisper's that was.
+    over: the shipped one's answer.
     """
 
     set: str
@@ -56,6 +57,7 @@ class Observation:
     sounds: tuple[Samples, ...] = ()
     ending: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     over: float | None = None
+    size: str = ""
 
 
 async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Observation | None:
@@ -98,7 +100,7 @@ async def _ask(
 
     began = time.perf_counter()
     until = min(quiet + DIP_SAMPLES, noticed)
-    text, over, ending = await _words(case.audio[start:until], stt)
+    words, over = await _words(case.audio[start:until], stt)
     text_at = max(at(noticed), at(until) + (time.perf_counter() - began) * 1000.0)
     judged, sounds = [], []
     asked = max(next_ask(quiet, None), noticed)
@@ -110,7 +112,7 @@ async def _ask(
             sounds += [heard.pooled] if len(heard.pooled) else []
             probability = heard.answer
         else:
-            probability = await turn_model.probability(sound, text)
+            probability = await turn_model.probability(sound, words.text)
         judged.append((at(asked) + (time.perf_counter() - began) * 1000.0, probability))
         asked = next_ask(quiet, asked)
     return Observation(
@@ -120,23 +122,24 @@ async def _ask(
         case.natural,
         at(quiet),
         tuple(judged),
-        text,
+        words.text,
         text_at,
         None if case.resumes is None else at(case.resumes),
         sounds=tuple(sounds),
-        ending=ending,
+        ending=words.ending,
         over=over,
+        size=words.size,
     )
 
 
-async def _words(audio: Samples, stt: Stt) -> tuple[str, float | None, Samples]:
+async def _words(audio: Samples, stt: Stt) -> tuple[Words, float | None]:
     if isinstance(stt, Whisper) and len(audio) <= FREEZE_SECONDS * RATE:
         words = await stt.words(audio)
-        return words.text, words.over, words.ending
+        return words, words.over
     stream = stt.stream()
     stream.feed(AudioChunk(to_pcm(audio), RATE))
     transcript = await stream.transcribe(is_final=True)
-    return transcript.text, transcript.over, np.zeros(0, np.float32)
+    return Words(transcript.text), transcript.over
 
 
 def end_of_turn(seen: Observation, wait: Wait) -> float:

@@ -57,6 +57,7 @@ async def _measure(
 
         def tell(level: bench_overhead.Level) -> None:
             progress.advance(task)
-            progress.console.print(Text(f"  {level}", style="dim"))
+            load = f"{level.way}, {level.sessions} sessions, {level.speaking} speaking"
+            progress.console.print(Text(f"  {load}: {level.microseconds:.0f} us a frame", style="dim"))
 
         return await bench_overhead.measure(ways, counts, seconds, vad, tell)

@@ -16,7 +16,7 @@ from random import Random
 import numpy as np
 
 from rejoinder.agent.bench_turns import Observation, Wait
-from rejoinder.models import smart_turn, whisper
+from rejoinder.models import smart_turn
 from rejoinder.models.turn_head import Head
 from rejoinder.pipeline import turn_end
 from rejoinder.pipeline.audio import Samples
@@ -31,6 +31,8 @@ STILL = 1e-6
 HEAD_ANSWERS = 6
 """So many sounds of each pause make the last layer: all of them, up to the longest wait."""
 FOLDS, LEAST_SPEAKERS = 5, 20
+USUAL = "tiny.en"
+"""The Whisper whose words ``turn_end`` is fitted to. Another one's are read by the same tables."""
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
@@ -44,11 +46,15 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What is fitted: last layers for Smart Turn and Whisper, None without sounds, and ``turn_end``."""
+    """What is fitted: last layers for Smart Turn and Whisper, None without sounds, and ``turn_end``.
+
+    size: which Whisper's ``ending`` is.
+    """
 
     head: Head | None
     ending: Head | None
     tables: turn_end.Tables
+    size: str = ""
 
     def heard(self, seen: Observation) -> Heard:
         """Return what the models say of an observation."""
@@ -56,23 +62,28 @@ class Fit:
         if self.head is not None and seen.sounds:
             answers = tuple(self.head.probability(sound) for sound in seen.sounds)
         over = seen.over
-        if self.ending is not None and len(seen.ending) == len(self.ending.weights):
+        if self.ending is not None and len(seen.ending):
             over = self.ending.probability(seen.ending)
         return Heard(answers, over)
 
     def write(self, checkout: Path) -> None:
-        """Write it into the files that are shipped, in a checkout; what is not fitted stays."""
+        """Write it into the files that are shipped, in a checkout; what is not fitted stays.
+
+        Of another Whisper than the usual one only its own layer is written.
+        """
+        if self.ending is not None:
+            self.ending.write(checkout / "models" / f"whisper_end.{self.size}.json")
+        if self.tables is turn_end.SHIPPED:
+            return
         tables = {name: _rounded(table) for name, table in {**turn_end.SHIPPED, **self.tables}.items()}
         (checkout / "pipeline" / "turn_end.json").write_text(
             json.dumps(tables, indent=2) + "\n", encoding="utf-8"
         )
         if self.head is not None:
             self.head.write(checkout / "models" / "smart_turn.json")
-        if self.ending is not None:
-            self.ending.write(checkout / "models" / "whisper_end.json")
 
 
-SHIPPED = Fit(smart_turn.HEAD, whisper.HEAD, turn_end.SHIPPED)
+SHIPPED = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
 
 
 def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
@@ -94,12 +105,15 @@ def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
 
 
 def fit(seen: Sequence[Observation]) -> Fit:
-    """Fit the regressions to these observations."""
+    """Fit the regressions to these observations, of one recogniser."""
+    made = _heads(seen)
+    if made.size not in ("", USUAL):
+        return replace(made, tables=turn_end.SHIPPED)
     unseen: dict[int, Heard] = {}
     for rest, part in folds(_speakers(seen)):
         fold = _heads([seen[place] for place in rest])
         unseen |= {place: fold.heard(seen[place]) for place in part}
-    return replace(_heads(seen), tables=_tables(seen, [unseen[place] for place in range(len(seen))]))
+    return replace(made, tables=_tables(seen, [unseen[place] for place in range(len(seen))]))
 
 
 def folds(speakers: Sequence[str], count: int = FOLDS) -> list[tuple[list[int], list[int]]]:
@@ -152,11 +166,11 @@ def _speakers(seen: Sequence[Observation]) -> list[str]:
 
 def _heads(seen: Sequence[Observation]) -> Fit:
     sounds = [(sound, each.resumes is None) for each in seen for sound in each.sounds[:HEAD_ANSWERS]]
-    width = len(whisper.HEAD.weights)  # what else encodes the words is not asked about ends in a session
-    endings = [(each.ending, each.resumes is None) for each in seen if len(each.ending) == width]
+    size = next((each.size for each in seen if each.size), "")
+    endings = [(each.ending, each.resumes is None) for each in seen if each.size]
     # A network that is missing, or without names for its tensors, has the layer that it came with.
     whole = all(each.sounds for each in seen if each.judged)
-    return Fit(_head(sounds, HEAD_RIDGE) if whole else None, _head(endings, ENDING_RIDGE), {})
+    return Fit(_head(sounds, HEAD_RIDGE) if whole else None, _head(endings, ENDING_RIDGE), {}, size)
 
 
 def _head(rows: Sequence[tuple[Samples, bool]], ridge: float) -> Head | None:

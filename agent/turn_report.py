@@ -28,6 +28,7 @@ from rejoinder.agent.turn_cases import cases
 from rejoinder.agent.turn_fit import SHIPPED, Fit, can_be_fitted, cross_validated, fused
 from rejoinder.agent.turn_store import row_of
 from rejoinder.models.loading import Specs, open_models
+from rejoinder.models.placement import Placement
 from rejoinder.pipeline.errors import PipelineError
 
 SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
@@ -68,13 +69,13 @@ MEDIANS, SHARES = (300.0, 500.0, 700.0), (0.05, 0.1, 0.15)
 
 
 async def observe_all(
-    recordings: Sequence[Recording], stt: str, turn: str, progress: Progress
+    recordings: Sequence[Recording], stt: str, turn: str, cuda: bool, progress: Progress
 ) -> list[Observation]:
     """Hear all cases of the recordings. Raises ModelError, and PipelineError where nothing can be judged."""
     # The language model and the voice say nothing here; scripted ones cost no time to load.
     specs = Specs(turn=turn, stt=stt, llm="scripted:llm", tts="scripted:tts")
     seen: list[Observation] = []
-    async with open_models(specs) as models:
+    async with open_models(specs, placement=Placement(cuda)) as models:
         if models.turn is None:
             raise PipelineError("a turn model is needed: --turn smart-turn")
         with progress:

@@ -30,6 +30,7 @@ if [[ ${1:-} == --dry ]]; then
     llm=(--shape tiny --callers 1,2 --rounds 1 --tokens 8 --set enforce_eager=true --set kv_cache_memory_bytes=67108864)
     whisper=(--shape tiny --device cpu --batches 1,2 --rounds 1)
     calls=(--clips 1)
+    turns=(--limit 4)
     export REJOINDER_VLLM_ENFORCE_EAGER=true REJOINDER_VLLM_KV_CACHE_MEMORY_BYTES=67108864
     export REJOINDER_VLLM_MAX_MODEL_LEN=2048 REJOINDER_VLLM_MAX_NUM_SEQS=4
     SHAPE=tiny
@@ -39,6 +40,7 @@ else
     llm=(--shape "$SHAPE" --callers 1,2,4,8,16,32,64 --set gpu_memory_utilization=0.8)
     whisper=(--shape large-v3-turbo --device cuda --batches 1,2,4,8,16,32)
     calls=(--clips 44)
+    turns=(--limit 400 --cuda)
 fi
 if [[ -n ${LLM:-} ]]; then
     llm+=(--model "$LLM")
@@ -59,6 +61,7 @@ part doctor "${rejoinder[@]}" doctor "${models[@]}" --port 0
 part llm "$PYTHON" bench/gpu_llm.py "${llm[@]}" --json "$OUT/llm.json"
 part whisper "$PYTHON" bench/gpu_whisper.py "${whisper[@]}" --json "$OUT/whisper.json"
 if [[ -d ${REJOINDER_SPEECH:-} ]]; then
+    part turns "${rejoinder[@]}" bench turns --stt "$stt" "${turns[@]}" --keep "$OUT/seen.json.gz" --json "$OUT/turns.json"
     part calls "${rejoinder[@]}" bench "${models[@]}" "${calls[@]}" --json "$OUT/calls.json"
     if "${rejoinder[@]}" bench load --help >/dev/null 2>&1; then
         sessions=1,2,4,8,16,32,64

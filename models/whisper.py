@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rejoinder.models.turn_head import load_head
+from rejoinder.models.turn_head import Head, load_head
+from rejoinder.models.whisper_languages import ENGLISH
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.engine import Engine
 from rejoinder.pipeline.errors import ModelError
@@ -45,15 +47,23 @@ STATES = RATE // 50
 """Samples from one of the encoder's states to the next."""
 LAST, BEFORE = (2, 0), (75, 10)
 """The last two states of the audio, and those from 1.5 to 0.2 s before its end: how it ends, and what."""
-HEAD = load_head(Path(__file__).with_name("whisper_end.json"))
-"""What tiny.en's states say about the end of a turn (docs/turns.md)."""
+SIZES = {384: "tiny", 512: "base", 768: "small", 1024: "medium", 1280: "large"}
+"""By the width of the encoder's states. Those that know English only have another name and other states."""
+
+
+@cache
+def head_of(size: str) -> Head | None:
+    """Return what the states of one size say about the end of a turn, None without (docs/turns.md)."""
+    path = Path(__file__).with_name(f"whisper_end.{size}.json")
+    return load_head(path) if path.is_file() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
     """What came out of one window: the text, Whisper's doubts about it, and what it may be as well.
 
-    ending: what the encoder made of the end of the audio; none where it is not at hand, on a GPU.
+    ending: what the encoder made of the end of the audio. size: which Whisper's that is, such as "tiny.en";
+        nothing for an unknown one, and no ending either in another language, whose turns may end otherwise.
     """
 
     text: str
@@ -61,12 +71,13 @@ class Words:
     confidence: float = 0.0
     others: tuple[str, ...] = ()
     ending: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+    size: str = ""
 
     @property
     def over(self) -> float | None:
         """How likely it is that the speaker is done, by the sound of these words; None where unknown."""
-        known = self.text and len(self.ending) == len(HEAD.weights)
-        return HEAD.probability(self.ending) if known else None
+        head = head_of(self.size) if self.text else None
+        return head.probability(self.ending) if head else None
 
 
 NOTHING = Words("")
@@ -112,7 +123,7 @@ class Whisper:
             raise ModelError("whisper", f"cannot load {path}: {error}") from error
         multilingual = self._model.model.is_multilingual
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
-        self._tells_ends = not (multilingual or cuda)  # tiny has tiny.en's width, and other states
+        self._english = language == ENGLISH
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
         self.engine: Engine[Job, Words] = Engine(
             "whisper", self._step, max_batch=batch, alike=lambda job, sure: (job.window, job.readings, sure)
@@ -173,11 +184,12 @@ class Whisper:
             return_no_speech_prob=True,
         )
         words = [self._words(result) for result in results]
-        if not self._tells_ends:
+        if not self._english:
             return words
-        states = zip(np.asarray(encoded), cut, strict=True)
-        endings = [ending(found, len(audio)) for found, audio in states]
-        return [replace(one, ending=its) for one, its in zip(words, endings, strict=True)]
+        states = on_host(encoded)
+        size = size_of(states.shape[-1], self._model.model.is_multilingual)
+        endings = [ending(found, len(audio)) for found, audio in zip(states, cut, strict=True)]
+        return [replace(one, ending=its, size=size) for one, its in zip(words, endings, strict=True)]
 
     def _words(self, result: Any) -> Words:
         best, *others = [self._tokenizer.decode(ids).strip() for ids in result.sequences_ids]
@@ -235,6 +247,19 @@ class WhisperStream:
         frozen.append(text)
         self._chunks = [self._audio()[cut:]]
         self._length -= cut
+
+
+def size_of(width: int, multilingual: bool) -> str:
+    """Return which Whisper has states so wide, such as "tiny.en", and nothing for an unknown one."""
+    name = SIZES.get(width, "")
+    return name if multilingual or not name else f"{name}.en"
+
+
+def on_host(encoded: Any) -> Samples:
+    """Return what CTranslate2 has encoded as an array, from wherever it is: [audio, time, width]."""
+    from ctranslate2 import Device
+
+    return np.asarray(encoded if encoded.device == "cpu" else encoded.to_device(Device.cpu))
 
 
 def ending(states: Samples, samples: int) -> Samples:

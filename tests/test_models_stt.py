@@ -13,7 +13,7 @@ import speech
 from rejoinder.agent.recordings import speech_end
 from rejoinder.agent.turn_cases import gaps
 from rejoinder.models.fetch import locate
-from rejoinder.models.whisper import Whisper, Words, ending
+from rejoinder.models.whisper import Whisper, Words, ending, head_of, size_of
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Stt, SttStream
@@ -174,8 +174,28 @@ def test_what_the_encoder_makes_of_the_end_is_taken_from_there() -> None:
     states[100:, 2] = 1.0  # behind the audio
     assert ending(states, 2 * RATE).tolist() == [4.0, 0.0, 0.0, 0.0, 7.0, 0.0]
     assert np.isfinite(ending(states, RATE // 10)).all() and len(ending(states, 60 * RATE)) == 6
-    for width in (0, 512):  # base.en's states are wider, and no layer was made for them
-        assert Words("yes", ending=np.zeros(2 * width, np.float32)).over is None
+    silent = np.zeros(2 * 384, np.float32)
+    assert Words("yes", ending=silent, size="tiny.en").over is not None
+    assert Words("yes").over is Words("", ending=silent, size="tiny.en").over is None
+    assert Words("yes", ending=silent, size=size_of(384, True)).over is None  # other states, as wide
+    assert (
+        size_of(384, False) == "tiny.en" and size_of(100, False) == "" and Words("yes", size="").over is None
+    )
+
+
+@pytest.mark.parametrize(("width", "multilingual"), [(384, False), (512, True)])
+def test_a_layer_that_is_shipped_reads_states_of_its_whisper(width: int, multilingual: bool) -> None:
+    head = head_of(size_of(width, multilingual))
+    assert head is not None and len(head.weights) == 2 * width
+
+
+def test_another_language_is_not_asked_about_ends() -> None:
+    german = speech.model("whisper:base@de")
+    try:
+        words = asyncio.run(german.words(speech.heard(speech.recordings("an4")[0]).samples()))
+    finally:
+        german.close()
+    assert words.text and words.over is None
 
 
 def test_ends_sound_more_like_ends_than_pauses_do(whisper: Any) -> None:

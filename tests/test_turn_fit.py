@@ -23,13 +23,12 @@ from rejoinder.agent.turn_fit import (
     logistic,
 )
 from rejoinder.agent.turn_report import fits_for, summary
-from rejoinder.models import whisper
 from rejoinder.models.smart_turn import SIZE
 from rejoinder.models.turn_head import load_head
 from rejoinder.pipeline import turn_end
 from rejoinder.pipeline.errors import PipelineError
 
-SAID = len(whisper.HEAD.weights)
+SAID = 2 * 384
 NOTHING = np.zeros(0, np.float32)
 DRAW = np.random.default_rng(0)
 
@@ -43,7 +42,9 @@ def observed(speaker: int, over: bool, sure: float) -> Observation:
     words = "that is all." if over else "and then"
     ends = None if over else 1000.0
     who = f"who{speaker}"
-    return Observation("s", "f", who, False, 50.0, judged, words, 130.0, ends, tuple(sounds), ending, 0.5)
+    return Observation(
+        "s", "f", who, False, 50.0, judged, words, 130.0, ends, tuple(sounds), ending, 0.5, "tiny.en"
+    )
 
 
 SEEN = [observed(speaker, over, 0.7) for speaker in range(24) for over in (True, False)]
@@ -105,7 +106,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     assert {name: pytest.approx(dict(table), abs=0.001) for name, table in made.tables.items()} == tables
     for head, name, sound in (
         (made.head, "smart_turn.json", SEEN[0].sounds[0]),
-        (made.ending, "whisper_end.json", SEEN[0].ending),
+        (made.ending, "whisper_end.tiny.en.json", SEEN[0].ending),
     ):
         assert head is not None
         again = load_head(tmp_path / "models" / name)
@@ -115,10 +116,22 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 def test_what_is_not_fitted_stays_as_it_was(tmp_path: Path) -> None:
     for folder in ("pipeline", "models"):
         (tmp_path / folder).mkdir()
-    fit([replace(each, sounds=(), ending=NOTHING, over=None) for each in SEEN]).write(tmp_path)
+    fit([replace(each, sounds=(), ending=NOTHING, over=None, size="") for each in SEEN]).write(tmp_path)
     tables = turn_end.load(tmp_path / "pipeline/turn_end.json")
     assert tables["both"] == turn_end.SHIPPED["both"] and tables["neither"] != turn_end.SHIPPED["neither"]
     assert not list((tmp_path / "models").iterdir())
+
+
+def test_of_another_whisper_its_own_layer_is_fitted_and_nothing_else(tmp_path: Path) -> None:
+    for folder in ("pipeline", "models"):
+        (tmp_path / folder).mkdir()
+    seen = [replace(each, size="base") for each in SEEN]
+    made = fit(seen)
+    assert made.tables is turn_end.SHIPPED and made.ending is not None
+    heard = made.heard(seen[0])
+    assert heard.over == made.ending.probability(seen[0].ending) and heard.over > 0.5
+    made.write(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.json")] == ["whisper_end.base.json"]
 
 
 def test_observations_are_kept_whole(tmp_path: Path) -> None:
@@ -153,7 +166,7 @@ def test_half_a_file_is_refused_and_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_without_sounds_the_answers_are_taken_as_they_are() -> None:
-    plain = [replace(each, sounds=(), ending=NOTHING) for each in SEEN]
+    plain = [replace(each, sounds=(), ending=NOTHING, size="") for each in SEEN]
     made = fit(plain)
     assert made.head is None and made.ending is None
     assert made.heard(plain[0]) == Heard((0.7, 0.7, 0.7), 0.5)
