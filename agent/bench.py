@@ -177,7 +177,7 @@ def turns(
     keep: Annotated[Path | None, typer.Option(help="write what was heard into this .json.gz")] = None,
     again: Annotated[
         Path | None,
-        typer.Option(exists=True, help="judge what was kept there; --sets and --stt are not asked"),
+        typer.Option(exists=True, help="judge what was kept there; --sets, --stt and --cuda are not asked"),
     ] = None,
     fit: Annotated[Path | None, typer.Option(help="fit the rule to it all, in this checkout")] = None,
     speech: SpeechOption = None,
@@ -188,7 +188,8 @@ def turns(
     Ends and pauses of known truth are made of the recordings, heard by the real models in sample time, and
     each rule is judged on what they said.
     """
-    report: dict[str, Any] = {**occasion(), "models": {"stt": stt, "turn": turn}}
+    models = {"again": str(again)} if again else {"stt": stt, "turn": turn, "cuda": cuda}
+    report: dict[str, Any] = {**occasion(), "models": models}
     console = console_beside(json_file)
     try:
         if plot:
@@ -204,6 +205,8 @@ def turns(
             seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, cuda, progress_bar(console)))
         if fit and not turn_fit.can_be_fitted(seen):
             raise PipelineError(f"a fit needs ends and pauses of {turn_fit.LEAST_SPEAKERS} speakers")
+        if fit and not any(each.whisper for each in seen):
+            raise PipelineError("a fit needs a Whisper that hears English: there is nothing else to fit")
     except PipelineError as error:
         leave(error)
     if keep:

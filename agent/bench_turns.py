@@ -41,7 +41,7 @@ class Observation:
         where the turn was over.
     sounds: what Smart Turn's network made of each, for the fit of its last layer; ``judged`` then has the
         answers of its own one.
-    ending: what Whisper's made of the words' end, for the fit of another. size: which Whisper's that was.
+    ending: what Whisper's made of the words' end, for the fit of another. whisper: which one that was.
     over: the shipped one's answer.
     """
 
@@ -57,7 +57,7 @@ class Observation:
     sounds: tuple[Samples, ...] = ()
     ending: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     over: float | None = None
-    size: str = ""
+    whisper: str = ""
 
 
 async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Observation | None:
@@ -128,7 +128,7 @@ async def _ask(
         sounds=tuple(sounds),
         ending=words.ending,
         over=over,
-        size=words.size,
+        whisper=stt.name if isinstance(stt, Whisper) and len(words.ending) else "",
     )
 
 

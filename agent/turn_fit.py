@@ -32,7 +32,7 @@ HEAD_ANSWERS = 6
 """So many sounds of each pause make the last layer: all of them, up to the longest wait."""
 FOLDS, LEAST_SPEAKERS = 5, 20
 USUAL = "tiny.en"
-"""The Whisper whose words ``turn_end`` is fitted to. Another one's are read by the same tables."""
+"""The Whisper whose words ``turn_end`` is fitted to. Other recognisers' are read by the same tables."""
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
@@ -48,13 +48,13 @@ class Heard:
 class Fit:
     """What is fitted: last layers for Smart Turn and Whisper, None without sounds, and ``turn_end``.
 
-    size: which Whisper's ``ending`` is.
+    whisper: which one's ``ending`` is.
     """
 
     head: Head | None
     ending: Head | None
     tables: turn_end.Tables
-    size: str = ""
+    whisper: str = ""
 
     def heard(self, seen: Observation) -> Heard:
         """Return what the models say of an observation."""
@@ -69,10 +69,10 @@ class Fit:
     def write(self, checkout: Path) -> None:
         """Write it into the files that are shipped, in a checkout; what is not fitted stays.
 
-        Of another Whisper than the usual one only its own layer is written.
+        Of another recogniser than the usual one nothing but its own layer is written.
         """
         if self.ending is not None:
-            self.ending.write(checkout / "models" / f"whisper_end.{self.size}.json")
+            self.ending.write(checkout / "models" / f"whisper_end.{self.whisper}.json")
         if self.tables is turn_end.SHIPPED:
             return
         tables = {name: _rounded(table) for name, table in {**turn_end.SHIPPED, **self.tables}.items()}
@@ -107,7 +107,7 @@ def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
 def fit(seen: Sequence[Observation]) -> Fit:
     """Fit the regressions to these observations, of one recogniser."""
     made = _heads(seen)
-    if made.size not in ("", USUAL):
+    if made.whisper != USUAL:
         return replace(made, tables=turn_end.SHIPPED)
     unseen: dict[int, Heard] = {}
     for rest, part in folds(_speakers(seen)):
@@ -166,11 +166,11 @@ def _speakers(seen: Sequence[Observation]) -> list[str]:
 
 def _heads(seen: Sequence[Observation]) -> Fit:
     sounds = [(sound, each.resumes is None) for each in seen for sound in each.sounds[:HEAD_ANSWERS]]
-    size = next((each.size for each in seen if each.size), "")
-    endings = [(each.ending, each.resumes is None) for each in seen if each.size]
+    name = next((each.whisper for each in seen if each.whisper), "")
+    endings = [(each.ending, each.resumes is None) for each in seen if each.whisper]
     # A network that is missing, or without names for its tensors, has the layer that it came with.
     whole = all(each.sounds for each in seen if each.judged)
-    return Fit(_head(sounds, HEAD_RIDGE) if whole else None, _head(endings, ENDING_RIDGE), {}, size)
+    return Fit(_head(sounds, HEAD_RIDGE) if whole else None, _head(endings, ENDING_RIDGE), {}, name)
 
 
 def _head(rows: Sequence[tuple[Samples, bool]], ridge: float) -> Head | None:

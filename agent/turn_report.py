@@ -29,6 +29,8 @@ from rejoinder.agent.turn_fit import SHIPPED, Fit, can_be_fitted, cross_validate
 from rejoinder.agent.turn_store import row_of
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.models.placement import Placement
+from rejoinder.models.whisper import Whisper
+from rejoinder.models.whisper_languages import ENGLISH
 from rejoinder.pipeline.errors import PipelineError
 
 SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
@@ -78,6 +80,8 @@ async def observe_all(
     async with open_models(specs, placement=Placement(cuda)) as models:
         if models.turn is None:
             raise PipelineError("a turn model is needed: --turn smart-turn")
+        if isinstance(models.stt, Whisper) and models.stt.language == ENGLISH:
+            models.stt.keeps_endings = True  # for the fit of a layer, where there is none yet
         with progress:
             task = progress.add_task("listening", total=len(recordings))
             for recording in recordings:

@@ -59,6 +59,6 @@ def _numbers(sound: Samples) -> list[float]:
 
 def _observation(row: dict[str, Any]) -> Observation:
     sounds = tuple(np.asarray(sound, np.float32) for sound in row.pop("sounds"))
-    ending = np.asarray(row.pop("ending", ()), np.float32)
+    ending, whisper = np.asarray(row.pop("ending"), np.float32), row.pop("whisper")
     judged = tuple((when, probability) for when, probability in row.pop("judged"))
-    return Observation(**row, judged=judged, sounds=sounds, ending=ending)
+    return Observation(**row, judged=judged, sounds=sounds, ending=ending, whisper=whisper)

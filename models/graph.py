@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from rejoinder.models.window import COUPLING, STRETCH, add_window
 
+FORM = 1
+"""Of the files that are made: one more whenever this module or ``window.py`` makes others."""
 FLOW, DECODER = "/flow/", "/dec/"
 """What VITS exports call the nodes of their flow and of their decoder."""
 
@@ -38,7 +40,7 @@ def parts(path: Path) -> Parts:
     voice of several speakers does) or has another decoder, and OSError where the files cannot be written.
     """
     stat = path.stat()
-    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.parts")
+    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.parts{FORM}")
     made = Parts(folder / "front.onnx", folder / "flow.onnx", folder / "decoder.onnx")
     if not all(part.exists() for part in made):
         import onnx

@@ -22,8 +22,9 @@ SIZES = (5, 12, 48)
 """Frames of 12 ms in the first slice, which somebody waits for, in the second, and in all others."""
 OVERLAP_FRAMES = 8
 """Frames that the decoder sees on both sides of a slice: the audio then equals the whole's to 0.5 %."""
-FLOW_GROWTH = 6
-"""The flow bends so many times more frames whenever more are needed: each run has overlap to pay for."""
+FLOW_GROWTH, FLOW_MOST = 6, 240
+"""The flow bends so many times more frames whenever more are needed, as each run has overlap to pay for, but
+no more than so many at once, some 20 ms in which nobody else is spoken to."""
 FLOW_REST = 16
 """Fewer frames than this are not left for a run of their own."""
 EARLY_FRAMES = 1
@@ -60,7 +61,7 @@ class Bent:
         """Return the frames from one to before another, as far as the clause has them."""
         known, count = self._made.shape[1], self._drawn.shape[1]
         if known < min(stop, count):
-            end = max(stop, known * FLOW_GROWTH)
+            end = max(stop, min(known * FLOW_GROWTH, known + FLOW_MOST))
             end = count if end + FLOW_REST > count else end
             self._made = np.concatenate((self._made, self._flow(self._drawn, known, end)), axis=1)
         return self._made[:, start:stop]

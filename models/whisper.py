@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +46,21 @@ STATES = RATE // 50
 """Samples from one of the encoder's states to the next."""
 LAST, BEFORE = (2, 0), (75, 10)
 """The last two states of the audio, and those from 1.5 to 0.2 s before its end: how it ends, and what."""
-SIZES = {384: "tiny", 512: "base", 768: "small", 1024: "medium", 1280: "large"}
-"""By the width of the encoder's states. Those that know English only have another name and other states."""
 
 
-@cache
-def head_of(size: str) -> Head | None:
-    """Return what the states of one size say about the end of a turn, None without (docs/turns.md)."""
-    path = Path(__file__).with_name(f"whisper_end.{size}.json")
+def name_of(folder: Path) -> str:
+    """Return which Whisper a folder holds, by its name or the hub's: "tiny.en" of whisper-tiny.en.
+
+    Its shape does not tell: large-v3 and large-v3-turbo are as wide, and their states differ.
+    """
+    at_hub = folder.parent.name == "snapshots"
+    name = folder.parent.parent.name.rpartition("--")[2] if at_hub else folder.name
+    return name.removeprefix("faster-").removeprefix("whisper-")
+
+
+def head_of(name: str) -> Head | None:
+    """Return what the states of a Whisper say about the end of a turn, None without (docs/turns.md)."""
+    path = Path(__file__).with_name(f"whisper_end.{name}.json")
     return load_head(path) if path.is_file() else None
 
 
@@ -62,8 +68,8 @@ def head_of(size: str) -> Head | None:
 class Words:
     """What came out of one window: the text, Whisper's doubts about it, and what it may be as well.
 
-    ending: what the encoder made of the end of the audio. size: which Whisper's that is, such as "tiny.en";
-        nothing for an unknown one, and no ending either in another language, whose turns may end otherwise.
+    ending: what the encoder made of the end of the audio, where it is kept. over: how likely it is that the
+        speaker is done, by the sound of these words; None where unknown.
     """
 
     text: str
@@ -71,13 +77,7 @@ class Words:
     confidence: float = 0.0
     others: tuple[str, ...] = ()
     ending: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
-    size: str = ""
-
-    @property
-    def over(self) -> float | None:
-        """How likely it is that the speaker is done, by the sound of these words; None where unknown."""
-        head = head_of(self.size) if self.text else None
-        return head.probability(self.ending) if head else None
+    over: float | None = None
 
 
 NOTHING = Words("")
@@ -103,6 +103,10 @@ class Whisper:
     batch: how much is recognised together at most, of one window, and nothing that somebody waits for with
         what nobody does. On a processor that saves nothing, and the first waits for the last.
     cuda: on the first NVIDIA GPU in float16, else on the processor in int8.
+
+    name: which Whisper it is, such as "tiny.en". language: what it is told to hear. keeps_endings: whether
+    its words have an ``ending``; they do where a layer reads that, in English only: turns may end otherwise
+    in another language.
     """
 
     def __init__(
@@ -123,7 +127,9 @@ class Whisper:
             raise ModelError("whisper", f"cannot load {path}: {error}") from error
         multilingual = self._model.model.is_multilingual
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
-        self._english = language == ENGLISH
+        self.name, self.language = name_of(path), language
+        self._head = head_of(self.name) if language == ENGLISH else None
+        self.keeps_endings = self._head is not None
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
         self.engine: Engine[Job, Words] = Engine(
             "whisper", self._step, max_batch=batch, alike=lambda job, sure: (job.window, job.readings, sure)
@@ -157,7 +163,7 @@ class Whisper:
             job.wanted = False
         doubted = any(words.no_speech > silent and words.confidence < unsure for silent, unsure in INVENTED)
         nothing = doubted or not any(map(str.isalnum, words.text))
-        return replace(words, text="", others=()) if nothing else words
+        return replace(words, text="", others=(), over=None) if nothing else words
 
     def close(self) -> None:
         """End the engine's thread."""
@@ -184,12 +190,15 @@ class Whisper:
             return_no_speech_prob=True,
         )
         words = [self._words(result) for result in results]
-        if not self._english:
+        if not self.keeps_endings:
             return words
-        states = on_host(encoded)
-        size = size_of(states.shape[-1], self._model.model.is_multilingual)
-        endings = [ending(found, len(audio)) for found, audio in zip(states, cut, strict=True)]
-        return [replace(one, ending=its, size=size) for one, its in zip(words, endings, strict=True)]
+        endings = [ending(found, len(audio)) for found, audio in zip(on_host(encoded), cut, strict=True)]
+        return [self._judged(one, its) for one, its in zip(words, endings, strict=True)]
+
+    def _judged(self, words: Words, ending: Samples) -> Words:
+        fits = self._head is not None and len(self._head.weights) == len(ending)  # a name proves little
+        over = self._head.probability(ending) if self._head and fits else None
+        return replace(words, ending=ending, over=over)
 
     def _words(self, result: Any) -> Words:
         best, *others = [self._tokenizer.decode(ids).strip() for ids in result.sequences_ids]
@@ -247,12 +256,6 @@ class WhisperStream:
         frozen.append(text)
         self._chunks = [self._audio()[cut:]]
         self._length -= cut
-
-
-def size_of(width: int, multilingual: bool) -> str:
-    """Return which Whisper has states so wide, such as "tiny.en", and nothing for an unknown one."""
-    name = SIZES.get(width, "")
-    return name if multilingual or not name else f"{name}.en"
 
 
 def on_host(encoded: Any) -> Samples:

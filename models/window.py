@@ -16,6 +16,11 @@ STRETCH = "ConvTranspose"
 """A decoder (HiFi-GAN, Kong et al. 2020) stretches frames to samples in steps; most work comes behind two."""
 COUPLING = "Split"
 """A flow (VITS, Kim et al. 2021) bends one half of the channels by the other, then the other way round."""
+IN_PLACE = frozenset(
+    """Add Concat Constant ConstantOfShape Div Exp LeakyRelu Mul Neg Shape Sigmoid Slice Split Squeeze Sub
+    Tanh Unsqueeze""".split()
+)
+"""Nodes of which an output sees no frame but its own. (Slices and splits are of channels.)"""
 
 
 def add_window(graph: Any, step: str) -> None:
@@ -55,14 +60,22 @@ def add_window(graph: Any, step: str) -> None:
 
 
 def reach(graph: Any) -> dict[str, int]:
-    """Return how far to either side of itself, in values of that tensor, an output sees into every tensor."""
+    """Return how far to either side of itself, in values of that tensor, an output sees into every tensor.
+
+    Raises ValueError for a node of which that is not known.
+    """
     seen = {graph.output[0].name: 0}
     for node in reversed(graph.node):
         width = max(seen.get(name, 0) for name in node.output)
         if node.op_type == "Conv":
+            left, right = _all(node, "pads")
             width += ints(node, "dilations") * (ints(node, "kernel_shape") // 2)
+            if left != right:
+                raise ValueError("a convolution sees further to one side than to the other")
         elif node.op_type == STRETCH:
             width = -(-(width + ints(node, "kernel_shape") // 2) // ints(node, "strides"))
+        elif node.op_type not in IN_PLACE:
+            raise ValueError(f"it is not known how far {node.op_type} sees")
         for name in node.input:
             seen[name] = max(seen.get(name, 0), width)
     return seen
@@ -70,5 +83,10 @@ def reach(graph: Any) -> dict[str, int]:
 
 def ints(node: Any, name: str) -> int:
     """Return an attribute of a convolution in one dimension. Raises ValueError."""
-    ((value,),) = [each.ints for each in node.attribute if each.name == name]
-    return int(value)
+    (value,) = _all(node, name)
+    return value
+
+
+def _all(node: Any, name: str) -> list[int]:
+    (found,) = [each.ints for each in node.attribute if each.name == name]
+    return [int(value) for value in found]

@@ -127,6 +127,26 @@ def test_a_short_clause_is_sliced_and_sounds_like_the_whole(
     assert np.abs(pieces[0]).max() > AUDIBLE  # what is heard begins in the first slice
 
 
+@pytest.mark.parametrize(
+    "text", ["Yes.", "Could you tell me a little more about that, please, so that I can help?"]
+)
+def test_front_and_slices_are_what_the_uncut_voice_says(voice: Path, cut: Parts, text: str) -> None:
+    """Without the noise that is drawn anew each time, in which no two sentences are alike."""
+    from piper import PiperVoice, SynthesisConfig
+    from piper.config import PiperConfig
+
+    config = PiperConfig.from_dict(json.loads(Path(f"{voice}.json").read_text()))
+    calm = SynthesisConfig(noise_scale=0.0, noise_w_scale=0.0)
+    uncut = PiperVoice(session=open_session(voice, 1), config=config)
+    front = PiperVoice(session=open_session(cut.front, 1, LENGTHS), config=config)
+    (phonemes,) = front.phonemize(text)
+    ids = front.phonemes_to_ids(phonemes)
+    whole = uncut.phoneme_ids_to_audio(ids, calm)
+    made, lengths = front.phoneme_ids_to_audio(ids, calm, include_alignments=True)
+    pieces = slices(open_part(cut.flow, 1), open_part(cut.decoder, 1), made, silent_frames(lengths, HOP))
+    assert same(list(pieces), whole)
+
+
 def test_slices_are_short(bend: Any, decode: Any, drawn: NDArray[np.float32]) -> None:
     pieces = list(slices(bend, decode, drawn))
     assert len(pieces) >= 4
@@ -183,6 +203,22 @@ def test_a_part_without_steps_gets_no_window(step: str) -> None:
         add_window(graph, step)
 
 
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (("ReduceMean", ["x"], ["y"]), "how far ReduceMean sees"),
+        (("Conv", ["x", "w"], ["y"], {"kernel_shape": [3], "dilations": [1], "pads": [2, 0]}), "to one side"),
+    ],
+)
+def test_a_part_that_sees_in_another_way_gets_no_window(node: tuple[Any, ...], why: str) -> None:
+    op, inputs, outputs, *attributes = node
+    nodes = [onnx.helper.make_node(op, inputs, outputs, **(attributes[0] if attributes else {}))]
+    nodes += [onnx.helper.make_node(COUPLING, [f"s{place}"], [f"t{place}"]) for place in range(2)]
+    graph = onnx.helper.make_graph(nodes, "part", [], [onnx.helper.make_empty_tensor_value_info("y")])
+    with pytest.raises(ValueError, match=why):
+        add_window(graph, COUPLING)
+
+
 def test_the_parts_are_made_once_and_again_for_another_voice(voice: Path) -> None:
     made = parts(voice)
     times = [part.stat().st_mtime_ns for part in made]
@@ -198,8 +234,16 @@ def test_parts_that_are_broken_do_no_harm(voice: Path, broken: str) -> None:
     path: Path = getattr(parts(voice), broken)
     path.write_bytes(b"half of it")
     whole = open_voice(voice, 1)
-    whole.close()
-    path.unlink()
+
+    async def say() -> list[AudioChunk]:
+        return [chunk async for chunk in whole.speak("Could you tell me a little more about that?")]
+
+    try:
+        audio, _silence = asyncio.run(say())
+    finally:
+        whole.close()
+        path.unlink()
+    assert audio.seconds > 1.0
 
 
 @pytest.mark.parametrize(

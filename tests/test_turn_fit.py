@@ -116,16 +116,18 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 def test_what_is_not_fitted_stays_as_it_was(tmp_path: Path) -> None:
     for folder in ("pipeline", "models"):
         (tmp_path / folder).mkdir()
-    fit([replace(each, sounds=(), ending=NOTHING, over=None, size="") for each in SEEN]).write(tmp_path)
+    fit([replace(each, ending=NOTHING, over=None, whisper="") for each in SEEN]).write(tmp_path)
+    assert not list(tmp_path.rglob("*.json"))
+    fit([replace(each, sounds=()) for each in SEEN]).write(tmp_path)
     tables = turn_end.load(tmp_path / "pipeline/turn_end.json")
-    assert tables["both"] == turn_end.SHIPPED["both"] and tables["neither"] != turn_end.SHIPPED["neither"]
-    assert not list((tmp_path / "models").iterdir())
+    assert all(tables[name] != turn_end.SHIPPED[name] for name in ("both", "neither"))
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["whisper_end.tiny.en.json"]
 
 
 def test_of_another_whisper_its_own_layer_is_fitted_and_nothing_else(tmp_path: Path) -> None:
     for folder in ("pipeline", "models"):
         (tmp_path / folder).mkdir()
-    seen = [replace(each, size="base") for each in SEEN]
+    seen = [replace(each, whisper="base") for each in SEEN]
     made = fit(seen)
     assert made.tables is turn_end.SHIPPED and made.ending is not None
     heard = made.heard(seen[0])
@@ -166,7 +168,7 @@ def test_half_a_file_is_refused_and_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_without_sounds_the_answers_are_taken_as_they_are() -> None:
-    plain = [replace(each, sounds=(), ending=NOTHING, size="") for each in SEEN]
+    plain = [replace(each, sounds=(), ending=NOTHING, whisper="") for each in SEEN]
     made = fit(plain)
     assert made.head is None and made.ending is None
     assert made.heard(plain[0]) == Heard((0.7, 0.7, 0.7), 0.5)
