@@ -18,7 +18,7 @@ from rejoinder.models.onnx import open_session
 from rejoinder.models.window import START, STOP
 from rejoinder.pipeline.audio import Samples
 
-SIZES = (5, 12, 48)
+SIZES = (6, 12, 48)
 """Frames of 12 ms in the first slice, which somebody waits for, in the second, and in all others."""
 OVERLAP_FRAMES = 8
 """Frames that the decoder sees on both sides of a slice: the audio then equals the whole's to 0.5 %."""
