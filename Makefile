@@ -87,7 +87,7 @@ $(VLLM)/.installed: tests/vllm/requirements.py pyproject.toml | $(VENV)/bin/pyth
 
 test-vllm: weights $(VLLM)/.installed
 	@$(VLLM)/bin/python tests/vllm/to_safetensors.py
-	$(VLLM)/bin/python -m pytest -m vllm tests/test_vllm.py
+	$(VLLM)/bin/python -m pytest -m vllm tests/test_vllm.py tests/test_vllm_tools.py
 
 # A minute for each of three wires, by coverage (docs/fuzzing.md); the tests fuzz them, too, by their own rules.
 WIRES := phone audiosocket realtime

@@ -12,7 +12,7 @@ from rejoinder.pipeline import ProtocolError, Tools
 
 NO_CALLS = (
     "the language model of this server cannot call tools: start it with one that can, "
-    "such as --llm openai:http://HOST/v1#MODEL"
+    "such as --llm openai:http://HOST/v1#MODEL or --llm vllm:Qwen/Qwen3-8B"
 )
 
 

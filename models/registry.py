@@ -243,9 +243,9 @@ def _openai(found: tuple[str, str], threads: int, placement: Placement) -> Any:
 
 
 def _vllm(path: Path, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.vllm import Vllm
+    from rejoinder.models.vllm_tools import open_vllm
 
-    return Vllm(str(path), threads, placement.vllm)
+    return open_vllm(str(path), threads, placement.vllm)
 
 
 def _piper(path: Path, threads: int, placement: Placement) -> Any:

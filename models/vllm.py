@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from itertools import count
@@ -14,9 +13,10 @@ from typing import Any
 from rejoinder.models.ahead import ahead
 from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.models.sampling import Sampling
+from rejoinder.models.vllm_prompt import Prompts
 from rejoinder.models.vllm_settings import VllmSettings
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
 
 ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",  # it would tell its makers what it runs on
@@ -47,7 +47,7 @@ class Vllm:
         settings: VllmSettings | None = None,
         sampling: Sampling | None = None,
     ) -> None:
-        self.name = f"vllm:{model.rstrip('/').rpartition('/')[2]}"
+        self.name = name_of(model)
         with telling(threads):
             try:
                 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -55,15 +55,14 @@ class Vllm:
                 from vllm.v1.engine.async_llm import AsyncLLM
 
                 defaults = CPU_DEFAULTS if current_platform.is_cpu() else {}
-                arguments = {**defaults, **(settings or VllmSettings()).given()}
+                arguments = {**defaults, **(settings or VllmSettings()).engine()}
                 self._engine: Any = AsyncLLM.from_engine_args(AsyncEngineArgs(model=model, **arguments))
             except Exception as error:  # each of its parts complains in its own way
                 clear_frames(error.__traceback__)  # half an engine in there would only end with the program
-                raise ModelError(self.name, f"vLLM does not start: {_reason(error)}") from error
+                raise ModelError(self.name, f"vLLM does not start: {reason(error)}") from error
         self._context: int = self._engine.model_config.max_model_len
         self._tokenizer: Any = self._engine.get_tokenizer()
-        control = [re.escape(token) for token in self._tokenizer.get_added_vocab()]
-        self._control = re.compile("|".join(control) or "(?!)")
+        self._prompts = Prompts(self._tokenizer)
         own = {} if sampling else self._engine.model_config.get_diff_sampling_param()
         self._sampling = {**_as_vllm_says(sampling or Sampling()), **own}
         self._numbers = count(1)
@@ -81,11 +80,11 @@ class Vllm:
         That is a token, or a few of them where tokens are guessed. Closing the generator aborts the request,
         which frees what it holds of the cache. Raises ModelError.
         """
-        return ahead(self._generate(messages, MAX_TOKENS), MAX_TOKENS)
+        return ahead(self._words(messages, MAX_TOKENS), MAX_TOKENS)
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Read the prompt into the cache, in whole blocks. Cancelling aborts that. Raises ModelError."""
-        async with aclosing(self._generate(messages, 1)) as pieces:
+        async with aclosing(self._words(messages, 1)) as pieces:
             async for _ in pieces:
                 pass
 
@@ -103,23 +102,31 @@ class Vllm:
         await asyncio.get_running_loop().run_in_executor(None, self._engine.shutdown)
         self._engine = None
 
-    async def _generate(self, messages: Sequence[Message], most: int) -> AsyncGenerator[str, None]:
+    async def _words(self, messages: Sequence[Message], most: int) -> AsyncGenerator[str, None]:
+        async with aclosing(self._generate(self._prompt(messages), most, {})) as outputs:
+            async for output in outputs:
+                if output.text:
+                    yield output.text
+
+    async def _generate(
+        self, prompt: list[int], most: int, more: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        """Stream vLLM's outputs, each with what is new in it; ``more`` is told of the sampling."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        prompt = {"prompt_token_ids": self._prompt(messages)}
-        wanted = {**self._sampling, "max_tokens": most, "output_kind": RequestOutputKind.DELTA}
+        wanted = {**self._sampling, **more, "max_tokens": most, "output_kind": RequestOutputKind.DELTA}
         request = str(next(self._numbers))
         self._running.add(request)
         try:
-            outputs = self._engine.generate(prompt, SamplingParams(**wanted), request)
+            sampling = SamplingParams(**wanted)
+            outputs = self._engine.generate({"prompt_token_ids": prompt}, sampling, request)
             async with aclosing(outputs):
                 async for output in outputs:
                     (answer,) = output.outputs
-                    if answer.text:
-                        yield answer.text
                     if answer.finish_reason == "abort":
                         raise ModelError(self.name, "it was closed in the middle of an answer")
+                    yield answer
         except (asyncio.CancelledError, GeneratorExit):
             # It aborts by itself, but for a request that was cancelled on its way to the engine.
             await self._engine.abort(request)
@@ -127,20 +134,15 @@ class Vllm:
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(self.name, _reason(error)) from error
+            raise ModelError(self.name, reason(error)) from error
         finally:
             self._running.discard(request)
 
-    def _prompt(self, messages: Sequence[Message]) -> list[int]:
+    def _prompt(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> list[int]:
         try:
-            tokens: list[int] = self._tokenizer.apply_chat_template(
-                [self._plain(message) for message in messages],
-                add_generation_prompt=True,
-                return_dict=False,
-                enable_thinking=False,  # nobody waits on the telephone for that; most templates know no such
-            )
+            tokens = self._prompts.tokens(messages, tools)
         except Exception as error:
-            raise ModelError(self.name, f"cannot read the conversation: {_reason(error)}") from error
+            raise ModelError(self.name, f"cannot read the conversation: {reason(error)}") from error
         if not 0 < len(tokens) < self._context:
             raise ModelError(
                 self.name,
@@ -149,10 +151,10 @@ class Vllm:
             )
         return tokens
 
-    def _plain(self, message: Message) -> dict[str, Any]:
-        """Return what somebody said without tokens that would begin another message."""
-        message["content"].encode()  # raises for half a character
-        return {**message, "content": self._control.sub(" ", message["content"])}
+
+def name_of(model: str) -> str:
+    """Return what errors call a model."""
+    return f"vllm:{model.rstrip('/').rpartition('/')[2]}"
 
 
 def _as_vllm_says(sampling: Sampling) -> dict[str, Any]:
@@ -180,7 +182,7 @@ def telling(threads: int) -> Iterator[None]:
             os.environ["OMP_NUM_THREADS"] = before
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """Return what went wrong in one line, without what pydantic says before and behind it."""
     text = str(error).rpartition("Value error,")[2].partition("[type=")[0] or type(error).__name__
     if "(above)" in text or "See root cause above" in text:

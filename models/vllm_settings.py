@@ -11,7 +11,7 @@ LoadFormat = Literal["auto", "safetensors", "pt", "mistral", "sharded_state", "r
 
 
 class VllmSettings(BaseModel):
-    """What is handed to vLLM's engine as it is, under vLLM's own names; what is not set is vLLM's choice.
+    """What vLLM is told as it is, under vLLM's own names; what is not set is vLLM's choice.
 
     Sizes are in tokens, unless their name says bytes.
     """
@@ -47,6 +47,10 @@ class VllmSettings(BaseModel):
         default=None, description="guessed tokens: an n-gram or a draft model, as vLLM describes it"
     )
 
+    tool_call_parser: str | None = Field(
+        default=None, description="what reads calls of tools; unset: hermes where the model writes like that"
+    )
+
     @field_validator("speculative_config")
     @classmethod
     def _says_how_much(cls, given: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -63,3 +67,7 @@ class VllmSettings(BaseModel):
     def given(self) -> dict[str, Any]:
         """Return what is set, by vLLM's names."""
         return self.model_dump(exclude_none=True)
+
+    def engine(self) -> dict[str, Any]:
+        """Return what is set of that which the engine itself is told."""
+        return self.model_dump(exclude_none=True, exclude={"tool_call_parser"})

@@ -40,10 +40,11 @@ from rejoinder.models.scripted import ScriptedStt, ScriptedTts, ScriptedVad
 from rejoinder.models.threads import Threads
 from rejoinder.models.vllm import Vllm, telling
 from rejoinder.models.vllm_settings import VllmSettings
+from rejoinder.models.vllm_tools import open_vllm
 from rejoinder.pipeline import Models, Options
 from rejoinder.pipeline.audio import RATE
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import Llm, TokenLlm
+from rejoinder.pipeline.interfaces import Llm, TokenLlm, ToolLlm
 
 MODEL = cache_dir() / "smollm2-135m-instruct.safetensors"
 SMALL = {
@@ -52,6 +53,7 @@ SMALL = {
     "max_num_seqs": 4,
     "kv_cache_memory_bytes": 128 << 20,
 }
+GUESS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 GREEDY = Sampling(temperature=0.0, penalty=1.0)
 SYSTEM = "You are Ada, and you count the boats in the harbour of a small town. " * 8
 
@@ -75,7 +77,9 @@ class Engine:
     def meter(self, name: str) -> float:
         from vllm.v1.metrics.reader import get_metrics_snapshot
 
-        (found,) = [metric for metric in get_metrics_snapshot() if metric.name == f"vllm:{name}"]
+        told = [metric for metric in get_metrics_snapshot() if metric.name == f"vllm:{name}"]
+        ours = self.model._engine.model_config.served_model_name  # another engine's stay when it is gone
+        (found,) = [metric for metric in told if metric.labels["model_name"] == ours]
         return float(found.value)
 
     async def until(self, *names: str) -> None:
@@ -90,7 +94,13 @@ class Engine:
 
 
 def started(sampling: Sampling | None = None, **settings: Any) -> Vllm:
-    return Vllm(str(MODEL), 1, VllmSettings(**{**SMALL, **settings}), sampling)
+    return open_vllm(str(MODEL), 1, VllmSettings(**{**SMALL, **settings}), sampling)
+
+
+def serving(model: Vllm) -> TestClient:
+    program = Server(Settings(), lambda name, seconds: None, lambda error: None)
+    program.models = Models(ScriptedVad(), ScriptedStt(["hi"]), model, ScriptedTts())
+    return TestClient(program.app(), base_url="http://127.0.0.1")
 
 
 async def closed_in_the_middle(model: Vllm) -> None:
@@ -243,6 +253,16 @@ def test_a_prompt_that_cannot_be_read_is_refused_and_the_next_one_answered(engin
     assert engine.run(answer(engine.model, asked("Say yes."), 2))
 
 
+def test_a_model_whose_template_knows_no_tools_refuses_them(engine: Engine) -> None:
+    assert not isinstance(engine.model, ToolLlm)
+    with serving(engine.model).websocket_connect("/v1/realtime") as call:
+        tool = {"type": "function", "name": "weather"}
+        call.send_json({"type": "session.update", "session": {"tools": [tool]}})
+        while (event := call.receive_json())["type"] != "error":
+            assert event["type"] != "session.updated"
+    assert event["error"]["code"] == "tools_not_supported"
+
+
 @pytest.mark.parametrize(
     "settings, reason",
     [
@@ -268,15 +288,14 @@ def test_a_cache_that_is_too_small_is_told(capfd: pytest.CaptureFixture[str]) ->
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match=f"^vllm:{tmp_path.name}: vLLM does not start: "):
-        Vllm(str(tmp_path), 1)
+        open_vllm(str(tmp_path), 1)
 
 
 @pytest.fixture(scope="module")
 def guessing() -> Iterator[Engine]:
     """Another engine, which guesses tokens by what stands in the prompt."""
-    guess = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
     with asyncio.Runner(debug=True) as runner:
-        model = started(GREEDY, speculative_config=guess)
+        model = started(GREEDY, speculative_config=GUESS)
         yield Engine(runner.run, model)
         runner.run(model.aclose())
 
@@ -292,9 +311,7 @@ def test_guessed_tokens_change_no_answer(engine: Engine, guessing: Engine) -> No
 
 
 def test_an_engine_that_dies_is_told(guessing: Engine) -> None:
-    program = Server(Settings(), lambda name, seconds: None, lambda error: None)
-    program.models = Models(ScriptedVad(), ScriptedStt(["hi"]), guessing.model, ScriptedTts())
-    client = TestClient(program.app(), base_url="http://127.0.0.1")
+    client = serving(guessing.model)
     assert client.get("/readyz").json() == {"status": "ready"}
 
     async def lose() -> None:
