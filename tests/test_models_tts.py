@@ -174,16 +174,19 @@ def test_words_are_told_with_their_times(tts: Tts) -> None:
 
 
 def test_a_listener_hears_the_words_up_to_the_end_of_each(tts: Tts, whisper: Stt) -> None:
-    chunks = say(tts, CLAUSE)
+    plain = (  # of foxes and wizards Whisper mishears some in one clause of ten
+        "I will be home before dinner, and my brother wants to cook something with fish and rice for the whole "
+        "family, because it is a holiday tomorrow."
+    )
+    chunks = say(tts, plain)
     audio, words = joined(chunks), chunks[-1].words[2::3]
     cuts = [AudioChunk(audio.pcm[: 2 * int(time * audio.rate)], audio.rate) for time, _ in words]
     heard = [listen(whisper, [cut]) for cut in cuts]
-    assert speech.word_error_rate([CLAUSE[:end] for _, end in words], heard) < 0.15, heard
+    assert speech.word_error_rate([plain[:end] for _, end in words], heard) < 0.15, heard
     off = [
-        len(text.replace("-", " ").split()) - len(CLAUSE[:end].split())
+        len(text.replace("-", " ").split()) - len(plain[:end].split())
         for (_, end), text in zip(words, heard, strict=True)
     ]
-    *off, _ = sorted(off, key=abs)  # of one clause in fourteen Whisper leaves a part out of one of these
     assert max(map(abs, off)) <= 2, heard  # a word that ends in the middle of a sound is misheard
     assert abs(sum(off)) < len(off) / 2, heard
 
