@@ -175,8 +175,8 @@ def test_words_are_told_with_their_times(tts: Tts) -> None:
 
 def test_a_listener_hears_the_words_up_to_the_end_of_each(tts: Tts, whisper: Stt) -> None:
     plain = (  # of foxes and wizards Whisper mishears some in one clause of ten
-        "I will be home before dinner, and my brother wants to cook something with fish and rice for the whole "
-        "family, because it is a holiday tomorrow."
+        "I will be home before dinner, and my brother wants to cook something with fish and rice "
+        "for the whole family, because it is a holiday tomorrow."
     )
     chunks = say(tts, plain)
     audio, words = joined(chunks), chunks[-1].words[2::3]
