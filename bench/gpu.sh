@@ -56,18 +56,17 @@ if [[ -n ${WHISPER:-} ]]; then
     stt=whisper:$WHISPER
 fi
 
-models=(--profile "$profile" --llm "vllm:$LLM" --stt "$stt")
+export REJOINDER_PROFILE=$profile
+models=(--llm "vllm:$LLM" --stt "$stt")
 part doctor "${rejoinder[@]}" doctor "${models[@]}" --port 0
 part llm "$PYTHON" bench/gpu_llm.py "${llm[@]}" --json "$OUT/llm.json"
 part whisper "$PYTHON" bench/gpu_whisper.py "${whisper[@]}" --json "$OUT/whisper.json"
 if [[ -d ${REJOINDER_SPEECH:-} ]]; then
     part turns "${rejoinder[@]}" bench turns --stt "$stt" "${turns[@]}" --keep "$OUT/seen.json.gz" --json "$OUT/turns.json"
     part calls "${rejoinder[@]}" bench "${models[@]}" "${calls[@]}" --json "$OUT/calls.json"
-    if "${rejoinder[@]}" bench load --help >/dev/null 2>&1; then
-        sessions=1,2,4,8,16,32,64
-        [[ $profile == gpu ]] || sessions=1
-        part load "${rejoinder[@]}" bench load "${models[@]:2}" --sessions "$sessions" --json "$OUT/load.json"
-    fi
+    sessions=1,2,4,8,16,32,64
+    [[ $profile == gpu ]] || sessions=1
+    part load "${rejoinder[@]}" bench load "${models[@]}" --sessions "$sessions" --json "$OUT/load.json"
 else
     echo "calls were not measured: REJOINDER_SPEECH names no folder of recordings" | tee "$OUT/calls.txt"
 fi
