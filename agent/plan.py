@@ -8,9 +8,10 @@ load is all that a turn takes; what an answer waits for is other answers, which 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from rejoinder.agent.waterfall import HEARD_END, REST
 from rejoinder.pipeline.errors import PipelineError
@@ -23,6 +24,46 @@ WAITING = frozenset(
     (HEARD_END, REST, *(PART_NAMES[mark] for mark in ("pause_seen", "committed", "audio_sent")))
 )
 """Parts of a latency in which no model works."""
+
+
+Figure = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
+class Part(BaseModel):
+    """Where some of a latency went."""
+
+    name: str
+    ms: Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Latency(BaseModel):
+    """Of a level, in ms; None where nothing was answered."""
+
+    p95: Figure | None
+
+
+class Level(BaseModel):
+    """What was measured with so many callers."""
+
+    sessions: PositiveInt
+    answered: NonNegativeInt
+    processor_s: Figure | None
+    latency: Latency
+    waterfall: list[Part]
+
+
+class Machine(BaseModel):
+    """On which it was measured."""
+
+    cores: PositiveInt
+
+
+class Report(BaseModel):
+    """What is read of a report of ``rejoinder bench load``."""
+
+    levels: Annotated[list[Level], Field(min_length=1)]
+    every_s: Figure
+    machine: Machine
 
 
 class NoPlan(PipelineError):
@@ -115,20 +156,27 @@ def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
     raise NoPlan(f"more than {MOST_MACHINES} machines would be needed")
 
 
-def measured(report: Mapping[str, Any]) -> Measured:
+def measured(report: Any) -> Measured:
     """Return what a report of ``rejoinder bench load`` tells. Raises NoPlan."""
     try:
-        levels = sorted(report["levels"], key=lambda level: int(level["sessions"]))
-        alone, most = levels[0], levels[-1]
-        p95, every, cores = alone["latency"]["p95"], report["every_s"], report["machine"]["cores"]
-        answering = sum(part["ms"] for part in alone["waterfall"] if part["name"] not in WAITING) / 1000.0
-        spent, answered = most["processor_s"], most["answered"]
-    except (KeyError, IndexError, TypeError, ValueError):
-        raise NoPlan("this is no report of rejoinder bench load --json") from None
-    if p95 is None or not answering or spent is None or not answered:
+        told = Report.model_validate(report)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        why = f"{where}: {first['msg']}" if where else first["msg"]
+        raise NoPlan(f"this is no report of rejoinder bench load --json ({why})") from None
+    levels = sorted(told.levels, key=lambda level: level.sessions)
+    alone, most = levels[0], levels[-1]
+    answering = sum(part.ms for part in alone.waterfall if part.name not in WAITING) / 1000.0
+    if alone.latency.p95 is None or not answering or most.processor_s is None or not most.answered:
         raise NoPlan("the report has no processor times: measure our own server, without --url")
-    seen = [(level["sessions"], level["latency"]["p95"]) for level in levels if level["answered"]]
-    return Measured(spent / answered, answering, p95, every, cores, tuple(seen))
+    seen = [
+        (level.sessions, level.latency.p95)
+        for level in levels
+        if level.answered and level.latency.p95 is not None
+    ]
+    work = most.processor_s / most.answered
+    return Measured(work, answering, alone.latency.p95, told.every_s, told.machine.cores, tuple(seen))
 
 
 def explained(calls: int, p95_ms: float, known: Measured, planned: Plan) -> str:
