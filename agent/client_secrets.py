@@ -31,23 +31,23 @@ class Wanted(BaseModel):
 
 
 async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
-    """Answer the request for a secret; ``wire`` is a call that does not take place, which checks the session.
+    """Answer a request for a secret that may be answered; ``wire`` is of no call, and checks the session.
 
-    Cancelling mints nothing.
+    Of the session the answer has all but the server's own instructions. Cancelling mints nothing.
     """
-    key = shown(request.scope)
-    if not keys.is_key(key):
-        return _refusal(ProtocolError(keys.wrong(key), "invalid_api_key"), 401)
     try:
         wanted = Wanted.model_validate_json(await body(request, MAX_TEXT) or b"{}")
         session = wire.prepare(wanted.session)
+        key = shown(request.scope)
+        value, expires = keys.mint(wanted.expires_after.seconds, wanted.session, key)
     except Refused as error:
         return _refusal(ProtocolError(str(error), error.code), error.status)
     except ValidationError as error:
         return _refusal(explain(error, ""), 400)
     except ProtocolError as error:
         return _refusal(error, 400)
-    value, expires = keys.mint(wanted.expires_after.seconds, wanted.session, key)
+    if "instructions" not in wanted.session:
+        del session["instructions"]
     return JSONResponse({"value": value, "expires_at": int(expires), "session": session})
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rejoinder.pipeline import ProtocolError
+
 PROTOCOL = "openai-insecure-api-key."
 """What a browser puts before its key among the sub-protocols: it cannot send headers with a WebSocket."""
 MAX_SECRETS = 10_000
 """Secrets that are known at a time; the oldest are forgotten."""
+MAX_SESSION = 2**15
+"""Bytes of JSON that one secret may keep for its calls: they can say more with session.update."""
+MAX_KEPT = 2**24
+"""Bytes that all secrets together keep, 512 of the largest; the oldest are forgotten."""
 EXPIRED_SECONDS = 3600.0
 """So long it is known of a secret that it has expired, where there is room for that."""
 
@@ -38,12 +45,12 @@ def presented(authorization: str | None, protocols: Sequence[str] = ()) -> str:
 class Secret:
     """What a secret is good for.
 
-    expires: in seconds of ``now``. session: what its calls begin with. owner: the hash of the key that minted
-    it, "" where no key was needed.
+    expires: in seconds of ``now``. session: what its calls begin with, as JSON, whose size is what it takes.
+    owner: the hash of the key that minted it, "" where no key was needed.
     """
 
     expires: float
-    session: dict[str, Any]
+    session: bytes
     owner: str = ""
 
 
@@ -59,6 +66,11 @@ class Keys:
         self._secrets: dict[str, Secret] = {}
 
     @property
+    def kept(self) -> int:
+        """The bytes that the secrets keep."""
+        return sum(len(one.session) for one in self._secrets.values())
+
+    @property
     def needed(self) -> bool:
         """Whether one is needed to call."""
         return bool(self._hashes)
@@ -72,7 +84,7 @@ class Keys:
         """Return what the session begins with of whoever shows this key or secret; None: it may not call."""
         secret = self._secrets.get(hashed(key))
         if secret is not None and secret.expires > self._now():
-            return secret.session
+            return dict(json.loads(secret.session))
         return {} if self.is_key(key) else None
 
     def wrong(self, key: str) -> str:
@@ -92,12 +104,21 @@ class Keys:
         return shown if self._hashes and self.is_key(key) else ""
 
     def mint(self, seconds: float, session: dict[str, Any], key: str = "") -> tuple[str, float]:
-        """Return a secret for calls that begin with this session and count for a key, and when it expires."""
+        """Return a secret for calls that begin with this session and count for a key, and when it expires.
+
+        Raises ProtocolError where the session is larger than ``MAX_SESSION``.
+        """
+        data = json.dumps(session).encode()
+        if len(data) > MAX_SESSION:
+            reason = f"session: {len(data)} bytes, and {MAX_SESSION} are the most that a client secret keeps"
+            raise ProtocolError(f"{reason}: send the rest with session.update", "invalid_value", "session")
         value = f"ek_{secrets.token_urlsafe(32)}"
         now = self._now()
         since = now - EXPIRED_SECONDS if len(self._secrets) < MAX_SECRETS else now
         self._secrets = {known: one for known, one in self._secrets.items() if one.expires > since}
-        if len(self._secrets) >= MAX_SECRETS:
-            del self._secrets[next(iter(self._secrets))]
-        self._secrets[hashed(value)] = Secret(now + seconds, session, self.owner(key))
+        kept = self.kept + len(data)
+        while len(self._secrets) >= MAX_SECRETS or kept > MAX_KEPT:
+            oldest = self._secrets.pop(next(iter(self._secrets)))
+            kept -= len(oldest.session)
+        self._secrets[hashed(value)] = Secret(now + seconds, data, self.owner(key))
         return value, now + seconds

@@ -152,6 +152,8 @@ class Server:
         return JSONResponse({"status": status}, status_code=200 if status == "ready" else 503)
 
     async def _secret(self, request: Request) -> Response:
+        if refused := self._refuse(request):
+            return refused
         if self.models is None:
             return PlainTextResponse("the models are still loading\n", status_code=503)
         return await mint(request, self._keys, self._wire(self.settings.options()))
