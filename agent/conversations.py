@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from rejoinder.agent.keys import Keys, hashed
 from rejoinder.agent.limits import Limits
 from rejoinder.agent.realtime_call import Ended, Lent, RealtimeCall
 from rejoinder.agent.resuming import Comeback
+
+log = logging.getLogger(__name__)
 
 PATH = "/v1/realtime"
 
@@ -86,6 +89,22 @@ class Conversations:
         call.take(lent, asked)
         return await lent.ended
 
+    def make_way(self) -> bool:
+        """End the call whose client is gone longest, for a caller who is there; return whether there is one.
+
+        Its line is free at once. Its client finds a new conversation if it comes back.
+        """
+        waiting = [(task, call) for task, call in self._tasks.items() if call.waits and not call.over]
+        if not waiting:
+            return False
+        task, call = min(waiting, key=lambda each: each[1].alone)
+        log.info("%s: its client is gone, and its line goes to another caller", call.feed.id)
+        call.feed.reason = "its client was gone, and its line went to another caller"
+        call.over = True
+        self._forget(call)
+        task.cancel()
+        return True
+
     def end_waiting(self) -> None:
         """End the calls whose clients are gone: nobody is told, and who watches them need not wait."""
         for task, call in self._tasks.items():
@@ -104,6 +123,9 @@ class Conversations:
         try:
             code, reason = await call.run()
         finally:
-            del self._begun[call.conversation]
-            self._lines.discard(call)
+            self._forget(call)
             call.end(code, reason)
+
+    def _forget(self, call: RealtimeCall) -> None:
+        self._begun.pop(call.conversation, None)
+        self._lines.discard(call)

@@ -72,6 +72,12 @@ class Realtime:
         """The session's identifier, as the client is told it."""
         return self._settings.id
 
+    @property
+    def empty(self) -> bool:
+        """Whether the conversation has no items, no response and, where the client ends turns, no audio."""
+        unheard = self._input.empty or self.options().detect_turns
+        return self.items.last is None and self.responses.none and unheard
+
     def options(self) -> Options:
         """Return the session's options as the client has configured them."""
         return self._settings.options()

@@ -56,7 +56,8 @@ class Lent:
 class RealtimeCall(Call):
     """A call whose client may come back over another socket.
 
-    seconds: how long a client is waited for, 0 for not at all. over: whether it has ended.
+    seconds: how long a client is waited for, 0 for not at all. over: whether it has ended. alone: the loop time
+    since which its socket is gone.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class RealtimeCall(Call):
     ) -> None:
         super().__init__(lent.socket, models, options, wire, traces)
         self.over = False
+        self.alone = 0.0
         self.conversation = wire.conversation
         self._realtime = wire
         self._max_call_s = options.max_call_s
@@ -110,7 +112,7 @@ class RealtimeCall(Call):
     async def _read(self, session: Session) -> int:
         while True:
             code = await super()._read(session)
-            if self._next is None and (code not in BROKEN or not self.seconds):
+            if self._next is None and (code not in BROKEN or not self._is_worth_waiting(session)):
                 return code
             self._drop(0, "")
             heard = session.hold(self._lent.alive)
@@ -119,9 +121,14 @@ class RealtimeCall(Call):
                 return code
             await self._go_on(session, heard)
 
+    def _is_worth_waiting(self, session: Session) -> bool:
+        """Tell whether the client would find more than a new conversation has: else it is not waited for."""
+        return bool(self.seconds) and not (self._realtime.empty and session.at_rest)
+
     def _drop(self, code: int, reason: str) -> None:
         """Neither read nor write this socket any more, from this moment on."""
         self._dropped = True
+        self.alone = asyncio.get_running_loop().time()
         self._lent.give_back(code, reason)
         for patience in (self._patience, self._sending):
             if patience is not None:

@@ -30,6 +30,11 @@ class InputBuffer:
         self._speech_at = 0
         self._partial = ""
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is no audio that no turn holds."""
+        return not self._uncommitted
+
     def take(self, format_: Format) -> None:
         """Take audio of this format from now on."""
         if format_ != self._format:

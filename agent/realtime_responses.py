@@ -52,6 +52,11 @@ class Responses:
         live = next((one for one in self._live.values() if not one.beside), None)
         return live or (self._spoken.get(self.last_spoken) if self.last_spoken else None)
 
+    @property
+    def none(self) -> bool:
+        """Whether none was asked for that is not over, and the conversation had none that spoke."""
+        return not self._asked and not self._live and self.newest is None
+
     def speaking(self, item: str) -> Response | None:
         """Return the conversation's response that speaks or spoke an item."""
         return self._spoken.get(item)

@@ -281,8 +281,8 @@ class Server:
         await hang_up(websocket, code, reason)
 
     async def _is_free(self, websocket: Socket) -> bool:
-        """Tell whether a line is free; who finds none is told so."""
-        full = len(self.calls) >= self.settings.max_sessions
+        """Tell whether a line is free, or can be; who finds none is told so."""
+        full = len(self.calls) >= self.settings.max_sessions and not self.conversations.make_way()
         reason = f"all {self.settings.max_sessions} lines are busy" if full else self._busy()
         if reason:
             await turn_away(websocket, TRY_AGAIN_LATER, reason)

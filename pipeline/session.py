@@ -92,6 +92,11 @@ class Session:
         return self.floor.still and self._replies.idle and waits
 
     @property
+    def at_rest(self) -> bool:
+        """Whether nobody speaks, and there is no reply and none to come."""
+        return self.floor.floor is Floor.NOBODY and self._replies.idle
+
+    @property
     def speculation(self) -> Speculation:
         """What became of the answers that were started before a turn was surely over."""
         return self._replies.speculation
@@ -283,7 +288,7 @@ class Session:
         self._emit(event)
 
     def _is_quiet(self) -> bool:
-        return self.floor.floor is Floor.NOBODY and self._replies.idle and not self._replies.held
+        return self.at_rest and not self._replies.held
 
     def _prompt(self, seconds: float) -> None:
         self._emit(NobodySpoke(max(0, self.received - int(seconds * RATE)), self.received))
