@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from io import RawIOBase
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ from rejoinder.agent.commands import (
     Truncate,
 )
 from rejoinder.agent.connection import BEHIND
+from rejoinder.agent.failures import reported
 from rejoinder.agent.feed import Feed
 from rejoinder.pipeline import (
     RATE,
@@ -41,6 +43,7 @@ from rejoinder.pipeline import (
     Overloaded,
     PipelineError,
     ProtocolError,
+    ReplyDone,
     Session,
     TurnTraced,
     open_session,
@@ -182,22 +185,17 @@ class Call:
                     await self._read(session)
                     telling.cancel()
         except Exception as error:
-            self.feed.reason = str(cause) if isinstance(cause := first_error(error), PipelineError) else ""
-            match cause:
+            match cause := first_error(error):
                 case WebSocketDisconnect():
                     pass
                 case CallOver():
+                    self.feed.reason = str(cause)
                     log.info("call ended: %s", cause)
                     return await self._over(cause)
-                case Overloaded() | ProtocolError():
-                    log.warning("call ended: %s", cause)
-                    return POLICY_VIOLATION, str(cause)
-                case PipelineError():
-                    log.warning("call ended: %s", cause)
-                    return INTERNAL_ERROR, str(cause)
                 case _:
-                    log.error("call failed", exc_info=error)
-                    return INTERNAL_ERROR, "internal error"
+                    self.feed.reason = reported(self.feed.id, "the call ended", cause).message
+                    clients = isinstance(cause, Overloaded | ProtocolError)
+                    return POLICY_VIOLATION if clients else INTERNAL_ERROR, self.feed.reason
         finally:
             self.feed.end()
         return 0, ""
@@ -296,8 +294,7 @@ class Call:
         try:
             text = await session.insert_audio(given.pcm, given.key, given.after)
         except PipelineError as error:
-            log.warning("an item's audio was not transcribed: %s", error)
-            cause = str(error)
+            cause = reported(self.feed.id, "an item's audio was not transcribed", error).message
         await self._send(given.told(text, seconds, cause))
 
     async def _tell(self, session: Session) -> None:
@@ -311,14 +308,22 @@ class Call:
             except Closed:
                 return
             self._lively = asyncio.get_running_loop().time()
+            if isinstance(happened, ReplyDone) and happened.status == "failed":
+                happened = self._plain(happened)
             if self.feed.watchers:
                 self.feed.tell(happened)
             if isinstance(happened, TurnTraced) and self._traces is not None:
                 try:
-                    self._traces.write(f"{happened.trace.to_json()}\n".encode())
+                    self._traces.write(f"{happened.trace.to_json(self.feed.id)}\n".encode())
                 except (OSError, ValueError) as error:  # full, or closed: no reason to hang up
                     log.warning("cannot write the trace: %s", error)
             await self._follow(session, self._wire.tell(happened))
+
+    def _plain(self, done: ReplyDone) -> ReplyDone:
+        """Return the end of a reply that failed in words for callers, whoever of them is told of it."""
+        cause = done.cause or PipelineError(done.error)
+        told = reported(self.feed.id, f"turn {done.turn} failed", cause)
+        return replace(done, error=told.message, code=told.code, cause=None)
 
     async def _send(self, messages: Sequence[Message]) -> None:
         """Write messages in order, and no others between them. Raises Overloaded after ``SEND_SECONDS``."""

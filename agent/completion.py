@@ -68,10 +68,10 @@ def begun(text: str, stop: str) -> int:
 
 
 class Shape:
-    """What all messages about one answer have in common. created: seconds since the epoch."""
+    """What all messages about one answer have in common. id: of it. created: seconds since the epoch."""
 
     def __init__(self, id_: str, created: int, model: str) -> None:
-        self._id = id_
+        self.id = id_
         self._created = created
         self._model = model
 
@@ -101,7 +101,7 @@ class Shape:
         return whole if read is None else {**whole, "usage": _usage(read, answer)}
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+        return {"id": self.id, "object": kind, "created": self._created, "model": self._model}
 
 
 def failure(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from starlette.routing import Route
 from rejoinder.agent.access import Refused, body, refusal
 from rejoinder.agent.completion import Answer, Shape, failure
 from rejoinder.agent.completion_request import MAX_BODY, read
+from rejoinder.agent.failures import reported
+from rejoinder.agent.realtime_events import kind_of
 from rejoinder.agent.sse import DONE, KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, data, unless_gone
 from rejoinder.models.giving_way import written
 from rejoinder.models.openai import MAX_TOKENS
@@ -34,6 +36,7 @@ from rejoinder.pipeline import (
     ToolLlm,
     Tools,
 )
+from rejoinder.pipeline.errors import asking
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ class Writing:
                 await self._out.send(piece)
 
     async def read(self) -> AsyncGenerator[str | ToolCall | None, None]:
-        """Yield the pieces, and None whenever there was none for a while. Raises PipelineError."""
+        """Yield the pieces, and None whenever there was none for a while. Raises what the model raises."""
         while True:
             try:
                 async with asyncio.timeout(KEEP_ALIVE_SECONDS):
@@ -74,14 +77,9 @@ class Writing:
                 break
             yield piece
         if self.task.cancelled():
-            raise PipelineError(SHUTTING_DOWN)
-        try:
+            raise Overloaded(SHUTTING_DOWN)
+        with asking("language model"):
             self.task.result()
-        except PipelineError:
-            raise
-        except Exception as error:  # the boundary of a text request, as that of a turn is its reply
-            log.exception("a completion failed")
-            raise PipelineError(type(error).__name__) from error
 
     async def end(self) -> None:
         """Stop the model, and wait until it has stopped."""
@@ -137,10 +135,11 @@ class Completions:
     # --- completions ------------------------------------------------------------------------------------
 
     async def _complete(self, request: Request) -> Response:
+        id_ = f"chatcmpl-{secrets.token_hex(12)}"
         try:
             if refused := self._refuse(request):
                 return refused
-            return await self._answer(request)
+            return await self._answer(request, id_)
         except ClientDisconnect:
             return Response(status_code=LEFT)
         except Refused as error:
@@ -148,13 +147,10 @@ class Completions:
         except ProtocolError as error:
             wrong = failure(str(error), "invalid_request_error", error.code, error.param)
             return JSONResponse(wrong, status_code=400)
-        except Overloaded as error:
-            return refusal(503, str(error), "overloaded", retry=1)
-        except PipelineError as error:
-            log.warning("a completion failed: %s", error)
-            return refusal(500, str(error), "model_error")
+        except Exception as error:  # the boundary of a text request, as that of a turn is its reply
+            return _failed(id_, error)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, id_: str) -> Response:
         models = self._models()
         if models is None:
             raise Refused(503, "the models are still loading", "loading", retry=2)
@@ -164,7 +160,7 @@ class Completions:
         if len(self._running) >= self._most:
             reason = f"{self._most} text requests are being answered, which is the most at a time"
             raise Refused(429, reason, "rate_limit_exceeded", retry=1)
-        shape = Shape(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), asked.model)
+        shape = Shape(id_, int(time.time()), asked.model)
         prompt, llm = asked.prompt(), models.llm
 
         async def count() -> int | None:
@@ -229,11 +225,11 @@ async def _events(writing: Writing, answer: Answer, shape: Shape, count: Count) 
                 sent = True
                 if answer.finish:
                     break
-    except PipelineError as error:
+    except Exception as error:
         if not sent:
             raise
-        log.warning("a completion broke off: %s", error)
-        yield data(failure(str(error), "server_error", "model_error"))
+        told = reported(shape.id, "the completion broke off", error)
+        yield data(failure(told.message, kind_of(told.code), told.code))
         return
     await writing.end()
     read = await count()
@@ -249,6 +245,16 @@ async def _rest(first: str, events: AsyncGenerator[str, None]) -> AsyncGenerator
         yield first
         async for event in events:
             yield event
+
+
+def _failed(id_: str, error: Exception) -> Response:
+    """Return the answer to a request that failed, with the id under which the log has the reason."""
+    told = reported(id_, "the completion failed", error)
+    busy = told.code == "overloaded"
+    status = 503 if busy else 500 if told.ours else 400
+    answer = refusal(status, told.message, told.code, retry=int(busy))
+    answer.headers["X-Request-Id"] = id_  # where OpenAI's clients look for it
+    return answer
 
 
 def _model() -> dict[str, Any]:

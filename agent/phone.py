@@ -13,6 +13,7 @@ from rejoinder.agent.carrier import Audio, Carrier, Digit, Frame, Json, Played, 
 from rejoinder.agent.carriers import started
 from rejoinder.agent.chan_websocket import ChanWebsocket
 from rejoinder.agent.commands import AddText, Command, HangUp, Hear, Interrupt, Respond, Truncate
+from rejoinder.agent.failures import Unanswered
 from rejoinder.agent.keypad import Keypad
 from rejoinder.agent.marks import EVERY_SECONDS, Marks
 from rejoinder.agent.resampler import Resampler
@@ -24,7 +25,6 @@ from rejoinder.pipeline import (
     Options,
     OverlapEnded,
     OverlapStarted,
-    PipelineError,
     ProtocolError,
     ReplyAudio,
     ReplyDone,
@@ -139,13 +139,13 @@ class Phone:
     def tell(self, happened: Event) -> list[Command | Frame]:
         """Return what follows for the carrier, and for the history, from what happened.
 
-        Raises PipelineError where the agent cannot answer any more.
+        Raises Unanswered where the agent cannot answer any more.
         """
         match happened:
             case ReplyDone(status="failed", error=error):
                 self._failed += 1
                 if self._failed == MOST_FAILED:
-                    raise PipelineError(f"{MOST_FAILED} replies in a row have failed, the last: {error}")
+                    raise Unanswered(f"{MOST_FAILED} replies in a row have failed, the last: {error}")
             case ReplyDone(status="completed" | "incomplete"):
                 self._failed = 0
         match happened:

@@ -56,8 +56,8 @@ class Lent:
 class RealtimeCall(Call):
     """A call whose client may come back over another socket.
 
-    seconds: how long a client is waited for, 0 for not at all. over: whether it has ended. alone: the loop time
-    since which its socket is gone.
+    seconds: how long a client is waited for, 0 for not at all. over: whether it has ended. alone: the loop
+    time since which its socket is gone.
     """
 
     def __init__(

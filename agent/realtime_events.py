@@ -12,6 +12,10 @@ MAX_MESSAGE = 500
 """Characters of an error's message: it may quote what the client sent."""
 
 
+SERVER_CODES = frozenset(("model_error", "model_timeout", "overloaded", "server_error"))
+"""Codes of errors that are the server's, and not in what the client sent."""
+
+
 def new_id(kind: str) -> str:
     """Return a fresh identifier such as ``item_3f…``."""
     return f"{kind}_{secrets.token_hex(10)}"
@@ -25,6 +29,11 @@ def new_conversation() -> str:
 def event(type_: str, **fields: Any) -> ServerEvent:
     """Return a server event with an id of its own."""
     return {"type": type_, "event_id": new_id("event"), **fields}
+
+
+def kind_of(code: str) -> str:
+    """Return the type of an error with this code."""
+    return "server_error" if code in SERVER_CODES else "invalid_request_error"
 
 
 def failure(

@@ -11,6 +11,7 @@ from rejoinder.agent.realtime_events import (
     ServerEvent,
     event,
     kept_item,
+    kind_of,
     message_item,
     new_id,
     told_usage,
@@ -232,8 +233,8 @@ class Response:
         elif status == "incomplete":
             details = {"type": "incomplete", "reason": "max_output_tokens"}
         elif status == "failed":
-            kind = "invalid_request_error" if reason else "server_error"
-            cause = {"type": kind, "code": reason or "model_error", "message": error[:MAX_MESSAGE]}
+            code = reason or "model_error"
+            cause = {"type": kind_of(code), "code": code, "message": error[:MAX_MESSAGE]}
             details = {"type": "failed", "error": cause}
         return {
             "id": self.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from rejoinder.agent.commands import Interrupt, Respond, Truncate
-from rejoinder.agent.realtime_events import ServerEvent, event, failure
+from rejoinder.agent.realtime_events import ServerEvent, event, failure, kind_of
 from rejoinder.agent.realtime_formats import PCM, Format
 from rejoinder.agent.realtime_items import MAX_ITEMS, Items
 from rejoinder.agent.realtime_messages import ItemTruncate, ResponseCancel, ResponseParams
@@ -182,8 +182,8 @@ class Responses:
         del self._live[response.turn]
         events = []
         if done.status == "failed":
-            kind = "invalid_request_error" if done.code else "server_error"
-            events.append(failure(ProtocolError(done.error, done.code or "model_error"), None, kind))
+            code = done.code or "model_error"
+            events.append(failure(ProtocolError(done.error, code), None, kind_of(code)))
         reason = "client_cancelled" if self._cancelling or response.beside else "turn_detected"
         if not response.beside:
             self._cancelling = False

@@ -31,6 +31,7 @@ from rejoinder.agent.completions import Completions
 from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.connection import Connection, Requests, Uvicorn, allow_sockets
 from rejoinder.agent.conversations import Conversations
+from rejoinder.agent.failures import ENDED
 from rejoinder.agent.health import keep_looking, load
 from rejoinder.agent.keys import Keys
 from rejoinder.agent.limits import Allowance, Limited, Limits, own_allowances
@@ -148,7 +149,7 @@ class Server:
         return JSONResponse({**known, "load": load(self.models.ladder)} if self.models else known)
 
     async def _ready(self, request: Request) -> Response:
-        status = "loading models" if self.models is None else self._failed_model() or "ready"
+        status = "loading models" if self.models is None else (ENDED if self._failed_model() else "ready")
         return JSONResponse({"status": status}, status_code=200 if status == "ready" else 503)
 
     async def _secret(self, request: Request) -> Response:
@@ -294,7 +295,8 @@ class Server:
 
     def _busy(self) -> str:
         if failed := self._failed_model():
-            return f"{failed}: the server has to be started anew"
+            log.warning("no calls are taken: %s", failed)
+            return f"{ENDED}: the server has to be started anew"
         return self.models.ladder.refuse(asyncio.get_running_loop().time()) if self.models else ""
 
 

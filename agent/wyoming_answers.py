@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from rejoinder.agent.config import Settings
+from rejoinder.agent.failures import Told, reported
 from rejoinder.agent.wyoming import Event
 from rejoinder.agent.wyoming_info import heard, info, speaks
 from rejoinder.agent.wyoming_requests import Describe, Handle, Hear, Ping, Request, Speak
@@ -22,11 +23,10 @@ from rejoinder.pipeline import (
     History,
     Models,
     Overloaded,
-    PipelineError,
     ProtocolError,
 )
 from rejoinder.pipeline.clauses import ClauseSplitter
-from rejoinder.pipeline.errors import first_error
+from rejoinder.pipeline.errors import asking, first_error
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +88,9 @@ class Answers:
                 async for event in events:
                     yield event
         except Exception as error:  # a request is a turn: what fails ends it, and no more
-            first = first_error(error)
-            told = isinstance(first, PipelineError)
-            log.warning("Wyoming: %s", first, exc_info=None if told else error)
-            yield failed(request, first)
+            told = reported(f"Wyoming {connection}", "a request failed", first_error(error))
+            asked = isinstance(request, Handle) and told.ours and told.code != "overloaded"
+            yield Event("not-handled", {"text": told.message}) if asked else failure(told)
 
     @cached_property
     def _info(self) -> dict[str, Any]:
@@ -129,7 +128,8 @@ class Answers:
         stream = models.stt.stream()
         stream.feed(request.audio)
         async with self._hearing:
-            transcript = await stream.transcribe(is_final=True)
+            with asking("speech recogniser"):
+                transcript = await stream.transcribe(is_final=True)
         return Event("transcript", {"text": transcript.text, "language": known[0]})
 
     async def _speak(self, models: Models, request: Speak) -> AsyncGenerator[Event, None]:
@@ -154,7 +154,8 @@ class Answers:
 
     async def _piece(self, chunks: AsyncGenerator[AudioChunk, None]) -> AudioChunk | None:
         async with self._speaking:  # nothing runs for us while the client takes what it has
-            return await anext(chunks, None)
+            with asking("voice"):
+                return await anext(chunks, None)
 
     async def _handle(self, models: Models, request: Handle, connection: str) -> AsyncGenerator[Event, None]:
         if not request.text.strip():
@@ -169,12 +170,13 @@ class Answers:
         context = {"context": {"conversation_id": request.conversation}} if request.conversation else {}
         yield Event("handled-start", context)
         answer = ""
-        async with self._thinking, aclosing(written(models.llm, history.messages(request.text))) as words:
-            async for word in words:
-                if len(answer) + len(word) > MAX_ANSWER:
-                    break
-                answer += word
-                yield Event("handled-chunk", {"text": word})
+        with asking("language model"):
+            async with self._thinking, aclosing(written(models.llm, history.messages(request.text))) as words:
+                async for word in words:
+                    if len(answer) + len(word) > MAX_ANSWER:
+                        break
+                    answer += word
+                    yield Event("handled-chunk", {"text": word})
         answer = answer.strip()
         if not answer:
             yield Event("not-handled", {"text": "There is no answer.", **context})
@@ -200,13 +202,6 @@ def audio(type_: str, rate: int, position: int, pcm: bytes = b"") -> Event:
     return Event(type_, format_, pcm)
 
 
-def failed(request: Request, error: BaseException) -> Event:
-    """Return what a client is told about a request that failed."""
-    cause = str(error) or type(error).__name__
-    if isinstance(error, Overloaded):
-        return Event("error", {"text": cause, "code": "overloaded"})
-    if isinstance(error, ProtocolError):
-        return Event("error", {"text": cause, "code": error.code or "invalid"})
-    if isinstance(request, Handle):
-        return Event("not-handled", {"text": cause})
-    return Event("error", {"text": cause, "code": "failed"})
+def failure(told: Told) -> Event:
+    """Return the event that tells a client what is wrong."""
+    return Event("error", {"text": told.message, "code": told.code or "invalid"})

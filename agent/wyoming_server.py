@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 
 from rejoinder.agent.config import ConfigError, Settings
+from rejoinder.agent.failures import reported
 from rejoinder.agent.wyoming import Event, Events, encode
-from rejoinder.agent.wyoming_answers import Answers
+from rejoinder.agent.wyoming_answers import Answers, failure
 from rejoinder.agent.wyoming_requests import Request, Requests, Speak
 from rejoinder.pipeline import Channel, Models, Overloaded, PipelineError, ProtocolError
 
@@ -65,11 +66,10 @@ class Connection:
 
     async def refuse(self, error: BaseException) -> None:
         """Say what is wrong, and close."""
-        log.warning("Wyoming: %s", error)
-        code = error.code if isinstance(error, ProtocolError) else "overloaded"
+        told = reported(f"Wyoming {self._name}", "it was closed", error)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
-                self._writer.write(encode(Event("error", {"text": str(error), "code": code or "invalid"})))
+                self._writer.write(encode(failure(told)))
                 self._writer.write_eof()
                 while await self._reader.read(READ):
                     pass

@@ -110,7 +110,9 @@ class OpenAiChat:
                             yield choice.delta.content
         except TimeoutError as error:
             if not finished:
-                raise ModelError(self.name, f"no token for {self._token_seconds:g} s") from error
+                raise ModelError(
+                    self.name, f"no token for {self._token_seconds:g} s", "model_timeout"
+                ) from error
         except Exception as error:  # the HTTP library's own errors surface while a stream is being read
             if not finished:  # else the whole answer is here, and only its farewell went wrong
                 broke_off = "the answer broke off: " if started else ""

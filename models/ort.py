@@ -224,6 +224,7 @@ class OrtLlm:
                 self.name,
                 f"a prompt of {len(tokens)} tokens exceeds the context of {CONTEXT}: "
                 "shorten the instructions, or take a model with more (llama:, openai:)",
+                "context_length_exceeded",
             )
         return tokens
 

@@ -148,6 +148,7 @@ class Vllm:
                 self.name,
                 f"a prompt of {len(tokens)} tokens exceeds the context of {self._context}: "
                 "shorten the instructions, or set max_model_len in [vllm]",
+                "context_length_exceeded",
             )
         return tokens
 

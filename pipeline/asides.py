@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import Overloaded
-from rejoinder.pipeline.events import Event, ReplyCalled, ReplyDone, ReplyStarted
+from rejoinder.pipeline.events import Event, ReplyCalled, ReplyStarted
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.options import Models
-from rejoinder.pipeline.reply import attempt, usage
+from rejoinder.pipeline.reply import attempt, over
 from rejoinder.pipeline.turn import Turn
 
 MAX_ASIDES = 4
@@ -52,8 +52,7 @@ class Asides:
             if turn.task is not None:
                 self._see_off(turn.task)
             played = turn.playout.played(asyncio.get_running_loop().time())
-            cost = usage(turn, self._models.llm)
-            self._emit(ReplyDone(turn.id, "cancelled", turn.heard(played), usage=cost))
+            self._emit(over(turn, self._models.llm, "cancelled", played))
 
     def pause(self) -> None:
         """Hold those that run."""
@@ -71,10 +70,9 @@ class Asides:
             self.cancel(id_)
 
     async def _run(self, turn: Turn, messages: Sequence[Message]) -> None:
-        status, cause = await attempt(turn, self._models, messages, self._out)
+        status = await attempt(turn, self._models, messages, self._out)
         if self._turns.pop(turn.id, None) is None:  # it failed while being cancelled
             return
         for call in turn.calls if status == "completed" else []:
             self._emit(ReplyCalled(turn.id, call))
-        cost = usage(turn, self._models.llm)
-        self._emit(ReplyDone(turn.id, status, turn.heard(turn.playout.seconds), cause, cost, turn.code))
+        self._emit(over(turn, self._models.llm, status, turn.playout.seconds))

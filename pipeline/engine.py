@@ -121,7 +121,7 @@ class Engine(Generic[In, Out]):
             if self._closed:
                 raise ModelError(self.name, "the engine is closed")
             if self.waiting >= self._max_waiting:
-                raise Overloaded(f"{self.name}: {self._max_waiting} jobs are waiting already")
+                raise Overloaded(f"{self._max_waiting} jobs are waiting already", self.name)
             self._jobs.append(job)
             self._came += 1
             self._news.notify()

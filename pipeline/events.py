@@ -6,7 +6,7 @@ whoever embeds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rejoinder.pipeline.audio import AudioChunk
 from rejoinder.pipeline.interfaces import ToolCall, Usage
@@ -139,6 +139,7 @@ class ReplyDone:
     heard: the text that had been played when the reply was cancelled; otherwise all that was sent.
     usage: what it has cost, None where the language model does not count.
     code: a word for the error, "" where it is a model's.
+    cause: the error itself, whose words are not for callers; None where there is none.
     """
 
     turn: int
@@ -147,6 +148,7 @@ class ReplyDone:
     error: str = ""
     usage: Usage | None = None
     code: str = ""
+    cause: BaseException | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

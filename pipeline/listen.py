@@ -11,6 +11,7 @@ from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, joined
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
+from rejoinder.pipeline.errors import asking
 from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscript, SpeechStarted
 from rejoinder.pipeline.interfaces import SharedVadStream, Transcript, TurnModel, VadStream
 from rejoinder.pipeline.ladder import Rung
@@ -63,7 +64,8 @@ async def hear(
         if echo:
             chunks = [echo.hear(chunk, loop.time()) for chunk in chunks]
         whole = joined(chunks)
-        windows = await shared.feed_together(whole) if shared else vad.feed(whole)
+        with asking("voice activity detection"):
+            windows = await shared.feed_together(whole) if shared else vad.feed(whole)
         for end, probability in windows:
             wait_on(floor, end - 1, react)
             for event in floor.vad(end, probability):
@@ -245,7 +247,8 @@ class Ears:
 
     async def _write_down(self, complete: bool, urgency: Urgency) -> None:
         current.set(urgency)
-        self._latest = transcript = await self._stream.transcribe(complete)
+        with asking("speech recogniser"):
+            self._latest = transcript = await self._stream.transcribe(complete)
         if self._awaited:
             self._tell_final()
             return
@@ -273,7 +276,8 @@ class Ears:
             asking.create_task(self._judge(self._turn_model, pause, sound))
 
     async def _judge(self, turn_model: TurnModel, pause: int, sound: Samples) -> None:
-        probability = await turn_model.probability(sound, self._latest.text)
+        with asking("turn model"):
+            probability = await turn_model.probability(sound, self._latest.text)
         for event in self._floor.judged(pause, probability):
             self._react(event)
 

@@ -13,13 +13,13 @@ from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.errors import ProtocolError
-from rejoinder.pipeline.events import Event, ReplyCalled, ReplyDone, ReplyStarted, TurnTraced
+from rejoinder.pipeline.events import Event, ReplyCalled, ReplyStarted, TurnTraced
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.ladder import Rung
 from rejoinder.pipeline.options import Asked, Models, Options
 from rejoinder.pipeline.prompt import Key, prompt
-from rejoinder.pipeline.reply import attempt, usage
+from rejoinder.pipeline.reply import attempt, over
 from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.turn import Turn
 from rejoinder.pipeline.urgency import GUESS_SECONDS, PARTIAL_SECONDS, Urgency, current
@@ -306,7 +306,7 @@ class Replies:
 
     async def _run(self, turn: Turn, messages: list[Message]) -> None:
         """Run a reply to its end. Nothing of a guess is told, and it may be over before its commit."""
-        status, cause = await attempt(turn, self._models, messages, self._out, self._warming)
+        status = await attempt(turn, self._models, messages, self._out, self._warming)
         if status == "failed" and turn is not self.turn:  # while being cancelled, which that hides
             return
         await turn.wait_committed()
@@ -314,7 +314,7 @@ class Replies:
         self._settle(turn, turn.playout.seconds, cut=turn.failed)  # before a client can add to it
         for call in turn.calls if status == "completed" else []:
             self._emit(ReplyCalled(turn.id, self._history.add_call(call)))
-        self._tell_done(turn, status, turn.playout.seconds, cause)
+        self._tell_done(turn, status, turn.playout.seconds)
         await turn.sound_out()  # what was sent is heard, whatever the status
         self._end()
 
@@ -351,13 +351,12 @@ class Replies:
         self.cancelled.add(task)
         task.add_done_callback(self.cancelled.discard)
 
-    def _tell_done(self, turn: Turn, status: str, played: float, error: str = "") -> None:
+    def _tell_done(self, turn: Turn, status: str, played: float) -> None:
         if not turn.done:
             turn.done = True
             if seconds := turn.trace.making():
                 self._models.ladder.answered(id(self), seconds, asyncio.get_running_loop().time())
-            cost = usage(turn, self._models.llm)
-            self._emit(ReplyDone(turn.id, status, turn.heard(played), error, cost, turn.code))
+            self._emit(over(turn, self._models.llm, status, played))
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
         """Put what was heard into the history, again for a reply that is cut after it was told as done."""

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 
 from rejoinder.pipeline.audio import AudioChunk, Words
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.clauses import ClauseSplitter
-from rejoinder.pipeline.errors import ModelError, PipelineError, ProtocolError, first_error
-from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
+from rejoinder.pipeline.errors import ModelError, ProtocolError, asking, first_error
+from rejoinder.pipeline.events import Event, ReplyAudio, ReplyDone, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, Message, TokenLlm, ToolCall, ToolLlm, Tts, Usage
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.playout import spread
 from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.turn import Turn
 from rejoinder.pipeline.urgency import current
-
-log = logging.getLogger(__name__)
 
 CLAUSES_AHEAD = 2
 AUDIO_AHEAD = 8
@@ -40,8 +38,8 @@ async def attempt(
     messages: Sequence[Message],
     out: Channel[Event],
     warming: asyncio.Task[None] | None = None,
-) -> tuple[str, str]:
-    """Run a reply to its end and return its status, with a cause: the boundary where failing models stop.
+) -> str:
+    """Run a reply to its end and return its status: the boundary where failing models stop.
 
     warming: fills the cache that it starts from. Cancelling discards everything in flight.
     """
@@ -53,16 +51,22 @@ async def attempt(
         if warming:
             await asyncio.wait([warming])
         if isinstance(models.llm, TokenLlm) and is_long(messages):
-            turn.read = await asyncio.to_thread(models.llm.count, messages)
+            with asking("language model"):
+                turn.read = await asyncio.to_thread(models.llm.count, messages)
         await reply(turn, models.llm, models.tts, messages, out)
     except Exception as error:
-        first = first_error(error)
-        cause = str(first) or type(first).__name__
-        turn.code = (first.code if isinstance(first, ProtocolError) else "") or ""
-        expected = isinstance(first, PipelineError)  # it says all there is to know
-        log.warning("turn %d failed: %s", turn.id, cause, exc_info=None if expected else error)
-        return "failed", cause
-    return "incomplete" if turn.shortened else "completed", ""
+        turn.cause = first_error(error)
+        return "failed"
+    return "incomplete" if turn.shortened else "completed"
+
+
+def over(turn: Turn, llm: Llm, status: str, played: float) -> ReplyDone:
+    """Return the end of a reply of which so many seconds were played."""
+    done = ReplyDone(turn.id, status, turn.heard(played), usage=usage(turn, llm))
+    if status != "failed" or (cause := turn.cause) is None:
+        return done
+    code = (cause.code if isinstance(cause, ProtocolError) else "") or ""
+    return replace(done, error=str(cause) or type(cause).__name__, code=code, cause=cause)
 
 
 def usage(turn: Turn, llm: Llm) -> Usage | None:
@@ -99,21 +103,22 @@ async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGene
         pieces = llm.answer(messages, turn.tools)
     else:
         raise ModelError(type(llm).__name__, "this language model cannot call tools")
-    async with aclosing(pieces):
-        async for piece in pieces:
-            turn.mark("first_token")
-            if isinstance(piece, ToolCall):
-                turn.calls.append(piece)
-                if not turn.tools.parallel:  # whatever the server makes of it
+    with asking("language model"):
+        async with aclosing(pieces):
+            async for piece in pieces:
+                turn.mark("first_token")
+                if isinstance(piece, ToolCall):
+                    turn.calls.append(piece)
+                    if not turn.tools.parallel:  # whatever the server makes of it
+                        return
+                elif turn.max_tokens and turn.tokens == turn.max_tokens:
+                    turn.shortened = True
                     return
-            elif turn.max_tokens and turn.tokens == turn.max_tokens:
-                turn.shortened = True
-                return
-            else:
-                turn.tokens += 1
-                yield piece
-                if turn.brief and turn.tokens >= BRIEF_TOKENS and piece.rstrip()[-1:] in SENTENCE_ENDS:
-                    return
+                else:
+                    turn.tokens += 1
+                    yield piece
+                    if turn.brief and turn.tokens >= BRIEF_TOKENS and piece.rstrip()[-1:] in SENTENCE_ENDS:
+                        return
 
 
 async def write(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[Event]) -> None:
@@ -147,16 +152,17 @@ async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -
     position = 0
     async for clause in inp:
         text, made = clause, 0.0
-        async with aclosing(tts.speak(clause)) as chunks:
-            async for chunk in chunks:
-                turn.mark("first_audio")
-                made += chunk.seconds
-                turn.make(chunk.seconds)
-                words = chunk.words or spread(clause, made)
-                for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
-                    await out.send((text, AudioChunk(piece.pcm, piece.rate, position), words))
-                    position += len(piece)
-                    text = ""
+        with asking("voice"):
+            async with aclosing(tts.speak(clause)) as chunks:
+                async for chunk in chunks:
+                    turn.mark("first_audio")
+                    made += chunk.seconds
+                    turn.make(chunk.seconds)
+                    words = chunk.words or spread(clause, made)
+                    for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
+                        await out.send((text, AudioChunk(piece.pcm, piece.rate, position), words))
+                        position += len(piece)
+                        text = ""
     turn.made = True
     out.close()
 

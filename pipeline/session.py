@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from rejoinder.pipeline.audio import RATE, AudioChunk
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.endpointer import Endpointer, Floor
-from rejoinder.pipeline.errors import Overloaded, first_error
+from rejoinder.pipeline.errors import Overloaded, asking, first_error
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
@@ -154,7 +154,8 @@ class Session:
         stream = self.models.stt.stream()
         for piece in AudioChunk(pcm, RATE).slices(HEAR_SLICE):
             stream.feed(piece)
-        text = (await stream.transcribe(is_final=True)).text
+        with asking("speech recogniser"):
+            text = (await stream.transcribe(is_final=True)).text
         self.insert(Entry("user", text, key), after)
         return text
 

@@ -29,7 +29,7 @@ class Turn:
     brief: whether the end of a sentence is the end of it once it is long. shortened: whether there would have
         been more after ``max_tokens``. prompt: what it was asked, None before it runs.
     read: its tokens, None before they are counted. refused: why it is not asked at all.
-    code: a word for why it failed, "" where that is the model's.
+    cause: why it failed, None where it did not.
     made: whether all of its audio was made, so that it is at its last words. seconds_made: of it so far.
     done: whether the end of the reply was told. failed: whether a model kept it from its end.
     overtaken: whether the user's own words stopped it.
@@ -65,7 +65,7 @@ class Turn:
         self.prompt: Sequence[Message] | None = None
         self.read: int | None = None
         self.refused: PipelineError | None = None
-        self.code = ""
+        self.cause: BaseException | None = None
         self.shortened = False
         self.made = self.done = self.failed = self.overtaken = False
         self.seconds_made = 0.0
