@@ -31,6 +31,7 @@ from rejoinder.agent.realtime_messages import (
 )
 from rejoinder.agent.realtime_responses import ReplyEvent, Responses
 from rejoinder.agent.realtime_settings import SessionSettings
+from rejoinder.agent.voices import DEFAULT
 from rejoinder.pipeline import (
     EndOfTurn,
     Event,
@@ -49,7 +50,7 @@ class Realtime:
     """One connection's side of the protocol.
 
     options: of a session that nobody has configured yet. tracing: whether to send ``rejoinder.trace``.
-    can_call: whether the language model can call tools.
+    can_call: whether the language model can call tools. voice: the name of the server's.
     conversation: its id, which nobody can guess: who knows it may take the conversation up again.
     wanted: the conversation that the client wants to go on with, and that is not here.
     """
@@ -58,9 +59,14 @@ class Realtime:
     name = "realtime"
 
     def __init__(
-        self, options: Options, model: str = "default", tracing: bool = False, can_call: bool = False
+        self,
+        options: Options,
+        model: str = "default",
+        tracing: bool = False,
+        can_call: bool = False,
+        voice: str = DEFAULT,
     ) -> None:
-        self._settings = SessionSettings(options, model, can_call)
+        self._settings = SessionSettings(options, model, can_call, voice)
         self.conversation = new_conversation()
         self.wanted = ""
         self.items = Items()
@@ -152,6 +158,7 @@ class Realtime:
                 return self.responses.truncate(message)
             case ResponseCreate(response=given):
                 params = given or ResponseParams()
+                self._settings.check(params)
                 return [self.responses.create(params, self._settings.tools(params))]
             case ResponseCancel():
                 return self.responses.cancel(message)

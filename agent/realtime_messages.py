@@ -15,6 +15,7 @@ from rejoinder.agent.complaints import complaint
 from rejoinder.agent.realtime_formats import Format
 from rejoinder.agent.realtime_shapes import Base, Input, Item, unpacked
 from rejoinder.agent.realtime_tools import Choice, Function, MostTokens
+from rejoinder.agent.voices import CustomVoice
 from rejoinder.pipeline import ProtocolError
 
 MAX_TEXT = 2**17
@@ -95,6 +96,7 @@ class ResponseOutput(Base):
     """How the audio of a single response goes out."""
 
     format: Format | None = None
+    voice: str | CustomVoice | None = None
 
 
 class ResponseAudio(Base):
@@ -121,6 +123,11 @@ class ResponseParams(Base):
     def format(self) -> Format | None:
         """The format of its audio, None for the session's."""
         return self.audio.output.format if self.audio and self.audio.output else None
+
+    @property
+    def voice(self) -> str | CustomVoice | None:
+        """The voice that it names, None for the session's."""
+        return self.audio.output.voice if self.audio and self.audio.output else None
 
 
 class ResponseCreate(_Message):
@@ -193,7 +200,16 @@ TAGS = frozenset(
     (
         *("server_vad", "semantic_vad", "str", "int", "constrained-int", "dict[str,any]"),
         *("audio/pcm", "audio/pcmu", "audio/pcma"),
-        *("message", "function_call", "function_call_output", "item_reference", "Named", "word", "object"),
+        *(
+            "message",
+            "function_call",
+            "function_call_output",
+            "item_reference",
+            "Named",
+            "CustomVoice",
+            "word",
+            "object",
+        ),
     )
 )
 """How pydantic names the branches of the unions here: parts of a place that are no fields."""

@@ -13,6 +13,7 @@ from rejoinder.agent.realtime_formats import PCM, Format
 from rejoinder.agent.realtime_messages import ResponseParams, check_size, explain
 from rejoinder.agent.realtime_shapes import Base
 from rejoinder.agent.realtime_tools import Choice, Function, MostTokens, most_tokens, tools_of
+from rejoinder.agent.voices import DEFAULT, CustomVoice, check_voice
 from rejoinder.pipeline import Options, ProtocolError, Tools
 
 BETA = {
@@ -69,7 +70,7 @@ class AudioOutput(Base):
     """How the agent's audio goes out."""
 
     format: Format = PCM
-    voice: str | dict[str, Any] = "default"
+    voice: str | CustomVoice = DEFAULT
     speed: float = Field(default=1.0, ge=1.0, le=1.0, description="voices have one speed")
 
 
@@ -116,11 +117,13 @@ class SessionSettings:
     """One connection's session object: what its client has set, over what the server was started with.
 
     can_call: whether the language model can call tools; else the session has none. id: what it is known by.
+    voice: the name of the server's own.
     """
 
-    def __init__(self, defaults: Options, model: str, can_call: bool = False) -> None:
+    def __init__(self, defaults: Options, model: str, can_call: bool = False, voice: str = DEFAULT) -> None:
         self._defaults = defaults
         self._can_call = can_call
+        self._voice = voice
         self._tools = Tools()
         self.id = new_id("sess")
         self._config = SessionConfig(model=model, instructions=defaults.instructions)
@@ -136,6 +139,7 @@ class SessionSettings:
             config = SessionConfig.model_validate(merged(self._config.model_dump(), update))
         except ValidationError as error:
             raise explain(error, "session") from None
+        check_voice(config.audio.output.voice, self._voice, "session.audio.output.voice")
         check_size(config.model_dump(), "session")
         parallel = config.parallel_tool_calls is not False
         self._tools = tools_of(config.tools, config.tool_choice, self._can_call, "session", parallel)
@@ -158,6 +162,11 @@ class SessionSettings:
         given = response.parallel_tool_calls
         parallel = self._config.parallel_tool_calls if given is None else given
         return tools_of(functions, choice, self._can_call, "response", parallel is not False)
+
+    def check(self, response: ResponseParams) -> None:
+        """Check what one response is to be like. Raises ProtocolError for a voice that there is not."""
+        if response.voice is not None:
+            check_voice(response.voice, self._voice, "response.audio.output.voice")
 
     def options(self) -> Options:
         """Return the session's options as the client has configured them."""

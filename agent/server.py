@@ -43,6 +43,7 @@ from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_call import Lent, RealtimeCall
 from rejoinder.agent.resuming import Comeback
 from rejoinder.agent.watching import Watching
+from rejoinder.agent.wyoming_info import name_of
 from rejoinder.agent.wyoming_server import wyoming
 from rejoinder.models.loading import Report, open_models
 from rejoinder.pipeline import Models, MortalLlm, Options, ProtocolError, ToolLlm, Tools
@@ -161,7 +162,7 @@ class Server:
 
     def _wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
         can_call = self.models is not None and isinstance(self.models.llm, ToolLlm)
-        return Realtime(options, model, trace, can_call)
+        return Realtime(options, model, trace, can_call, name_of(self.settings.tts))
 
     async def _realtime(self, websocket: WebSocket) -> None:
         """Run one call of a client of the Realtime protocol."""

@@ -12,8 +12,9 @@ from typing import Any
 
 from rejoinder.agent.config import Settings
 from rejoinder.agent.failures import Told, reported
+from rejoinder.agent.voices import check_voice
 from rejoinder.agent.wyoming import Event
-from rejoinder.agent.wyoming_info import heard, info, speaks
+from rejoinder.agent.wyoming_info import heard, info, name_of, speaks
 from rejoinder.agent.wyoming_requests import Describe, Handle, Hear, Ping, Request, Speak
 from rejoinder.models.giving_way import written
 from rejoinder.pipeline import (
@@ -135,6 +136,8 @@ class Answers:
     async def _speak(self, models: Models, request: Speak) -> AsyncGenerator[Event, None]:
         if request.format not in ("", "text"):
             raise ProtocolError(f"{request.format} is not spoken here, plain text is", "unsupported-format")
+        if request.voice:
+            check_voice(request.voice, name_of(self._settings.tts), "voice", "unsupported-voice")
         rate = position = 0
         async for clause in clauses(request.texts):
             async with aclosing(models.tts.speak(clause)) as chunks:

@@ -106,6 +106,11 @@ def _key(spec: str) -> str:
     return found if found in catalog() else ""
 
 
+def name_of(spec: str) -> str:
+    """Return what clients know a model by, which is not where a server or a file of the user is."""
+    return str(_model(spec)["name"])
+
+
 def _model(spec: str) -> dict[str, Any]:
     """Return name, description and origin of a model, but not where a server or a file of the user is."""
     prefix, _, argument = spec.partition(":")

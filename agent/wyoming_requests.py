@@ -39,10 +39,14 @@ class Hear:
 
 @dataclass(frozen=True, slots=True)
 class Speak:
-    """Say what comes in ``texts``; ``streamed``: it comes in pieces, and the end of the audio is told."""
+    """Say what comes in ``texts``; ``streamed``: it comes in pieces, and the end of the audio is told.
+
+    voice: its name, "" where none is asked for.
+    """
 
     streamed: bool = False
     format: str = ""
+    voice: str = ""
     # A piece has a character at least, so there is a place for each.
     texts: Channel[str] = field(default_factory=lambda: Channel(MAX_TEXT, "wyoming-text"))
 
@@ -103,7 +107,7 @@ class Requests:
             case "synthesize" if speak is None:
                 if data.get("text") is None:
                     raise ProtocolError("synthesize without text", "invalid")
-                speak = Speak(format=text(data, "text_format", MAX_NAME))
+                speak = Speak(False, text(data, "text_format", MAX_NAME), _voice(data))
                 if words := text(data, "text", MAX_TEXT):
                     speak.texts.send_nowait(words)
                 speak.texts.close()
@@ -113,7 +117,8 @@ class Requests:
             case "synthesize-start":
                 if speak is not None:
                     raise ProtocolError("synthesize-start without the end of the text before it", "invalid")
-                self._speak, self._characters = Speak(True, text(data, "text_format", MAX_NAME)), 0
+                self._speak = Speak(True, text(data, "text_format", MAX_NAME), _voice(data))
+                self._characters = 0
                 return self._speak
             case "synthesize-chunk" | "synthesize-stop":
                 if speak is None:
@@ -131,3 +136,8 @@ class Requests:
             raise ProtocolError(f"more than {MAX_TEXT} characters in one request", "too-long")
         if words:
             speak.texts.send_nowait(words)
+
+
+def _voice(data: dict[str, Any]) -> str:
+    voice = data.get("voice")
+    return text(voice, "name", MAX_NAME) if isinstance(voice, dict) else ""

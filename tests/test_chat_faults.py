@@ -71,7 +71,8 @@ def test_the_next_turn_works_when_the_server_is_back(tmp_path: Path) -> None:
             assert talk.turn()["status"] == "failed"  # down
             error = [event for event in talk.seen if event["type"] == "error"]
             assert len(error) == 1 and error[0]["error"]["code"] == "model_error"
-            assert str(port) in error[0]["error"]["message"]
+            assert error[0]["error"]["message"] == "The language model failed."
+            assert f":{port}/" in server.log.read_text(), "who runs the server reads the rest in the log"
             with chat_server(port, dies):
                 assert talk.turn()["status"] == "failed"
             with chat_server(port, works):
@@ -108,6 +109,9 @@ def test_a_silent_server_is_given_up_on(tmp_path: Path) -> None:
             talk.speak()
             response = talk.until("response.done", timeout=40)["response"]
             assert response["status"] == "failed"
+            cause = response["status_details"]["error"]
+            assert cause["code"] == "model_timeout" and cause["type"] == "server_error"
+            assert cause["message"] == "The language model did not answer in time."
             silent.clear()
             assert talk.turn()["status"] == "completed"
         server.wait_idle()

@@ -135,7 +135,7 @@ def test_long_prompts_are_counted_beside_the_loop(letters: int) -> None:
         turn.commit()
         models = Models(scenario.ScriptedVad(), scenario.ScriptedStt(["hm"]), llm, ScriptedTts())
         messages = [Message(role="user", content="a" * letters)]
-        status, _ = await attempt(turn, models, messages, Channel(500, "out"))
+        status = await attempt(turn, models, messages, Channel(500, "out"))
         assert status == "completed" and usage(turn, llm) == usage(turn, llm)
         return usage(turn, llm)
 
@@ -228,7 +228,7 @@ def test_the_embedded_model_counts_what_it_reads_and_writes() -> None:
         turn.commit()
         speaks_not: Any = None
         models = Models(speaks_not, speaks_not, model, ScriptedTts())
-        status, _ = await attempt(turn, models, prompt, out)
+        status = await attempt(turn, models, prompt, out)
         read = max(len(reader.read) for reader in model._readers)
         return status, turn, read
 
