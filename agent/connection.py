@@ -33,7 +33,7 @@ REQUEST_SECONDS, BODY_SECONDS = 10.0, 60.0
 LINGER_SECONDS = 3.0
 """How long a client may take to answer a close frame; uvicorn waits as long for calls when it shuts down."""
 GOODBYE_SECONDS = 1.0
-SILENT_SECONDS = 1.0
+SILENT_SECONDS = 0.4
 """A client that has not asked for anything for so long makes room where no descriptor is left."""
 SWITCHING_PROTOCOLS = 101
 ABNORMAL, SERVICE_RESTART = 1006, 1012
@@ -203,6 +203,10 @@ class Connection(WebSocketsSansIOProtocol):
         if self.response.status_code != SWITCHING_PROTOCOLS:
             reason = bytes(self.response.body or b"").decode().partition("\n")[0]
             log.warning("a request was refused (%d): %s", self.response.status_code, one_line(reason))
+            return
+        # Frames may not come before the handshake is over, and the parser cannot take them.
+        self.read_paused = True
+        self.transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; whatever they say, somebody is there."""
@@ -228,6 +232,8 @@ class Connection(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.close":
             message = {**message, "reason": fitting(message.get("reason") or "")}
         await super().send(message)
+        if message["type"] == "websocket.accept":
+            self._read_on()
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True  # by a refusal; else uvicorn would log that there was no answer
             reason = message.get("body", b"").decode(errors="replace").strip()
@@ -257,7 +263,7 @@ class Connection(WebSocketsSansIOProtocol):
         return behind
 
     def _read_on(self) -> None:
-        if self.read_paused and self.queue.empty():
+        if self.read_paused and self.queue.empty() and self.handshake_complete:
             self.read_paused = False
             self.transport.resume_reading()
 

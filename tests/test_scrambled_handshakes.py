@@ -174,6 +174,11 @@ def test_a_handshake_ends_whatever_the_application_does(manner: str) -> None:
     assert status(line) == statuses[manner] and line.closed == (manner != "accepts")
 
 
+@pytest.mark.parametrize("manner", APPLICATIONS)
+def test_frames_before_the_end_of_the_handshake_do_no_harm(manner: str) -> None:
+    handshake([HEAD + b"\r\n", b"\xff" * 20], manner)
+
+
 def test_a_request_that_is_malformed_behind_another_is_refused_and_its_answer_is_whole() -> None:
     line = handshake([PLAIN + b"Content-Length: 2\r\n\r\nab", b"GET / HTTP/1.1\r\nnonsense\r\n\r\n"])
     assert re.findall(rb"HTTP/1\.1 (\d+)", line.said) == [b"426", b"400"] and line.closed
