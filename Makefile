@@ -89,8 +89,8 @@ test-vllm: weights $(VLLM)/.installed
 	@$(VLLM)/bin/python tests/vllm/to_safetensors.py
 	$(VLLM)/bin/python -m pytest -m vllm tests/test_vllm.py tests/test_vllm_tools.py
 
-# A minute for each of three wires, by coverage (docs/fuzzing.md); the tests fuzz them, too, by their own rules.
-WIRES := phone audiosocket realtime
+# A minute for each wire, by coverage (docs/fuzzing.md); the tests fuzz them, too, by their own rules.
+WIRES := phone audiosocket realtime handshake
 FUZZ_SECONDS ?= 60
 
 fuzz: $(VENV)/.dev-$(SUFFIX)

@@ -11,13 +11,17 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+from rejoinder.agent.descriptors import Shortage
+from rejoinder.agent.request_head import BAD_REQUEST, Reader, Refused, answer, check_handshake
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -29,6 +33,9 @@ REQUEST_SECONDS, BODY_SECONDS = 10.0, 60.0
 LINGER_SECONDS = 3.0
 """How long a client may take to answer a close frame; uvicorn waits as long for calls when it shuts down."""
 GOODBYE_SECONDS = 1.0
+SILENT_SECONDS = 0.4
+"""A client that has not asked for anything for so long makes room where no descriptor is left."""
+SWITCHING_PROTOCOLS = 101
 ABNORMAL, SERVICE_RESTART = 1006, 1012
 NOT_TEXT = 1007
 ALIVE = "rejoinder.alive"
@@ -41,17 +48,6 @@ LONG = 2**16
 """Characters of a message that may take longer to hear than a client waits for an answer to its ping."""
 
 
-def allow_sockets() -> None:
-    """Let the process hold as many sockets as it may be allowed: what is usual is 1,024."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS allows fewer than it says
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def fitting(reason: str) -> str:
     """Return a reason as a close frame can say it: in whole characters of UTF-8, no longer than it may be."""
     return reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
@@ -62,6 +58,18 @@ def one_line(said: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in said)
 
 
+def dismiss(transport: asyncio.Transport, refused: Refused, said: bytes) -> asyncio.TimerHandle:
+    """Send the last bytes of a connection whose request is refused; return the timer that drops it.
+
+    What the client still sends has to be read meanwhile: see above.
+    """
+    log.warning("a request was refused (%d): %s", refused.status, one_line(str(refused)))
+    transport.write(said)
+    if transport.can_write_eof():
+        transport.write_eof()
+    return asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+
+
 class Requests(H11Protocol):
     """HTTP on one connection, which is dropped where a request, any of them, does not come whole in time.
 
@@ -70,6 +78,17 @@ class Requests(H11Protocol):
 
     _waiting: asyncio.TimerHandle | None = None
     _awaited: object = None
+    _since = 0.0
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn = self._reader = Reader(self._refuse)
+
+    @property
+    def waits(self) -> float:
+        """Seconds for which the client has sent no whole head; 0.0 while a request is served."""
+        idle = self.cycle is None or self.cycle.response_complete
+        return self.loop.time() - self._since if idle and not self._reader.refused else 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
@@ -77,9 +96,28 @@ class Requests(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request."""
+        """Take bytes of a request; those behind a refused one are discarded, so that the answer arrives."""
+        if self._reader.refused:
+            return
         super().data_received(data)
         self._watch()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand a handshake over to ``Connection``, unless it is malformed. The timer goes on for it."""
+        try:
+            check_handshake(event)
+        except Refused as refused:
+            self._reader.refuse(refused)
+            return
+        super().handle_websocket_upgrade(event)
+        cast("Connection", self.transport.get_protocol()).ensure_taken()
+
+    def shutdown(self) -> None:
+        """End because the server ends."""
+        if self._reader.refused:
+            self.transport.abort()
+        else:
+            super().shutdown()
 
     def on_response_complete(self) -> None:
         """Wait for the next request; uvicorn itself waits for its first byte, and no longer."""
@@ -92,15 +130,30 @@ class Requests(H11Protocol):
         if self._waiting is not None:
             self._waiting.cancel()
 
+    def _refuse(self, refused: Refused) -> None:
+        """Say why a request is not answered any further, and close."""
+        self._unset_keepalive_if_required()
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True  # for the application the client is gone
+            cycle.message_event.set()
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self.flow.resume_reading()
+        unanswered = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
+        self._waiting = dismiss(self.transport, refused, answer(refused) if unanswered else b"")
+
     def _watch(self) -> None:
         """Give the client its time for what it has to send next, from when that is known."""
+        if self._reader.refused:
+            return
         cycle = cast("RequestResponseCycle | None", self.cycle)
         answering = cycle is not None and not cycle.response_complete
         whole = cycle is not None and answering and not cycle.more_body
         awaited = None if whole else (cycle, answering)
         if awaited == self._awaited:
             return
-        self._awaited = awaited
+        self._awaited, self._since = awaited, self.loop.time()
         if self._waiting is not None:
             self._waiting.cancel()
         if awaited is not None:
@@ -109,7 +162,11 @@ class Requests(H11Protocol):
             )
 
     def _give_up(self) -> None:
-        if self.transport.get_protocol() is self:  # and it has not become a WebSocket
+        now = self.transport.get_protocol()
+        if isinstance(now, Connection) and not now.handshake_complete:
+            log.warning("a WebSocket handshake was not over after %g s: it is dropped", REQUEST_SECONDS)
+            self.transport.abort()
+        elif now is self:
             self.transport.abort()
 
 
@@ -131,6 +188,25 @@ class Connection(WebSocketsSansIOProtocol):
 
     _giving_up: asyncio.TimerHandle | None = None
     _long = False
+
+    def ensure_taken(self) -> None:
+        """Refuse a handshake that this parser has not taken, and does not answer by itself."""
+        if self.handshake_initiated:
+            return
+        refused = Refused(BAD_REQUEST, f"the handshake is malformed: {self.conn.handshake_exc}")
+        self.handshake_complete = self.close_sent = True
+        self.close_timer = dismiss(self.transport, refused, answer(refused))
+
+    def handle_connect(self, event: Request) -> None:
+        """Begin a call, or refuse a request that asks for none."""
+        super().handle_connect(event)
+        if self.response.status_code != SWITCHING_PROTOCOLS:
+            reason = bytes(self.response.body or b"").decode().partition("\n")[0]
+            log.warning("a request was refused (%d): %s", self.response.status_code, one_line(reason))
+            return
+        # Frames may not come before the handshake is over, and the parser cannot take them.
+        self.read_paused = True
+        self.transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; whatever they say, somebody is there."""
@@ -156,6 +232,8 @@ class Connection(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.close":
             message = {**message, "reason": fitting(message.get("reason") or "")}
         await super().send(message)
+        if message["type"] == "websocket.accept":
+            self._read_on()
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True  # by a refusal; else uvicorn would log that there was no answer
             reason = message.get("body", b"").decode(errors="replace").strip()
@@ -185,7 +263,7 @@ class Connection(WebSocketsSansIOProtocol):
         return behind
 
     def _read_on(self) -> None:
-        if self.read_paused and self.queue.empty():
+        if self.read_paused and self.queue.empty() and self.handshake_complete:
             self.read_paused = False
             self.transport.resume_reading()
 
@@ -249,7 +327,18 @@ class Uvicorn(uvicorn.Server):
         super().__init__(config)
         self._ending = ending
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve. Cancelling leaves it half begun."""
+        asyncio.get_running_loop().set_exception_handler(Shortage(self._make_room).handle)
+        await super().startup(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End. Cancelling leaves connections open."""
         self._ending()
         await super().shutdown(sockets)
+
+    def _make_room(self) -> None:
+        """Drop the connections whose clients have not asked for anything yet."""
+        for each in list(self.server_state.connections):
+            if isinstance(each, Requests) and each.waits > SILENT_SECONDS:
+                each.transport.abort()

@@ -13,7 +13,8 @@ import numpy as np
 from uvicorn import Config
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.connection import Uvicorn, allow_sockets
+from rejoinder.agent.connection import Uvicorn
+from rejoinder.agent.descriptors import allow_sockets
 from rejoinder.agent.server import Server, listen, web
 from rejoinder.models.registry import create
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel

@@ -29,8 +29,9 @@ from rejoinder.agent.call import POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Socket
 from rejoinder.agent.client_secrets import mint
 from rejoinder.agent.completions import Completions
 from rejoinder.agent.config import ConfigError, Settings, open_traces
-from rejoinder.agent.connection import Connection, Requests, Uvicorn, allow_sockets
+from rejoinder.agent.connection import Connection, Requests, Uvicorn
 from rejoinder.agent.conversations import Conversations
+from rejoinder.agent.descriptors import Listener, allow_sockets
 from rejoinder.agent.failures import ENDED
 from rejoinder.agent.health import keep_looking, load
 from rejoinder.agent.keys import Keys
@@ -314,7 +315,7 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio switches Nagle's algorithm off where the protocol is named, and only there: otherwise an answer
     # waits until the caller's next frame acknowledges the event before it, 10 ms on average.
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # accepted sockets inherit it

@@ -345,6 +345,30 @@ def test_an_address_that_may_not_call_is_told_so(tmp_path: Path) -> None:
         asyncio.run(act())
 
 
+def test_cookies_that_are_too_large_are_named(tmp_path: Path) -> None:
+    """Other programs on this host set them, when the page is there already. Then they are cleared."""
+
+    async def act() -> None:
+        async with browsing(tmp_path, QUIET) as (page, errors):
+            await page.goto(server.http)
+            await page.click("#talk")  # so that the browser has the page's parts
+            await page.wait_for_selector("#state[data-state=listening]")
+            await page.click("#talk")
+            await page.wait_for_selector("#state[data-state=idle]")
+            cookies = [{"name": f"c{n}", "value": "x" * 3000, "url": server.http} for n in range(3)]
+            await page.context.add_cookies(cookies)  # type: ignore[arg-type]
+            await page.click("#talk")
+            advice = await problem(page, "The cookies of this address are too large.")
+            assert "Clear the cookies of 127.0.0.1" in advice
+            await page.context.clear_cookies()
+            await page.click("#again")
+            await page.wait_for_selector("#state[data-state=listening]")
+            assert await page.locator("#error").is_hidden() and errors == []
+
+    with serving(tmp_path, resume_s="0") as server:
+        asyncio.run(act())
+
+
 def test_who_has_no_microphone_can_type(tmp_path: Path) -> None:
     async def act() -> None:
         async with browsing(tmp_path, None) as (page, errors):

@@ -161,6 +161,7 @@ def test_reading_goes_on_behind_a_long_message_whatever_came_with_it(size: int) 
     """While minutes of audio are heard a client's pings want an answer; behind a frame nothing is read."""
     connection: Any = Connection.__new__(Connection)
     connection.queue, connection.transport, connection.read_paused = asyncio.Queue(), Transport(), True
+    connection.handshake_complete = True
     for text in ("x" * size, "commit"):
         connection.queue.put_nowait({"type": "websocket.receive", "text": text})
     message = asyncio.run(connection.receive())

@@ -36,7 +36,8 @@ export class Call {
       signal.throwIfAborted();
       this.#connect();
     } catch (error) {
-      if (!signal.aborted) this.onEnd(startProblem(error));
+      const problem = await startProblem(error);
+      if (!signal.aborted) this.onEnd(problem);
     }
   }
 
@@ -131,7 +132,8 @@ export class Call {
     } catch (error) {
       if (this.signal.aborted || signal.aborted) return;
       this.#closeMicrophone();
-      showProblem(startProblem(error));
+      const problem = await startProblem(error);
+      if (!this.signal.aborted) showProblem(problem);
     }
   }
 
@@ -140,7 +142,7 @@ export class Call {
     try {
       await this.player?.through(device);
     } catch (error) {
-      this.views.showProblem(startProblem(error));
+      this.views.showProblem(await startProblem(error));
     }
   }
 

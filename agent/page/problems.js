@@ -41,10 +41,16 @@ export function reloadedProblem() {
   return { title: "The page was loaded again.", advice: "What was said is kept.", action: "Go on", mild: true };
 }
 
+const WANTS_SOCKET = 426;
+const TOO_LARGE = 431;
 const NO_ANSWER = ["The server does not answer.", "Check that it is running and that you are online."];
 
-export function startProblem(error) {
-  if (error.fetching) return { title: NO_ANSWER[0], advice: NO_ANSWER[1], action: "Try again" };
+/** Explain why the call could not start; asks the server if a part of the page is missing. */
+export async function startProblem(error) {
+  if (error.fetching) {
+    const [title, advice] = (await socketAddress()) === TOO_LARGE ? cookiesTooLarge() : NO_ANSWER;
+    return { title, advice, action: "Try again" };
+  }
   const other = { title: "The sound could not be started.", advice: `${error.name}: ${error.message}` };
   return MICROPHONE[error.name] ?? other;
 }
@@ -88,8 +94,10 @@ async function explainClose({ code, reason, greeted, expired }) {
   if (code === 1000 || expired) return ["The call is over.", `The server says: ${reason || "goodbye"}.`];
   if (code === 1013 && reason.includes("busy")) return ["All lines are busy.", `The server says: ${reason}.`];
   if (greeted || reason) return [`The server ended the call (code ${code}).`, `It says: ${reason || "nothing"}.`];
-  // The browser does not tell a page why a socket could not be opened.
-  if (await answers()) {
+  // The browser does not tell a page why a socket could not be opened. A plain request carries the same cookies.
+  const status = await socketAddress();
+  if (status === TOO_LARGE) return cookiesTooLarge();
+  if (status === WANTS_SOCKET) {
     return [
       "The server does not take calls from this address.",
       `It runs, and refuses pages of ${location.origin}. Open the page at the address that the server printed, or name this one in its setting allowed_origins.`,
@@ -98,8 +106,16 @@ async function explainClose({ code, reason, greeted, expired }) {
   return NO_ANSWER;
 }
 
-async function answers() {
-  return (await ask("healthz"))?.ok;
+function cookiesTooLarge() {
+  return [
+    "The cookies of this address are too large.",
+    `The server refuses them. Clear the cookies of ${location.hostname} in the browser's settings: programs on other ports of it set them, too.`,
+  ];
+}
+
+/** Return the status that a plain request to the socket's address is answered with: 426 if it could be a call. */
+async function socketAddress() {
+  return (await ask("v1/realtime"))?.status;
 }
 
 async function wantsKey() {

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 with atheris.instrument_imports(include=["rejoinder.agent"]):
     from carrier_sims import SIMS
     from test_scrambled_calls import HAPPENS, AudioSocketCall, Driven, whole
+    from test_scrambled_handshakes import HEAD, ODD, PLAIN, handshake
     from test_scrambled_realtime import ACTS, SCRIPT, Line, check_items, check_responses
 
     from rejoinder.agent.audiosocket import packet
@@ -68,6 +69,12 @@ def realtime(data: bytes) -> None:
     check_responses(line.events)
 
 
+def handshakes(data: bytes) -> None:
+    """Send requests and handshakes in two pieces; the first byte says where they are cut."""
+    place = 1 + len(data) * (data[0] if data else 0) // 256
+    handshake([piece for piece in (data[1:place], data[place:]) if piece])
+
+
 def joined(messages: list[str | bytes]) -> bytes:
     """Return messages as an input."""
     return b"\n".join(one.encode() if isinstance(one, str) else one for one in messages)
@@ -83,6 +90,10 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
             packet(1, bytes(16)) + packet(3, b"1") + packet(kind, bytes(8)) * 3 + packet(0)
             for kind in (16, 18)
         ],
+    ),
+    "handshake": (
+        handshakes,
+        [b"\x80" + head + odd + b"\r\n" for head in (HEAD, PLAIN) for odd, _ in ODD.values()],
     ),
     "realtime": (realtime, [joined([*CLIENT]), *(one.encode() for one in CLIENT)]),
 }

@@ -1,0 +1,83 @@
+"""What happens when the process has no file descriptor left for one more connection."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import math
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+NONE_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""The errors after which asyncio takes no connection for a second."""
+EPISODE_SECONDS = 60.0
+"""A shortage is logged again after this time without one, in seconds."""
+RELIEF_SECONDS = 0.5
+"""Room is made this time after a shortage, in seconds: before asyncio tries again, which is after 1 s."""
+
+
+def allow_sockets() -> None:
+    """Let the process hold as many sockets as it may be allowed: what is usual is 1,024."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS allows fewer than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class Listener(socket.socket):
+    """A listening socket that reports a shortage of descriptors once a second.
+
+    asyncio calls ``accept`` as often as the backlog is long, 2,048 times, even while no descriptor is left.
+    It reports each of these calls and plans an attempt a second later for each (``_accept_connection`` in
+    asyncio/selector_events.py).
+    """
+
+    _short = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Take one connection. Raises OSError; the call behind a shortage raises BlockingIOError."""
+        if self._short:
+            self._short = False
+            raise BlockingIOError(errno.EAGAIN, "no descriptor was left a moment ago")
+        try:
+            return super().accept()
+        except OSError as error:
+            self._short = error.errno in NONE_LEFT
+            raise
+
+
+class Shortage:
+    """The event loop's exception handler: one line in the log for each shortage of descriptors.
+
+    relieve: makes room, by dropping connections that nobody uses.
+    """
+
+    def __init__(self, relieve: Callable[[], None]) -> None:
+        self._relieve = relieve
+        self._last = -math.inf
+        self._planned = -math.inf
+
+    def handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take what the loop reports; all but a shortage goes to the loop's own handler."""
+        error = context.get("exception")
+        if "socket" not in context or not isinstance(error, OSError) or error.errno not in NONE_LEFT:
+            loop.default_exception_handler(context)
+            return
+        now = loop.time()
+        if now - self._last >= EPISODE_SECONDS:
+            log.error(
+                "new connections wait until others close: %s; raise the limit of open files (ulimit -n)",
+                error.strerror,
+            )
+        self._last = now
+        if now >= self._planned:
+            self._planned = now + RELIEF_SECONDS
+            loop.call_at(self._planned, self._relieve)

@@ -1,0 +1,116 @@
+"""What the head of a request may be, by one rule for plain requests and for the handshakes of WebSockets.
+
+h11 and ``websockets`` parse a handshake one after the other and do not agree on what is well formed. What the
+second refuses has to be refused before the first has taken it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+import h11
+from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS
+
+HEAD_BYTES = 16 * 2**10
+"""Most bytes in a head; the limits of one line and of the number of headers are those of ``websockets``."""
+BAD_REQUEST, HEADERS_TOO_LARGE = 400, 431
+NAME_LETTERS = 40
+"""Letters of a header's name that a message quotes."""
+TEXT = re.compile(rb"[\t -~\x80-\xff]*")
+"""What the value of a header consists of (RFC 9110, 5.5)."""
+
+Event: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
+
+
+class Refused(Exception):
+    """A request is not answered any further; ``status`` is the reason in HTTP's words."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def check(request: h11.Request) -> None:
+    """Raise Refused for a request that is too large, malformed, or framed in two ways."""
+    lines = [len(request.method) + len(request.target) + len(b"  HTTP/1.1\r\n")]
+    for name, value in request.headers:
+        said = name[:NAME_LETTERS].decode("ascii")
+        lines.append(len(name) + len(value) + len(b": \r\n"))
+        if lines[-1] > MAX_LINE_LENGTH:
+            # Cookies do not know ports: programs on other ports of the same host set them, too.
+            advice = ": clear the cookies of this host" if name == b"cookie" else ""
+            reason = f"the header {said} has {lines[-1]:,} bytes, and {MAX_LINE_LENGTH:,} are allowed{advice}"
+            raise Refused(HEADERS_TOO_LARGE, reason)
+        if not TEXT.fullmatch(value):
+            raise Refused(BAD_REQUEST, f"the header {said} has a control character in it")
+    if lines[0] > MAX_LINE_LENGTH:
+        reason = f"the request line has {lines[0]:,} bytes, and {MAX_LINE_LENGTH:,} are allowed"
+        raise Refused(HEADERS_TOO_LARGE, reason)
+    if len(lines) - 1 > MAX_NUM_HEADERS:
+        reason = f"the request has {len(lines) - 1:,} headers, and {MAX_NUM_HEADERS} are allowed"
+        raise Refused(HEADERS_TOO_LARGE, reason)
+    if sum(lines) > HEAD_BYTES:
+        raise Refused(HEADERS_TOO_LARGE, too_large())
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
+        # RFC 9112, 6.1: two readers may disagree about where the body ends.
+        raise Refused(BAD_REQUEST, "the request has Content-Length and Transfer-Encoding: send one of them")
+
+
+def check_handshake(request: h11.Request) -> None:
+    """Raise Refused for a handshake with a body."""
+    headers = dict(request.headers)
+    if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
+        reason = "a WebSocket handshake has no body: send neither Content-Length nor Transfer-Encoding"
+        raise Refused(BAD_REQUEST, reason)
+
+
+def too_large() -> str:
+    """Return why a head as a whole is refused."""
+    return f"the head of the request has more than {HEAD_BYTES:,} bytes: send fewer headers, or clear cookies"
+
+
+def answer(refused: Refused) -> bytes:
+    """Return the whole answer to a refused request, after which the connection closes."""
+    phrase = {BAD_REQUEST: "Bad Request", HEADERS_TOO_LARGE: "Request Header Fields Too Large"}
+    body = f"{refused}\n".encode()
+    head = (
+        f"HTTP/1.1 {refused.status} {phrase[refused.status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Reader(h11.Connection):
+    """h11's side of a connection, in which requests are checked before they are handed over.
+
+    refuse: is called once, with the reason; nothing comes after that, whatever is received.
+    """
+
+    def __init__(self, refuse: Callable[[Refused], None]) -> None:
+        super().__init__(h11.SERVER, HEAD_BYTES)
+        self._refuse = refuse
+        self.refused = False
+
+    def next_event(self) -> Event:
+        """Return what comes next in what was received."""
+        in_head = self.their_state is h11.IDLE
+        try:
+            event = h11.NEED_DATA if self.refused else super().next_event()
+            if isinstance(event, h11.Request):
+                check(event)
+        except h11.RemoteProtocolError as error:
+            large = in_head and error.error_status_hint == HEADERS_TOO_LARGE
+            # h11 quotes the bytes behind its reason, all of them.
+            why = str(error).partition(": b")[0]
+            reason = too_large() if large else f"the request is malformed: {why}"
+            self.refuse(Refused(HEADERS_TOO_LARGE if large else BAD_REQUEST, reason))
+        except Refused as refused:
+            self.refuse(refused)
+        return h11.NEED_DATA if self.refused else event
+
+    def refuse(self, refused: Refused) -> None:
+        """Hand over no more events."""
+        self.refused = True
+        self._refuse(refused)
