@@ -19,7 +19,6 @@ from rejoinder.agent.completion import Answer, Shape, failure
 from rejoinder.agent.completion_request import MAX_BODY, read
 from rejoinder.agent.sse import DONE, KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, data, unless_gone
 from rejoinder.models.giving_way import written
-from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.pipeline import (
     Channel,
     Closed,
@@ -34,6 +33,7 @@ from rejoinder.pipeline import (
     ToolLlm,
     Tools,
 )
+from rejoinder.pipeline.utterance import MAX_TOKENS, Utterance, uttered
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class Completions:
 
 def _pieces(llm: Llm, messages: list[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
     if isinstance(llm, ToolLlm) and tools.functions:
-        return llm.answer(messages, tools)
+        return uttered(llm.answer(messages, tools), Utterance())
     return written(llm, messages)
 
 
