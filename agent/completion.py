@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rejoinder.agent.realtime_events import MAX_MESSAGE
-from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.pipeline import ToolCall
+from rejoinder.pipeline.utterance import MAX_TOKENS
 
 
 class Answer:

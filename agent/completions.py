@@ -21,7 +21,6 @@ from rejoinder.agent.failures import reported
 from rejoinder.agent.realtime_events import kind_of
 from rejoinder.agent.sse import DONE, KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, data, unless_gone
 from rejoinder.models.giving_way import written
-from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.pipeline import (
     Channel,
     Closed,
@@ -37,6 +36,7 @@ from rejoinder.pipeline import (
     Tools,
 )
 from rejoinder.pipeline.errors import asking
+from rejoinder.pipeline.utterance import MAX_TOKENS, Utterance, uttered
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ class Completions:
 
 def _pieces(llm: Llm, messages: list[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
     if isinstance(llm, ToolLlm) and tools.functions:
-        return llm.answer(messages, tools)
+        return uttered(llm.answer(messages, tools), Utterance())
     return written(llm, messages)
 
 

@@ -100,6 +100,9 @@ class Settings(BaseSettings):
     max_call_s: float = Field(
         0.0, ge=0.0, le=86_400.0, description="seconds after which a call ends, when nobody speaks; 0: never"
     )
+    max_reply_s: float = Field(
+        120.0, ge=0.0, le=3600.0, description="seconds of speech after which a reply ends; 0: when it is over"
+    )
     resume_s: float = Field(
         30.0,
         ge=0.0,
@@ -183,6 +186,7 @@ class Settings(BaseSettings):
             idle_s=self.idle_s,
             idle_prompts=self.idle_prompts,
             max_call_s=self.max_call_s,
+            max_reply_s=self.max_reply_s,
             echo_gate=bool(self.echo_gate),
             speculate=self.speculate == "always"
             or (self.speculate == "auto" and not self.llm.startswith("openai:https:")),

@@ -7,11 +7,16 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
 from rejoinder.pipeline.interfaces import Llm, Message, TextLlm
+from rejoinder.pipeline.utterance import Utterance, uttered
 
 
 def written(llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-    """Stream an answer that nobody waits for on a telephone: behind the replies of calls, where it can be."""
-    return llm.write(messages) if isinstance(llm, TextLlm) else llm.reply(messages)
+    """Stream the answer to a text request, behind the replies of calls where the model can do that.
+
+    It ends where a reply would, and has no thoughts either. Closing the generator cancels the request. Raises
+    ModelError.
+    """
+    return uttered(llm.write(messages) if isinstance(llm, TextLlm) else llm.reply(messages), Utterance())
 
 
 class GivingWay:

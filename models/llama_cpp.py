@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rejoinder.models.ahead import ahead
-from rejoinder.models.openai import MAX_TOKENS, OpenAiChat
+from rejoinder.models.openai import OpenAiChat
 from rejoinder.models.slots import Slots
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.utterance import MAX_TOKENS
 
 SLOTS = 4
 """Requests decoded side by side; one more waits."""

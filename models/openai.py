@@ -10,20 +10,26 @@ from contextlib import aclosing
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from rejoinder.models.bounded import bound
 from rejoinder.models.tool_calls import ToolCalls
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools
+from rejoinder.pipeline.utterance import MAX_THOUGHT, MAX_TOKENS
 
 CONNECT_SECONDS = 3.0
 TOKEN_SECONDS = 15.0
 """Longest wait for the first token and between two tokens."""
 FAREWELL_SECONDS = 0.25
 """Wait for the stream's end after the answer's: a connection that ends in order can be used again."""
-MAX_TOKENS = 400
-"""An answer longer than this is not a spoken one."""
+ASKED_TOKENS = MAX_TOKENS + MAX_THOUGHT
+"""Tokens asked for: servers count those of a thought, too. A reply may end before that (``Utterance``), and
+what a server sends beyond it is not read."""
+EMPTY_CHUNKS = 100
+"""Chunks beside those: with a role, with an end, or to keep the connection."""
 NEW_LIMIT = "max_completion_tokens"
 KEY_VARIABLES = ("REJOINDER_LLM_KEY", "OPENAI_API_KEY")
 """The first one that is set has the key."""
+NO_KEY = "none"
 REASON_CHARACTERS = 300
 """A failing server may answer with a whole web page."""
 
@@ -40,7 +46,7 @@ class OpenAiChat:
         self,
         url: str,
         model: str,
-        key: str = "none",
+        key: str = NO_KEY,
         can_warm: bool = False,
         token_seconds: float = TOKEN_SECONDS,
         extra: dict[str, Any] | None = None,
@@ -48,13 +54,20 @@ class OpenAiChat:
     ) -> None:
         import openai
 
-        self.name = name or f"openai:{url}#{model}"
+        self.name = name or f"openai:{without_secrets(url)}#{model}"
+        self._key = key
         # Retries would hide a dead server for seconds: in a conversation the next turn is the retry.
         timeout = openai.Timeout(token_seconds, connect=CONNECT_SECONDS)
         # No proxy leads to this machine, though the environment may name one for everything.
-        http = openai.DefaultAsyncHttpxClient(trust_env=False, timeout=timeout) if is_loopback(url) else None
         self._client = openai.AsyncOpenAI(
-            base_url=url, api_key=key, timeout=timeout, max_retries=0, http_client=http
+            base_url=url,
+            api_key=key,
+            timeout=timeout,
+            max_retries=0,
+            default_headers={"Accept-Encoding": "identity"},
+            http_client=openai.DefaultAsyncHttpxClient(
+                trust_env=not is_loopback(url), timeout=timeout, event_hooks={"response": [bound]}
+            ),
         )
         self._model = model
         self._can_warm = can_warm
@@ -68,7 +81,7 @@ class OpenAiChat:
         """Stream the answer; closing the generator closes the connection, which stops the server's work.
 
         ``extra`` adds fields to this request. Raises ModelError where the server is down, refuses, falls
-        silent, or breaks off in mid-sentence.
+        silent, breaks off in mid-sentence, or sends more than an answer can be.
         """
         async with aclosing(self._stream(messages, extra)) as pieces:
             async for piece in pieces:
@@ -91,17 +104,21 @@ class OpenAiChat:
         self, messages: Sequence[Message], extra: dict[str, Any] | None
     ) -> AsyncGenerator[str | ToolCall, None]:
         started = finished = False
+        left = ASKED_TOKENS + EMPTY_CHUNKS
         calls = ToolCalls(self.name)
         try:
             async with asyncio.timeout(self._token_seconds):
-                stream = await self._create(messages, MAX_TOKENS, True, extra)
+                stream = await self._create(messages, ASKED_TOKENS, True, extra)
             started = True
             async with stream:
                 chunks = aiter(stream)
                 while True:
                     async with asyncio.timeout(FAREWELL_SECONDS if finished else self._token_seconds):
                         chunk = await anext(chunks, None)
-                    if chunk is None:
+                    left -= 1
+                    if left < 0 and not finished:
+                        raise ModelError(self.name, f"it sent more than {ASKED_TOKENS} tokens")
+                    if left < 0 or chunk is None:
                         break
                     for choice in chunk.choices:
                         finished = finished or choice.finish_reason is not None
@@ -113,10 +130,12 @@ class OpenAiChat:
                 raise ModelError(
                     self.name, f"no token for {self._token_seconds:g} s", "model_timeout"
                 ) from error
+        except ModelError:
+            raise
         except Exception as error:  # the HTTP library's own errors surface while a stream is being read
             if not finished:  # else the whole answer is here, and only its farewell went wrong
                 broke_off = "the answer broke off: " if started else ""
-                raise ModelError(self.name, broke_off + _reason(error)) from error
+                raise ModelError(self.name, broke_off + self._reason(error)) from error
         if not finished:
             raise ModelError(self.name, "the answer broke off before its end")
         for call in calls.whole():
@@ -128,7 +147,7 @@ class OpenAiChat:
             try:
                 await self._create(messages, 0, False, extra)
             except Exception as error:
-                raise ModelError(self.name, _reason(error)) from error
+                raise ModelError(self.name, self._reason(error)) from error
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -155,6 +174,19 @@ class OpenAiChat:
                     raise
                 self._limit = NEW_LIMIT
 
+    def _reason(self, error: Exception) -> str:
+        causes = [error, error.__cause__] if error.__cause__ is not None else [error]
+        text = " ".join(": ".join(str(cause).rstrip(".") or type(cause).__name__ for cause in causes).split())
+        if self._key != NO_KEY:  # a server may quote it, and callers are told the reason
+            text = text.replace(self._key, "(the key)")
+        return text[:REASON_CHARACTERS]
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL without what may be a password in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
 
 def is_loopback(url: str) -> bool:
     """Tell whether a URL leads to this machine."""
@@ -172,10 +204,4 @@ def key_variable() -> str:
 
 def key_from_environment() -> str:
     """Return the chat server's key from REJOINDER_LLM_KEY or OPENAI_API_KEY; not every server wants one."""
-    return os.environ.get(key_variable()) or "none"
-
-
-def _reason(error: Exception) -> str:
-    causes = [error, error.__cause__] if error.__cause__ is not None else [error]
-    text = " ".join(": ".join(str(cause).rstrip(".") or type(cause).__name__ for cause in causes).split())
-    return text[:REASON_CHARACTERS]
+    return os.environ.get(key_variable()) or NO_KEY

@@ -18,7 +18,6 @@ from rejoinder.models.decoder import Decoder, Logits, Reader, Shelf
 from rejoinder.models.decoder_graph import CONTEXT, prepared
 from rejoinder.models.drafts import OPENINGS, Drafts
 from rejoinder.models.giving_way import GivingWay
-from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.models.sampling import Sampling, choose
 from rejoinder.models.slots import Slots, shared
 from rejoinder.pipeline.engine import Engine
@@ -26,6 +25,7 @@ from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.urgency import SPARE_SECONDS, Urgency, current
+from rejoinder.pipeline.utterance import MAX_TOKENS
 
 SLOTS = 8
 """Conversations whose prompts are kept; one reply or warming each."""

@@ -10,6 +10,10 @@ from typing import Any
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import ToolCall
 
+MAX_CHARACTERS = 64 * 1024
+"""Names, identifiers and arguments of all calls of one answer."""
+MAX_CALLS = 64
+
 
 class ToolCalls:
     """The calls of one answer. ``name`` is what errors call the model."""
@@ -19,11 +23,13 @@ class ToolCalls:
         self._calls: list[dict[str, str]] = []
         self._at: dict[int, dict[str, str]] = {}
         self._cut = False
+        self._room = MAX_CHARACTERS
 
     def add(self, pieces: Iterable[Any], finish: str | None = None) -> None:
         """Take pieces: the first of a call has its name, all have its index and some of its arguments.
 
-        Some servers give every call of an answer the same index, but an identifier of its own.
+        Some servers give every call of an answer the same index, but an identifier of its own. Raises
+        ModelError where there are too many calls, or they are too long.
         """
         self._cut = self._cut or finish == "length"
         for piece in pieces:
@@ -31,10 +37,15 @@ class ToolCalls:
             if call is None or (piece.id and call["id"] and piece.id != call["id"]):
                 call = self._at[piece.index] = {"id": "", "name": "", "arguments": ""}
                 self._calls.append(call)
+            before = _size(call)
             call["id"] = piece.id or call["id"]
             if piece.function is not None:
                 call["name"] = piece.function.name or call["name"]
                 call["arguments"] += piece.function.arguments or ""
+            self._room -= _size(call) - before
+            if self._room < 0 or len(self._calls) > MAX_CALLS:
+                most = f"{MAX_CALLS} calls with {MAX_CHARACTERS} characters are the most"
+                raise ModelError(self._name, f"it calls too much in one answer: {most}")
 
     def whole(self) -> list[ToolCall]:
         """Return the calls of an answer that is over. Raises ModelError where one cannot be made."""
@@ -51,3 +62,7 @@ class ToolCalls:
         if not call["name"] or not isinstance(given, dict):
             raise ModelError(self._name, f"this is no call of a tool: {call['name']}({arguments})")
         return ToolCall(call["id"] or f"call_{secrets.token_hex(10)}", call["name"], arguments)
+
+
+def _size(call: dict[str, str]) -> int:
+    return sum(map(len, call.values()))

@@ -11,12 +11,12 @@ from traceback import clear_frames
 from typing import Any
 
 from rejoinder.models.ahead import ahead
-from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.models.sampling import Sampling
 from rejoinder.models.vllm_prompt import Prompts
 from rejoinder.models.vllm_settings import VllmSettings
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
+from rejoinder.pipeline.utterance import MAX_TOKENS
 
 ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",  # it would tell its makers what it runs on

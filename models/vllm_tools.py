@@ -9,7 +9,6 @@ from contextlib import aclosing
 from typing import Any
 
 from rejoinder.models.ahead import ahead
-from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.models.sampling import Sampling
 from rejoinder.models.tool_calls import ToolCalls
 from rejoinder.models.vllm import Vllm, name_of, reason, telling
@@ -17,6 +16,7 @@ from rejoinder.models.vllm_prompt import TEMPLATE, Prompts
 from rejoinder.models.vllm_settings import VllmSettings
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, CallMessage, Message, ToolCall, Tools
+from rejoinder.pipeline.utterance import MAX_TOKENS
 
 HERMES = "hermes"
 """The parser of most models that write calls as JSON between two tags, such as Qwen 2.5 and 3."""

@@ -29,7 +29,10 @@ _LEANING = frozenset(
 
 
 class ClauseSplitter:
-    """Collect text and give back clauses: the first one short, the later ones whole sentences."""
+    """Collect text and give back clauses: the first one short, the later ones whole sentences.
+
+    Between two calls it holds no more than ``MAX_CHARACTERS``.
+    """
 
     def __init__(self) -> None:
         self._text = ""
@@ -37,12 +40,14 @@ class ClauseSplitter:
 
     def feed(self, text: str) -> list[str]:
         """Add text and return the clauses it completes, with their surrounding blanks removed."""
-        self._text = (self._text + text).lstrip()
         clauses = []
-        while (end := self._end()) is not None:
-            clauses.append(self._text[:end].strip())
-            self._text = self._text[end:].lstrip()
-            self._first = False
+        # A piece at a time: cutting each clause off the whole of a long text takes time with its square.
+        for begin in range(0, len(text), MAX_CHARACTERS):
+            self._text = (self._text + text[begin : begin + MAX_CHARACTERS]).lstrip()
+            while (end := self._end()) is not None:
+                clauses.append(self._text[:end].strip())
+                self._text = self._text[end:].lstrip()
+                self._first = False
         return clauses
 
     def flush(self) -> str:

@@ -135,7 +135,7 @@ class ReplyDone:
     """Nothing more comes from this reply.
 
     status: "completed" when all of it was sent, "incomplete" when that ended where it might have no more
-        tokens, "cancelled" when it was cut short, "failed" when ``error`` says why.
+        tokens or seconds, "cancelled" when it was cut short, "failed" when ``error`` says why.
     heard: the text that had been played when the reply was cancelled; otherwise all that was sent.
     usage: what it has cost, None where the language model does not count.
     code: a word for the error, "" where it is a model's.

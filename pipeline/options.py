@@ -85,7 +85,9 @@ class Options:
     create_response: answer a turn when it ends.
     interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
     speaks: False for replies that are written only. tools: what they may call; see ``ToolLlm``.
-    max_tokens: tokens of the language model after which a reply ends, whole or not; 0 for no such end.
+    max_tokens: tokens of the language model after which a reply ends, whole or not; none has more than
+        ``utterance.MAX_TOKENS``, which is also what 0 stands for. Thoughts do not count.
+    max_reply_s: seconds of speech after which a reply ends with its clause, 0 for no such end.
     holds_audio: the client holds what it has from OverlapStarted on, until OverlapEnded lets it play on or
         SpeechStarted makes it void. False means that it plays on and falls silent when nothing more comes.
     echo_gate: take the agent's own voice out of what the microphone of an open loudspeaker hears. Until it
@@ -109,6 +111,7 @@ class Options:
     speaks: bool = True
     tools: Tools = NO_TOOLS
     max_tokens: int = 0
+    max_reply_s: float = 120.0
     holds_audio: bool = False
     echo_gate: bool = False
     speculate: bool = True

@@ -280,7 +280,8 @@ class Replies:
         speaks = self.options.speaks if asked.speaks is None else asked.speaks
         tools = self.options.tools if asked.tools is None else asked.tools
         most = self.options.max_tokens if asked.max_tokens is None else asked.max_tokens
-        return Turn(self._turns, text, asked.tag, speaks, tools, self.options.holds_audio, echo, most)
+        holds, seconds = self.options.holds_audio, self.options.max_reply_s
+        return Turn(self._turns, text, asked.tag, speaks, tools, holds, echo, most, seconds)
 
     def _messages(self, turn: Turn, text: str | None, asked: Asked) -> list[Message]:
         if asked.prompt is None:

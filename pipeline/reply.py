@@ -18,6 +18,7 @@ from rejoinder.pipeline.playout import spread
 from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.turn import Turn
 from rejoinder.pipeline.urgency import current
+from rejoinder.pipeline.utterance import uttered
 
 CLAUSES_AHEAD = 2
 AUDIO_AHEAD = 8
@@ -87,15 +88,17 @@ async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out
     clauses: Channel[str] = Channel(CLAUSES_AHEAD, "clauses")
     audio: Channel[Spoken] = Channel(AUDIO_AHEAD, "audio")
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(think(turn, llm, messages, clauses))
-        tasks.create_task(speak(turn, tts, clauses, audio))
+        thinking = tasks.create_task(think(turn, llm, messages, clauses))
+        speaking = tasks.create_task(speak(turn, tts, clauses, audio))
+        speaking.add_done_callback(lambda _: thinking.cancel())  # it may have spoken for long enough
         turn.playing = tasks.create_task(play(turn, audio, out))
 
 
 async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
     """Stream the model's words, no more than the turn may have; the calls are kept for the end of the reply.
 
-    Raises ModelError where there are tools, and the model cannot call any.
+    Thoughts are left out. Raises ModelError where there is nothing else, and where there are tools and the
+    model cannot call any.
     """
     if not turn.tools.functions:
         pieces: AsyncGenerator[str | ToolCall, None] = llm.reply(messages)
@@ -104,21 +107,19 @@ async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGene
     else:
         raise ModelError(type(llm).__name__, "this language model cannot call tools")
     with asking("language model"):
-        async with aclosing(pieces):
-            async for piece in pieces:
+        async with aclosing(uttered(pieces, turn.utterance)) as words:
+            async for piece in words:
                 turn.mark("first_token")
                 if isinstance(piece, ToolCall):
                     turn.calls.append(piece)
                     if not turn.tools.parallel:  # whatever the server makes of it
                         return
-                elif turn.max_tokens and turn.tokens == turn.max_tokens:
-                    turn.shortened = True
-                    return
                 else:
-                    turn.tokens += 1
                     yield piece
-                    if turn.brief and turn.tokens >= BRIEF_TOKENS and piece.rstrip()[-1:] in SENTENCE_ENDS:
+                    long = turn.utterance.tokens >= BRIEF_TOKENS
+                    if turn.brief and long and piece.rstrip()[-1:] in SENTENCE_ENDS:
                         return
+    turn.shortened = turn.shortened or turn.utterance.shortened
 
 
 async def write(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[Event]) -> None:
@@ -148,9 +149,12 @@ async def think(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[
 
 
 async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -> None:
-    """Turn clauses into slices of audio."""
+    """Turn clauses into slices of audio; none begins after ``max_seconds`` of it."""
     position = 0
     async for clause in inp:
+        if turn.max_seconds and turn.seconds_made >= turn.max_seconds:
+            turn.shortened = True
+            break
         text, made = clause, 0.0
         with asking("voice"):
             async with aclosing(tts.speak(clause)) as chunks:

@@ -12,6 +12,7 @@ from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.playout import Playout
 from rejoinder.pipeline.trace import Trace
 from rejoinder.pipeline.urgency import Urgency
+from rejoinder.pipeline.utterance import Utterance
 
 
 class Turn:
@@ -25,9 +26,10 @@ class Turn:
     playout: what was sent and heard. echo: where it may be heard too, and should not.
     trace: when what happened. urgency: of what it asks the models for.
     guess: whether it was started before the user's turn was surely over.
-    tokens: how many its language model has streamed, ``max_tokens`` at most where that is not 0.
-    brief: whether the end of a sentence is the end of it once it is long. shortened: whether there would have
-        been more after ``max_tokens``. prompt: what it was asked, None before it runs.
+    utterance: what of the model's answer is in it. max_seconds: of speech, after which no clause begins, 0
+        for no such end. shortened: whether there would have been more after one of these ends.
+    brief: whether the end of a sentence is the end of it once it is long.
+    prompt: what it was asked, None before it runs.
     read: its tokens, None before they are counted. refused: why it is not asked at all.
     cause: why it failed, None where it did not.
     made: whether all of its audio was made, so that it is at its last words. seconds_made: of it so far.
@@ -46,6 +48,7 @@ class Turn:
         holds: bool = False,
         echo: Echo | None = None,
         max_tokens: int = 0,
+        max_seconds: float = 0.0,
     ) -> None:
         self.id = id
         self.text = text
@@ -59,8 +62,8 @@ class Turn:
         self.trace = Trace(id)
         self.urgency = Urgency()
         self.guess = False
-        self.tokens = 0
-        self.max_tokens = max_tokens
+        self.utterance = Utterance(max_tokens)
+        self.max_seconds = max_seconds
         self.brief = False
         self.prompt: Sequence[Message] | None = None
         self.read: int | None = None
@@ -74,6 +77,11 @@ class Turn:
         self._committed = asyncio.Event()
         self._running = asyncio.Event()
         self._running.set()
+
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens its language model has streamed, with those of its thoughts."""
+        return self.utterance.tokens + self.utterance.hidden
 
     @property
     def committed(self) -> bool:

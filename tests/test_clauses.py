@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -77,6 +78,45 @@ def test_pieces_make_no_difference(text: str, cuts: list[int]) -> None:
     assert clauses(re.findall(r"\S+\s*|\s+", text)) == whole
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     assert clauses([text[a:b] for a, b in pairwise(edges)]) == whole
+
+
+class Plain(ClauseSplitter):
+    """Cuts each clause off the whole text: slow for a long one, and right by its look."""
+
+    def feed(self, text: str) -> list[str]:
+        self._text = (self._text + text).lstrip()
+        found = []
+        while (end := self._end()) is not None:
+            found.append(self._text[:end].strip())
+            self._text = self._text[end:].lstrip()
+            self._first = False
+        return found
+
+
+@given(st.lists(TEXTS, max_size=4))
+@example(["x" * 159 + " ", "y" * 400])
+@example(["It is. " * 60, " " * 500 + "Yes, it is. "])
+def test_long_texts_give_the_clauses_that_plain_cutting_gives(pieces: list[str]) -> None:
+    plain, splitter = Plain(), ClauseSplitter()
+    for piece in pieces:
+        assert splitter.feed(piece) == plain.feed(piece)
+        assert len(splitter._text) <= MAX_CHARACTERS
+    assert splitter.flush() == plain.flush()
+
+
+def test_a_long_text_is_not_copied_once_for_each_clause() -> None:
+    """Counted in characters that are handled, which is no matter of how fast a machine is."""
+    handled = 0
+
+    class Counted(str):
+        def __getitem__(self, key: Any) -> str:
+            nonlocal handled
+            handled += len(part := str(self)[key])
+            return part
+
+    text = "This is a sentence of it. " * 4_000
+    assert len(ClauseSplitter().feed(Counted(text))) > 3_000
+    assert handled == len(text)
 
 
 @given(TEXTS)

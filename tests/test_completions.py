@@ -23,9 +23,9 @@ from rejoinder.agent.completion import Answer
 from rejoinder.agent.completion_request import MAX_BODY, Completion, read
 from rejoinder.agent.keys import hashed
 from rejoinder.agent.sse import KEEP_ALIVE
-from rejoinder.models.openai import MAX_TOKENS
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import ProtocolError, ToolCall, Tools
+from rejoinder.pipeline.utterance import MAX_TOKENS
 
 USER = {"role": "user", "content": "hi"}
 ASKED = {"model": "default", "messages": [USER]}

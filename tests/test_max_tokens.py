@@ -36,7 +36,9 @@ from rejoinder.pipeline import (
 )
 from rejoinder.pipeline.reply import attempt, usage
 from rejoinder.pipeline.turn import Turn
+from rejoinder.pipeline.utterance import MAX_TOKENS, TOKEN_CHARACTERS
 
+MAX = MAX_TOKENS * TOKEN_CHARACTERS
 STORY = "This is one sentence of a story. And this is another one."
 
 
@@ -59,6 +61,76 @@ def test_a_reply_that_fits_is_whole() -> None:
     for most in (0, 12, 13):
         (done,) = call(max_tokens=most).run(until=8.0).of(ReplyDone)
         assert (done.status, done.heard, done.usage) == ("completed", STORY, Usage(4, 12))
+
+
+def words(count: int) -> str:
+    return " ".join(f"w{number}." for number in range(count))
+
+
+@pytest.mark.parametrize("most", [0, 4096])
+def test_no_reply_has_more_than_a_spoken_one_may_have(most: int) -> None:
+    """Whatever the model makes of the limit that it was told."""
+    talk = call(words(10_000), speaks=False, max_tokens=most, max_reply_s=0.0).run(until=20.0)
+    (done,) = talk.of(ReplyDone)
+    assert (done.status, done.heard, done.usage) == ("incomplete", words(MAX_TOKENS), Usage(4, MAX_TOKENS))
+
+
+class Pieces:
+    """Answers in pieces of any size, and says when it was stopped."""
+
+    def __init__(self, *pieces: str) -> None:
+        self.pieces = pieces
+        self.open = 0
+        self.left = -1
+
+    async def reply(self, messages: Any) -> Any:
+        self.open, self.left = self.open + 1, len(self.pieces)
+        try:
+            for piece in self.pieces:
+                self.left -= 1
+                yield piece
+                await asyncio.sleep(0.001)
+        finally:
+            self.open -= 1
+
+    async def warm(self, messages: Any) -> None:
+        return
+
+
+@pytest.mark.parametrize("size", [1_000, 10_000, 100_000])
+def test_a_model_that_sends_more_than_a_token_at_once_is_held_to_as_many_characters(size: int) -> None:
+    text = words(100_000)
+    llm = Pieces(*(text[begin : begin + size] for begin in range(0, len(text), size)))
+    talk = scenario.Talk(llm=llm, speaks=False)
+    (done,) = talk_once(talk).of(ReplyDone)
+    assert done.status == "incomplete" and llm.left == len(llm.pieces) - -(-MAX // size)
+    assert MAX - 8 < len(done.heard) <= MAX and text.startswith(f"{done.heard} "), "whole words"
+
+
+def talk_once(talk: scenario.Talk, until: float = 8.0) -> scenario.Talk:
+    talk.says(1.2, at=0.5)
+    return talk.run(until=until)
+
+
+SENTENCES = " ".join(f"This is the sentence number {number} of many." for number in range(100, 300))
+
+
+def test_a_reply_ends_with_its_clause_after_so_many_seconds_of_speech() -> None:
+    llm = Pieces(*(f"{word} " for word in SENTENCES.split()))
+    talk = talk_once(scenario.Talk(llm=llm, max_reply_s=6.0), until=15.0)
+    (done,) = talk.of(ReplyDone)
+    seconds = sum(event.chunk.seconds for event in talk.of(ReplyAudio))
+    assert done.status == "incomplete" and SENTENCES.startswith(done.heard) and done.heard[-1] == "."
+    assert 6.0 <= seconds < 6.0 + 45 * 0.06, "the clause that is spoken then is the last one"
+    assert llm.left > 800, "the model was stopped"
+    assert talk.said()[-1] == ("assistant", done.heard)
+
+
+def test_a_reply_that_is_over_in_time_is_whole() -> None:
+    """Though its last clause is spoken beyond the limit: nothing was left out."""
+    for seconds in (0.0, 1.0, 60.0):
+        (done,) = call("It is so. This is the end.", max_reply_s=seconds).run(until=8.0).of(ReplyDone)
+        assert (done.status, done.heard) == ("completed", "It is so. This is the end.")
 
 
 def test_one_response_may_have_another_limit_than_its_session() -> None:
