@@ -28,7 +28,7 @@ from rejoinder.agent.config import (
     load,
     unknown_variables,
 )
-from rejoinder.agent.options import LlmOption, ProfileOption, SttOption, TtsOption, TurnOption
+from rejoinder.agent.options import LlmOption, PortOption, ProfileOption, SttOption, TtsOption, TurnOption
 from rejoinder.agent.plan_command import plan
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
@@ -85,14 +85,14 @@ def report_ready(name: str, seconds: float) -> None:
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
-    port: Annotated[int | None, typer.Option(help="TCP port; 0 takes a free one")] = None,
+    port: PortOption = None,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
     profile: ProfileOption = None,
     trace_file: Annotated[str | None, typer.Option(help="append one JSON line per turn to this file")] = None,
-    max_sessions: Annotated[int | None, typer.Option(help="calls at a time")] = None,
+    max_sessions: Annotated[str | None, typer.Option(metavar="<int>", help="calls at a time")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,
     config: ConfigOption = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and stop")] = False,
@@ -224,7 +224,7 @@ def talk(
 @app.command()
 def doctor(
     host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
-    port: Annotated[int | None, typer.Option(help="TCP port")] = None,
+    port: PortOption = None,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
@@ -251,8 +251,10 @@ def key() -> None:
 
 
 def complain(reason: object) -> None:
-    """Print why a command failed."""
-    console.print(Text.assemble(("error: ", "red"), str(reason)), highlight=False, soft_wrap=True)
+    """Print why a command failed; of a configuration, one line for each mistake."""
+    lines = str(reason).splitlines() if isinstance(reason, ConfigError) else [str(reason)]
+    for line in lines:
+        console.print(Text.assemble(("error: ", "red"), line), highlight=False, soft_wrap=True)
 
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:

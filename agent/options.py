@@ -17,6 +17,10 @@ LlmOption = Annotated[
 SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
 TtsOption = Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")]
 TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty for words and silence alone")]
+PortOption = Annotated[
+    str | None,  # judged with the other settings, so that all mistakes are told at once and alike
+    typer.Option(metavar="<int>", help="TCP port; 0 takes a free one"),
+]
 ProfileOption = Annotated[
     str | None,
     typer.Option(help="cpu-small, cpu, gpu or gpu-large: settings that fit together (docs/gpu.md)"),
