@@ -28,7 +28,16 @@ from rejoinder.agent.config import (
     load,
     unknown_variables,
 )
-from rejoinder.agent.options import LlmOption, PortOption, ProfileOption, SttOption, TtsOption, TurnOption
+from rejoinder.agent.options import (
+    GreetingOption,
+    InstructionsOption,
+    LlmOption,
+    PortOption,
+    ProfileOption,
+    SttOption,
+    TtsOption,
+    TurnOption,
+)
 from rejoinder.agent.plan_command import plan
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
@@ -90,6 +99,8 @@ def serve(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    instructions: InstructionsOption = None,
+    greeting: GreetingOption = None,
     profile: ProfileOption = None,
     trace_file: Annotated[str | None, typer.Option(help="append one JSON line per turn to this file")] = None,
     max_sessions: Annotated[str | None, typer.Option(metavar="<int>", help="calls at a time")] = None,
@@ -100,7 +111,7 @@ def serve(
     """Serve the page and the Realtime WebSocket."""
     flags = dict(
         host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
-        max_sessions=max_sessions, log_level=log_level,
+        max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
     )  # fmt: skip
     settings, sources = settings_or_exit(flags, config)
     if warning := unknown_variables(os.environ):
@@ -196,11 +207,15 @@ def talk(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    instructions: InstructionsOption = None,
+    greeting: GreetingOption = None,
     profile: ProfileOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Talk through this machine's microphone and headphones; Ctrl-C ends."""
-    flags = dict(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile)
+    flags = dict(
+        llm=llm, stt=stt, tts=tts, turn=turn, instructions=instructions, greeting=greeting, profile=profile
+    )
     settings, _ = settings_or_exit(flags, config)
     from rejoinder.agent.talk import holding, list_or_complaint, run
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -23,6 +23,7 @@ from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.models.loading import Specs
 from rejoinder.models.openai import is_loopback
 from rejoinder.models.placement import Placement
+from rejoinder.models.registry import voice
 from rejoinder.models.threads import Threads, plan
 from rejoinder.models.vllm_settings import VllmSettings
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
@@ -37,6 +38,8 @@ INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
     "sentences, without lists or symbols."
 )
+GREETING_CHARACTERS = 1_000
+"""A minute of speech."""
 TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
 TOY_NOTE = (
     "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
@@ -76,12 +79,17 @@ class Settings(BaseSettings):
     turn: str = Field("smart-turn", description="turn model, empty for none")
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
     llm: str = Field(TOYS[0], description="language model, or openai:http://HOST/v1#MODEL")
-    tts: str = Field("piper:en_US-joe-medium", description="voice")
+    tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
     device: str = Field(
         "cpu", pattern="^(cpu|cuda)$", description="where the recogniser and Piper run: cpu or cuda"
     )
     vllm: VllmSettings = Field(default=VllmSettings(), description="what vLLM is told, by its own names")
     instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
+    greeting: str = Field(
+        "",
+        max_length=GREETING_CHARACTERS,
+        description="what the agent says, word for word, when a call begins; empty for nothing",
+    )
     patience: float = Field(
         4.0,
         gt=0.0,
@@ -189,6 +197,7 @@ class Settings(BaseSettings):
         """Return the options of a session that its client has not configured."""
         return Options(
             instructions=self.instructions,
+            greeting=self.greeting.strip(),
             examples=TOY_EXAMPLES if self.llm in TOYS else (),
             prompt_characters=TOY_CHARACTERS if self.llm in TOYS else PROMPT_CHARACTERS,
             endpointing=Endpointing(

@@ -280,9 +280,13 @@ class Replies:
         speaks = self.options.speaks if asked.speaks is None else asked.speaks
         tools = self.options.tools if asked.tools is None else asked.tools
         most = self.options.max_tokens if asked.max_tokens is None else asked.max_tokens
-        return Turn(self._turns, text, asked.tag, speaks, tools, self.options.holds_audio, echo, most)
+        turn = Turn(self._turns, text, asked.tag, speaks, tools, self.options.holds_audio, echo, most)
+        turn.words = asked.words
+        return turn
 
     def _messages(self, turn: Turn, text: str | None, asked: Asked) -> list[Message]:
+        if asked.words:
+            return []
         if asked.prompt is None:
             try:
                 return self._history.messages(text, asked.instructions)
