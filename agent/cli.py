@@ -9,12 +9,13 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from rejoinder.agent import bench, weights_command
 from rejoinder.agent.config import (
@@ -42,11 +43,26 @@ from rejoinder.agent.plan_command import plan
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
+ORDER = ("serve", "talk", "ask", "demo", "doctor", "models", "key", "bench", "plan")
+"""The commands as they are listed: what is needed first comes first."""
+
+
+class Commands(TyperGroup):
+    """The commands, each in its place."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order in which they are listed."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
 app = typer.Typer(
-    help="Talk to open models: a real-time voice agent.", no_args_is_help=True, pretty_exceptions_enable=False
+    cls=Commands,
+    help="Talk to open models: a real-time voice agent.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
-app.add_typer(weights_command.app, name="models", help="The weights: list, fetch, path, verify.")
+app.add_typer(weights_command.app, name="models", help="List, fetch, find and verify the weights of models.")
 app.command()(plan)
 console = Console(stderr=True)
 
@@ -108,7 +124,7 @@ def serve(
     config: ConfigOption = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and stop")] = False,
 ) -> None:
-    """Serve the page and the Realtime WebSocket."""
+    """Run the agent: a page, and ports for clients and telephones."""
     flags = dict(
         host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
         max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
@@ -161,7 +177,7 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="folder for the WAV and the picture")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Let a simulated caller talk to the real server, and interrupt it; needs no microphone."""
+    """Let a simulated caller talk to the agent, without a microphone."""
     from rejoinder.agent.demo import demo as hold
 
     try:
@@ -182,7 +198,7 @@ def ask(
     profile: ProfileOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Ask a recorded question and write the spoken answer to a file: no server, no microphone.
+    """Ask a recorded question, and write the spoken answer to a file.
 
     Ends with 1 where no words were heard or a model failed, with 2 where a file cannot be used.
     """
@@ -212,7 +228,7 @@ def talk(
     profile: ProfileOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Talk through this machine's microphone and headphones; Ctrl-C ends."""
+    """Talk to the agent over this machine's microphone; Ctrl-C ends."""
     flags = dict(
         llm=llm, stt=stt, tts=tts, turn=turn, instructions=instructions, greeting=greeting, profile=profile
     )
@@ -248,7 +264,10 @@ def doctor(
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Say what is missing and which commands fix it; ends with 1 where the configuration cannot run."""
+    """Say what is missing, and which commands fix it.
+
+    Ends with 1 where the configuration cannot run.
+    """
     flags = dict(host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile)
     settings, _ = settings_or_exit(flags, config)
     from rejoinder.agent.doctor import run
@@ -258,7 +277,10 @@ def doctor(
 
 @app.command()
 def key() -> None:
-    """Make an API key; only its hash goes into the configuration, so keep the key itself."""
+    """Make an API key, and the hash of it for the configuration.
+
+    Only the hash is kept there, so keep the key itself.
+    """
     from rejoinder.agent.keys import hashed, new_key
 
     made = new_key()
