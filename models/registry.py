@@ -78,7 +78,7 @@ def check(kind: str, spec: str) -> None:
     if not spec:
         raise ModelError(kind, f"a {ROLES[kind]} is needed; {there_are}")
     if prefix not in adapters():
-        if kind == "tts":
+        if kind == "tts" and ":" not in spec:
             raise ModelError("tts", no_voice(spec))
         raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; {there_are}")
     scripted_as = argument.partition("|")[0] if prefix == "scripted" else kind
