@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,30 @@ def test_a_variable_of_vllm_without_a_setting_is_no_error(monkeypatch: pytest.Mo
     monkeypatch.setenv("REJOINDER_VLLM_MAX_NUM_SEQ", "3")
     load({})
     assert "did you mean REJOINDER_VLLM_MAX_NUM_SEQS?" in unknown_variables(os.environ)
+
+
+def test_the_readme_says_the_same_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    section = readme.partition("## Change the voice, the model, the prompt\n")[2].partition("\n## ")[0]
+    commands = re.findall(r"^    \.venv/bin/rejoinder (serve .*)$", section, re.MULTILINE)
+    assert len(commands) == 3
+    flags = {}
+    for command in commands:
+        shown = run_command(*shlex.split(command), "--print-config", folder=tmp_path, COLUMNS="160")
+        assert (shown.returncode, shown.stderr) == (0, "")
+        names = [word for word in shlex.split(command) if word.startswith("--")]
+        given = dict(zip(names, shlex.split(command)[2::2], strict=True))
+        flags |= {name.removeprefix("--").replace("voice", "tts"): value for name, value in given.items()}
+    expected = load(flags)[0]
+    file = tmp_path / "said.toml"
+    file.write_text(section.partition("```toml\n")[2].partition("```")[0])
+    assert load({}, file)[0] == expected
+    script = section.partition("```sh\n")[2].partition("```")[0]
+    for word in shlex.split(script.replace("export ", "")):
+        name, _, value = word.partition("=")
+        monkeypatch.setenv(name, value)
+    assert load({})[0] == expected
+    assert (expected.tts, expected.greeting) == ("hibari:heart", "Hello, this is Ada.")
 
 
 def test_all_that_is_wrong_is_told_at_once_one_line_each(tmp_path: Path) -> None:
