@@ -9,28 +9,38 @@ COMMA := ,
 WANTED := $(subst $(NOTHING) ,,$(EXTRAS))
 SUFFIX := $(subst $(COMMA),+,$(WANTED))
 STAMP := $(VENV)/.installed-$(SUFFIX)
+# setuptools warns of every editable install whose packages lie elsewhere than in folders of their names, as ours do
+# (package-dir in pyproject.toml), that a folder called rejoinder would hide it; there is none. pip shows that since 26.
+INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --only-binary=:all: \
+	--no-binary=rejoinder
 
 .PHONY: setup run demo test test-clients test-vllm fuzz check bench clean weights
 
 setup: weights
+	@echo "Rejoinder is set up. Next:"
+	@echo "  make run                     the agent, on a page for your browser"
+	@echo "  $(BIN)/rejoinder doctor    what is here, and what is missing"
+	@echo "  $(BIN)/rejoinder --help    everything else"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Rejoinder needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 1; }
+	@echo "Making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { echo "Cannot make a virtual environment. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 
 # Installs editable; again only when the dependencies change.
 $(STAMP): pyproject.toml | $(VENV)/bin/python
-	@echo "Installing Rejoinder into $(VENV) (prebuilt wheels only)"
-	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(WANTED)]'
+	@echo "Installing Rejoinder and what it needs into $(VENV), with $(SUFFIX): some minutes (prebuilt wheels only)"
+	@$(INSTALL) -e '.[$(WANTED)]'
 	@touch $@
 
 # What is in the cache already costs no download.
 weights: $(STAMP)
+	@echo "Fetching the default models, where they are not here yet (250 MB in all)"
 	@$(BIN)/rejoinder models fetch
 
-run: setup
+run: weights
 	@$(BIN)/rejoinder serve
 
 demo: weights $(VENV)/.bench-$(SUFFIX)
@@ -40,11 +50,13 @@ bench: weights $(VENV)/.bench-$(SUFFIX)
 	@$(BIN)/rejoinder bench
 
 $(VENV)/.bench-$(SUFFIX): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(WANTED),bench]'
+	@echo "Installing what demo and bench need besides"
+	@$(INSTALL) -e '.[$(WANTED),bench]'
 	@touch $@
 
 $(VENV)/.dev-$(SUFFIX): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --only-binary=:all: --no-binary=rejoinder -e '.[$(WANTED),dev]'
+	@echo "Installing what the tests need besides"
+	@$(INSTALL) -e '.[$(WANTED),dev]'
 	@touch $@
 
 # Most tests wait for audio that plays in real time: two files at once take half as long.
@@ -74,7 +86,7 @@ test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS:%=$(VENV)/clients/%/.inst
 # of which pip would take the builds for CUDA (docs/vllm.md).
 VLLM := $(VENV)/vllm
 VLLM_TORCH ?= torch==2.13.0+cpu
-VLLM_PIP = $(BIN)/python -m pip --python $(VLLM)/bin/python install --quiet --only-binary=:all: --no-binary=rejoinder
+VLLM_PIP = $(subst pip install,pip --python $(VLLM)/bin/python install,$(INSTALL))
 
 $(VLLM)/.installed: tests/vllm/requirements.py pyproject.toml | $(VENV)/bin/python
 	@echo "Installing vLLM for the processor into $(VLLM); pip will miss three packages of torch's that are left out"

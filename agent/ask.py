@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -142,7 +142,8 @@ def run(settings: Settings, question: Path, out: Path, say: Say, complain: Say, 
 
     async def converse(audio: Samples) -> Conversation:
         async with open_models(settings.specs(), settings.threads(), report, settings.placement()) as models:
-            return await ask(models, settings.options(), audio, say)
+            options = replace(settings.options(), greeting="")  # it is a question, and no call
+            return await ask(models, options, audio, say)
 
     try:
         check_writable(out)

@@ -59,7 +59,7 @@ from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 
 app = typer.Typer(
-    cls=Benches, help="Measure latency and accuracy on recordings.", invoke_without_command=True
+    cls=Benches, help="Measure latency; its commands measure the rest.", invoke_without_command=True
 )
 for command in (echo, load, overhead):
     app.command()(command)
@@ -119,7 +119,7 @@ def stt(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Compare the streaming recogniser with faster-whisper as shipped, on the same weights."""
+    """Compare the streaming recogniser with faster-whisper."""
     report: dict[str, Any] = {**occasion(), "model": stt}
     console = console_beside(json_file)
     try:
@@ -152,7 +152,7 @@ def soak(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Hold one long call of interrupted turns and show the server's memory and idle processor time."""
+    """Measure memory over a long call, and what an idle one costs."""
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
     report: dict[str, Any] = {**occasion(), "models": flags}
     console = console_beside(json_file)
@@ -183,10 +183,10 @@ def turns(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Measure how often people who only pause are cut off, against how long those who are done wait.
+    """Measure how often a pause is taken for the end of a turn.
 
-    Ends and pauses of known truth are made of the recordings, heard by the real models in sample time, and
-    each rule is judged on what they said.
+    Ends and pauses of known truth are made of the recordings, and heard by the real models in sample time;
+    each rule is judged on what they said, against how long real ends wait.
     """
     models = {"again": str(again)} if again else {"stt": stt, "turn": turn, "cuda": cuda}
     report: dict[str, Any] = {**occasion(), "models": models}
@@ -238,7 +238,7 @@ def bargein(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Interrupt the agent, really and not, and measure when it falls silent and when it goes on.
+    """Measure how soon the agent falls silent, or goes on after a cough.
 
     In real time over a WebSocket. False ones are backchannels that voices say, made coughs, and noise.
     With --json the last line on stdout holds the three figures that count.
@@ -274,7 +274,7 @@ def simulate(
     processes: Annotated[int, typer.Option(min=0, help="0 for one on each core")] = 0,
     json_file: JsonOption = None,
 ) -> None:
-    """Let simulated callers call by the thousand, in virtual time, and check what is true of each call.
+    """Check thousands of simulated calls, in virtual time.
 
     Needs no weights and no recordings. Ends with 1 where something was not true, and names the caller.
     """
@@ -300,10 +300,10 @@ def heard(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Cut replies at random samples and compare the words heard with a forced alignment of the audio.
+    """Check which words of a reply that is cut count as heard.
 
-    Voices that tell when they say which word are compared with spreading words by their length.
-    With --json the last line on stdout holds the share of cuts that are off by one word at most.
+    A forced alignment of the audio says which were spoken; voices that know their word times stand beside
+    words spread by length. With --json the last line on stdout holds the share off by a word at most.
     """
     report: dict[str, Any] = {**occasion(), "voices": voices, "seed": seed}
     console = console_beside(json_file)

@@ -32,7 +32,7 @@ class Check:
     """One line of the report.
 
     state: "ok", "missing" or "broken". needed: whether the configuration cannot run unless it is ok.
-    fix: a command, or in words what to do.
+    fix: a command, or in words what to do. path: where it is, "" for nowhere in particular.
     """
 
     part: str
@@ -40,6 +40,7 @@ class Check:
     detail: str
     fix: str = ""
     needed: bool = True
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ def check_machine(settings: Settings) -> Iterator[Check]:
     recent = sys.version_info >= OLDEST_PYTHON
     wanted = ".".join(str(part) for part in OLDEST_PYTHON)
     fix = "" if recent else f"install Python {wanted} or newer"
-    yield Check("Python", "ok" if recent else "broken", f"{platform.python_version()}, {sys.executable}", fix)
+    state = "ok" if recent else "broken"
+    yield Check("Python", state, platform.python_version(), fix, path=sys.executable)
     yield Check("system", "ok", platform.platform())
     yield Check("cores", "ok", f"{cores()} of {os.cpu_count()} may be used")
     yield Check("memory", "ok", _memory())
@@ -180,18 +182,18 @@ def check_cache(settings: Settings) -> Check:
     while not existing.exists():
         existing = existing.parent
     free = shutil.disk_usage(existing).free
-    detail = f"{folder}, {free / 1e9:.1f} GB free"
+    place, detail = str(folder), f"{free / 1e9:.1f} GB free"
     lacking = sum(
         known.size for spec in specs(settings).values() if (known := catalogued(spec)) and absent(known)
     )
     if not lacking:
-        return Check("cache", "ok", detail)
+        return Check("cache", "ok", detail, path=place)
     elsewhere = "name another folder in REJOINDER_CACHE"
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        return Check("cache", "broken", f"{folder}: nothing can be written there", elsewhere)
+        return Check("cache", "broken", "nothing can be written there", elsewhere, path=place)
     if lacking > free:
-        return Check("cache", "broken", f"{detail}, {lacking / 1e9:.1f} GB to fetch", elsewhere)
-    return Check("cache", "ok", detail)
+        return Check("cache", "broken", f"{detail}, {lacking / 1e9:.1f} GB to fetch", elsewhere, path=place)
+    return Check("cache", "ok", detail, path=place)
 
 
 def catalogued(spec: str) -> Weights | None:

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from rejoinder.agent import bench, weights_command
 from rejoinder.agent.config import (
@@ -28,16 +29,40 @@ from rejoinder.agent.config import (
     load,
     unknown_variables,
 )
-from rejoinder.agent.options import LlmOption, ProfileOption, SttOption, TtsOption, TurnOption
+from rejoinder.agent.options import (
+    GreetingOption,
+    InstructionsOption,
+    LlmOption,
+    PortOption,
+    ProfileOption,
+    SttOption,
+    TtsOption,
+    TurnOption,
+)
 from rejoinder.agent.plan_command import plan
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
+ORDER = ("serve", "talk", "ask", "demo", "doctor", "models", "key", "bench", "plan")
+"""The commands as they are listed: what is needed first comes first."""
+
+
+class Commands(TyperGroup):
+    """The commands, each in its place."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order in which they are listed."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
 app = typer.Typer(
-    help="Talk to open models: a real-time voice agent.", no_args_is_help=True, pretty_exceptions_enable=False
+    cls=Commands,
+    help="Talk to open models: a real-time voice agent.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
-app.add_typer(weights_command.app, name="models", help="The weights: list, fetch, path, verify.")
+app.add_typer(weights_command.app, name="models", help="List, fetch, find and verify the weights of models.")
 app.command()(plan)
 console = Console(stderr=True)
 
@@ -85,22 +110,24 @@ def report_ready(name: str, seconds: float) -> None:
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
-    port: Annotated[int | None, typer.Option(help="TCP port; 0 takes a free one")] = None,
+    port: PortOption = None,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    instructions: InstructionsOption = None,
+    greeting: GreetingOption = None,
     profile: ProfileOption = None,
     trace_file: Annotated[str | None, typer.Option(help="append one JSON line per turn to this file")] = None,
-    max_sessions: Annotated[int | None, typer.Option(help="calls at a time")] = None,
+    max_sessions: Annotated[str | None, typer.Option(metavar="<int>", help="calls at a time")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,
     config: ConfigOption = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and stop")] = False,
 ) -> None:
-    """Serve the page and the Realtime WebSocket."""
+    """Run the agent: a page, and ports for clients and telephones."""
     flags = dict(
         host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
-        max_sessions=max_sessions, log_level=log_level,
+        max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
     )  # fmt: skip
     settings, sources = settings_or_exit(flags, config)
     if warning := unknown_variables(os.environ):
@@ -150,7 +177,7 @@ def demo(
     out: Annotated[Path | None, typer.Option(help="folder for the WAV and the picture")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Let a simulated caller talk to the real server, and interrupt it; needs no microphone."""
+    """Let a simulated caller talk to the agent, without a microphone."""
     from rejoinder.agent.demo import demo as hold
 
     try:
@@ -171,7 +198,7 @@ def ask(
     profile: ProfileOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Ask a recorded question and write the spoken answer to a file: no server, no microphone.
+    """Ask a recorded question, and write the spoken answer to a file.
 
     Ends with 1 where no words were heard or a model failed, with 2 where a file cannot be used.
     """
@@ -196,11 +223,15 @@ def talk(
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    instructions: InstructionsOption = None,
+    greeting: GreetingOption = None,
     profile: ProfileOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Talk through this machine's microphone and headphones; Ctrl-C ends."""
-    flags = dict(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile)
+    """Talk to the agent over this machine's microphone; Ctrl-C ends."""
+    flags = dict(
+        llm=llm, stt=stt, tts=tts, turn=turn, instructions=instructions, greeting=greeting, profile=profile
+    )
     settings, _ = settings_or_exit(flags, config)
     from rejoinder.agent.talk import holding, list_or_complaint, run
 
@@ -224,7 +255,7 @@ def talk(
 @app.command()
 def doctor(
     host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
-    port: Annotated[int | None, typer.Option(help="TCP port")] = None,
+    port: PortOption = None,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
@@ -233,7 +264,10 @@ def doctor(
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Say what is missing and which commands fix it; ends with 1 where the configuration cannot run."""
+    """Say what is missing, and which commands fix it.
+
+    Ends with 1 where the configuration cannot run.
+    """
     flags = dict(host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile)
     settings, _ = settings_or_exit(flags, config)
     from rejoinder.agent.doctor import run
@@ -243,7 +277,10 @@ def doctor(
 
 @app.command()
 def key() -> None:
-    """Make an API key; only its hash goes into the configuration, so keep the key itself."""
+    """Make an API key, and the hash of it for the configuration.
+
+    Only the hash is kept there, so keep the key itself.
+    """
     from rejoinder.agent.keys import hashed, new_key
 
     made = new_key()
@@ -251,8 +288,10 @@ def key() -> None:
 
 
 def complain(reason: object) -> None:
-    """Print why a command failed."""
-    console.print(Text.assemble(("error: ", "red"), str(reason)), highlight=False, soft_wrap=True)
+    """Print why a command failed; of a configuration, one line for each mistake."""
+    lines = str(reason).splitlines() if isinstance(reason, ConfigError) else [str(reason)]
+    for line in lines:
+        console.print(Text.assemble(("error: ", "red"), line), highlight=False, soft_wrap=True)
 
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:

@@ -34,7 +34,7 @@ TYPES = {
     "float": "a number",
     "finite": "a number",
     "bool": "true or false",
-    "string": "a string",
+    "str": "a string",
     "list": "a list",
     "dict": "an object",
     "model": "an object",
@@ -76,11 +76,16 @@ def complaint(error: ValidationError, shapes: Container[str], skipped: int = 0) 
     shapes: parts of a place that are no fields; skipped: so many at its beginning. Where a field may have
     several shapes, it is the mistake in the one that fits best, or all that it may be.
     """
-    found = [_complaint(dict(one), shapes, skipped) for one in error.errors(include_url=False)]
+    found = complaints(error, shapes, skipped)
     first = found[0].place
     deepest = max((one for one in found if one.place[: len(first)] == first), key=lambda one: len(one.place))
     reasons = dict.fromkeys(one.reason for one in found if one.place == deepest.place)
     return replace(deepest, reason=", or ".join(reasons))
+
+
+def complaints(error: ValidationError, shapes: Container[str], skipped: int = 0) -> list[Complaint]:
+    """Return all mistakes, in pydantic's order; for the arguments see ``complaint``."""
+    return [_complaint(dict(one), shapes, skipped) for one in error.errors(include_url=False)]
 
 
 def _complaint(detail: dict[str, Any], shapes: Container[str], skipped: int) -> Complaint:

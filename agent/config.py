@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from difflib import get_close_matches
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
+from rejoinder.agent import mistakes
+from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.models.loading import Specs
 from rejoinder.models.openai import is_loopback
 from rejoinder.models.placement import Placement
+from rejoinder.models.registry import voice
 from rejoinder.models.threads import Threads, plan
 from rejoinder.models.vllm_settings import VllmSettings
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
@@ -24,13 +32,14 @@ from rejoinder.pipeline.history import PROMPT_CHARACTERS
 TABLE = "vllm"
 """The one table of the file."""
 DEFAULT_FILE = Path("rejoinder.toml")
-PREFIX = "REJOINDER_"
 OTHER_VARIABLES = ("REJOINDER_CACHE", "REJOINDER_KEY", "REJOINDER_LLM_KEY", "REJOINDER_SPEECH")
 """Variables of ours that are no settings: they also count where no configuration is read."""
 INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
     "sentences, without lists or symbols."
 )
+GREETING_CHARACTERS = 1_000
+"""A minute of speech."""
 TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
 TOY_NOTE = (
     "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
@@ -48,7 +57,7 @@ TOY_CHARACTERS = 1_200
 
 
 class ConfigError(PipelineError):
-    """The configuration cannot be used; the message says which value, from where, and why."""
+    """The configuration cannot be used; each line of the message says which value, from where, and why."""
 
 
 class Settings(BaseSettings):
@@ -70,12 +79,17 @@ class Settings(BaseSettings):
     turn: str = Field("smart-turn", description="turn model, empty for none")
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
     llm: str = Field(TOYS[0], description="language model, or openai:http://HOST/v1#MODEL")
-    tts: str = Field("piper:en_US-joe-medium", description="voice")
+    tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
     device: str = Field(
         "cpu", pattern="^(cpu|cuda)$", description="where the recogniser and Piper run: cpu or cuda"
     )
     vllm: VllmSettings = Field(default=VllmSettings(), description="what vLLM is told, by its own names")
     instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
+    greeting: str = Field(
+        "",
+        max_length=GREETING_CHARACTERS,
+        description="what the agent says, word for word, when a call begins; empty for nothing",
+    )
     patience: float = Field(
         4.0,
         gt=0.0,
@@ -153,6 +167,18 @@ class Settings(BaseSettings):
     trace_file: str = Field("", description="file to append one JSON line per turn to")
     log_level: str = Field("warning", pattern="^(debug|info|warning|error)$", description="how much to log")
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take only what is passed in: ``load`` reads the sources, and knows which one a value is from."""
+        return (init_settings,)
+
     def specs(self) -> Specs:
         """Return which models to load."""
         return Specs(self.vad, self.turn, self.stt, self.llm, self.tts)
@@ -174,6 +200,7 @@ class Settings(BaseSettings):
         """Return the options of a session that its client has not configured."""
         return Options(
             instructions=self.instructions,
+            greeting=self.greeting.strip(),
             examples=TOY_EXAMPLES if self.llm in TOYS else (),
             prompt_characters=TOY_CHARACTERS if self.llm in TOYS else PROMPT_CHARACTERS,
             endpointing=Endpointing(
@@ -193,6 +220,12 @@ class Settings(BaseSettings):
         )
 
 
+FIELDS = Settings.model_fields | {
+    f"{TABLE}.{name}": field for name, field in VllmSettings.model_fields.items()
+}
+"""All settings by name; those of [vllm] as vllm.NAME."""
+
+
 def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, dict[str, str]]:
     """Return the effective settings, and for each where its value came from.
 
@@ -204,33 +237,53 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
     path = file or DEFAULT_FILE
     try:
         layers: list[tuple[str, dict[str, Any]]] = [
-            (str(path), TomlConfigSettingsSource(Settings, path)()),
-            ("environment", EnvSettingsSource(Settings)()),
-            ("flag", {name: value for name, value in flags.items() if value is not None}),
+            (str(path), mistakes.read_toml(path)),
+            (ENVIRONMENT, _environment()),
+            (FLAG, {name: value for name, value in flags.items() if value is not None}),
         ]
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     profile = next((layer["profile"] for _, layer in reversed(layers) if "profile" in layer), AUTO)
     if profile == AUTO:
         profile = chosen()
     values: dict[str, Any] = {}
     defaults = flat(Settings.model_construct().model_dump())
-    sources = dict.fromkeys(defaults, "default")
+    sources = dict.fromkeys(defaults, DEFAULT)
     fitting = flat(PROFILES.get(str(profile), {}))
     changed = {name: value for name, value in fitting.items() if value != defaults[name]}
-    for source, layer in [(f"profile {profile}", changed), *layers]:
+    for source, layer in [(f"{PROFILE}{profile}", changed), *layers]:
         values.update(flat(layer))
         sources.update(dict.fromkeys(flat(layer), source))
     values["profile"] = profile
     try:
-        # Everything is passed in, so that the sources named here are the only ones.
         settings = Settings.model_validate(_nested(values))
     except ValidationError as error:
-        reasons = [_explain(detail, _places(sources)) for detail in error.errors()]
-        raise ConfigError("; ".join(reasons)) from error
+        raise ConfigError("\n".join(mistakes.mistakes(error, values, sources, FIELDS))) from error
     if settings.min_wait_ms > settings.max_wait_ms:
-        raise ConfigError(_disorder(settings, _places(sources)))
-    return settings, _places(sources)
+        raise ConfigError(_disorder(settings, sources))
+    return settings, {
+        name: f"{source} {variable(name)}" if source == ENVIRONMENT else source
+        for name, source in sources.items()
+    }
+
+
+def _environment() -> dict[str, Any]:
+    """Return what the environment sets; a variable without a setting is left to ``unknown_variables``.
+
+    Raises ValueError.
+    """
+    try:
+        layer = EnvSettingsSource(Settings)()
+    except SettingsError as error:
+        raise ValueError(f"{variable(TABLE)} has to be an object in JSON") from error
+    if isinstance(inner := layer.get(TABLE), dict):
+        variables = {name.upper() for name in os.environ}
+        layer[TABLE] = {
+            name: value
+            for name, value in inner.items()
+            if name in VllmSettings.model_fields or variable(f"{TABLE}.{name}") not in variables
+        }
+    return layer
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,31 +310,11 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _disorder(settings: Settings, places: dict[str, str]) -> str:
-    waits = [
-        f"{name} {getattr(settings, name)} from {places[name]}" for name in ("min_wait_ms", "max_wait_ms")
-    ]
-    return " is greater than ".join(waits)
-
-
-def _places(sources: dict[str, str]) -> dict[str, str]:
-    """Return the sources with the environment's variables by name."""
-    return {
-        name: f"environment REJOINDER_{name.upper().replace('.', '_')}" if source == "environment" else source
-        for name, source in sources.items()
-    }
-
-
-def _explain(detail: Any, sources: dict[str, str]) -> str:
-    name = ".".join(str(part) for part in detail["loc"]) or "configuration"
-    if detail["type"] == "extra_forbidden":
-        inside = VllmSettings if name.startswith(f"{TABLE}.") else Settings
-        known = ", ".join(sorted(inside.model_fields))
-        return f"there is no setting {name!r} (from {sources.get(name)}); there are: {known}"
-    where = f"{name} from {sources.get(name, 'default')}"
-    if name == "api_keys":  # it may well be the keys themselves
-        return f"{where}: the hashes of keys belong here, as `rejoinder key` prints them, and not the keys"
-    return f"{where}: {detail['msg']}, not {detail['input']!r}"
+def _disorder(settings: Settings, sources: Mapping[str, str]) -> str:
+    least, most = (place(name, sources[name]) for name in ("min_wait_ms", "max_wait_ms"))
+    return (
+        f"{least} is {settings.min_wait_ms}, which is more than {settings.max_wait_ms}, the value of {most}"
+    )
 
 
 def authority(host: str, port: int) -> str:
@@ -291,17 +324,7 @@ def authority(host: str, port: int) -> str:
 
 def unknown_variables(environment: Mapping[str, str]) -> str:
     """Return which of the environment's variables look like ours and are not, in a sentence; "" for none."""
-    known = [*OTHER_VARIABLES, *(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)]
-    known += [f"{PREFIX}{TABLE.upper()}_{name.upper()}" for name in VllmSettings.model_fields]
-    told = []
-    for name in sorted(environment):
-        if name.upper().startswith(PREFIX) and name.upper() not in known:
-            # What they have in common would make them all alike.
-            near = get_close_matches(
-                name.upper().removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], 1
-            )
-            told.append(f"{name} (did you mean {PREFIX}{near[0]}?)" if near else name)
-    return f"there is no setting for: {', '.join(told)}" if told else ""
+    return mistakes.unknown_variables(environment, [*OTHER_VARIABLES, *map(variable, FIELDS)])
 
 
 def check_open(settings: Settings) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rejoinder.agent.checks import Check, check_cache, check_gpu, check_libraries, check_machine
@@ -15,6 +15,10 @@ from rejoinder.agent.config import Settings
 from rejoinder.agent.model_checks import check_models, check_port
 
 STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
+PART, STATE = 16, 10
+"""Columns of the report."""
+LEAST_ROOM = 20
+"""Columns for words, however narrow the terminal is."""
 
 
 def examine(settings: Settings) -> list[Check]:
@@ -50,21 +54,33 @@ def as_json(checks: Sequence[Check]) -> str:
 
 
 def show(checks: Sequence[Check], console: Console) -> None:
-    """Print the report as a table, and below it what to do."""
-    table = Table("part", "state", box=None, header_style="bold")
-    for heading in ("what there is", "to have it"):
-        table.add_column(heading, overflow="fold")  # nothing of a path or a command is left out
+    """Print the report, and below it what to do.
+
+    Paths and commands have lines of their own and are never broken, so that they can be copied.
+    """
+    console.print(f" {'part':<{PART}}{'state':<{STATE}}what there is", style="bold", highlight=False)
     for check in checks:
-        unused = check.state == "missing" and not check.needed
-        state = Text("not here", "dim") if unused else Text(check.state, STYLES[check.state])
-        table.add_row(check.part, state, Text(check.detail), Text(check.fix))
-    console.print(table)
+        for line in told(check, console.width):
+            console.print(line, soft_wrap=True)
     if not problems(checks):
         console.print("\nThis configuration can run.", highlight=False)
         return
     console.print("\nThis configuration cannot run yet. To fix it:", highlight=False)
     for fix in fixes(checks):
         console.print(f"  {fix}", markup=False, highlight=False, soft_wrap=True)
+
+
+def told(check: Check, width: int) -> Iterator[Text]:
+    """Yield the lines about one thing; words are wrapped to the width."""
+    unused = check.state == "missing" and not check.needed
+    state, style = ("not here", "dim") if unused else (check.state, STYLES[check.state])
+    room = max(width - PART - STATE - 1, LEAST_ROOM)
+    first, *others = textwrap.wrap(check.detail, room, break_long_words=False, break_on_hyphens=False) or [""]
+    yield Text.assemble(f" {check.part:<{PART}}", (f"{state:<{STATE}}", style), first)
+    for words in others:
+        yield Text(" " * (PART + STATE + 1) + words)
+    for alone in filter(None, (check.path, check.fix)):
+        yield Text(f"    {alone}", "bold" if alone == check.fix else "")
 
 
 def run(settings: Settings, console: Console, machine_readable: bool = False) -> int:

@@ -35,7 +35,7 @@ def echo(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Let the agent hear itself through an open loudspeaker, and speak over it.
+    """Measure calls over an open loudspeaker, with its echo.
 
     In real time over a WebSocket, four calls at a time, in three rooms at four levels each. With --json the
     last line on stdout holds the figures that count.

@@ -54,11 +54,10 @@ def load(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Measure latency with several callers at once, who speak when planned, whatever happened before.
+    """Measure latency with several callers at once.
 
-    Each holds one call and plays a recording in it every 6 or 7 s, in real time; latencies count from the
-    planned last sample.
-    ``rejoinder plan`` reads the report.
+    Each holds one call and plays a recording in it every 6 or 7 s, in real time and when planned, whatever
+    happened before; latencies count from the planned last sample. ``rejoinder plan`` reads the report.
     """
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
     if url is not None:

@@ -15,7 +15,7 @@ from rejoinder.agent.checks import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
 from rejoinder.models.catalog import catalog
 from rejoinder.models.openai import key_from_environment, key_variable
-from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, of_hub, own_path, weights
+from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, of_hub, own_path, voices, weights
 from rejoinder.pipeline.errors import ModelError
 
 ANSWER_SECONDS = 2.0
@@ -38,21 +38,19 @@ def check_models(settings: Settings) -> Iterator[Check]:
 def check_model(kind: str, spec: str) -> tuple[str, str, str]:
     """Return the state of one model, what there is to say, and how to mend it."""
     found = _look(kind, spec)
-    if found[0] == "ok" and spec.startswith("whisper"):
+    if found[0] == "ok" and spec.startswith(("whisper", "hibari:")):
         try:
             check(kind, spec)
-        except ModelError as error:  # it is there, and does not know the language
-            return (
-                "broken",
-                str(error),
-                f"set {kind} to a model and a language that it knows: whisper:base@de",
-            )
+        except ModelError as error:  # it is there, and does not know the language or the voice
+            known = "a model and a language that it knows: whisper:base@de"
+            fix = known if kind == "stt" else f"one of: {', '.join(voices())}"
+            return "broken", str(error), f"set {kind} to {fix}"
     return found
 
 
 def _look(kind: str, spec: str) -> tuple[str, str, str]:
     prefix, _, argument = spec.partition(":")
-    fix = f"set {kind} to one of: {', '.join(adapters(kind))}"
+    fix = f"set {kind} to one of: {', '.join(voices() if kind == 'tts' else adapters(kind))}"
     if prefix not in adapters():
         return "broken", "there is no adapter of this name", fix
     if prefix not in adapters(kind):

@@ -15,8 +15,19 @@ LlmOption = Annotated[
     typer.Option(help="ort:NAME|PATH, llama:PATH, vllm:FOLDER|NAME or openai:http://HOST/v1#MODEL"),
 ]
 SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
-TtsOption = Annotated[str | None, typer.Option(help="piper:VOICE, hibari:VOICE")]
+TtsOption = Annotated[
+    str | None,
+    typer.Option("--tts", "--voice", help="a voice by its name, piper:VOICE|PATH or hibari:VOICE"),
+]
+InstructionsOption = Annotated[str | None, typer.Option(help="what the agent is told about itself")]
+GreetingOption = Annotated[
+    str | None, typer.Option(help="what the agent says, word for word, when a call begins")
+]
 TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty for words and silence alone")]
+PortOption = Annotated[
+    str | None,  # judged with the other settings, so that all mistakes are told at once and alike
+    typer.Option(metavar="<int>", help="TCP port; 0 takes a free one"),
+]
 ProfileOption = Annotated[
     str | None,
     typer.Option(help="cpu-small, cpu, gpu or gpu-large: settings that fit together (docs/gpu.md)"),

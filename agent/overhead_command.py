@@ -29,7 +29,7 @@ def overhead(
     vad: Annotated[str, typer.Option(help="voice activity: silero adds what it costs")] = "scripted:vad",
     json_file: JsonOption = None,
 ) -> None:
-    """Measure what a frame of 20 ms costs when the models cost next to nothing, and how late the loop is.
+    """Measure what everything but the models costs, for many sessions.
 
     Frames come in real time: into sessions in one process, and over WebSockets to a server in one. Each load
     is run with silent callers, and with a tenth of them speaking and being answered.

@@ -19,8 +19,14 @@ from rejoinder.pipeline.errors import PipelineError
 START_SECONDS = 600.0
 """A large language model is read from the disk and compiled first."""
 STOP_SECONDS = 15.0
-ALONE = {"REJOINDER_API_KEYS": "", "REJOINDER_AUDIOSOCKET_PORT": "0", "REJOINDER_WYOMING_PORT": "0"}
-"""Only this machine reaches it, who calls it here has no key, and another one may have the ports already."""
+ALONE = {
+    "REJOINDER_API_KEYS": "",
+    "REJOINDER_AUDIOSOCKET_PORT": "0",
+    "REJOINDER_WYOMING_PORT": "0",
+    "REJOINDER_GREETING": "",
+}
+"""Only this machine reaches it, who calls it here has no key, and another one may have the ports already. The
+callers of demo and benches speak first."""
 
 
 class ServerFailed(PipelineError):

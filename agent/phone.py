@@ -71,6 +71,7 @@ class Phone:
             options,
             holds_audio=carrier.hold is not None,
             instructions=instructed(options.instructions, carrier),
+            greeting="" if carrier.parameters.get("greet") == "false" else options.greeting,
         )
         self._to_session = ToSession(carrier.heard.rate)
         self._received = 0
@@ -99,8 +100,12 @@ class Phone:
         return LINGER_SECONDS if len(self._waiting) >= self.carrier.step else None
 
     def open(self) -> list[Command | Frame]:
-        """Return what begins the call: the agent's greeting where the parameter ``greet`` asks for one."""
-        return [Respond(None)] if self.carrier.parameters.get("greet") == "true" else []
+        """Return what begins the call: a reply where the parameter ``greet`` asks for one.
+
+        A greeting that is configured is the session's own business, and takes its place.
+        """
+        asked = self.carrier.parameters.get("greet") == "true"
+        return [Respond(None)] if asked and not self.options.greeting else []
 
     # --- from the carrier -------------------------------------------------------------------------------
 

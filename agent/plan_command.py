@@ -20,7 +20,7 @@ def plan(
     ],
     p95: Annotated[str, typer.Option(help="latency that 95 % of the turns may have: 800ms, 0.8s")] = "800ms",
 ) -> None:
-    """Say how many machines are needed for so many calls, by which formula, and what it assumes."""
+    """Say how many machines are needed for a number of calls."""
     wanted = milliseconds(p95)
     try:
         known = planning.measured(json.loads(report.read_text(encoding="utf-8")))

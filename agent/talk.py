@@ -150,7 +150,10 @@ async def _at_home(
     flags: Mapping[str, str | None], settings: Settings, devices: tuple[Device, Device], console: Console
 ) -> None:
     # Nothing else cancels echo here, so it is on unless the configuration says otherwise.
-    environment = {"REJOINDER_ECHO_GATE": str(settings.echo_gate is not False)}
+    environment = {
+        "REJOINDER_ECHO_GATE": str(settings.echo_gate is not False),
+        "REJOINDER_GREETING": settings.greeting,
+    }
     async with own_server(flags, console, environment) as url:
         if settings.llm in TOYS:
             console.print(TOY_NOTE, highlight=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +78,8 @@ def check(kind: str, spec: str) -> None:
     if not spec:
         raise ModelError(kind, f"a {ROLES[kind]} is needed; {there_are}")
     if prefix not in adapters():
+        if kind == "tts" and ":" not in spec:
+            raise ModelError("tts", no_voice(spec))
         raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; {there_are}")
     scripted_as = argument.partition("|")[0] if prefix == "scripted" else kind
     if prefix not in adapters(kind) or scripted_as != kind:
@@ -89,6 +92,27 @@ def adapters(kind: str = "") -> list[str]:
     """Return the names of the adapters that may serve as ``kind``, of all without one."""
     ours = {name for name, adapter in BUILT_IN.items() if not kind or kind in adapter.kinds}
     return sorted(ours | (set(entry_points(group=GROUP).names) - BUILT_IN.keys()))
+
+
+def voices() -> list[str]:
+    """Return the specs of the voices that have names, the catalog's and those of the package hibari."""
+    start = CATALOGUED["piper"].format("")
+    names = [f"piper:{name.removeprefix(start)}" for name in catalog() if name.startswith(start)]
+    return names + [f"hibari:{name}" for name in _hibari_voices()]
+
+
+def voice(name: str) -> str:
+    """Return the spec of a voice that is given by its name or its path alone; any other spec as it is."""
+    if ":" in name or not name or name in adapters():
+        return name
+    if _is_path(name):
+        return f"piper:{name}"
+    return next((spec for spec in voices() if spec.partition(":")[2] == name), name)
+
+
+def no_voice(name: str) -> str:
+    """Return what to say of a voice that there is not."""
+    return f"there is no voice {name!r}; there are: {', '.join(voices())}, and piper:PATH for any of Piper's"
 
 
 def weights(spec: str) -> str | None:
@@ -196,12 +220,24 @@ def _find_vllm(argument: str) -> Path:
 
 def _find_piper(argument: str) -> Path:
     require("piper")
+    if argument and not _is_path(argument) and CATALOGUED["piper"].format(argument) not in catalog():
+        raise ModelError("piper", no_voice(argument))
     return _find("piper", ".onnx", argument)
 
 
 def _find_hibari(argument: str) -> str:
     require("hibari")
+    if argument and argument not in _hibari_voices():
+        raise ModelError("hibari", no_voice(argument))
     return argument or DEFAULTS["hibari"]
+
+
+def _hibari_voices() -> list[str]:
+    if find_spec("hibari") is None:
+        return [DEFAULTS["hibari"]]
+    from hibari.voices import VOICES
+
+    return list(VOICES)
 
 
 def _silero(path: Path, threads: int, placement: Placement) -> Any:

@@ -78,6 +78,7 @@ class Endpointing:
 class Options:
     """What may differ from one session to the next.
 
+    greeting: what the agent says when the session begins, word for word; empty for nothing.
     examples: an imagined beginning of the conversation, which shows a small model how to answer.
     prompt_characters: how much of the conversation is in a prompt at most, beside these two. retention: the
         share of that which is kept where there is more; None: nothing is forgotten, and no reply is made.
@@ -101,6 +102,7 @@ class Options:
     """
 
     instructions: str = INSTRUCTIONS
+    greeting: str = ""
     examples: Sequence[Message] = ()
     prompt_characters: int = PROMPT_CHARACTERS
     retention: float | None = 0.5
@@ -127,6 +129,7 @@ class Asked:
     """A reply that a client asks for, and what is to be different about it; None is as in the session.
 
     instructions: what the agent is told. prompt: what stands in the place of the history.
+    words: what the agent says, word for word; the language model is not asked then.
     speaks, tools, max_tokens: as in ``Options``.
     remembered: False for a reply beside the conversation: nobody's turn, and no part of the history.
     tag: given back with its ReplyStarted; 0 is what nobody asked for.
@@ -139,3 +142,4 @@ class Asked:
     remembered: bool = True
     tag: int = 0
     max_tokens: int | None = None
+    words: str = ""

@@ -281,9 +281,13 @@ class Replies:
         tools = self.options.tools if asked.tools is None else asked.tools
         most = self.options.max_tokens if asked.max_tokens is None else asked.max_tokens
         holds, seconds = self.options.holds_audio, self.options.max_reply_s
-        return Turn(self._turns, text, asked.tag, speaks, tools, holds, echo, most, seconds)
+        turn = Turn(self._turns, text, asked.tag, speaks, tools, holds, echo, most, seconds)
+        turn.words = asked.words
+        return turn
 
     def _messages(self, turn: Turn, text: str | None, asked: Asked) -> list[Message]:
+        if asked.words:
+            return []
         if asked.prompt is None:
             try:
                 return self._history.messages(text, asked.instructions)

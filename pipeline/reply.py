@@ -48,7 +48,8 @@ async def attempt(
     try:
         if turn.refused is not None:
             raise turn.refused
-        turn.prompt = messages
+        if not turn.words:  # which cost the language model nothing
+            turn.prompt = messages
         if warming:
             await asyncio.wait([warming])
         if isinstance(models.llm, TokenLlm) and is_long(messages):
@@ -97,9 +98,12 @@ async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out
 async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
     """Stream the model's words, no more than the turn may have; the calls are kept for the end of the reply.
 
-    Thoughts are left out. Raises ModelError where there is nothing else, and where there are tools and the
-    model cannot call any.
+    Where the turn has its words already, they are all. Thoughts are left out. Raises ModelError where there is
+    nothing else, and where there are tools and the model cannot call any.
     """
+    if turn.words:
+        yield turn.words
+        return
     if not turn.tools.functions:
         pieces: AsyncGenerator[str | ToolCall, None] = llm.reply(messages)
     elif isinstance(llm, ToolLlm):

@@ -225,13 +225,15 @@ class Session:
     # --- what the session does --------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Run the listening stages until the session closes.
+        """Say the greeting, and run the listening stages until the session closes.
 
         Raises what a listening model raises, and CallOver.
         """
         self.models.ladder.joined(id(self._replies), self._now())
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
         ears = Ears(self.models, self.floor, self._react)
+        if self.options.greeting.strip():
+            self.respond(Asked(words=self.options.greeting))
         async with asyncio.TaskGroup() as tasks:
             vad = self.models.vad.stream()
             tasks.create_task(hear(self._heard, vad, self.floor, self._react, audio, self._replies.echo))

@@ -21,6 +21,7 @@ class Turn:
     id: counts the replies of a session from 1.
     text: the user's words it answers, None when it answers the history as it stands.
     tag: of what was asked for, 0 where nobody did.
+    words: what it says, word for word, "" where the language model is asked for that.
     speaks: False for a reply that is written only. written: its text so far.
     tools: what it may call. calls: what it wants called, once it is over and was not cut.
     playout: what was sent and heard. echo: where it may be heard too, and should not.
@@ -53,6 +54,7 @@ class Turn:
         self.id = id
         self.text = text
         self.tag = tag
+        self.words = ""
         self.speaks = speaks
         self.written = ""
         self.tools = tools or NO_TOOLS

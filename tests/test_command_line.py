@@ -1,5 +1,6 @@
 """What the command line says about itself, its environment and its address, and the example program."""
 
+import re
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import speech
 from serving import run_command
 from typer.testing import CliRunner
 
-from rejoinder.agent import server
+from rejoinder.agent import bench_output, cli, server
 from rejoinder.agent.cli import app
 from rejoinder.agent.config import OTHER_VARIABLES, Settings, authority, unknown_variables
 
@@ -26,6 +27,16 @@ def test_the_version_is_told_and_without_a_command_there_is_help() -> None:
     assert (told.exit_code, told.stdout) == (0, f"rejoinder {version('rejoinder')}\n")
     shown = CliRunner().invoke(app, [])
     assert "Talk to open models" in shown.output and "doctor" in shown.output
+
+
+def test_commands_are_listed_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    for arguments, order in (([], cli.ORDER), (["bench"], bench_output.ORDER)):
+        shown = CliRunner().invoke(app, [*arguments, "--help"]).output
+        rows = re.findall(r"^│ ([a-z]+) +(\S.*?) *│$", shown.partition("Commands")[2], re.MULTILINE)
+        assert tuple(name for name, _ in rows) == order
+        for name, sentence in rows:
+            assert sentence.endswith("."), f"{name} is told in one sentence, on one line: {sentence}"
 
 
 def test_an_address_of_ipv6_stands_in_brackets() -> None:
@@ -106,6 +117,20 @@ def test_other_extras_are_installed_where_some_already_are(tmp_path: Path) -> No
     assert "-e '.[hibari]'" in planned("setup", "EXTRAS=hibari")
     assert "-e '.[piper,hibari,bench]'" in planned("demo")
     assert "-e '.[hibari,dev]'" in planned("check", "EXTRAS=hibari")
+    assert "make run" in planned("setup") and "Next" not in planned("run")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("target", ["setup", "demo", "check", "test-vllm"])
+def test_editable_installs_do_without_the_warning_that_every_one_of_ours_gets(
+    target: str, tmp_path: Path
+) -> None:
+    command = ["make", "-n", "-C", str(ROOT), target, f"VENV={tmp_path}"]
+    planned = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    installs = [line for line in planned.replace("\\\n", " ").splitlines() if "-e '." in line]
+    assert installs
+    for line in installs:
+        assert line.startswith("PYTHONWARNINGS='ignore:Editable installation' "), line
 
 
 def write(path: Path, samples: "np.typing.NDArray[np.int16]") -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -106,6 +107,22 @@ def test_a_configuration_that_can_run(scripted: None, cache: Path) -> None:
         "port",
     ):
         assert f"\n {part}" in out
+
+
+def test_paths_and_commands_are_whole_and_nothing_else_is_wide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / "a folder with a name" / ("and-a-long-path" * 6)
+    monkeypatch.setenv("REJOINDER_CACHE", str(deep))
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in SCRIPTED:
+        monkeypatch.delenv(f"REJOINDER_{name.upper()}", raising=False)
+    _, out = doctor("--port", "0")
+    lines = out.splitlines()
+    alone = [f"    {sys.executable}", f"    {deep / 'weights'}", "    rejoinder models fetch silero-vad"]
+    for line in alone:
+        assert line in lines
+    assert [line for line in lines if len(line) > 80 and not line.startswith("    ")] == []
 
 
 @pytest.mark.weights

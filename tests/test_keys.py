@@ -92,7 +92,7 @@ def test_the_command_line_makes_keys_and_does_not_serve_strangers(tmp_path: Path
     refused = run_command("serve", "--host", "0.0.0.0", folder=tmp_path)
     assert refused.returncode == 2 and "api_keys" in refused.stderr
     wrong = run_command("serve", "--print-config", folder=tmp_path, REJOINDER_API_KEYS=KEY)
-    assert wrong.returncode == 2 and "api_keys" in wrong.stderr, "a key is not its hash"
+    assert wrong.returncode == 2 and "REJOINDER_API_KEYS" in wrong.stderr, "a key is not its hash"
     assert "hashes of keys" in wrong.stderr and KEY not in wrong.stderr
 
 

@@ -134,7 +134,7 @@ def test_what_would_hold_nobody_back_is_refused(settings: dict[str, Any], word: 
 
 @pytest.mark.parametrize("tail", [":1", ":1:", ":a:1", ":1:1:1", ":-1:1"])
 def test_a_limit_that_is_none_is_told(tail: str) -> None:
-    with pytest.raises(ConfigError, match="api_keys"):
+    with pytest.raises(ConfigError, match="--api-keys has to be the hashes of keys"):
         load({"api_keys": hashed(KEY) + tail})
 
 

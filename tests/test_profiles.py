@@ -125,19 +125,14 @@ def test_the_environment_may_hold_json(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "table, reason",
     [
-        ("vllm = 3", r"vllm from .*own\.toml: "),
-        ("[vllm]\nmax_modle_len = 8", r"no setting 'vllm.max_modle_len' \(from .*own\.toml\).*max_model_len"),
-        ("[vllm]\nmax_num_seqs = 0", r"vllm.max_num_seqs from .*own\.toml: .*greater than or equal to 1"),
-        ("[vllm]\ngpu_memory_utilization = 1.2", "vllm.gpu_memory_utilization .*less than or equal to 1"),
-        ('[vllm]\nload_format = "magic"', "vllm.load_format .*'dummy'"),
-        ('[vllm]\nenforce_eager = "maybe"', "vllm.enforce_eager .*boolean"),
-        ("[vllm]\nspeculative_config = { num_speculative_tokens = 3 }", "write a method"),
+        (
+            "[vllm]\nspeculative_config = { num_speculative_tokens = 3 }",
+            r"own\.toml: vllm\.speculative_config: write a method",
+        ),
         ('[vllm]\nspeculative_config = { method = "ngram" }', "num_speculative_tokens = 3"),
-        ('profile = "huge"', "profile from .*own.toml: .*gpu-large"),
-        ('device = "tpu"', "device from .*own.toml: .*cuda"),
     ],
 )
-def test_wrong_settings_are_named(table: str, reason: str, tmp_path: Path) -> None:
+def test_half_a_way_to_guess_tokens_is_told(table: str, reason: str, tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(table + "\n")
     with pytest.raises(ConfigError, match=reason):

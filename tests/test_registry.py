@@ -20,7 +20,7 @@ from rejoinder.models.catalog import catalog
 from rejoinder.models.fetch import WeightsMissing, cache_dir, locate
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.models.placement import HERE, Placement
-from rejoinder.models.registry import check, create, own_path, weights
+from rejoinder.models.registry import check, create, own_path, voice, voices, weights
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.audio import RATE, AudioChunk
 from rejoinder.pipeline.errors import ModelError
@@ -121,6 +121,24 @@ def test_the_weights_that_a_spec_needs(spec: str, name: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    "name, spec",
+    [
+        ("heart", "hibari:heart"),
+        ("en_US-joe-medium", "piper:en_US-joe-medium"),
+        ("./my.onnx", "piper:./my.onnx"),
+        ("hibari", "hibari"),
+        ("piper:en_US-joe-medium", "piper:en_US-joe-medium"),
+        ("scripted:tts", "scripted:tts"),
+        ("nobody", "nobody"),
+        ("", ""),
+    ],
+)
+def test_a_voice_is_found_by_its_name_alone(name: str, spec: str) -> None:
+    assert voice(name) == spec
+    assert "heart" not in spec or spec in voices()
+
+
+@pytest.mark.parametrize(
     "spec, reason",
     [
         ("", "^: there is no adapter of this name for ''; there are: .*whisper"),
@@ -135,13 +153,13 @@ def test_the_weights_that_a_spec_needs(spec: str, name: str | None) -> None:
         ("scripted:cat|x", "^scripted: there is no 'cat'"),
         ("whisper:enormous", "whisper-enormous: neither in the catalog .*whisper-tiny.en.* nor an existing"),
         ("llama:nothing", "nothing: neither in the catalog"),
-        ("piper:xx", "piper-xx: neither in the catalog"),
+        ("piper:xx", "^piper: there is no voice 'xx'; there are: piper:en_US-joe-medium, hibari:heart"),
         ("silero:v9", "^silero: there is one model only: leave 'v9' out"),
         ("smart-turn:v9", "^smart-turn: there is one model only"),
         ("whisper:/no/such/folder", "^whisper: there is no file or folder /no/such/folder"),
         ("llama:./no.gguf", r"^llama: there is no file or folder no\.gguf"),
         ("piper:~/no.onnx", r"^piper: there is no file or folder /.*/no\.onnx"),
-        ("hibari:nobody", "^hibari: cannot load the voice 'nobody'"),
+        ("hibari:nobody", "^hibari: there is no voice 'nobody'; there are: piper:en_US-joe-medium, hib"),
     ],
 )
 def test_what_cannot_be_opened_says_why(spec: str, reason: str) -> None:
@@ -383,7 +401,8 @@ def opening(specs: Specs) -> None:
         ({"turn": "silero"}, "^silero: 'silero' is no turn model; there are: scripted, smart-turn$"),
         ({"tts": "pipr:x"}, "^pipr: there is no adapter of this name .* hibari, piper, scripted$"),
         ({"tts": "piper:/no/voice.onnx"}, r"^piper: there is no file or folder /no/voice\.onnx"),
-        ({"tts": "piper:nobody"}, "^piper-nobody: neither in the catalog"),
+        ({"tts": "piper:nobody"}, "^piper: there is no voice 'nobody'; there are: piper:en_US-joe-medium, "),
+        ({"tts": "nobody"}, "^tts: there is no voice 'nobody'; there are: piper:en_US-joe-medium, hibari:"),
         ({"llm": "openai:host#model"}, "^openai: write openai:http"),
         ({"vad": ""}, "^vad: a voice activity detector is needed; there are: scripted, silero$"),
     ],
