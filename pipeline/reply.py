@@ -98,8 +98,8 @@ async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out
 async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
     """Stream the model's words, no more than the turn may have; the calls are kept for the end of the reply.
 
-    Where the turn has its words already, they are all. Thoughts are left out. Raises ModelError where there is
-    nothing else, and where there are tools and the model cannot call any.
+    Where the turn has its words already, they are all. Thoughts are left out. Raises ModelError where there
+    is nothing else, and where there are tools and the model cannot call any.
     """
     if turn.words:
         yield turn.words
