@@ -8,7 +8,6 @@ whose client takes nothing any more has to be dropped instead of flushed.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,10 +18,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from rejoinder.agent.call_log import refused
+
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
-
-log = logging.getLogger(__name__)
 
 REQUEST_SECONDS, BODY_SECONDS = 10.0, 60.0
 """How long the head of a request may take, and what follows it: a megabyte over a slow line."""
@@ -55,11 +54,6 @@ def allow_sockets() -> None:
 def fitting(reason: str) -> str:
     """Return a reason as a close frame can say it: in whole characters of UTF-8, no longer than it may be."""
     return reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
-
-
-def one_line(said: str) -> str:
-    """Return what may be a client's words as the log can have them: nobody writes lines of its own there."""
-    return "".join(each if each.isprintable() else "?" for each in said)
 
 
 class Requests(H11Protocol):
@@ -159,7 +153,7 @@ class Connection(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True  # by a refusal; else uvicorn would log that there was no answer
             reason = message.get("body", b"").decode(errors="replace").strip()
-            log.warning("a call to %s was refused: %s", one_line(self.scope["path"][:64]), one_line(reason))
+            refused(self.scope["path"], self.scope["client"], reason)
 
     async def receive(self) -> ASGIReceiveEvent:
         """Hand over the next message; behind it nothing is read before the next is asked for.
