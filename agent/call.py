@@ -190,7 +190,7 @@ class Call:
         self._models = models
         self._options = options
         self._wire = wire
-        self._traces = None if traces is None else Traces(traces, self.feed.id)
+        self._traces = Traces(traces, self.feed.id)
         self._writing = asyncio.Lock()
         self._sending: asyncio.Timeout | None = None
         self._behind: deque[MutableMapping[str, Any]] = deque()
@@ -365,15 +365,13 @@ class Call:
         """Let those know what happened who only look on: watchers, the log and the file of traces."""
         if self.feed.watchers:
             self.feed.tell(happened)
-        if self._traces is not None:
-            self._traces.note(happened)
+        self._traces.note(happened)
         if isinstance(happened, ReplyStarted):
             self.log.turns += 1
 
     def _typed(self, role: str, text: str) -> None:
         self.feed.typed(role, text)
-        if self._traces is not None:
-            self._traces.typed(role, text)
+        self._traces.typed(role, text)
 
     async def _send(self, messages: Sequence[Message]) -> None:
         """Write messages in order, and no others between them. Raises Overloaded after ``SEND_SECONDS``."""

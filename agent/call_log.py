@@ -15,6 +15,8 @@ TOLD_DIGITS = 3
 """Of a caller's telephone number: enough to find one's own call, and to find nobody else's."""
 MAX_REASON = 300
 """Characters of a reason: it may quote what a client sent."""
+MAX_HOST = 64
+"""Characters of an address: a proxy's header has it, and whoever is on this machine can send that."""
 
 Address = tuple[str, int] | None
 """The host and the port of a client, where they are known."""
@@ -22,7 +24,7 @@ Address = tuple[str, int] | None
 
 def host(client: Address) -> str:
     """Return the address of a client as the log has it."""
-    return client[0] if client else "an unknown address"
+    return one_line(client[0])[:MAX_HOST] if client else "an unknown address"
 
 
 def caller(client: Address, owner: str, number: str = "") -> str:

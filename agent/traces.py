@@ -23,10 +23,10 @@ REMEMBERED = 32
 class Traces:
     """The lines of one call. Each is written when the reply of its turn is over, with what was heard of it.
 
-    file: is written to. call: the id of the call.
+    file: is written to; None writes nothing. call: the id of the call.
     """
 
-    def __init__(self, file: RawIOBase, call: str) -> None:
+    def __init__(self, file: RawIOBase | None, call: str) -> None:
         self._file = file
         self._call = call
         self._traced: dict[int, Trace] = {}
@@ -40,18 +40,20 @@ class Traces:
 
     def note(self, happened: Event) -> None:
         """Take what happened in the session."""
+        if self._file is None:
+            return
         match happened:
             case TurnTraced(trace) if trace.turn not in self._written:
                 self._traced[trace.turn] = trace
             case ReplyDone(turn, status, heard) if turn in self._traced:
                 self._written.append(turn)
-                self._write(self._traced.pop(turn), status, heard)
+                self._write(self._file, self._traced.pop(turn), status, heard)
 
-    def _write(self, trace: Trace, status: str, heard: str) -> None:
+    def _write(self, file: RawIOBase, trace: Trace, status: str, heard: str) -> None:
         said, self._typed = trace.said or self._typed, ""
         line = trace.described() | {"call": self._call, "at": _at(trace), "status": status}
         try:
-            self._file.write(f"{json.dumps(line | {'said': said, 'heard': heard})}\n".encode())
+            file.write(f"{json.dumps(line | {'said': said, 'heard': heard})}\n".encode())
         except (OSError, ValueError) as error:  # full, or closed: no reason to hang up
             log.warning("cannot write the trace: %s", error)
 
