@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
@@ -13,14 +12,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
+from rejoinder.agent import call_log
 from rejoinder.agent.call import Socket, hang_up
 from rejoinder.agent.completion import failure
-from rejoinder.agent.connection import one_line
 from rejoinder.agent.keys import Keys, presented
 from rejoinder.models.openai import is_loopback
 from rejoinder.pipeline import PipelineError
-
-log = logging.getLogger(__name__)
 
 UNDER = "/v1/"
 """Where errors have OpenAI's shape."""
@@ -108,7 +105,7 @@ async def no_socket(websocket: WebSocket) -> None:
 async def turn_away(websocket: Socket, code: int, reason: str) -> None:
     """Close the socket of a call that does not begin, and note why."""
     path = websocket.url.path if isinstance(websocket, WebSocket) else "AudioSocket"
-    log.warning("a call to %s was refused: %s", path, one_line(reason))
+    call_log.refused(path, websocket.client, reason)
     await hang_up(websocket, code, reason)
 
 

@@ -47,6 +47,7 @@ class AudioSocket:
     """One call. Text messages are those between us and our own queue: mark NAME, clear, hold, release."""
 
     name = "AudioSocket"
+    number = ""
     shortest_ms = 20
     clear: Frame | None = "clear"
     hold: Frame | None = "hold"

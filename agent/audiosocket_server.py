@@ -21,6 +21,7 @@ from rejoinder.agent.audiosocket import (
     packet,
     started,
 )
+from rejoinder.agent.call_log import Address, refused
 from rejoinder.agent.config import ConfigError
 from rejoinder.agent.connection import BEHIND
 from rejoinder.pipeline import Channel, Closed, ProtocolError
@@ -43,6 +44,7 @@ class Line:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.application_state = WebSocketState.CONNECTED
+        self.client: Address = writer.get_extra_info("peername")
         self._reader = reader
         self._writer = writer
         self._packets = Packets()
@@ -58,7 +60,7 @@ class Line:
                 await self._read()
                 pacing.cancel()
         except* (OSError, TimeoutError) as errors:
-            log.info("AudioSocket: %s", errors.exceptions[0])
+            log.debug("AudioSocket: %s", errors.exceptions[0])
         finally:
             self.application_state = WebSocketState.DISCONNECTED
             self._came.close()
@@ -131,7 +133,6 @@ class Line:
     async def close(self, code: int = 1000, reason: str | None = None) -> None:
         """Hang up."""
         self.application_state = WebSocketState.DISCONNECTED
-        log.info("AudioSocket: hung up: %s", reason)
         with suppress(OSError):
             self._writer.write(packet(HANG_UP))
             self._writer.write_eof()
@@ -160,7 +161,7 @@ async def listening(
         try:
             await serve(line)
         except ProtocolError as error:
-            log.warning("AudioSocket: %s", error)
+            refused("AudioSocket", line.client, str(error))
             await line.close(reason=str(error))
         finally:
             await asyncio.wait([running], timeout=LINGER_SECONDS)

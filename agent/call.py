@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from rejoinder.agent.call_log import Address, CallLog
 from rejoinder.agent.commands import (
     AddItem,
     AddRecording,
@@ -30,9 +31,11 @@ from rejoinder.agent.commands import (
     Respond,
     Truncate,
 )
-from rejoinder.agent.connection import BEHIND
-from rejoinder.agent.failures import reported
+from rejoinder.agent.connection import ABNORMAL, BEHIND
+from rejoinder.agent.failures import reported, told
 from rejoinder.agent.feed import Feed
+from rejoinder.agent.logs import one_line
+from rejoinder.agent.traces import Traces
 from rejoinder.pipeline import (
     RATE,
     CallOver,
@@ -44,8 +47,8 @@ from rejoinder.pipeline import (
     PipelineError,
     ProtocolError,
     ReplyDone,
+    ReplyStarted,
     Session,
-    TurnTraced,
     open_session,
 )
 from rejoinder.pipeline.errors import first_error
@@ -66,8 +69,10 @@ CLOCK_SECONDS = 0.001
 TOGETHER_SECONDS = 0.005
 """Silent calls whose time comes within this are read one after the other: their code is in the caches then,
 and the models' threads are interrupted less often."""
-NORMAL, NO_CODE, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1005, 1008, 1011
+NORMAL, GOING_AWAY, NO_CODE, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1001, 1005, 1008, 1011
 TRY_AGAIN_LATER = 1013
+PRIVATE = 3000
+"""Close codes from here on mean what a client wants them to mean."""
 
 
 Message = dict[str, Any] | str | bytes
@@ -112,6 +117,10 @@ class Socket(Protocol):
     """What a call needs of a connection: a WebSocket's methods, by Starlette's names."""
 
     @property
+    def client(self) -> Address:
+        """Whose it is."""
+
+    @property
     def application_state(self) -> WebSocketState:
         """Whether it is open."""
 
@@ -137,6 +146,15 @@ async def hang_up(websocket: Socket, code: int, reason: str) -> None:
             await websocket.close(code, reason[:120])
 
 
+def farewell(code: int, reason: str) -> str:
+    """Return why a call is over whose socket closed. reason: the client's words, or ours for what it did."""
+    if code == ABNORMAL:
+        return "the connection broke off"
+    if code in (NORMAL, GOING_AWAY, NO_CODE) or code >= PRIVATE:
+        return f"the client has left: {one_line(reason)}" if reason else "the client has left"
+    return one_line(reason) or f"the connection was closed with {code}"
+
+
 def until_next(now: float, began: float) -> float:
     """Return how long a silent call that began then waits before it reads again, by the loop's clock.
 
@@ -155,17 +173,27 @@ def may_rest(now: float, lively: float, since: float) -> bool:
 
 
 class Call:
-    """Carry messages between a client and its session, in both directions at once."""
+    """Carry messages between a client and its session, in both directions at once.
+
+    traces: the file for them, None for none. caller: who calls, as the log has it.
+    """
 
     def __init__(
-        self, websocket: Socket, models: Models, options: Options, wire: Wire, traces: RawIOBase | None
+        self,
+        websocket: Socket,
+        models: Models,
+        options: Options,
+        wire: Wire,
+        traces: RawIOBase | None,
+        caller: str = "",
     ) -> None:
         self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
+        self.log = CallLog(self.feed.id, wire.name, caller, time.monotonic)
         self._websocket = websocket
         self._models = models
         self._options = options
         self._wire = wire
-        self._traces = traces
+        self._traces = Traces(traces, self.feed.id)
         self._writing = asyncio.Lock()
         self._sending: asyncio.Timeout | None = None
         self._behind: deque[MutableMapping[str, Any]] = deque()
@@ -177,6 +205,34 @@ class Call:
         This is the session boundary: whatever fails ends this call, with a reason, and no other. Cancelling
         ends the call and everything it started.
         """
+        detail, level, unexpected = "", logging.INFO, None
+        self.log.begin()
+        try:
+            await self._converse()
+        except asyncio.CancelledError:
+            self.feed.reason = "the server is shutting down"
+            raise
+        except Exception as error:
+            match cause := first_error(error):
+                case WebSocketDisconnect():
+                    pass
+                case CallOver():
+                    self.feed.reason = str(cause)
+                    return await self._over(cause)
+                case _:
+                    self.feed.reason, detail = told(cause).message, str(cause) or type(cause).__name__
+                    expected = isinstance(cause, PipelineError)  # it says all there is to know
+                    level, unexpected = (logging.WARNING, None) if expected else (logging.ERROR, error)
+                    clients = isinstance(cause, Overloaded | ProtocolError)
+                    return POLICY_VIOLATION if clients else INTERNAL_ERROR, self.feed.reason
+        finally:
+            self.feed.end()
+            self.log.end(detail or self.feed.reason, level, unexpected)
+        return 0, ""
+
+    async def _converse(self) -> None:
+        """Open the session, and carry messages until the client leaves."""
+        session: Session | None = None
         try:
             async with open_session(self._models, self._options) as session:
                 await self._follow(session, self._wire.open())
@@ -184,21 +240,10 @@ class Call:
                     telling = tasks.create_task(self._tell(session))
                     await self._read(session)
                     telling.cancel()
-        except Exception as error:
-            match cause := first_error(error):
-                case WebSocketDisconnect():
-                    pass
-                case CallOver():
-                    self.feed.reason = str(cause)
-                    log.info("call ended: %s", cause)
-                    return await self._over(cause)
-                case _:
-                    self.feed.reason = reported(self.feed.id, "the call ended", cause).message
-                    clients = isinstance(cause, Overloaded | ProtocolError)
-                    return POLICY_VIOLATION if clients else INTERNAL_ERROR, self.feed.reason
         finally:
-            self.feed.end()
-        return 0, ""
+            if session is not None:  # the end of a reply that was cut by the end of the call
+                for happened in session.events.receive_nowait(session.events.size):
+                    self._note(self._plain(happened))
 
     async def _over(self, cause: CallOver) -> tuple[int, str]:
         """Say that the call has come to its end; return a close code and a reason."""
@@ -217,7 +262,9 @@ class Call:
         while True:
             message = self._behind.popleft() if self._behind else await self._receive()
             if message["type"] == "websocket.disconnect":
-                return int(message.get("code") or NO_CODE)
+                code = int(message.get("code") or NO_CODE)
+                self.feed.reason = farewell(code, message.get("reason") or "")
+                return code
             text, more = message.get("text"), bool(self._behind)
             answers = self._wire.receive(message["bytes"] if text is None else text, more)
             if isinstance(await self._follow(session, answers), Hear) and not more:
@@ -267,10 +314,10 @@ class Call:
                 session.clear_audio()
             case AddText(role, text):
                 session.add_text(text, role)
-                self.feed.typed(role, text)
+                self._typed(role, text)
             case AddItem(entry, after):
                 session.insert(entry, after)
-                self.feed.typed(entry.role, entry.text)
+                self._typed(entry.role, entry.text)
             case AddRecording():
                 await self._transcribe(session, command)
             case Remove(key):
@@ -308,22 +355,29 @@ class Call:
             except Closed:
                 return
             self._lively = asyncio.get_running_loop().time()
-            if isinstance(happened, ReplyDone) and happened.status == "failed":
-                happened = self._plain(happened)
-            if self.feed.watchers:
-                self.feed.tell(happened)
-            if isinstance(happened, TurnTraced) and self._traces is not None:
-                try:
-                    self._traces.write(f"{happened.trace.to_json(self.feed.id)}\n".encode())
-                except (OSError, ValueError) as error:  # full, or closed: no reason to hang up
-                    log.warning("cannot write the trace: %s", error)
+            happened = self._plain(happened)
+            self._note(happened)
             await self._follow(session, self._wire.tell(happened))
 
-    def _plain(self, done: ReplyDone) -> ReplyDone:
-        """Return the end of a reply that failed in words for callers, whoever of them is told of it."""
-        cause = done.cause or PipelineError(done.error)
-        told = reported(self.feed.id, f"turn {done.turn} failed", cause)
-        return replace(done, error=told.message, code=told.code, cause=None)
+    def _plain(self, happened: Event) -> Event:
+        """Return what happened, with the end of a reply that failed in words for callers."""
+        if not isinstance(happened, ReplyDone) or happened.status != "failed":
+            return happened
+        cause = happened.cause or PipelineError(happened.error)
+        said = reported(self.feed.id, f"turn {happened.turn} failed", cause)
+        return replace(happened, error=said.message, code=said.code, cause=None)
+
+    def _note(self, happened: Event) -> None:
+        """Let those know what happened who only look on: watchers, the log and the file of traces."""
+        if self.feed.watchers:
+            self.feed.tell(happened)
+        self._traces.note(happened)
+        if isinstance(happened, ReplyStarted):
+            self.log.turns += 1
+
+    def _typed(self, role: str, text: str) -> None:
+        self.feed.typed(role, text)
+        self._traces.typed(role, text)
 
     async def _send(self, messages: Sequence[Message]) -> None:
         """Write messages in order, and no others between them. Raises Overloaded after ``SEND_SECONDS``."""

@@ -97,10 +97,12 @@ class Carrier(Protocol):
     clear: the message that drops all audio that has not been played; None where there is no such.
     hold, release: make the carrier keep what it has not played, and play on; None where it cannot.
     parameters: what the operator gave the call along.
+    number: of the caller's telephone, "" where the carrier does not say.
     """
 
     name: str
     id: str
+    number: str
     heard: Format
     spoken: Format
     step: int

@@ -41,6 +41,7 @@ class Twilio:
         self.name = name
         names = ("callSid", "call_control_id", "callId", "call_sid", key)
         self.id = clean(next(filter(None, (start.find("start", each) for each in names)), ""))
+        self.number = clean(start.find("start", "from") or "")
         self.heard = heard
         self.spoken = heard
         self.parameters: Mapping[str, str] = {}

@@ -31,6 +31,7 @@ class ChanWebsocket:
     """One channel; it ends by being closed."""
 
     name = "Asterisk"
+    number = ""
     shortest_ms = 60
     clear: Frame | None = command("FLUSH_MEDIA")  # ends a hold, too
     hold: Frame | None = command("PAUSE_MEDIA")

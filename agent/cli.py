@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from rejoinder.agent import bench, weights_command
+from rejoinder.agent import bench, logs, weights_command
 from rejoinder.agent.config import (
     TOY_NOTE,
     TOYS,
@@ -93,10 +92,7 @@ def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[
     except ConfigError as error:
         complain(error)
         raise typer.Exit(2) from None
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logs.set_up(settings)
     return settings, sources
 
 

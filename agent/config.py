@@ -164,8 +164,8 @@ class Settings(BaseSettings):
         pattern="^(auto|always|never)$",
         description="start answers before a turn is surely over; auto: unless a hosted model would bill them",
     )
-    trace_file: str = Field("", description="file to append one JSON line per turn to")
-    log_level: str = Field("warning", pattern="^(debug|info|warning|error)$", description="how much to log")
+    trace_file: str = Field("", description="file to append one JSON line per turn to, with what was said")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="how much to log")
 
     @classmethod
     def settings_customise_sources(

@@ -20,7 +20,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
+from rejoinder.agent.call_log import refused as log_refused
 from rejoinder.agent.descriptors import Shortage
+from rejoinder.agent.logs import one_line
 from rejoinder.agent.request_head import BAD_REQUEST, Reader, Refused, answer, check_handshake
 
 if TYPE_CHECKING:
@@ -51,11 +53,6 @@ LONG = 2**16
 def fitting(reason: str) -> str:
     """Return a reason as a close frame can say it: in whole characters of UTF-8, no longer than it may be."""
     return reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
-
-
-def one_line(said: str) -> str:
-    """Return what may be a client's words as the log can have them: nobody writes lines of its own there."""
-    return "".join(each if each.isprintable() else "?" for each in said)
 
 
 def dismiss(transport: asyncio.Transport, refused: Refused, said: bytes) -> asyncio.TimerHandle:
@@ -237,7 +234,7 @@ class Connection(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True  # by a refusal; else uvicorn would log that there was no answer
             reason = message.get("body", b"").decode(errors="replace").strip()
-            log.warning("a call to %s was refused: %s", one_line(self.scope["path"][:64]), one_line(reason))
+            log_refused(self.scope["path"], self.scope["client"], reason)
 
     async def receive(self) -> ASGIReceiveEvent:
         """Hand over the next message; behind it nothing is read before the next is asked for.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from rejoinder.agent.connection import one_line
+from rejoinder.agent.logs import one_line
 from rejoinder.pipeline import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 
 log = logging.getLogger(__name__)

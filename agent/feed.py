@@ -90,8 +90,9 @@ class Feed:
 
     def end(self) -> None:
         """Tell the watchers that the call is over; there are none any more."""
+        self.reason = self.reason or "the client has left"
         for watcher in self.watchers:
-            watcher.close(self._event("ended", reason=self.reason or "the client has left"))
+            watcher.close(self._event("ended", reason=self.reason))
         self.watchers.clear()
 
     def _give(self, type_: str, fields: dict[str, Any]) -> None:

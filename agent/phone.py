@@ -38,6 +38,8 @@ MOST_FAILED = 2
 """Replies that may fail in a row: to a caller each is a silence, and nobody can tell them why."""
 LINGER_SECONDS = 0.06
 """After so long without more audio what is too short for a message is sent all the same: a clause is over."""
+NUMBER = ("from", "caller", "caller-id", "caller_id")
+"""Parameters in which operators give the caller's number along."""
 
 
 def sniff(frame: Frame) -> Carrier | None:
@@ -93,6 +95,12 @@ class Phone:
     def id(self) -> str:
         """What the carrier calls the call, "" where it does not say."""
         return self.carrier.id
+
+    @property
+    def number(self) -> str:
+        """The caller's number, by the carrier or a parameter of the call, "" where neither says."""
+        given = {name.lower(): value for name, value in self.carrier.parameters.items()}
+        return self.carrier.number or next((given[name] for name in NUMBER if name in given), "")
 
     @property
     def linger(self) -> float | None:

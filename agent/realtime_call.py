@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import MutableMapping
 from contextlib import suppress
 from io import RawIOBase
@@ -11,7 +10,7 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rejoinder.agent.call import NORMAL, POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Message
+from rejoinder.agent.call import GOING_AWAY, NORMAL, POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Message
 from rejoinder.agent.connection import ABNORMAL, ALIVE
 from rejoinder.agent.outbox import Outbox
 from rejoinder.agent.realtime import Realtime
@@ -19,9 +18,7 @@ from rejoinder.agent.realtime_events import failure
 from rejoinder.agent.resuming import Comeback, catch_up
 from rejoinder.pipeline import RATE, CallOver, Models, Options, Overloaded, ProtocolError, Session
 
-log = logging.getLogger(__name__)
-
-GOING_AWAY, KEEPALIVE_FAILED, SEEMS_DEAD = 1001, 1011, 4000
+KEEPALIVE_FAILED, SEEMS_DEAD = 1011, 4000
 BROKEN = frozenset((ABNORMAL, KEEPALIVE_FAILED, SEEMS_DEAD))
 """What says that a socket broke off, and not that its client has ended the call: no close frame, or one of a
 client that gave up waiting for the other side; browsers cannot send 1011, so there is a code of our own."""
@@ -68,8 +65,9 @@ class RealtimeCall(Call):
         wire: Realtime,
         traces: RawIOBase | None,
         seconds: float = 0.0,
+        caller: str = "",
     ) -> None:
-        super().__init__(lent.socket, models, options, wire, traces)
+        super().__init__(lent.socket, models, options, wire, traces, caller)
         self.over = False
         self.alone = 0.0
         self.conversation = wire.conversation
@@ -116,8 +114,10 @@ class RealtimeCall(Call):
                 return code
             self._drop(0, "")
             heard = session.hold(self._lent.alive)
+            if self._next is None:
+                self.log.lose("it broke off" if code == ABNORMAL else f"closed with {code}", self.seconds)
             if not await self._wait(session):
-                log.info("nobody has come back within %g s", self.seconds)
+                self.feed.reason = f"the client has not come back within {self.seconds:g} s"
                 return code
             await self._go_on(session, heard)
 
@@ -157,6 +157,7 @@ class RealtimeCall(Call):
         async with self._writing:
             (self._lent, asked), self._next = self._next, None
             self._websocket, self._dropped = self._lent.socket, False
+            self.log.come_back(self._lent.socket.client)
             self._arrived.clear()
             missed = catch_up(self._realtime, self._outbox, asked, heard)
             session.release(missed.unheard)
@@ -187,7 +188,7 @@ class RealtimeCall(Call):
             if not self.seconds:
                 raise
             if not self._dropped:  # and no other socket has taken over already
-                log.warning("%s: its conversation waits for another socket", error)
+                self.log.lose(str(error), self.seconds)
                 self._drop(POLICY_VIOLATION, str(error))
         except WebSocketDisconnect:
             if not self.seconds:

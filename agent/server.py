@@ -26,6 +26,8 @@ from starlette.websockets import WebSocket, WebSocketState
 from rejoinder.agent.access import SOCKETS, may_call, no_socket, not_there, refusal, refused, shown, turn_away
 from rejoinder.agent.audiosocket_server import Line, listening
 from rejoinder.agent.call import POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Socket, Wire, hang_up
+from rejoinder.agent.call_log import caller, host
+from rejoinder.agent.call_log import refused as refused_call
 from rejoinder.agent.client_secrets import mint
 from rejoinder.agent.completions import Completions
 from rejoinder.agent.config import ConfigError, Settings, open_traces
@@ -36,12 +38,13 @@ from rejoinder.agent.failures import ENDED
 from rejoinder.agent.health import keep_looking, load
 from rejoinder.agent.keys import Keys
 from rejoinder.agent.limits import Allowance, Limited, Limits, own_allowances
+from rejoinder.agent.logs import of_libraries
 from rejoinder.agent.pcm import Pcm
 from rejoinder.agent.pcm_messages import flag_of
 from rejoinder.agent.phone import Phone
 from rejoinder.agent.phone_line import NotStarted, is_signed, pick_up
 from rejoinder.agent.realtime import Realtime
-from rejoinder.agent.realtime_call import Lent, RealtimeCall
+from rejoinder.agent.realtime_call import JUST_ENDED, Lent, RealtimeCall
 from rejoinder.agent.resuming import Comeback
 from rejoinder.agent.watching import Watching
 from rejoinder.agent.wyoming_info import name_of
@@ -175,7 +178,10 @@ class Server:
             return
         lent = Lent(websocket)
         if known:
-            await hang_up(websocket, *await self.conversations.lend(known, lent, back))
+            ended = await self.conversations.lend(known, lent, back)
+            if ended == JUST_ENDED:
+                refused_call(websocket.url.path, websocket.client, ended[1])
+            await hang_up(websocket, *ended)
             return
         try:
             options = replace(self.settings.options(), holds_audio=flag_of(asked, "hold"))
@@ -188,8 +194,8 @@ class Server:
         wire.wanted = back.conversation
         if self.models is None or not await self._is_free(websocket):
             return
-        seconds = self.settings.resume_s
-        call = RealtimeCall(lent, self.models, wire.options(), wire, self._traces, seconds)
+        seconds, who = self.settings.resume_s, caller(websocket.client, self._keys.owner(key))
+        call = RealtimeCall(lent, self.models, wire.options(), wire, self._traces, seconds, who)
         await hang_up(websocket, *await self.conversations.begin(call, lent, key))
 
     async def _phone(self, websocket: WebSocket) -> None:
@@ -199,7 +205,8 @@ class Server:
             reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url\n"
             await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
             return
-        known = bool(token) or self._keys.session(shown(websocket.scope)) is not None
+        key = shown(websocket.scope)
+        known = bool(token) or self._keys.session(key) is not None
         if not await self._accept(websocket, "media", known):
             return
         try:
@@ -208,13 +215,15 @@ class Server:
             if websocket.client_state is WebSocketState.CONNECTED:
                 await turn_away(websocket, POLICY_VIOLATION, str(error))
             else:
-                log.info("no call to /v1/phone: %s", error)
+                log.info("no call to /v1/phone: %s (%s)", error, host(websocket.client))
             return
-        await self._hold(websocket, phone, phone.options)
+        who = caller(websocket.client, self._keys.owner(key), phone.number)
+        await self._hold(websocket, phone, phone.options, who)
 
     async def _pcm(self, websocket: WebSocket) -> None:
         """Run one call of a device or a script that speaks raw PCM."""
-        session = self._keys.session(shown(websocket.scope))
+        key = shown(websocket.scope)
+        session = self._keys.session(key)
         if not await self._accept(websocket, "pcm", session is not None):
             return
         options = self.settings.options()
@@ -227,12 +236,13 @@ class Server:
         except ProtocolError as error:
             await turn_away(websocket, POLICY_VIOLATION, str(error))
             return
-        await self._hold(websocket, wire, wire.options)
+        who = caller(websocket.client, self._keys.owner(key))
+        await self._hold(websocket, wire, wire.options, who)
 
     async def _audiosocket(self, line: Line) -> None:
         """Run one call of Asterisk's AudioSocket. Raises ProtocolError."""
         phone = Phone(await line.start(), self.settings.options())
-        await self._hold(line, phone, phone.options)
+        await self._hold(line, phone, phone.options, caller(line.client, "", phone.number))
 
     def _refuse(self, request: HTTPConnection) -> Response | None:
         return refused(request, self._keys, self._welcome)
@@ -268,14 +278,14 @@ class Server:
             await turn_away(websocket, TRY_AGAIN_LATER, LOADING)
         return self.models is not None
 
-    async def _hold(self, websocket: Socket, wire: Wire, options: Options) -> None:
+    async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str) -> None:
         """Hold one call, if the models are there and a line is free."""
         if self.models is None:
             await turn_away(websocket, TRY_AGAIN_LATER, LOADING)
             return
         if not await self._is_free(websocket):
             return
-        call = Call(websocket, self.models, options, wire, self._traces)
+        call = Call(websocket, self.models, options, wire, self._traces, who)
         self.calls.add(call)
         try:
             code, reason = await call.run()
@@ -366,7 +376,8 @@ def web(program: Server) -> uvicorn.Config:
         ws_ping_interval=20.0,
         # A pong waits behind audio that is not taken yet: late, it means backpressure and no dead client.
         ws_ping_timeout=None,
-        log_level=program.settings.log_level,
+        log_config=None,  # no handlers of its own
+        log_level=of_libraries(program.settings.log_level),
         access_log=False,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )

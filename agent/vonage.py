@@ -21,6 +21,7 @@ class Vonage:
 
     name = "Vonage"
     id = ""
+    number = ""
     shortest_ms = 60
     clear: Frame | None = json.dumps({"action": "clear"})
     hold: Frame | None = None

@@ -62,7 +62,7 @@ class Connection:
         except* PipelineError as errors:
             await self.refuse(errors.exceptions[0])
         except* (OSError, TimeoutError) as errors:
-            log.info("Wyoming: %s", errors.exceptions[0])
+            log.debug("Wyoming: %s", errors.exceptions[0])
 
     async def refuse(self, error: BaseException) -> None:
         """Say what is wrong, and close."""
@@ -97,6 +97,7 @@ class Connection:
     async def _answer(self) -> None:
         async for request in self._requests:
             self._request = request
+            log.debug("Wyoming: %s: %s", self._name, type(request).__name__)
             async with aclosing(self._answers.answer(request, self._name)) as events:
                 async for event in events:
                     self._writer.write(encode(event))
@@ -118,10 +119,9 @@ class Port:
         """Begin with a new client."""
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         if not self._make_room():
-            full = Event(
-                "error", {"text": f"all {MAX_CONNECTIONS} connections are busy", "code": "overloaded"}
-            )
-            writer.write(encode(full))
+            reason = f"all {MAX_CONNECTIONS} connections are busy"
+            log.warning("Wyoming: %s", reason)
+            writer.write(encode(Event("error", {"text": reason, "code": "overloaded"})))
             writer.close()
             return
         self._count += 1

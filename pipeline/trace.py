@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 FIRST_MARK, LAST_MARK = "speech_ended", "audio_sent"
 
@@ -22,9 +23,13 @@ PART_NAMES = {
 
 @dataclass(slots=True)
 class Trace:
-    """When what happened in one turn; times are ``loop.time()`` in seconds, the first of each name wins."""
+    """When what happened in one turn; times are ``loop.time()`` in seconds, the first of each name wins.
+
+    said: the user's words that the turn answers, "" where it answers the history as it stands.
+    """
 
     turn: int
+    said: str = ""
     marks: dict[str, float] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
 
@@ -52,18 +57,20 @@ class Trace:
         """Return the seconds of the budget but for the wait for the end of the turn; 0 for none."""
         return sum(ms for name, ms in self.budget() if name != PART_NAMES["committed"]) / 1000.0
 
-    def to_json(self, call: str = "") -> str:
-        """Return one JSON line: milliseconds since the first mark, the budget and the counts.
+    @property
+    def origin(self) -> float:
+        """The time of the first mark, 0 while there is none."""
+        return min(self.marks.values(), default=0.0)
 
-        call: the id of the call that the turn is of, "" for none.
-        """
-        origin = min(self.marks.values(), default=0.0)
-        return json.dumps(
-            {
-                **({"call": call} if call else {}),
-                "turn": self.turn,
-                "marks": {name: round((at - origin) * 1000.0, 1) for name, at in self.marks.items()},
-                "budget": [{"name": name, "ms": round(ms, 1)} for name, ms in self.budget()],
-                "counts": self.counts,
-            }
-        )
+    def described(self) -> dict[str, Any]:
+        """Return what JSON has of it: milliseconds since ``origin``, the budget and the counts, no words."""
+        return {
+            "turn": self.turn,
+            "marks": {name: round((at - self.origin) * 1000.0, 1) for name, at in self.marks.items()},
+            "budget": [{"name": name, "ms": round(ms, 1)} for name, ms in self.budget()],
+            "counts": self.counts,
+        }
+
+    def to_json(self) -> str:
+        """Return ``described`` as one line."""
+        return json.dumps(self.described())

@@ -61,7 +61,7 @@ class Turn:
         self.calls: list[ToolCall] = []
         self.playout = Playout(holds)
         self.echo = echo
-        self.trace = Trace(id)
+        self.trace = Trace(id, text or "")
         self.urgency = Urgency()
         self.guess = False
         self.utterance = Utterance(max_tokens)

@@ -10,6 +10,7 @@ import time
 import urllib.error
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -437,12 +438,39 @@ def test_a_trace_that_cannot_be_written_ends_no_call(tmp_path: Path, monkeypatch
 
 
 def test_each_turn_is_a_line_of_the_trace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "traces.jsonl"
+    """It says which call it was of, when by the clock on the wall, and what was said and heard.
+
+    Of a reply that is cut by the end of the call, too.
+    """
+    file, spoken = tmp_path / "traces.jsonl", "what is the weather"
     monkeypatch.setenv("REJOINDER_TRACE_FILE", str(file))
+    before = datetime.now(UTC)
     with serving(tmp_path) as server, Talk(server) as talk:
+        call = talk.seen[0]["session"]["id"]
         talk.turn()
-        talk.turn()
-    assert [json.loads(line)["turn"] for line in file.read_text().splitlines()] == [1, 2]
+        typed = {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Tippfehler ß"}],
+        }
+        talk.send("conversation.item.create", item=typed)
+        talk.send("response.create")
+        talk.until("response.output_audio.delta")
+        talk.send("response.cancel")
+        talk.until("response.done")
+        talk.speak()
+        talk.until("response.output_audio.delta")
+    whole, cut, left = map(json.loads, file.read_text().splitlines())
+    assert [line["turn"] for line in (whole, cut, left)] == [1, 2, 3]
+    assert {line["call"] for line in (whole, cut, left)} == {call}
+    assert (whole["said"], cut["said"], left["said"]) == (spoken, "Tippfehler ß", spoken)
+    assert [line["status"] for line in (whole, cut, left)] == ["completed", "cancelled", "cancelled"]
+    assert whole["heard"] == (LINE * 3).strip() and len(cut["heard"]) < len(whole["heard"])
+    began = [datetime.fromisoformat(line["at"]) for line in (whole, cut, left)]
+    assert all(line["at"].endswith("Z") for line in (whole, cut, left)), "it is UTC"
+    times = [before, *began, datetime.now(UTC)]
+    assert times == sorted(times)
+    assert whole["marks"]["audio_sent"] > 0 and whole["budget"]
 
 
 def test_a_trace_file_that_cannot_be_opened_is_named_at_the_start(tmp_path: Path) -> None:
