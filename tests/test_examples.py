@@ -355,16 +355,3 @@ def test_test_my_agent() -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
-
-
-def test_the_program_in_the_clients_documentation(tmp_path: Path) -> None:
-    page = (EXAMPLES.parent / "docs" / "client.md").read_text()
-    (tmp_path / "program.py").write_text(page.split("```python\n")[1].split("```")[0])
-    files = str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")
-    soundfile.write(files[0], noise(1.0), 48_000)
-    with serving(tmp_path) as server:
-        done = run(str(tmp_path / "program.py"), server.http, *files)
-        server.wait_idle()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("you:   what is the weather\nagent: This is a sentence of the answer.")
-    assert soundfile.info(files[1]).duration > 2.0
