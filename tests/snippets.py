@@ -5,13 +5,14 @@ How a block is checked follows from its info string, the words behind its fence;
 - ``python``: a whole program. It runs beside a server with scripted models, where ``question.wav`` is.
   127.0.0.1:8080 (any port of 80..) becomes the address of that server. One that reads ``sys.argv`` is given
   the address, ``question.wav`` and ``answer.wav``.
-- ``python of=FILE`` and ``js of=FILE``: an excerpt of a program that needs what is not installed here. Its
-  syntax is checked, and each name in it is one of that program.
+- ``python of=FILE`` and ``js of=FILE``: an excerpt of a program that is run elsewhere, such as with a client
+  that is not installed here. Its syntax is checked, and each name in it is one of that program.
 - ``js``: its syntax is checked.
 - ``sh``, and indented blocks, which have no info string: commands. ``console``: those behind ``$``, with what
   they print.
-- ``toml``: a configuration, which is loaded. ``json``: is parsed; ``json of=realtime`` or ``of=pcm``: messages
-  of a client, one a line, which the wire's own parser takes.
+- ``toml``: a configuration, which is loaded; ``toml of=FILE``: another file, which has the same tables.
+- ``json``: is parsed; ``json of=realtime`` or ``of=pcm``: messages of a client, one a line, for the wire's
+  own parser.
 - ``text``: what a program prints, formulas, and files of other programs. Is not checked.
 
 Anything else is an error. Commands that stand in the text itself are checked, too, but may lack an argument.
@@ -160,6 +161,12 @@ def _run(command: list[str], folder: Path) -> str:
 
 
 def _toml(code: str, program: str, place: Place) -> None:
+    if program:
+        tomllib.loads(code)
+        tables = re.findall(r"^\[.*\]$", (ROOT / program).read_text(), re.MULTILINE)
+        if strange := set(re.findall(r"^\[.*\]$", code, re.MULTILINE)) - set(tables):
+            raise Wrong(f"{program} has no {', '.join(strange)}")
+        return
     file = place.folder / "snippet.toml"
     file.write_text(code)
     try:

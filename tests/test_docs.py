@@ -93,6 +93,11 @@ def test_all_kinds_of_snippets_are_found() -> None:
         ("console", "curl -s http://127.0.0.1:8080/", r"no line begins with \$"),
         ("console", "$ make nothing\nwhat it prints", "No rule to make target"),
         ("toml", "patients = 4", "patients"),
+        (
+            "toml of=pyproject.toml",
+            "[project.entry-points.models]",
+            "pyproject.toml has no .project.entry-po",
+        ),
         ("json", '{"a": 1,}', "Expecting property name|Illegal trailing comma"),
         ("json of=realtime", '{"type": "response.create"}\n{"type": "response.nothing"}', "response.nothing"),
         ("json of=pcm", '{"type": "text"}', "text"),
