@@ -125,4 +125,4 @@ class _WatchedSttStream:
     async def transcribe(self, is_final: bool) -> Transcript:
         """Ask the model."""
         with self._lockstep.working():
-            return await self._stream.transcribe(is_final)
+            return await self._stream.transcribe(is_final=is_final)

@@ -15,6 +15,7 @@ from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.registry import ROLES, check, create
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
+from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
 from rejoinder.pipeline.ladder import Ladder
 from rejoinder.pipeline.options import Models
@@ -58,6 +59,7 @@ async def open_models(
                 began = time.perf_counter()
                 loaded[kind] = await _load(spec, threads, placement)
                 stack.push_async_callback(_close, loaded[kind])
+                check_fits(kind, loaded[kind], spec.partition(":")[0])
                 await WARM_UPS[kind](loaded[kind])
                 report(spec, time.perf_counter() - began)
         ladder = Ladder([model.engine for model in loaded.values() if hasattr(model, "engine")])
@@ -85,7 +87,9 @@ def _noise(seconds: float) -> AudioChunk:
 
 
 async def _warm_vad(vad: Vad) -> None:
-    vad.stream().feed(_noise(0.1))
+    stream = vad.stream()
+    check_fits("vad stream", stream)
+    stream.feed(_noise(0.1))
 
 
 async def _warm_turn(turn: TurnModel) -> None:
@@ -94,6 +98,7 @@ async def _warm_turn(turn: TurnModel) -> None:
 
 async def _warm_stt(stt: Stt) -> None:
     stream = stt.stream()
+    check_fits("stt stream", stream)
     stream.feed(_noise(2.0))
     await stream.transcribe(is_final=True)
 

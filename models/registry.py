@@ -22,18 +22,13 @@ from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.threads import Threads
 from rejoinder.models.whisper_languages import ENGLISH, check_language
 from rejoinder.pipeline.errors import ModelError, PipelineError
+from rejoinder.pipeline.fitting import PARTS
 
 GROUP = "rejoinder.models"
 GPU_BATCH = 8
 """Recordings that Whisper hears at once on a GPU; unbatched, it falls behind from about 8 live streams on
 (SYSTRAN/faster-whisper #1192)."""
-ROLES = {
-    "vad": "voice activity detector",
-    "turn": "turn model",
-    "stt": "speech recogniser",
-    "llm": "language model",
-    "tts": "voice",
-}
+ROLES = {kind: PARTS[kind].name for kind in ("vad", "turn", "stt", "llm", "tts")}
 """What a model can serve as, in the order in which a set is loaded."""
 
 
@@ -71,7 +66,7 @@ def create(spec: str, threads: Threads, placement: Placement = HERE) -> Any:
 def check(kind: str, spec: str) -> None:
     """Look whether ``spec`` names a model that serves as ``kind`` and is there, without loading it.
 
-    What a model of other distributions serves as shows when it is used. Raises ModelError.
+    What a model of other distributions serves as shows when it is loaded. Raises ModelError.
     """
     prefix, _, argument = spec.partition(":")
     there_are = f"there are: {', '.join(adapters(kind))}"

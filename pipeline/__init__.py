@@ -25,6 +25,7 @@ from rejoinder.pipeline.events import (
     TurnResumed,
     TurnTraced,
 )
+from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import (
     Llm,
@@ -112,6 +113,7 @@ __all__ = [
     "Usage",
     "Vad",
     "VadStream",
+    "check_fits",
     "open_session",
     "to_float",
     "to_pcm",

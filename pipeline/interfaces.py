@@ -118,7 +118,7 @@ class SttStream(Protocol):
         """Add audio of the current turn; memory is bounded by the adapter."""
         ...
 
-    async def transcribe(self, is_final: bool) -> Transcript:
+    async def transcribe(self, *, is_final: bool) -> Transcript:
         """Recognise everything fed since the last reset; cancelling keeps the audio. Raises ModelError."""
         ...
 

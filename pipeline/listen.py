@@ -13,6 +13,7 @@ from rejoinder.pipeline.echo import Echo
 from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.errors import asking
 from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscript, SpeechStarted
+from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.interfaces import SharedVadStream, Transcript, TurnModel, VadStream
 from rejoinder.pipeline.ladder import Rung
 from rejoinder.pipeline.loudness import Loudness
@@ -118,6 +119,7 @@ class Ears:
 
     def __init__(self, models: Models, floor: Endpointer, react: React) -> None:
         self._stream = models.stt.stream()
+        check_fits("stt stream", self._stream)
         self._turn_model = models.turn
         self._ladder = models.ladder
         self._floor = floor
@@ -248,7 +250,7 @@ class Ears:
     async def _write_down(self, complete: bool, urgency: Urgency) -> None:
         current.set(urgency)
         with asking("speech recogniser"):
-            self._latest = transcript = await self._stream.transcribe(complete)
+            self._latest = transcript = await self._stream.transcribe(is_final=complete)
         if self._awaited:
             self._tell_final()
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Stt, Tools, Tts, TurnModel, Vad
 from rejoinder.pipeline.ladder import Ladder
@@ -18,7 +19,8 @@ INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short s
 class Models:
     """The models of a conversation. Their weights are shared by all sessions.
 
-    ladder: what is left out while there is more to do than they can do in time.
+    ladder: what is left out while there is more to do than they can do in time. Raises ModelError for a model
+    that lacks a method of its protocol in ``interfaces``, or has it in another shape.
     """
 
     vad: Vad
@@ -27,6 +29,12 @@ class Models:
     tts: Tts
     turn: TurnModel | None = None
     ladder: Ladder = field(default_factory=Ladder)
+
+    def __post_init__(self) -> None:
+        for role in ("vad", "stt", "llm", "tts"):
+            check_fits(role, getattr(self, role))
+        if self.turn is not None:
+            check_fits("turn", self.turn)
 
 
 @dataclass(frozen=True, slots=True)

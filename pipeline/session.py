@@ -26,6 +26,7 @@ from rejoinder.pipeline.events import (
     Transcribed,
     TurnResumed,
 )
+from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.listen import Ears, hear
 from rejoinder.pipeline.options import Asked, Models, Options
@@ -236,6 +237,7 @@ class Session:
             self.respond(Asked(words=self.options.greeting))
         async with asyncio.TaskGroup() as tasks:
             vad = self.models.vad.stream()
+            check_fits("vad stream", vad)
             tasks.create_task(hear(self._heard, vad, self.floor, self._react, audio, self._replies.echo))
             tasks.create_task(ears.transcribe(audio))
             quiet = watch(self._silence, lambda: self.options, self._is_quiet, self._prompt, self._configured)

@@ -11,7 +11,7 @@ import pytest
 
 from rejoinder.agent.recordings import Recording, RecordingsMissing, read_set, speech_folder
 from rejoinder.models.fetch import WeightsMissing
-from rejoinder.models.registry import create
+from rejoinder.models.registry import check, create
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
 
@@ -28,6 +28,14 @@ def model(spec: str) -> Any:
         if "is not installed" in str(error):
             pytest.skip(str(error))
         raise
+
+
+def there(role: str, spec: str) -> None:
+    """Skip the test where a model's weights are not there; loads nothing."""
+    try:
+        check(role, spec)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
 
 
 def need(*specs: str) -> None:

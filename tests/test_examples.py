@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import soundfile
+import speech
 from browsing import CHROMIUM, browsing, noise, silence
 from carrier_sims import TwilioSim
 from phone_caller import calling, served
@@ -84,6 +85,7 @@ def answers(port: int) -> bool:
     "name",
     [
         "embed.py",
+        "own_models.py",
         "openai_python.py",
         "twilio.py",
         "twilio_call.py",
@@ -137,10 +139,10 @@ def test_everyday_mistakes_are_told_in_a_line(
         server.wait_idle()
 
 
-@pytest.mark.parametrize("name", ["embed.py", "home_assistant.py"])
+@pytest.mark.parametrize("name", ["embed.py", "own_models.py", "home_assistant.py"])
 def test_a_question_that_is_not_there(tmp_path: Path, name: str) -> None:
     nowhere, answer = str(tmp_path / "nowhere.wav"), str(tmp_path / "answer.wav")
-    if name == "embed.py":
+    if name != "home_assistant.py":
         assert nowhere in refused(name, nowhere, answer)
         return
     port = str(free_port())
@@ -187,6 +189,21 @@ def test_an_answer_that_fails_is_told(tmp_path: Path) -> None:
     assert program.returncode == 1 and "Traceback" not in program.stderr
     assert program.stderr.startswith("failed: ") and program.stderr.endswith("the answer is failed\n")
     assert not Path(files[1]).exists()
+
+
+@pytest.mark.weights
+def test_own_models(tmp_path: Path) -> None:
+    for role, spec in (("vad", "silero"), ("stt", "whisper:tiny.en")):
+        speech.there(role, spec)
+    weather = next(r for r in speech.recordings("phone_prompts_8k") if "weather" in r.path.stem)
+    done = run("own_models.py", str(weather.path), str(tmp_path / "answer.wav"))
+    assert done.returncode == 0, done.stderr
+    you, *agent = done.stdout.splitlines()
+    assert you.startswith("you:") and "weather" in you
+    heard = " ".join(line.removeprefix("agent: ") for line in agent)
+    assert heard == f"You said: {you.removeprefix('you:   ')}"
+    audio, rate = soundfile.read(tmp_path / "answer.wav")
+    assert rate == 16_000 and len(audio) == len(heard.split()) * rate // 4
 
 
 def test_openai_python(tmp_path: Path) -> None:
@@ -355,16 +372,3 @@ def test_test_my_agent() -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
-
-
-def test_the_program_in_the_clients_documentation(tmp_path: Path) -> None:
-    page = (EXAMPLES.parent / "docs" / "client.md").read_text()
-    (tmp_path / "program.py").write_text(page.split("```python\n")[1].split("```")[0])
-    files = str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")
-    soundfile.write(files[0], noise(1.0), 48_000)
-    with serving(tmp_path) as server:
-        done = run(str(tmp_path / "program.py"), server.http, *files)
-        server.wait_idle()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("you:   what is the weather\nagent: This is a sentence of the answer.")
-    assert soundfile.info(files[1]).duration > 2.0

@@ -298,8 +298,7 @@ def test_the_embedded_model_counts_what_it_reads_and_writes() -> None:
         out: Channel[Event] = Channel(500, "out")
         turn = Turn(1, None, speaks=False, max_tokens=3)
         turn.commit()
-        speaks_not: Any = None
-        models = Models(speaks_not, speaks_not, model, ScriptedTts())
+        models = Models(scenario.ScriptedVad(), scenario.ScriptedStt(["hm"]), model, ScriptedTts())
         status = await attempt(turn, models, prompt, out)
         read = max(len(reader.read) for reader in model._readers)
         return status, turn, read

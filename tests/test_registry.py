@@ -9,6 +9,7 @@ import shutil
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -243,17 +244,28 @@ def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPa
     }
 
 
-def test_other_distributions_add_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def toy_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another distribution, with adapters that are called toy, lost, mute and whisper."""
     (tmp_path / "toy_adapter.py").write_text(
         textwrap.dedent(
             """
             from rejoinder.models.scripted import ScriptedTts
             from rejoinder.pipeline.errors import ModelError
 
+            closed = []
+
             def voice(argument, threads):
                 if argument == "named":
                     raise ModelError("toy", "no such voice")
                 return ScriptedTts(rate=int(argument) * threads)
+
+            class Mute:
+                def __init__(self, argument, threads):
+                    pass
+
+                def close(self):
+                    closed.append(self)
             """
         )
     )
@@ -261,29 +273,37 @@ def test_other_distributions_add_adapters(tmp_path: Path, monkeypatch: pytest.Mo
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-adapter\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[rejoinder.models]\n"
-        "toy = toy_adapter:voice\nlost = toy_adapter:nothing\nwhisper = toy_adapter:voice\n"
+        "[rejoinder.models]\ntoy = toy_adapter:voice\nlost = toy_adapter:nothing\n"
+        "mute = toy_adapter:Mute\nwhisper = toy_adapter:voice\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    try:
-        assert create("toy:16000", THREADS).rate == 16_000
-        with pytest.raises(ModelError, match=r"^toy: no such voice$"):
-            create("toy:named", THREADS)
-        with pytest.raises(
-            ModelError, match=r"^toy: its adapter toy_adapter:voice failed: ValueError\(.*'x'"
-        ):
-            create("toy:x", THREADS)
-        with pytest.raises(
-            ModelError, match=r"^lost: its adapter toy_adapter:nothing failed: AttributeError"
-        ):
-            create("lost:x", THREADS)
-        with pytest.raises(ModelError, match=r"there are: .*hibari, .*lost, .*toy, vllm, whisper$"):
-            create("unknown:x", THREADS)
-        with pytest.raises(ModelError, match="whisper-16000"):
-            create("whisper:16000", THREADS)  # nobody takes a built-in name over
-        assert weights("toy:16000") is None
-    finally:
-        sys.modules.pop("toy_adapter", None)
+    yield
+    sys.modules.pop("toy_adapter", None)
+
+
+@pytest.mark.usefixtures("toy_adapter")
+def test_other_distributions_add_adapters() -> None:
+    assert create("toy:16000", THREADS).rate == 16_000
+    with pytest.raises(ModelError, match=r"^toy: no such voice$"):
+        create("toy:named", THREADS)
+    with pytest.raises(ModelError, match=r"^toy: its adapter toy_adapter:voice failed: ValueError\(.*'x'"):
+        create("toy:x", THREADS)
+    with pytest.raises(ModelError, match=r"^lost: its adapter toy_adapter:nothing failed: AttributeError"):
+        create("lost:x", THREADS)
+    with pytest.raises(ModelError, match=r"there are: .*hibari, .*lost, .*toy, vllm, whisper$"):
+        create("unknown:x", THREADS)
+    with pytest.raises(ModelError, match="whisper-16000"):
+        create("whisper:16000", THREADS)  # nobody takes a built-in name over
+    assert weights("toy:16000") is None
+
+
+@pytest.mark.usefixtures("toy_adapter")
+def test_an_adapter_of_others_that_does_not_fit_is_told_and_closed() -> None:
+    with pytest.raises(ModelError, match=r"^mute: toy_adapter\.Mute does .* the voice \(tts\): .*speak"):
+        opening(Specs(**{**vars_of(SCRIPTED), "tts": "mute"}))
+    assert len(sys.modules["toy_adapter"].closed) == 1
+    with pytest.raises(ModelError, match=r"^toy: .*ScriptedTts does not fit as the language model \(llm\)"):
+        opening(Specs(**{**vars_of(SCRIPTED), "llm": "toy:16000"}))
 
 
 @pytest.mark.weights
@@ -335,14 +355,12 @@ def test_a_later_model_that_fails_closes_the_earlier_ones(kind: str, tmp_path: P
 
 
 def test_an_error_in_the_block_and_in_a_warm_up_close_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = []
+    closed: list[str] = []
 
-    class Closing:
-        def __init__(self, kind: str) -> None:
-            self.kind = kind
-
-        def close(self) -> None:
-            closed.append(self.kind)
+    def closing(kind: str, *_: object) -> Any:
+        model = create(f"scripted:{kind}", THREADS)
+        model.close = lambda: closed.append(kind)
+        return model
 
     async def nothing(model: object) -> None:
         pass
@@ -351,7 +369,7 @@ def test_an_error_in_the_block_and_in_a_warm_up_close_everything(monkeypatch: py
         raise ModelError("toy", "does not warm up")
 
     monkeypatch.setattr(loading, "check", lambda kind, spec: None)
-    monkeypatch.setattr(loading, "create", lambda spec, threads, placement: Closing(spec))
+    monkeypatch.setattr(loading, "create", closing)
     monkeypatch.setattr(loading, "WARM_UPS", dict.fromkeys(("vad", "turn", "stt", "llm", "tts"), nothing))
     specs = Specs("vad", "", "stt", "llm", "tts")
 

@@ -1,0 +1,168 @@
+"""Tell, before a model is used, whether it has the methods of its interface."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterable, Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from types import FunctionType
+from typing import Any, get_origin
+
+from rejoinder.pipeline import interfaces
+from rejoinder.pipeline.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a model serves as: its protocol, and those that hold for it where it has their methods."""
+
+    name: str
+    protocol: type
+    optional: tuple[type, ...] = ()
+
+
+PARTS = {
+    "vad": Part("voice activity detector", interfaces.Vad),
+    "vad stream": Part(
+        "voice activity detector's stream", interfaces.VadStream, (interfaces.SharedVadStream,)
+    ),
+    "turn": Part("turn model", interfaces.TurnModel),
+    "stt": Part("speech recogniser", interfaces.Stt),
+    "stt stream": Part("speech recogniser's stream", interfaces.SttStream),
+    "llm": Part(
+        "language model",
+        interfaces.Llm,
+        (interfaces.ToolLlm, interfaces.MortalLlm, interfaces.TextLlm, interfaces.TokenLlm),
+    ),
+    "tts": Part("voice", interfaces.Tts),
+}
+
+
+def check_fits(role: str, model: object, adapter: str = "") -> None:
+    """Raise ModelError where ``model`` cannot serve as ``role``, a key of ``PARTS``.
+
+    The error names the class, the method, its expected signature and the file of the protocol. Nothing is
+    called: how a method is written decides. What cannot be inspected, such as compiled code, is trusted.
+    adapter: whom the error is to name first, by default the class.
+    """
+    part = PARTS[role]
+    for protocol in (part.protocol, *(one for one in part.optional if isinstance(model, one))):
+        for name, declared in _members(protocol).items():
+            if not (wrong := _misfit(model, name, declared)):
+                continue
+            kind = model if isinstance(model, type) else type(model)
+            if kind is model:
+                wrong = f"it is the class: give an instance of it, {kind.__name__}()"
+            called = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+            raise ModelError(
+                adapter or kind.__name__,
+                f"{called} does not fit as the {part.name} ({role}): {wrong}; needed: "
+                f"{_written(name, declared)}; see {protocol.__name__} in rejoinder/pipeline/interfaces.py",
+            )
+
+
+@cache
+def _members(protocol: type) -> dict[str, Any]:
+    """Return the functions and properties that a protocol declares."""
+    return {
+        name: member
+        for name, member in vars(protocol).items()
+        if isinstance(member, FunctionType | property) and not name.startswith("_")
+    }
+
+
+def _misfit(model: object, name: str, declared: Any) -> str:
+    """Say what is wrong with one member of a model, "" where nothing is."""
+    if isinstance(declared, property):
+        static = inspect.getattr_static(model, name, None)
+        return f"{name} is a method and not a property" if inspect.isroutine(static) else ""
+    method = getattr(model, name, None)
+    if method is None:
+        return f"it has no method {name}"
+    if not callable(method):
+        return f"{name} is a {type(method).__name__} and not a method"
+    if (kind := _kind(method)) and not _is_kind(method, _returns(declared)):
+        return f"{name} is {kind}"
+    try:
+        inspect.signature(method).bind(*_arguments(declared)[0], **_arguments(declared)[1])
+    except TypeError as error:
+        return f"{name} cannot be called so: {error}"
+    except ValueError:
+        return ""  # it has no signature that Python knows of
+    return ""
+
+
+@cache
+def _arguments(declared: FunctionType) -> tuple[tuple[None, ...], dict[str, None]]:
+    """Return the arguments that the pipeline calls a method with: by position, and by name after a ``*``."""
+    _, *parameters = inspect.signature(declared).parameters.values()
+    named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    return (None,) * (len(parameters) - len(named)), dict.fromkeys(named)
+
+
+def _kind(method: Any) -> str:
+    """Say how a method is written, "" where that cannot be known."""
+    for is_one, kind in KINDS.items():
+        if is_one(method):
+            return kind
+    return ""
+
+
+def _is_function(method: Any) -> bool:
+    while isinstance(method, partial):
+        method = method.func
+    return inspect.isfunction(method) or inspect.ismethod(method)
+
+
+KINDS: dict[Callable[[Any], bool], str] = {
+    inspect.isasyncgenfunction: "an async generator",
+    inspect.iscoroutinefunction: "an async function without yield",
+    inspect.isgeneratorfunction: "a generator without async",
+    _is_function: "a plain function",
+}
+
+
+def _is_kind(method: Any, wanted: type | None) -> bool:
+    """Tell whether calling a method returns what is wanted: an AsyncIterable, an Awaitable, or neither."""
+    methods = (method, inspect.unwrap(method))
+    if wanted is AsyncIterable:
+        written = any(map(inspect.isasyncgenfunction, methods))
+    elif wanted is Awaitable:
+        written = any(map(inspect.iscoroutinefunction, methods))
+    else:
+        return not (inspect.isasyncgenfunction(method) or inspect.iscoroutinefunction(method))
+    return written or (_kind(method) == KINDS[_is_function] and _annotated(method, wanted))
+
+
+def _annotated(method: Any, wanted: type) -> bool:
+    """Tell whether a plain function says, or leaves open, that what it returns is a ``wanted``."""
+    try:
+        returned = inspect.signature(method, eval_str=True).return_annotation
+    except (NameError, ValueError):  # a name that only the type checker imports
+        return True
+    if returned is inspect.Signature.empty:
+        return False
+    returned = get_origin(returned) or returned
+    return returned is Any or not isinstance(returned, type) or issubclass(returned, wanted)
+
+
+@cache
+def _returns(declared: FunctionType) -> type | None:
+    """Return what calling a protocol's method is to return: AsyncIterable, Awaitable, or None for neither."""
+    if inspect.iscoroutinefunction(declared):
+        return Awaitable
+    return AsyncIterable if "AsyncGenerator" in str(declared.__annotations__["return"]) else None
+
+
+def _written(name: str, declared: Any) -> str:
+    """Write down the signature of a protocol's member, as an implementation has it."""
+    if isinstance(declared, property):
+        return f"@property def {name}{_signature(declared.fget)}"
+    if _returns(declared) is AsyncIterable:
+        return f"async def {name}{_signature(declared)}, with yield"
+    return f"{'async ' if _returns(declared) else ''}def {name}{_signature(declared)}"
+
+
+def _signature(function: Any) -> str:
+    return str(inspect.signature(function)).replace("'", "")
