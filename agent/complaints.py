@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -40,6 +41,8 @@ TYPES = {
     "model": "an object",
 }
 """What has to be there, by the beginning of a kind's name."""
+MOST = 50
+"""Mistakes that are looked at: more than the shapes that a field may have."""
 UNREAD = {
     "input_image": "images are",
     "image_url": "images are",
@@ -76,7 +79,7 @@ def complaint(error: ValidationError, shapes: Container[str], skipped: int = 0) 
     shapes: parts of a place that are no fields; skipped: so many at its beginning. Where a field may have
     several shapes, it is the mistake in the one that fits best, or all that it may be.
     """
-    found = [_complaint(dict(one), shapes, skipped) for one in error.errors(include_url=False)]
+    found = [_complaint(dict(one), shapes, skipped) for one in islice(error.errors(include_url=False), MOST)]
     first = found[0].place
     deepest = max((one for one in found if one.place[: len(first)] == first), key=lambda one: len(one.place))
     reasons = dict.fromkeys(one.reason for one in found if one.place == deepest.place)
