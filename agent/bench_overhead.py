@@ -89,11 +89,11 @@ async def measure(
 
 async def _in_process(load: Load, vad: str) -> Spent:
     async with subject(hold_sessions, load, vad) as pipe:
-        return await _spent(pipe)
+        return await received(pipe)
 
 
 async def _over_sockets(load: Load, vad: str) -> Spent:
-    async with subject(serve_watched, vad) as pipe:
+    async with subject(serve_watched, vad, 0) as pipe:
         port = await asyncio.to_thread(pipe.recv)
         try:
             return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)
@@ -126,7 +126,7 @@ async def _call(url: str, load: Load, pipe: Pipe) -> Spent:
 
         await load.feed(send)
         pipe.send(STOP)
-        spent = await _spent(pipe)
+        spent = await received(pipe)
         spent.answers = answers
         for task in listening:
             task.cancel()
@@ -158,7 +158,8 @@ async def subject(target: Callable[..., None], *arguments: Any) -> AsyncIterator
         ours.close()
 
 
-async def _spent(pipe: Pipe) -> Spent:
+async def received(pipe: Pipe) -> Spent:
+    """Return what the subject says that it has spent."""
     spent: Spent = await asyncio.to_thread(pipe.recv)
     return spent
 

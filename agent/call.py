@@ -31,10 +31,11 @@ from rejoinder.agent.commands import (
     Respond,
     Truncate,
 )
-from rejoinder.agent.connection import ABNORMAL, BEHIND
+from rejoinder.agent.connection import ABNORMAL, BEHIND, frame_of
 from rejoinder.agent.failures import reported, told
 from rejoinder.agent.feed import Feed
 from rejoinder.agent.logs import one_line
+from rejoinder.agent.long_messages import Long
 from rejoinder.agent.traces import Traces
 from rejoinder.pipeline import (
     RATE,
@@ -97,7 +98,7 @@ class Wire(Protocol):
     def open(self) -> Iterable[Command | Message]:
         """Return what follows from the connection alone."""
 
-    def receive(self, frame: str | bytes, more: bool = False) -> Iterable[Command | Message]:
+    def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterable[Command | Message]:
         """Take one message. What is returned is to be used before the next; raises ProtocolError.
 
         more: whether another one is here already, so that audio may be held back until that is taken.
@@ -265,8 +266,8 @@ class Call:
                 code = int(message.get("code") or NO_CODE)
                 self.feed.reason = farewell(code, message.get("reason") or "")
                 return code
-            text, more = message.get("text"), bool(self._behind)
-            answers = self._wire.receive(message["bytes"] if text is None else text, more)
+            more = bool(self._behind)
+            answers = self._wire.receive(frame_of(message), more)
             if isinstance(await self._follow(session, answers), Hear) and not more:
                 await asyncio.sleep(0)  # voice activity hears it first,
                 await asyncio.sleep(0)  # and judges it together with what other calls hear

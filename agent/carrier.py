@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import pybase64
 
 from rejoinder.agent import g711
+from rejoinder.agent.json_limits import excess
 from rejoinder.pipeline import ProtocolError
 
 Frame = str | bytes
@@ -17,8 +18,10 @@ Frame = str | bytes
 
 MAX_AUDIO = 2**16
 """Bytes of audio in one message of a carrier; they send 20 to 100 ms, that is at most 4,800."""
-MAX_TEXT = 2**18
+MAX_TEXT = 2**17
 """Characters of one message; the longest, a start with many parameters, has some thousands."""
+MAX_VALUES = 1024
+"""Members of objects and entries of lists in one."""
 PARAMETERS = 40
 """So many parameters of a call are kept, and so many hundred characters of each."""
 
@@ -135,7 +138,9 @@ class Json:
         if isinstance(frame, bytes):
             raise ProtocolError("audio goes inside of JSON here, in text messages")
         if len(frame) > MAX_TEXT:
-            raise ProtocolError(f"a message of {len(frame)} characters; {MAX_TEXT} are the most")
+            raise too_long(len(frame))
+        if reason := excess(frame, MAX_VALUES):
+            raise ProtocolError(reason)
         try:
             fields = json.loads(frame)
         except (ValueError, RecursionError) as error:
@@ -175,6 +180,11 @@ class Json:
         for key in path:
             here = here.get(key) if isinstance(here, dict) else None
         return here
+
+
+def too_long(size: int) -> ProtocolError:
+    """Return what is wrong with a message of so many characters."""
+    return ProtocolError(f"a message of {size} characters; {MAX_TEXT} are the most")
 
 
 def clean(text: str) -> str:

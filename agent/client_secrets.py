@@ -9,10 +9,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rejoinder.agent.access import Refused, body, shown
+from rejoinder.agent.json_limits import excess
 from rejoinder.agent.keys import Keys
+from rejoinder.agent.long_messages import MAX_TEXT
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_events import failure
-from rejoinder.agent.realtime_messages import MAX_TEXT, explain
+from rejoinder.agent.realtime_messages import explain
+from rejoinder.agent.realtime_reading import MAX_VALUES
 from rejoinder.pipeline import ProtocolError
 
 
@@ -36,7 +39,10 @@ async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
     Of the session the answer has all but the server's own instructions. Cancelling mints nothing.
     """
     try:
-        wanted = Wanted.model_validate_json(await body(request, MAX_TEXT) or b"{}")
+        given = await body(request, MAX_TEXT)
+        if reason := excess(given.decode(errors="replace"), MAX_VALUES):
+            raise ProtocolError(reason, "invalid_json")
+        wanted = Wanted.model_validate_json(given or b"{}")
         session = wire.prepare(wanted.session)
         key = shown(request.scope)
         value, expires = keys.mint(wanted.expires_after.seconds, wanted.session, key)

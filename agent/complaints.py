@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -40,6 +41,8 @@ TYPES = {
     "model": "an object",
 }
 """What has to be there, by the beginning of a kind's name."""
+MOST = 50
+"""Mistakes that are looked at: more than the shapes that a field may have."""
 UNREAD = {
     "input_image": "images are",
     "image_url": "images are",
@@ -84,8 +87,8 @@ def complaint(error: ValidationError, shapes: Container[str], skipped: int = 0) 
 
 
 def complaints(error: ValidationError, shapes: Container[str], skipped: int = 0) -> list[Complaint]:
-    """Return all mistakes, in pydantic's order; for the arguments see ``complaint``."""
-    return [_complaint(dict(one), shapes, skipped) for one in error.errors(include_url=False)]
+    """Return the first ``MOST`` mistakes, in pydantic's order; for the arguments see ``complaint``."""
+    return [_complaint(dict(one), shapes, skipped) for one in islice(error.errors(include_url=False), MOST)]
 
 
 def _complaint(detail: dict[str, Any], shapes: Container[str], skipped: int) -> Complaint:

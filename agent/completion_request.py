@@ -7,12 +7,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from rejoinder.agent.complaints import complaint
+from rejoinder.agent.json_limits import excess
 from rejoinder.agent.realtime_tools import NO_CALLS
 from rejoinder.pipeline import Message, ProtocolError, Tools
 from rejoinder.pipeline.interfaces import CallMessage
 
 MAX_BODY = 2**20
 """Bytes of a request: some 200,000 words, more than any context that is served here."""
+MAX_VALUES = 2**15
+"""Members of objects and entries of lists in it."""
 MAX_MESSAGES = 1000
 MAX_STOPS = 4
 """Sequences at which an answer may end, as with OpenAI."""
@@ -33,6 +36,10 @@ UNSPOKEN: dict[str, tuple[Any, ...]] = {
 """Fields that change what an answer is, and their values that change nothing here, beside null."""
 
 
+FIRST = Field(fail_fast=True)
+"""The first entry of a list that is wrong is told: thousands of others would take seconds."""
+
+
 class TextPart(BaseModel):
     """A part of a message: text is the only kind that a language model here reads."""
 
@@ -40,7 +47,7 @@ class TextPart(BaseModel):
     text: str
 
 
-Content = str | list[TextPart]
+Content = str | Annotated[list[TextPart], FIRST]
 
 
 class Called(BaseModel):
@@ -70,7 +77,7 @@ class Answered(BaseModel):
 
     role: Literal["assistant"]
     content: Content | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: Annotated[list[Call], FIRST] | None = None
 
 
 class Returned(BaseModel):
@@ -122,14 +129,14 @@ class Completion(BaseModel):
 
     model: str = Field(min_length=1, max_length=256)
     messages: list[Annotated[Said | Answered | Returned, Field(discriminator="role")]] = Field(
-        min_length=1, max_length=MAX_MESSAGES
+        min_length=1, max_length=MAX_MESSAGES, fail_fast=True
     )
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    stop: str | list[str] | None = None
-    tools: list[Tool] = Field(default_factory=list, max_length=128)
+    stop: str | Annotated[list[str], FIRST] | None = None
+    tools: list[Tool] = Field(default_factory=list, max_length=128, fail_fast=True)
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
     parallel_tool_calls: StrictBool | None = None
 
@@ -177,6 +184,8 @@ class Completion(BaseModel):
 
 def read(body: bytes) -> Completion:
     """Return the request that a body is. Raises ProtocolError."""
+    if reason := excess(body.decode(errors="replace"), MAX_VALUES):
+        raise ProtocolError(reason, "invalid_json")
     try:
         asked = Completion.model_validate_json(body)
     except ValidationError as error:

@@ -12,17 +12,20 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from rejoinder.agent.call_log import refused as log_refused
 from rejoinder.agent.descriptors import Shortage
+from rejoinder.agent.frames import Portions
 from rejoinder.agent.logs import one_line
+from rejoinder.agent.long_messages import MAX_BINARY, MAX_TEXT, Long
 from rejoinder.agent.request_head import BAD_REQUEST, Reader, Refused, answer, check_handshake
 
 if TYPE_CHECKING:
@@ -44,10 +47,14 @@ ALIVE = "rejoinder.alive"
 """The key in a WebSocket's scope of the loop time at which its client was last heard of."""
 BEHIND = "rejoinder.behind"
 """The key under which a message has a function that takes those that were read with it, in order."""
+CUT = "rejoinder.cut"
+"""The key under which a message has its ``Long``, where it is one: its text is "" then."""
 REASON_BYTES = 123
 """What a close frame has room for behind its code (RFC 6455, 5.5)."""
 LONG = 2**16
 """Characters of a message that may take longer to hear than a client waits for an answer to its ping."""
+WAITING = 64
+"""Messages that may wait for the application before more of what has come is looked at."""
 
 
 def fitting(reason: str) -> str:
@@ -167,9 +174,15 @@ class Requests(H11Protocol):
             self.transport.abort()
 
 
+def frame_of(message: Mapping[str, Any]) -> str | bytes | Long:
+    """Return what a client has sent, by its message."""
+    found: str | bytes | Long | None = message.get(CUT) or message.get("text")
+    return cast("bytes", message["bytes"]) if found is None else found
+
+
 def is_long(message: Mapping[str, Any]) -> bool:
     """Tell whether a message may take long to be heard."""
-    return len(str(message.get("text"))) > LONG
+    return CUT in message or len(str(message.get("text"))) > LONG
 
 
 def up_to_the_end(
@@ -185,6 +198,14 @@ class Connection(WebSocketsSansIOProtocol):
 
     _giving_up: asyncio.TimerHandle | None = None
     _long = False
+    _going = False
+    _cut: Long | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin with the request that was read already."""
+        super().connection_made(transport)
+        self._came = Portions(self.config.ws_max_size)
+        self._message = bytearray()
 
     def ensure_taken(self) -> None:
         """Refuse a handshake that this parser has not taken, and does not answer by itself."""
@@ -207,9 +228,63 @@ class Connection(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; whatever they say, somebody is there."""
+        if not self.handshake_initiated:
+            super().data_received(data)
+            return
         if self.handshake_complete:
             cast("dict[str, Any]", self.scope)[ALIVE] = self.loop.time()
-        super().data_received(data)
+        self._came.add(data)
+        if not self._going:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Take a portion of what has come; the next one has a turn of the loop of its own.
+
+        It waits while there are many messages that the application has not asked for.
+        """
+        self._going = False
+        full = self.queue.qsize() >= WAITING and not self.close_sent
+        if self.disconnected or full or not self.handshake_complete:
+            return
+        super().data_received(self._came.take())
+        if self._came.waiting:
+            self.transport.pause_reading()
+            self._wake()
+        elif not self.read_paused:
+            self.transport.resume_reading()
+
+    def _wake(self) -> None:
+        """Go on with what has come, else with reading."""
+        if not self._came.waiting:
+            self.transport.resume_reading()
+        elif not self._going:
+            self._going = True
+            self.loop.call_soon(self._go_on)
+
+    def handle_text(self, event: Frame) -> None:
+        """Begin a text message."""
+        self._begin("text", event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        """Begin a binary message."""
+        self._begin("bytes", event)
+
+    def handle_cont(self, event: Frame) -> None:
+        """Take the next fragment of a message; of one that gets long, what is to be kept of it."""
+        self._message += event.data
+        most = MAX_TEXT if self.curr_msg_data_type == "text" else MAX_BINARY
+        if self._cut is None and len(self._message) > most:
+            self._cut = Long(self.curr_msg_data_type == "bytes")
+        if self._cut is not None:
+            self._cut.feed(self._message)
+            self._message.clear()
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    def _begin(self, kind: Literal["text", "bytes"], event: Frame) -> None:
+        self.curr_msg_data_type, self._cut = kind, None
+        self._message.clear()
+        self.handle_cont(event)
 
     async def run_asgi(self) -> None:
         """Run the application, then give the client a moment to close too."""
@@ -231,6 +306,8 @@ class Connection(WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.accept":
             self._read_on()
+        if message["type"] == "websocket.close" and self._came.waiting:
+            self._wake()  # the client's own close may be in there
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True  # by a refusal; else uvicorn would log that there was no answer
             reason = message.get("body", b"").decode(errors="replace").strip()
@@ -262,19 +339,30 @@ class Connection(WebSocketsSansIOProtocol):
     def _read_on(self) -> None:
         if self.read_paused and self.queue.empty() and self.handshake_complete:
             self.read_paused = False
-            self.transport.resume_reading()
+            self._wake()
 
     def send_receive_event_to_app(self) -> None:
         """Hand a whole message to the application; text that is none ends the connection."""
-        if self.curr_msg_data_type == "text" and not self.close_sent:
-            try:
-                b"".join(self.frames).decode()
-            except UnicodeDecodeError as error:
-                self.frames = []
-                self.conn.fail(NOT_TEXT, f"not UTF-8: {error.reason}")
-                self.handle_parser_exception()
-                return
-        super().send_receive_event_to_app()
+        if self.close_sent:
+            return
+        message: dict[str, Any] = {"type": "websocket.receive"}
+        try:
+            if self._cut is not None:
+                self._cut.end()
+                message |= {"text": "", CUT: self._cut}
+                self._cut = None
+            elif self.curr_msg_data_type == "text":
+                message["text"] = self._message.decode()
+            else:
+                message["bytes"] = bytes(self._message)
+        except UnicodeDecodeError as error:
+            self.conn.fail(NOT_TEXT, f"not UTF-8: {error.reason}")
+            self.handle_parser_exception()
+            return
+        self.queue.put_nowait(cast("ASGIReceiveEvent", message))
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
 
     def handle_parser_exception(self) -> None:
         """Tell the client what it did wrong, and discard the rest of it so that it can read that."""
@@ -306,7 +394,7 @@ class Connection(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(seconds, self.transport.abort)
         if self.read_paused:
             self.read_paused = False
-            self.transport.resume_reading()
+            self._wake()
 
     def _give_up_in(self, seconds: float) -> None:
         """Drop the socket then, whatever is still to be written to it."""

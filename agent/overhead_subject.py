@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -28,7 +29,7 @@ FRAME_SECONDS = 0.02
 CYCLE_FRAMES, TALK_FRAMES = 200, 60
 """Who speaks does so for 1.2 of every 4 s, and is answered in between."""
 FIRST_FRAME = 50
-LOOK_SECONDS = 0.01
+LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.01, 0.001
 START, STOP, END = "start", "stop", "end"
 """What the process is told over its pipe; it answers STOP with ``Spent``."""
 
@@ -69,12 +70,16 @@ class Load:
 
 @dataclass(slots=True)
 class Spent:
-    """What a stretch of time cost: seconds of processor and of the clock, lags of the loop in seconds."""
+    """What a stretch of time cost: seconds of processor and of the clock, lags of the loop in seconds.
+
+    peak: bytes that the process has had in memory at most, since it began.
+    """
 
     processor: float = 0.0
     seconds: float = 0.0
     lags: list[float] = field(default_factory=list)
     answers: int = 0
+    peak: int = 0
 
 
 class Watch:
@@ -92,15 +97,26 @@ class Watch:
         """Return what was spent since the start."""
         self.spent.processor = time.process_time() - self._processor
         self.spent.seconds = time.perf_counter() - self._began
+        self.spent.peak = peak_memory()
         return self.spent
 
-    async def look(self) -> None:
-        """Note how late the loop wakes up, until cancelled."""
+    async def look(self, seconds: float = LOOK_SECONDS) -> None:
+        """Note how late the loop wakes up, until cancelled. seconds: from one look to the next."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + LOOK_SECONDS
-            await asyncio.sleep(LOOK_SECONDS)
+            due = loop.time() + seconds
+            await asyncio.sleep(seconds)
             self.spent.lags.append(loop.time() - due)
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process has had in memory; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
 
 
 def sounds(rate: int) -> tuple[bytes, bytes]:
@@ -139,16 +155,19 @@ async def _count(session: Session, watch: Watch) -> None:
         watch.spent.answers += isinstance(event, TurnTraced)
 
 
-def serve_watched(vad: str, pipe: Pipe) -> None:
-    """Serve on a free loopback port, say which, and what it costs, until told to END."""
+def serve_watched(vad: str, wyoming_port: int, pipe: Pipe) -> None:
+    """Serve on a free loopback port, say which, and what it costs, until told to END.
+
+    wyoming_port: where Wyoming is served, 0 for nowhere; then the loop is looked at less often.
+    """
     with asyncio.Runner(loop_factory=Config("").get_loop_factory()) as runner:  # the server's own loop
-        runner.run(_serve(vad, pipe))
+        runner.run(_serve(vad, wyoming_port, pipe))
 
 
-async def _serve(vad: str, pipe: Pipe) -> None:
+async def _serve(vad: str, wyoming_port: int, pipe: Pipe) -> None:
     models = {"vad": vad, "turn": "scripted:turn", "tts": "scripted:tts"}
     models |= {"stt": f"scripted:stt|{ASKED}", "llm": f"scripted:llm|{ANSWER}"}
-    settings = Settings.model_validate({"max_sessions": 10_000, **models})
+    settings = Settings.model_validate({"max_sessions": 10_000, "wyoming_port": wyoming_port, **models})
     allow_sockets()
     sock = listen(settings.host, 0)
     loaded = asyncio.Event()
@@ -172,7 +191,7 @@ async def _serve(vad: str, pipe: Pipe) -> None:
     async def greet() -> None:
         await loaded.wait()
         pipe.send(sock.getsockname()[1])
-        await watch.look()
+        await watch.look(CLOSE_LOOK_SECONDS if wyoming_port else LOOK_SECONDS)
 
     asyncio.get_running_loop().add_reader(pipe.fileno(), obey)
     async with asyncio.TaskGroup() as tasks:

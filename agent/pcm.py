@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from rejoinder.agent.commands import AddText, Command, Configure, EndTurn, Hear, Interrupt, Respond, Truncate
+from rejoinder.agent.long_messages import Long
 from rejoinder.agent.pcm_messages import (
     MAX_AUDIO,
     End,
@@ -24,6 +25,7 @@ from rejoinder.agent.pcm_messages import (
     flag_of,
     parse,
     rate_of,
+    too_long,
 )
 from rejoinder.agent.realtime_events import MAX_MESSAGE, new_id
 from rejoinder.agent.resampler import Resampler
@@ -92,26 +94,27 @@ class Pcm:
 
     # --- from the client --------------------------------------------------------------------------------
 
-    def receive(self, frame: str | bytes, more: bool = False) -> Iterator[Command | Message]:
+    def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterator[Command | Message]:
         """Take one message; what is wrong with it becomes an error message, and the call goes on."""
         try:
+            if isinstance(frame, Long):
+                raise too_long(frame.size, frame.binary)
             if isinstance(frame, bytes):
-                yield self._hear(frame)
+                yield from self._hear(frame)
             else:
                 yield from self._obey(parse(frame))
         except ProtocolError as error:
             yield {"type": "error", "code": error.code, "message": str(error)[:MAX_MESSAGE]}
 
-    def _hear(self, data: bytes) -> Command:
+    def _hear(self, data: bytes) -> Iterator[Command]:
         if len(data) % 2:
             reason = f"16-bit samples need an even number of bytes, not {len(data)}"
             raise ProtocolError(reason, "invalid_audio")
         if len(data) > MAX_AUDIO:
-            raise ProtocolError(f"{len(data)} bytes of audio; {MAX_AUDIO} are the most", "invalid_audio")
-        self._received += len(data) // 2
-        if self._heard == RATE:
-            return Hear(data)
-        return Hear(to_pcm(self._to_session.feed(AudioChunk(data, self._heard))))
+            raise too_long(len(data), binary=True)
+        for piece in AudioChunk(data, self._heard).slices(self._heard):  # nobody waits for more than a second
+            self._received += len(piece)
+            yield Hear(piece.pcm if self._heard == RATE else to_pcm(self._to_session.feed(piece)))
 
     def _obey(self, said: Said) -> Iterator[Command | Message]:
         match said:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
 
 from rejoinder.agent.complaints import complaint
+from rejoinder.agent.json_limits import excess
 from rejoinder.pipeline import Options, ProtocolError
 
 LOWEST, HIGHEST, STEP = 8_000, 48_000, 25
@@ -17,6 +18,8 @@ MAX_AUDIO = 2**20
 """Bytes of audio in one message: 10 s at the highest rate."""
 MAX_TEXT = 2**16
 """Characters of a JSON message."""
+MAX_VALUES = 64
+"""Members of a message; it has 4 at most."""
 
 
 class _Words(BaseModel):
@@ -96,10 +99,19 @@ def flag_of(query: Mapping[str, str], name: str) -> bool:
     return said == "true"
 
 
+def too_long(size: int, binary: bool) -> ProtocolError:
+    """Return what is wrong with a message of so many bytes or characters."""
+    if binary:
+        return ProtocolError(f"{size} bytes of audio; {MAX_AUDIO} are the most", "invalid_audio")
+    return ProtocolError(f"{size} characters; {MAX_TEXT} are the most", "invalid_message")
+
+
 def parse(text: str) -> Said:
     """Return what a text message says. Raises ProtocolError."""
     if len(text) > MAX_TEXT:
-        raise ProtocolError(f"{len(text)} characters; {MAX_TEXT} are the most", "invalid_message")
+        raise too_long(len(text), binary=False)
+    if reason := excess(text, MAX_VALUES):
+        raise ProtocolError(reason, "invalid_message")
     try:
         return _SAID.validate_json(text)
     except ValidationError as error:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rejoinder.agent.carrier import Audio, Carrier, Digit, Frame, Json, Played, Stopped
+from rejoinder.agent.carrier import Audio, Carrier, Digit, Frame, Json, Played, Stopped, too_long
 from rejoinder.agent.carriers import started
 from rejoinder.agent.chan_websocket import ChanWebsocket
 from rejoinder.agent.commands import AddText, Command, HangUp, Hear, Interrupt, Respond, Truncate
 from rejoinder.agent.failures import Unanswered
 from rejoinder.agent.keypad import Keypad
+from rejoinder.agent.long_messages import Long
 from rejoinder.agent.marks import EVERY_SECONDS, Marks
 from rejoinder.agent.resampler import Resampler
 from rejoinder.agent.vonage import Vonage
@@ -42,8 +43,10 @@ NUMBER = ("from", "caller", "caller-id", "caller_id")
 """Parameters in which operators give the caller's number along."""
 
 
-def sniff(frame: Frame) -> Carrier | None:
+def sniff(frame: Frame | Long) -> Carrier | None:
     """Return whose call begins with a message, None while that is not told yet. Raises ProtocolError."""
+    if isinstance(frame, Long):
+        raise too_long(frame.size)
     if isinstance(frame, bytes):
         raise ProtocolError("audio before the start of the stream")
     if frame.startswith("MEDIA_START "):
@@ -117,8 +120,10 @@ class Phone:
 
     # --- from the carrier -------------------------------------------------------------------------------
 
-    def receive(self, frame: Frame, more: bool = False) -> Iterator[Command | Frame]:
+    def receive(self, frame: Frame | Long, more: bool = False) -> Iterator[Command | Frame]:
         """Take one message. Raises ProtocolError; to be used to its end before the next message."""
+        if isinstance(frame, Long):
+            raise too_long(frame.size)
         for heard in self.carrier.hear(frame):
             match heard:
                 case Audio(data):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from starlette.websockets import WebSocket
 
 from rejoinder.agent.carrier import Carrier
+from rejoinder.agent.connection import frame_of
 from rejoinder.agent.phone import sniff
 from rejoinder.pipeline import PipelineError, ProtocolError
 
@@ -31,8 +32,7 @@ async def pick_up(websocket: WebSocket) -> Carrier:
                 message = await websocket.receive()
                 if message["type"] == "websocket.disconnect":
                     raise NotStarted("it was closed before its start")
-                text = message.get("text")
-                if carrier := sniff(message["bytes"] if text is None else text):
+                if carrier := sniff(frame_of(message)):
                     return carrier
     except TimeoutError:
         raise NotStarted(f"nothing has started within {START_SECONDS:g} s") from None

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rejoinder.agent.commands import Command, Configure, Forget, Hear
+from rejoinder.agent.long_messages import Long
 from rejoinder.agent.realtime_events import ServerEvent, event, failure, new_conversation
 from rejoinder.agent.realtime_input import InputBuffer
 from rejoinder.agent.realtime_items import Items
@@ -26,9 +27,8 @@ from rejoinder.agent.realtime_messages import (
     ResponseCreate,
     ResponseParams,
     SessionUpdate,
-    event_id,
-    parse,
 )
+from rejoinder.agent.realtime_reading import Reading
 from rejoinder.agent.realtime_responses import ReplyEvent, Responses
 from rejoinder.agent.realtime_settings import SessionSettings
 from rejoinder.agent.voices import DEFAULT
@@ -115,25 +115,24 @@ class Realtime:
 
     # --- from the client --------------------------------------------------------------------------------
 
-    def receive(self, text: str | bytes, more: bool = False) -> Iterable[Command | ServerEvent]:
+    def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterable[Command | ServerEvent]:
         """Take one message; what is wrong with it becomes an error event, and the session goes on.
 
         What is returned is to be used before the next message is taken. more: whether that is here already;
         then audio may wait for it.
         """
-        if isinstance(text, bytes):
+        if isinstance(frame, bytes) or (isinstance(frame, Long) and frame.binary):
             reason = "send JSON in text messages; audio goes inside it as base64"
             return [*self._input.held(), failure(ProtocolError(reason, "invalid_json"), None)]
-        client_event, heard = None, list[Hear]()
+        reading, heard = Reading(frame), list[Hear]()
         try:
-            message = parse(text)
-            client_event = message.event_id
+            message = reading.message()
             if not isinstance(message, AudioAppend):
                 heard = list(self._input.held())
             received = self._received(message, more)
             return [*heard, *received] if heard else received
         except ProtocolError as error:
-            return [*heard, *self._input.held(), failure(error, client_event or event_id(text))]
+            return [*heard, *self._input.held(), failure(error, reading.event_id)]
 
     def _received(self, message: ClientMessage, more: bool) -> Iterable[Command | ServerEvent]:
         match message:

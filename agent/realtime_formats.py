@@ -38,14 +38,22 @@ def rate_of(format_: Format) -> int:
     return PCM_RATE if isinstance(format_, Pcm) else TELEPHONE_RATE
 
 
+def width_of(format_: Format) -> int:
+    """Return the bytes of a sample on the wire."""
+    return 2 if isinstance(format_, Pcm) else 1
+
+
+def check_whole(size: int, format_: Format, param: str) -> None:
+    """Refuse so many bytes if they end with half a sample. Raises ProtocolError."""
+    if size % width_of(format_):
+        reason = f"{param}: 16-bit samples need an even number of bytes, not {size}"
+        raise ProtocolError(reason, "invalid_value", param)
+
+
 def decoded(data: bytes, format_: Format, param: str) -> bytes:
     """Return 16-bit samples at the format's rate. Raises ProtocolError."""
-    if not isinstance(format_, Pcm):
-        return g711.decode(data, LAWS[format_.type])
-    if len(data) % 2:
-        reason = f"{param}: 16-bit samples need an even number of bytes, not {len(data)}"
-        raise ProtocolError(reason, "invalid_value", param)
-    return data
+    check_whole(len(data), format_, param)
+    return data if isinstance(format_, Pcm) else g711.decode(data, LAWS[format_.type])
 
 
 def encoded(pcm: bytes, format_: Format) -> bytes:
@@ -55,4 +63,4 @@ def encoded(pcm: bytes, format_: Format) -> bytes:
 
 def length_ms(size: int, format_: Format) -> int:
     """Return how many milliseconds so many bytes on the wire are, rounded up."""
-    return math.ceil(size * 1000 / (rate_of(format_) * (2 if isinstance(format_, Pcm) else 1)))
+    return math.ceil(size * 1000 / (rate_of(format_) * width_of(format_)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rejoinder.agent.commands import EndTurn, Hear
+from rejoinder.agent.long_messages import Base64
 from rejoinder.agent.realtime_events import ServerEvent, event, message_item, new_id, user_turn
-from rejoinder.agent.realtime_formats import PCM, PCM_RATE, Format, decoded, rate_of
+from rejoinder.agent.realtime_formats import PCM, PCM_RATE, Format, check_whole, decoded, rate_of, width_of
 from rejoinder.agent.realtime_items import Items
 from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
 from rejoinder.pipeline.resample import ToSession
@@ -41,11 +42,16 @@ class InputBuffer:
             self._format = format_
             self._resampler = ToSession(rate_of(format_))
 
-    def append(self, data: bytes, more: bool = False) -> Iterable[Hear]:
-        """Take audio for the session. Raises ProtocolError for half a sample.
+    def append(self, data: bytes | Base64, more: bool = False) -> Iterable[Hear]:
+        """Take audio for the session. Raises ProtocolError for half a sample, and for no base64.
 
         more: whether another message is here already: to resample a few frames costs little more than one.
         """
+        if isinstance(data, Base64):
+            if (size := data.size) is None:
+                raise ProtocolError("audio: not base64", "invalid_value", "audio")
+            check_whole(size, self._format, "audio")
+            return self._long(data)
         pcm = decoded(data, self._format, "audio")
         self._uncommitted += len(pcm)
         self._held += pcm
@@ -55,6 +61,17 @@ class InputBuffer:
         """Return the audio that waited for more."""
         pcm, self._held = bytes(self._held), bytearray()
         return self._resampled(pcm)
+
+    def _long(self, data: Base64) -> Iterable[Hear]:
+        """Decode and resample minutes of audio piece by piece, as they are taken."""
+        yield from self.held()
+        rest, width = b"", width_of(self._format)
+        for piece in data.decoded():
+            rest += piece
+            end = len(rest) // width * width
+            pcm, rest = decoded(rest[:end], self._format, "audio"), rest[end:]
+            self._uncommitted += len(pcm)
+            yield from self._resampled(pcm)
 
     def _resampled(self, pcm: bytes) -> Iterable[Hear]:
         """Resample minutes of audio a second at a time, as it is taken: nobody else waits for all of it."""

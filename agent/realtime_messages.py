@@ -6,24 +6,32 @@ Shapes as in OpenAI's published GA schema, https://platform.openai.com/docs/api-
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from rejoinder.agent.complaints import complaint
+from rejoinder.agent.long_messages import MAX_TEXT, Base64
 from rejoinder.agent.realtime_formats import Format
 from rejoinder.agent.realtime_shapes import Base, Input, Item, unpacked
 from rejoinder.agent.realtime_tools import Choice, Function, MostTokens
 from rejoinder.agent.voices import CustomVoice
 from rejoinder.pipeline import ProtocolError
 
-MAX_TEXT = 2**17
-"""Characters in a message without audio, and in the session object: they are kept in memory."""
 MAX_ID = 512
 """Characters in an identifier that a client chose."""
 MAX_INPUT = 400
 """Items that a response may be given instead of the conversation."""
+MAX_METADATA = 256
+"""Entries of a response's metadata; OpenAI takes 16."""
 LONGEST_MS = 24 * 60 * 60 * 1000
 
 
@@ -38,15 +46,20 @@ class SessionUpdate(_Message):
     session: dict[str, Any]
 
 
+def _long_too(audio: Any, short: ValidatorFunctionWrapHandler) -> Any:
+    return audio if isinstance(audio, Base64) else short(audio)
+
+
 class AudioAppend(_Message):
     """More of the user's audio, base64."""
 
     type: Literal["input_audio_buffer.append"]
-    audio: str
+    audio: Annotated[str, WrapValidator(_long_too)]
 
-    def data(self) -> bytes:
-        """Return the bytes, whatever their format. Raises ProtocolError where it is not base64."""
-        return unpacked(self.audio, "audio")
+    def data(self) -> bytes | Base64:
+        """Return the bytes, whatever their format, or long audio. Raises ProtocolError for no base64."""
+        audio = cast("str | Base64", self.audio)
+        return audio if isinstance(audio, Base64) else unpacked(audio, "audio")
 
 
 class AudioCommit(_Message):
@@ -105,15 +118,21 @@ class ResponseAudio(Base):
     output: ResponseOutput | None = None
 
 
+def _few(metadata: Any) -> Any:
+    if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:
+        raise ValueError(f"has too many entries: {MAX_METADATA} is the most")
+    return metadata
+
+
 class ResponseParams(Base):
     """What a single response may change."""
 
     instructions: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str] | None, BeforeValidator(_few)] = None
     conversation: Literal["auto", "none"] = "auto"
     output_modalities: list[Literal["audio", "text"]] | None = Field(default=None, min_length=1, max_length=1)
-    input: list[Input] | None = Field(default=None, max_length=MAX_INPUT)
-    tools: list[Function] | None = None
+    input: Annotated[list[Input], Field(max_length=MAX_INPUT, fail_fast=True)] | None = None
+    tools: Annotated[list[Function], Field(fail_fast=True)] | None = None
     tool_choice: Choice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: MostTokens | None = None
@@ -159,12 +178,8 @@ ClientMessage = (
 _CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
 
 
-def parse(text: str) -> ClientMessage:
+def parse(given: Any) -> ClientMessage:
     """Return the client's message. Raises ProtocolError that names the field and what is wrong with it."""
-    try:
-        given = from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise ProtocolError(f"not JSON: {error}", "invalid_json") from None
     try:
         message = _CLIENT.validate_python(given)
     except ValidationError as error:
@@ -174,16 +189,6 @@ def parse(text: str) -> ClientMessage:
     elif not isinstance(message, AudioAppend):
         check_size(given, None)
     return message
-
-
-def event_id(text: str) -> str | None:
-    """Return the client's id of a message that could not be parsed, if it has one."""
-    try:
-        message = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    given = message.get("event_id") if isinstance(message, dict) else None
-    return given if isinstance(given, str) and len(given) <= MAX_ID else None
 
 
 def check_size(value: Any, param: str | None) -> None:

@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from rejoinder.agent.json_limits import excess
 from rejoinder.pipeline import ProtocolError
 
 MAX_HEADER = MAX_DATA = 2**16
 """Bytes of the line that begins an event, and of the JSON behind it; the longest text needs fewer."""
+MAX_VALUES = 1024
+"""Members of objects and entries of lists in either."""
 MAX_PAYLOAD = 2**20
 """Bytes of audio in one event: half a minute at 16 kHz. Home Assistant sends about 30 ms at a time."""
 
@@ -117,7 +120,10 @@ def _header(line: bytes) -> _Header:
 
 def _object(written: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(written)
+        text = written.decode()
+        if reason := excess(text, MAX_VALUES):
+            raise ProtocolError(f"this is no JSON to be read here: {reason}", "too-long")
+        told = json.loads(text)
     except (ValueError, RecursionError):
         raise ProtocolError("what came is no JSON", "invalid") from None
     if not isinstance(told, dict):

@@ -1,0 +1,116 @@
+"""What a WebSocket's client sends, in portions that a turn of the event loop has time for, without I/O.
+
+A long frame becomes fragments, as any intermediary may make them (RFC 6455, 5.4): the library then unmasks
+and inflates one of them at a time, and not 15 MiB at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+PIECE = 2**16 - 4
+"""Bytes of a fragment, and of a portion. A multiple of 4, so that the mask of a frame fits its fragments."""
+PACKED_PIECE = 2**10
+"""Bytes of a compressed one: deflate makes up to 1,032 of each."""
+PACKED_COST = 8
+"""A compressed byte counts in a portion as so many."""
+FRAMES = 64
+"""Frames in a portion."""
+FIN, PACKED, CONTROL = 0x80, 0x40, 0x08
+"""Bits of a frame's first byte."""
+MASKED, TWO, EIGHT = 0x80, 126, 127
+"""Of its second byte: whether it is masked, and that its length is in so many bytes behind it."""
+MAX_HEADER = 14
+
+
+class Portions:
+    """Bytes of a client, in portions.
+
+    most: bytes of a message; a frame that says it has more stays as it is, and the library refuses it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._came: deque[memoryview] = deque()
+        self._head = self._mask = b""
+        self._left = self._later = self._fin = 0
+        self._packed = False
+
+    def add(self, data: bytes) -> None:
+        """Take bytes as they come."""
+        self._came.append(memoryview(data))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is more."""
+        return bool(self._came)
+
+    def take(self) -> bytes:
+        """Return the next portion of what has come."""
+        out, cost, frames = bytearray(), 0, 0
+        while self._came and cost < PIECE and frames < FRAMES:
+            data, at = self._came.popleft(), 0
+            while at < len(data) and cost < PIECE and frames < FRAMES:
+                before = len(out)
+                at = self._payload(data, at, out) if self._left else self._header(data, at, out)
+                cost += (len(out) - before) * (PACKED_COST if self._packed else 1)
+                frames += not self._left
+            if at < len(data):
+                self._came.appendleft(data[at:])
+        return bytes(out)
+
+    def _payload(self, data: memoryview, at: int, out: bytearray) -> int:
+        end = min(len(data), at + min(self._left, PIECE))
+        out += data[at:end]
+        self._left -= end - at
+        if not self._left and self._later:
+            self._begin(out, 0)
+        return end
+
+    def _header(self, data: memoryview, at: int, out: bytearray) -> int:
+        """Take a frame's header, or what is here of it."""
+        here = self._head + data[at : at + MAX_HEADER - len(self._head)]
+        size = header_size(here)
+        if len(here) < size:
+            self._head = here
+            return len(data)
+        at += size - len(self._head)
+        self._head = b""
+        self._start(here[:size], out)
+        return at
+
+    def _start(self, head: bytes, out: bytearray) -> None:
+        first, length = head[0], _length(head)
+        if first & 0x0F and not first & CONTROL:  # the others are in the midst of a message
+            self._packed = bool(first & PACKED)
+        if first & CONTROL or not self._piece < length <= self._most or not head[1] & MASKED:
+            out += head
+            self._left = length
+            return
+        self._fin, self._mask, self._later = first & FIN, head[-4:], length
+        self._begin(out, first & ~FIN)
+
+    @property
+    def _piece(self) -> int:
+        return PACKED_PIECE if self._packed else PIECE
+
+    def _begin(self, out: bytearray, first: int) -> None:
+        """Begin the next fragment of a long frame."""
+        self._left = min(self._later, self._piece)
+        self._later -= self._left
+        out.append(first | (0 if self._later else self._fin))
+        size = (self._left,) if self._left < TWO else (TWO, *self._left.to_bytes(2, "big"))
+        out += bytes((MASKED | size[0], *size[1:])) + self._mask
+
+
+def header_size(head: bytes) -> int:
+    """Return how many bytes a header has, as far as its beginning says."""
+    if len(head) < 2:
+        return 2
+    length = head[1] & ~MASKED
+    return 2 + (2 if length == TWO else 8 if length == EIGHT else 0) + (4 if head[1] & MASKED else 0)
+
+
+def _length(head: bytes) -> int:
+    length = head[1] & ~MASKED
+    return length if length < TWO else int.from_bytes(head[2 : 4 if length == TWO else 10], "big")

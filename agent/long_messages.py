@@ -1,0 +1,136 @@
+"""Messages that are too long to be kept whole: judged and cut as their pieces come, without any I/O.
+
+Only audio makes a message long. It is cut out of the text as it comes, so that what is parsed is short
+whatever a client sends, and no step takes longer than a piece of the message does.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pybase64
+from pydantic_core import from_json
+
+MAX_TEXT = 2**17
+"""Characters in a message without its audio: what is kept in memory, and parsed at once."""
+MAX_BINARY = 2**20
+"""Bytes in a binary message of any wire."""
+SHORTEST = 4096
+"""Characters of base64 that are cut out of a long text; fewer of them stay in it."""
+
+_BASE64 = rb"[A-Za-z0-9+/=\\]"
+_AUDIO = re.compile(
+    # From the beginning of a word that is long enough, as far as it is base64. JSON may write "/", "+" and
+    # "=" as escapes: PHP does so with the first, .NET with the second, Gson with the third.
+    rb"(?<!%b)(?=%b{%d})(?:[A-Za-z0-9+/=]++|\\/|\\u002[BbFf]|\\u003[Dd])++" % (_BASE64, _BASE64, SHORTEST)
+)
+PIECE = 2**16
+"""Bytes that are looked through at a time."""
+ESCAPE = 6
+"""Bytes of the longest escape."""
+GROUP = 4
+"""Characters of base64 that are bytes of their own."""
+_ALPHABET = re.compile(rb"[A-Za-z0-9+/=]*+")
+
+
+@dataclass(frozen=True, slots=True)
+class Base64:
+    """Long audio in base64, in pieces."""
+
+    pieces: Sequence[bytes]
+
+    def __len__(self) -> int:
+        """Count characters."""
+        return sum(map(len, self.pieces))
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes it is, None where it is not base64."""
+        tail = b"".join(piece[-2:] for piece in self.pieces[-2:])[-2:]
+        padding = len(tail) - len(tail.rstrip(b"="))
+        right = len(self) % GROUP == 0 and sum(piece.count(b"=") for piece in self.pieces) == padding
+        return len(self) // GROUP * 3 - padding if right else None
+
+    def decoded(self) -> Iterator[bytes]:
+        """Yield its bytes, piece by piece. Raises binascii.Error where it is not base64."""
+        rest = b""
+        for piece in self.pieces:
+            rest += piece
+            whole = len(rest) - len(rest) % GROUP
+            yield pybase64.b64decode(rest[:whole], validate=True)
+            rest = rest[whole:]
+
+
+class Long:
+    """One long message.
+
+    size: its bytes so far. binary: whether it is no text; then nothing of it is kept. text: what is to be
+    parsed, with a mark for each piece of audio that was cut out; if it is too much, its beginning.
+    """
+
+    def __init__(self, binary: bool = False) -> None:
+        self.size = 0
+        self.binary = binary
+        self.text = ""
+        self._mark = b"cut%b" % secrets.token_hex(8).encode()  # "\c" is no escape, so none can end with it
+        self._kept = bytearray()
+        self._came = bytearray()
+        self._cut: list[bytes] = []
+        self._found = 0
+
+    @classmethod
+    def of(cls, text: str) -> Long:
+        """Return a text that is here already."""
+        long = cls()
+        long.feed(text.encode("utf-8", "replace"))
+        long.end()
+        return long
+
+    @property
+    def is_found(self) -> bool:
+        """Whether all the audio that was cut out was asked for: else there is some in another place."""
+        return self._found == len(self._cut)
+
+    def feed(self, piece: bytes | bytearray) -> None:
+        """Take what comes next of it."""
+        self.size += len(piece)
+        if self.binary or len(self._kept) > MAX_TEXT:
+            return
+        self._came += piece
+        if len(self._came) >= PIECE:
+            escape = self._came.find(b"\\", len(self._came) - ESCAPE + 1)  # it may go on in what comes next
+            self._cut_out(escape if escape >= 0 else len(self._came))
+
+    def end(self) -> None:
+        """Note that there is no more of it. Raises UnicodeDecodeError."""
+        self._cut_out(len(self._came))
+        whole = len(self._kept) <= MAX_TEXT
+        self.text = self._kept.decode(errors="strict" if whole else "ignore")
+        self._kept.clear()
+
+    def audio(self, text: str) -> Base64 | None:
+        """Return the audio where the text has this; None where there is none, or not in base64 alone."""
+        parts = re.split(rb"%b-(\d+)-" % self._mark, text.encode())
+        self._found += len(parts) // 2
+        if len(parts) == 1 or not all(_ALPHABET.fullmatch(part) for part in parts[::2]):
+            return None
+        pieces = (self._cut[int(part)] if number % 2 else part for number, part in enumerate(parts))
+        return Base64([piece for piece in pieces if piece])
+
+    def _cut_out(self, end: int) -> None:
+        self._kept += _AUDIO.sub(self._take, bytes(self._came[:end]))
+        del self._came[:end]
+        if len(self._kept) > MAX_TEXT:  # nobody reads it but for its beginning
+            del self._kept[MAX_TEXT + 1 :]
+            self._came.clear()
+            self._cut.clear()
+
+    def _take(self, found: re.Match[bytes]) -> bytes:
+        audio = found[0]
+        if b"\\" in audio:
+            audio = from_json(b'"%b"' % audio).encode()
+        self._cut.append(audio)
+        return b"%b-%d-" % (self._mark, len(self._cut) - 1)

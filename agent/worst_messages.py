@@ -1,0 +1,96 @@
+"""The messages that cost a server most for their length, for each of its wires."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+REALTIME, PCM, PHONE, CHAT, WYOMING = "realtime", "pcm", "phone", "completions", "wyoming"
+MOST = 15 * 2**20 - 1024
+"""Characters of the longest message here: the server takes 15 MiB."""
+PLAIN, TYPED, CARRIED, BODY, LINE = 2**17 - 64, 2**16 - 64, 2**17 - 64, 2**20 - 1024, 2**16 - 64
+"""Just below what each wire parses: Realtime without audio, pcm, a carrier, a body, and a Wyoming header."""
+UPDATE = '{"type":"session.update","session":{"prompt":%s}}'
+CREATE = '{"type":"response.create","response":{"tools":%s}}'
+APPEND = '{"type":"input_audio_buffer.append","audio":"%s"}'
+ASKED = '{"model":"default","messages":[{"role":"user","content":%s}]}'
+SAID = '{"model":"default","messages":%s}'
+EVENT = '{"event":"later","start":%s}'
+TEXT = '{"type":"text","text":"%s","more":%s}'
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """A message for one of the wires. made: returns it; it is only made when it is sent."""
+
+    wire: str
+    name: str
+    made: Callable[[], str | bytes]
+
+
+def _list(size: int, entry: str = "0") -> str:
+    return f"[{','.join([entry] * (size // (len(entry) + 1)))}]"
+
+
+def _keys(size: int, value: str = "0") -> str:
+    members = ",".join(f'"{key:06x}":{value}' for key in range(size // (10 + len(value))))
+    return f"{{{members}}}"
+
+
+def _text(written: str, size: int) -> str:
+    return f'"{written * ((size - 128) // len(written.encode()))}"'
+
+
+def _deep(size: int) -> str:
+    return "[" * (size // 2) + "]" * (size // 2)
+
+
+def _audio(size: int) -> str:
+    return "AAAA" * (size // 4)
+
+
+def _item(size: int) -> str:
+    part = {"type": "input_audio", "transcript": "hello", "audio": _audio(size)}
+    item = {"type": "message", "role": "user", "content": [part]}
+    return json.dumps({"type": "conversation.item.create", "item": item})
+
+
+def _header(data: str) -> bytes:
+    return f'{{"type":"later","data":{{"a":{data}}}}}\n'.encode()
+
+
+WORST = (
+    Worst(REALTIME, "nothing", lambda: '{"type":"input_audio_buffer.clear"}'),
+    Worst(REALTIME, "list, 15 MiB", lambda: UPDATE % _list(MOST)),
+    Worst(REALTIME, "keys, 15 MiB", lambda: UPDATE % _keys(MOST)),
+    Worst(REALTIME, "broken, 15 MiB", lambda: UPDATE % _list(MOST)[:-1]),
+    Worst(REALTIME, "deep, 15 MiB", lambda: UPDATE % _deep(MOST)),
+    Worst(REALTIME, "audio, 15 MiB", lambda: APPEND % _audio(MOST)),
+    Worst(REALTIME, "escaped audio, 15 MiB", lambda: APPEND % ("AAA\\/" * (MOST // 5))),
+    Worst(REALTIME, "no audio, 15 MiB", lambda: APPEND % ("\\u00e9" * (MOST // 6))),
+    Worst(REALTIME, "item with audio, 1.9 MB", lambda: _item(1_900_000)),
+    Worst(REALTIME, "instructions, 15 MiB", lambda: UPDATE % _text("é", MOST)),
+    Worst(REALTIME, "binary, 15 MiB", lambda: bytes(MOST)),
+    Worst(REALTIME, "lists, 128 KiB", lambda: UPDATE % _list(PLAIN, "[]")),
+    Worst(REALTIME, "keys, 128 KiB", lambda: UPDATE % _keys(PLAIN, "{}")),
+    Worst(REALTIME, "deep lists, 128 KiB", lambda: UPDATE % _list(PLAIN, _deep(180))),
+    Worst(REALTIME, "wrong tools, 128 KiB", lambda: CREATE % _list(PLAIN)),
+    Worst(REALTIME, "escapes, 128 KiB", lambda: UPDATE % _text("\\n", PLAIN)),
+    Worst(PCM, "text, 15 MiB", lambda: TEXT % ("é" * (MOST // 2), 0)),
+    Worst(PCM, "binary, 15 MiB", lambda: bytes(MOST)),
+    Worst(PCM, "audio, 1 MiB", lambda: bytes(2**20)),
+    Worst(PCM, "keys, 64 KiB", lambda: '{"type":"text",' + _keys(TYPED)[1:]),
+    Worst(PCM, "lists, 64 KiB", lambda: TEXT % ("", _list(TYPED, "[]"))),
+    Worst(PHONE, "list, 15 MiB", lambda: EVENT % _list(MOST)),
+    Worst(PHONE, "lists, 128 KiB", lambda: EVENT % _list(CARRIED, "[]")),
+    Worst(PHONE, "deep lists, 128 KiB", lambda: EVENT % _list(CARRIED, _deep(180))),
+    Worst(PHONE, "keys, 128 KiB", lambda: EVENT % _keys(CARRIED)),
+    Worst(CHAT, "list, 1 MiB", lambda: ASKED % f'"x",{_keys(BODY, "[]")[1:-1]}'),
+    Worst(CHAT, "wrong parts, 1 MiB", lambda: ASKED % _list(BODY)),
+    Worst(CHAT, "right parts, 1 MiB", lambda: ASKED % _list(BODY, '{"type":"text","text":""}')),
+    Worst(CHAT, "wrong messages, 1 MiB", lambda: SAID % _list(BODY, "{}")),
+    Worst(CHAT, "text, 1 MiB", lambda: ASKED % _text("\\n", BODY)),
+    Worst(WYOMING, "lists, 64 KiB", lambda: _header(_list(LINE, "[]"))),
+    Worst(WYOMING, "keys, 64 KiB", lambda: _header(_keys(LINE))),
+)
