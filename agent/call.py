@@ -193,7 +193,7 @@ class Call:
                     log.info("call ended: %s", cause)
                     return await self._over(cause)
                 case _:
-                    self.feed.reason = reported(self.feed.id, "the call ended", cause).message
+                    self.feed.reason = reported(f"call {self.feed.id}", "it ended", cause).message
                     clients = isinstance(cause, Overloaded | ProtocolError)
                     return POLICY_VIOLATION if clients else INTERNAL_ERROR, self.feed.reason
         finally:
@@ -294,7 +294,7 @@ class Call:
         try:
             text = await session.insert_audio(given.pcm, given.key, given.after)
         except PipelineError as error:
-            cause = reported(self.feed.id, "an item's audio was not transcribed", error).message
+            cause = reported(f"call {self.feed.id}", "an item's audio was not transcribed", error).message
         await self._send(given.told(text, seconds, cause))
 
     async def _tell(self, session: Session) -> None:
@@ -314,7 +314,7 @@ class Call:
                 self.feed.tell(happened)
             if isinstance(happened, TurnTraced) and self._traces is not None:
                 try:
-                    self._traces.write(f"{happened.trace.to_json(self.feed.id)}\n".encode())
+                    self._traces.write(f"{happened.trace.to_json()}\n".encode())
                 except (OSError, ValueError) as error:  # full, or closed: no reason to hang up
                     log.warning("cannot write the trace: %s", error)
             await self._follow(session, self._wire.tell(happened))
@@ -322,7 +322,7 @@ class Call:
     def _plain(self, done: ReplyDone) -> ReplyDone:
         """Return the end of a reply that failed in words for callers, whoever of them is told of it."""
         cause = done.cause or PipelineError(done.error)
-        told = reported(self.feed.id, f"turn {done.turn} failed", cause)
+        told = reported(f"call {self.feed.id}", f"turn {done.turn} failed", cause)
         return replace(done, error=told.message, code=told.code, cause=None)
 
     async def _send(self, messages: Sequence[Message]) -> None:

@@ -52,15 +52,11 @@ class Trace:
         """Return the seconds of the budget but for the wait for the end of the turn; 0 for none."""
         return sum(ms for name, ms in self.budget() if name != PART_NAMES["committed"]) / 1000.0
 
-    def to_json(self, call: str = "") -> str:
-        """Return one JSON line: milliseconds since the first mark, the budget and the counts.
-
-        call: the id of the call that the turn is of, "" for none.
-        """
+    def to_json(self) -> str:
+        """Return one JSON line: milliseconds since the first mark, the budget and the counts."""
         origin = min(self.marks.values(), default=0.0)
         return json.dumps(
             {
-                **({"call": call} if call else {}),
                 "turn": self.turn,
                 "marks": {name: round((at - origin) * 1000.0, 1) for name, at in self.marks.items()},
                 "budget": [{"name": name, "ms": round(ms, 1)} for name, ms in self.budget()],

@@ -172,7 +172,7 @@ def test_a_model_that_is_down_does_not_leave_a_caller_in_silence(caplog: pytest.
             closed = ended.value.rcvd
             assert closed is not None and closed.code == 1011
             assert closed.reason.startswith("2 replies in a row have failed, the last: ")
-            assert f"call ended: {closed.reason}" in caplog.text
+            assert f"ended: {closed.reason}" in caplog.text
 
     asyncio.run(hold())
 
