@@ -342,7 +342,7 @@ class Call:
         try:
             text = await session.insert_audio(given.pcm, given.key, given.after)
         except PipelineError as error:
-            cause = reported(self.feed.id, "an item's audio was not transcribed", error).message
+            cause = reported(f"call {self.feed.id}", "an item's audio was not transcribed", error).message
         await self._send(given.told(text, seconds, cause))
 
     async def _tell(self, session: Session) -> None:
@@ -365,7 +365,7 @@ class Call:
         if not isinstance(happened, ReplyDone) or happened.status != "failed":
             return happened
         cause = happened.cause or PipelineError(happened.error)
-        said = reported(self.feed.id, f"turn {happened.turn} failed", cause)
+        said = reported(f"call {self.feed.id}", f"turn {happened.turn} failed", cause)
         return replace(happened, error=said.message, code=said.code, cause=None)
 
     def _note(self, happened: Event) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from dataclasses import dataclass
 
@@ -16,8 +15,6 @@ from rejoinder.agent.keys import Keys, hashed
 from rejoinder.agent.limits import Limits
 from rejoinder.agent.realtime_call import Ended, Lent, RealtimeCall
 from rejoinder.agent.resuming import Comeback
-
-log = logging.getLogger(__name__)
 
 PATH = "/v1/realtime"
 
@@ -98,7 +95,6 @@ class Conversations:
         if not waiting:
             return False
         task, call = min(waiting, key=lambda each: each[1].alone)
-        log.info("%s: its client is gone, and its line goes to another caller", call.feed.id)
         call.feed.reason = "its client was gone, and its line went to another caller"
         call.over = True
         self._forget(call)

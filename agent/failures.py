@@ -56,15 +56,15 @@ def told(error: BaseException) -> Told:
     return Told("server_error", BROKEN)
 
 
-def reported(call: str, what: str, error: BaseException) -> Told:
+def reported(whose: str, what: str, error: BaseException) -> Told:
     """Return what a caller is told of an error, and write all of it into the log.
 
-    call: the id by which the client knows the call. what: what the error has ended.
+    whose: the call or request, with the id that its client knows it by. what: what the error has ended.
     """
     expected = isinstance(error, PipelineError)  # it says all there is to know
     detail = one_line(str(error) or type(error).__name__)
     level = logging.WARNING if expected else logging.ERROR
-    log.log(level, "%s: %s: %s", one_line(call), what, detail, exc_info=None if expected else error)
+    log.log(level, "%s: %s: %s", one_line(whose), what, detail, exc_info=None if expected else error)
     return told(error)
 
 

@@ -19,6 +19,8 @@ from rejoinder.pipeline.errors import PipelineError
 START_SECONDS = 600.0
 """A large language model is read from the disk and compiled first."""
 STOP_SECONDS = 15.0
+MAX_WARNINGS = 10
+"""Lines of its log that are shown at its end."""
 ALONE = {
     "REJOINDER_API_KEYS": "",
     "REJOINDER_AUDIOSOCKET_PORT": "0",
@@ -59,8 +61,9 @@ async def own_server(
 ) -> AsyncIterator[str]:
     """Serve for the length of the block and yield the WebSocket's URL, with tracing switched on.
 
-    flags: options of ``rejoinder serve`` by name. console: shows that it takes a moment. environment: more
-    variables than our own. Raises ServerFailed when the server is not ready in time.
+    flags: options of ``rejoinder serve`` by name. console: shows that it takes a moment, and at the end what
+    the server has warned of, which it tells no client. environment: more variables than our own. Raises
+    ServerFailed when the server is not ready in time.
     """
     async with own_process(flags, console, environment) as (url, _):
         yield url
@@ -91,6 +94,8 @@ async def own_process(
             yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true&hold=true", process.pid
         finally:
             await _stop(process)
+            if console is not None:
+                _show(said, console)
 
 
 @contextmanager
@@ -139,6 +144,15 @@ async def _until_ready(port: int, process: asyncio.subprocess.Process, said: IO[
     said.seek(0)
     words = said.read().decode("utf-8", "replace").strip()
     raise ServerFailed(f"the server did not start: {reason}\n{words[-2000:]}".rstrip())
+
+
+def _show(said: IO[bytes], console: Console) -> None:
+    """Print the last warnings and errors of the server's log."""
+    said.seek(0)
+    lines = said.read().decode("utf-8", "replace").splitlines()
+    warned = [line for line in lines if any(level in line for level in (" WARNING ", " ERROR "))]
+    for line in warned[-MAX_WARNINGS:]:
+        console.print(f"server: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 async def _is_ready(port: int) -> bool:

@@ -89,7 +89,7 @@ class Answers:
                 async for event in events:
                     yield event
         except Exception as error:  # a request is a turn: what fails ends it, and no more
-            told = reported(f"Wyoming {connection}", "a request failed", first_error(error))
+            told = reported(f"Wyoming: {connection}", "a request failed", first_error(error))
             asked = isinstance(request, Handle) and told.ours and told.code != "overloaded"
             yield Event("not-handled", {"text": told.message}) if asked else failure(told)
 

@@ -66,7 +66,7 @@ class Connection:
 
     async def refuse(self, error: BaseException) -> None:
         """Say what is wrong, and close."""
-        told = reported(f"Wyoming {self._name}", "it was closed", error)
+        told = reported(f"Wyoming: {self._name}", "it was closed", error)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
                 self._writer.write(encode(failure(told)))

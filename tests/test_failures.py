@@ -144,7 +144,7 @@ class Wires:
                 data = one.recv(65536)
                 assert data, said
                 said += data.decode()
-            return said, "Wyoming connection"
+            return said, "Wyoming: connection"
 
 
 @pytest.mark.parametrize("down", [False, True])
@@ -200,6 +200,6 @@ def test_which_model_failed_is_told() -> None:
 
 def test_the_log_has_all_of_it_in_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        reported("sess_1\nforged", "turn 3 failed", ModelError("m", "two\nlines"))
-    assert caplog.messages == ["sess_1?forged: turn 3 failed: m: two?lines"]
+        reported("call sess_1\nforged", "turn 3 failed", ModelError("m", "two\nlines"))
+    assert caplog.messages == ["call sess_1?forged: turn 3 failed: m: two?lines"]
     assert not re.search("\n", caplog.messages[0]) and caplog.records[0].exc_info is None

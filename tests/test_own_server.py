@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
+from typing import Any
 
 import psutil
+from rich.console import Console
+from serving import PATIENCE, SCRIPTED
+from test_chat_faults import chat_server, token
+from websockets.asyncio.client import connect
+
+from rejoinder.agent.own_server import free_port, own_process
 
 PROGRAM = """
 import asyncio
@@ -46,3 +57,27 @@ def begin_and_end(environment: dict[str, str]) -> None:
         while psutil.pid_exists(server.pid) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not psutil.pid_exists(server.pid)
+
+
+def test_who_runs_the_server_reads_why_an_answer_failed() -> None:
+    """Its clients are told that the language model failed, and no more."""
+    port, out = free_port(), io.StringIO()
+
+    def works(handler: Any, messages: list[dict[str, str]]) -> None:
+        handler.wfile.write(token("All is well.") + token(None, "stop") + b"data: [DONE]\n\n")
+
+    async def ask() -> None:
+        async with AsyncExitStack() as stack:
+            with chat_server(port, works):  # until it is ready
+                flags = {**SCRIPTED, "llm": f"openai:http://127.0.0.1:{port}/v1#m"}
+                vad = {"REJOINDER_VAD": "scripted:vad"}
+                server = own_process(flags, Console(file=out, width=500), vad)
+                url, _ = await stack.enter_async_context(server)
+            async with asyncio.timeout(PATIENCE), connect(url, proxy=None) as call:
+                await call.send(json.dumps({"type": "response.create"}))
+                while "response.done" not in (said := str(await call.recv())):
+                    pass
+                assert "The language model failed." in said and str(port) not in said
+
+    asyncio.run(ask())
+    assert f"openai:http://127.0.0.1:{port}/v1#m: Connection error" in out.getvalue()
