@@ -208,6 +208,13 @@ def test_the_log_at_its_default_level_is_two_lines_a_call(tmp_path: Path) -> Non
     assert all(" ready in " in line or line.startswith("Talk to it at ") for line in others), others
 
 
+def typed(talk: Talk) -> None:
+    """Say something: a conversation without content is not kept."""
+    words = {"type": "input_text", "text": "Hello."}
+    talk.send("conversation.item.create", item={"type": "message", "role": "user", "content": [words]})
+    talk.until("conversation.item.done")
+
+
 def test_a_call_that_loses_its_socket_says_so_and_when_it_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +222,7 @@ def test_a_call_that_loses_its_socket_says_so_and_when_it_comes_back(
     with serving(tmp_path, resume_s="1") as server:
         with Talk(server, additional_headers=SHOWN) as talk:
             id_, query = talk.seen[0]["session"]["id"], f"&conversation_id={created(talk)}"
+            typed(talk)
             talk.cut()
         with Talk(server, query=query, additional_headers=SHOWN) as back:
             back.cut()
@@ -231,6 +239,7 @@ def test_a_call_that_loses_its_socket_says_so_and_when_it_comes_back(
 
 def test_calls_that_end_with_the_server_say_so(tmp_path: Path) -> None:
     with serving(tmp_path) as server, Talk(server) as cut, Talk(server):
+        typed(cut)
         cut.cut()
         deadline = time.monotonic() + PATIENCE
         while len(ours(server)) < 3:
