@@ -124,7 +124,11 @@ def test_nothing_is_in_the_way_of_a_screen_reader_or_a_small_screen(
         ) as (page, _):
             await page.goto(server.http)
             await fits(page)
+            closed = await page.locator("summary").bounding_box()
             await page.click("summary")
+            assert await page.locator("summary").bounding_box() == closed, (
+                "it can be closed where it was opened"
+            )
             await page.click("#talk")
             await page.wait_for_selector(".entry.agent.cut")
             await page.wait_for_selector("#waterfall .total")

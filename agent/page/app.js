@@ -39,7 +39,7 @@ const views = {
 
 let call = null; // the running call
 let broken = null; // the one before, if it broke off: {voice, text, history}, with which it can be continued
-let lost = false; // whether that is what the user sees of it
+let lost = false; // whether it broke off just now, and was not merely on a page that was loaded again
 
 function showState(state) {
   const line = byId("state");
@@ -168,6 +168,7 @@ byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   keepKey(byId("key").value);
   byId("key").value = "";
+  showModels(byId("models"));
   start(broken);
 });
 byId("typing").addEventListener("submit", (event) => {
