@@ -18,9 +18,8 @@ INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip ins
 
 setup: weights
 	@echo "Rejoinder is set up. Next:"
-	@echo "  make run                     the agent, on a page for your browser"
-	@echo "  $(BIN)/rejoinder doctor    what is here, and what is missing"
-	@echo "  $(BIN)/rejoinder --help    everything else"
+	@printf '  %-28s %s\n' "make run" "the agent, on a page for your browser" \
+		"$(BIN)/rejoinder doctor" "what is here, and what is missing" "$(BIN)/rejoinder --help" "everything else"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -513,15 +513,14 @@ def test_settings_that_contradict_each_other_name_their_sources(tmp_path: Path) 
     result = run_command("serve", folder=tmp_path, REJOINDER_MIN_WAIT_MS="500")
     said = " ".join(result.stderr.split())
     assert result.returncode == 2
-    assert "min_wait_ms 500 from environment REJOINDER_MIN_WAIT_MS is greater than" in said
-    assert "max_wait_ms 400 from rejoinder.toml" in said
+    assert "REJOINDER_MIN_WAIT_MS is 500, which is more than 400, the value of rejoinder.toml: max_w" in said
 
 
 @pytest.mark.parametrize("text", [b"port = ", b"\xff\xfe"])
 def test_a_file_that_is_no_configuration(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "rejoinder.toml").write_bytes(text)
     result = run_command("serve", folder=tmp_path)
-    assert result.returncode == 2 and "cannot read rejoinder.toml" in " ".join(result.stderr.split())
+    assert result.returncode == 2 and result.stderr.startswith("error: rejoinder.toml")
     assert "Traceback" not in result.stderr
 
 
