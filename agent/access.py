@@ -13,9 +13,9 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from rejoinder.agent import call_log
-from rejoinder.agent.call import Socket, hang_up
 from rejoinder.agent.completion import failure
 from rejoinder.agent.keys import Keys, presented
+from rejoinder.agent.socket import Socket, hang_up
 from rejoinder.models.openai import is_loopback
 from rejoinder.pipeline import PipelineError
 

@@ -23,7 +23,7 @@ from rejoinder.agent.audiosocket import (
 )
 from rejoinder.agent.call_log import Address, refused
 from rejoinder.agent.config import ConfigError
-from rejoinder.agent.connection import BEHIND
+from rejoinder.agent.socket import BEHIND
 from rejoinder.pipeline import Channel, Closed, ProtocolError
 
 log = logging.getLogger(__name__)

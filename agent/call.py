@@ -8,14 +8,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, MutableMapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from io import RawIOBase
 from typing import Any, Protocol
 
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from rejoinder.agent.call_log import Address, CallLog
+from rejoinder.agent.call_log import CallLog
 from rejoinder.agent.commands import (
     AddItem,
     AddRecording,
@@ -31,11 +30,19 @@ from rejoinder.agent.commands import (
     Respond,
     Truncate,
 )
-from rejoinder.agent.connection import ABNORMAL, BEHIND, frame_of
 from rejoinder.agent.failures import reported, told
 from rejoinder.agent.feed import Feed
-from rejoinder.agent.logs import one_line
 from rejoinder.agent.long_messages import Long
+from rejoinder.agent.socket import (
+    BEHIND,
+    INTERNAL_ERROR,
+    NO_CODE,
+    NORMAL,
+    POLICY_VIOLATION,
+    Socket,
+    farewell,
+    frame_of,
+)
 from rejoinder.agent.traces import Traces
 from rejoinder.pipeline import (
     RATE,
@@ -70,10 +77,6 @@ CLOCK_SECONDS = 0.001
 TOGETHER_SECONDS = 0.005
 """Silent calls whose time comes within this are read one after the other: their code is in the caches then,
 and the models' threads are interrupted less often."""
-NORMAL, GOING_AWAY, NO_CODE, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1001, 1005, 1008, 1011
-TRY_AGAIN_LATER = 1013
-PRIVATE = 3000
-"""Close codes from here on mean what a client wants them to mean."""
 
 
 Message = dict[str, Any] | str | bytes
@@ -112,48 +115,6 @@ class Wire(Protocol):
 
     def heard(self, turn: int, text: str) -> None:
         """Note what was heard of a reply that the client has truncated."""
-
-
-class Socket(Protocol):
-    """What a call needs of a connection: a WebSocket's methods, by Starlette's names."""
-
-    @property
-    def client(self) -> Address:
-        """Whose it is."""
-
-    @property
-    def application_state(self) -> WebSocketState:
-        """Whether it is open."""
-
-    async def receive(self) -> MutableMapping[str, Any]:
-        """Return the next message as ASGI has it."""
-
-    async def send_text(self, data: str) -> None:
-        """Send a text message."""
-
-    async def send_bytes(self, data: bytes) -> None:
-        """Send a binary message."""
-
-    async def close(self, code: int = 1000, reason: str | None = None) -> None:
-        """Close it."""
-
-
-async def hang_up(websocket: Socket, code: int, reason: str) -> None:
-    """Close a socket that is open, but for code 0; one that takes nothing any more is given up on."""
-    if not code or websocket.application_state is not WebSocketState.CONNECTED:
-        return
-    with suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
-        async with asyncio.timeout(1.0):
-            await websocket.close(code, reason[:120])
-
-
-def farewell(code: int, reason: str) -> str:
-    """Return why a call is over whose socket closed. reason: the client's words, or ours for what it did."""
-    if code == ABNORMAL:
-        return "the connection broke off"
-    if code in (NORMAL, GOING_AWAY, NO_CODE) or code >= PRIVATE:
-        return f"the client has left: {one_line(reason)}" if reason else "the client has left"
-    return one_line(reason) or f"the connection was closed with {code}"
 
 
 def until_next(now: float, began: float) -> float:

@@ -9,46 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-import h11
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
 
 from rejoinder.agent.call_log import refused as log_refused
-from rejoinder.agent.descriptors import Shortage
 from rejoinder.agent.frames import Portions
 from rejoinder.agent.logs import one_line
 from rejoinder.agent.long_messages import MAX_BINARY, MAX_TEXT, Long
-from rejoinder.agent.request_head import BAD_REQUEST, Reader, Refused, answer, check_handshake
+from rejoinder.agent.request_head import BAD_REQUEST, Refused, answer
+from rejoinder.agent.socket import ABNORMAL, ALIVE, BEHIND, CUT
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS, BODY_SECONDS = 10.0, 60.0
-"""How long the head of a request may take, and what follows it: a megabyte over a slow line."""
 LINGER_SECONDS = 3.0
 """How long a client may take to answer a close frame; uvicorn waits as long for calls when it shuts down."""
 GOODBYE_SECONDS = 1.0
-SILENT_SECONDS = 0.4
-"""A client that has not asked for anything for so long makes room where no descriptor is left."""
 SWITCHING_PROTOCOLS = 101
-ABNORMAL, SERVICE_RESTART = 1006, 1012
+SERVICE_RESTART = 1012
 NOT_TEXT = 1007
-ALIVE = "rejoinder.alive"
-"""The key in a WebSocket's scope of the loop time at which its client was last heard of."""
-BEHIND = "rejoinder.behind"
-"""The key under which a message has a function that takes those that were read with it, in order."""
-CUT = "rejoinder.cut"
-"""The key under which a message has its ``Long``, where it is one: its text is "" then."""
 REASON_BYTES = 123
 """What a close frame has room for behind its code (RFC 6455, 5.5)."""
 LONG = 2**16
@@ -72,112 +58,6 @@ def dismiss(transport: asyncio.Transport, refused: Refused, said: bytes) -> asyn
     if transport.can_write_eof():
         transport.write_eof()
     return asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
-
-
-class Requests(H11Protocol):
-    """HTTP on one connection, which is dropped where a request, any of them, does not come whole in time.
-
-    Otherwise whoever can reach the port could hold as many sockets as there are, without a key or a word.
-    """
-
-    _waiting: asyncio.TimerHandle | None = None
-    _awaited: object = None
-    _since = 0.0
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.conn = self._reader = Reader(self._refuse)
-
-    @property
-    def waits(self) -> float:
-        """Seconds for which the client has sent no whole head; 0.0 while a request is served."""
-        idle = self.cycle is None or self.cycle.response_complete
-        return self.loop.time() - self._since if idle and not self._reader.refused else 0.0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
-        super().connection_made(transport)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes of a request; those behind a refused one are discarded, so that the answer arrives."""
-        if self._reader.refused:
-            return
-        super().data_received(data)
-        self._watch()
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand a handshake over to ``Connection``, unless it is malformed. The timer goes on for it."""
-        try:
-            check_handshake(event)
-        except Refused as refused:
-            self._reader.refuse(refused)
-            return
-        super().handle_websocket_upgrade(event)
-        cast("Connection", self.transport.get_protocol()).ensure_taken()
-
-    def shutdown(self) -> None:
-        """End because the server ends."""
-        if self._reader.refused:
-            self.transport.abort()
-        else:
-            super().shutdown()
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request; uvicorn itself waits for its first byte, and no longer."""
-        super().on_response_complete()
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the socket is gone."""
-        super().connection_lost(exc)
-        if self._waiting is not None:
-            self._waiting.cancel()
-
-    def _refuse(self, refused: Refused) -> None:
-        """Say why a request is not answered any further, and close."""
-        self._unset_keepalive_if_required()
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True  # for the application the client is gone
-            cycle.message_event.set()
-        if self._waiting is not None:
-            self._waiting.cancel()
-        self.flow.resume_reading()
-        unanswered = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
-        self._waiting = dismiss(self.transport, refused, answer(refused) if unanswered else b"")
-
-    def _watch(self) -> None:
-        """Give the client its time for what it has to send next, from when that is known."""
-        if self._reader.refused:
-            return
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        answering = cycle is not None and not cycle.response_complete
-        whole = cycle is not None and answering and not cycle.more_body
-        awaited = None if whole else (cycle, answering)
-        if awaited == self._awaited:
-            return
-        self._awaited, self._since = awaited, self.loop.time()
-        if self._waiting is not None:
-            self._waiting.cancel()
-        if awaited is not None:
-            self._waiting = self.loop.call_later(
-                BODY_SECONDS if answering else REQUEST_SECONDS, self._give_up
-            )
-
-    def _give_up(self) -> None:
-        now = self.transport.get_protocol()
-        if isinstance(now, Connection) and not now.handshake_complete:
-            log.warning("a WebSocket handshake was not over after %g s: it is dropped", REQUEST_SECONDS)
-            self.transport.abort()
-        elif now is self:
-            self.transport.abort()
-
-
-def frame_of(message: Mapping[str, Any]) -> str | bytes | Long:
-    """Return what a client has sent, by its message."""
-    found: str | bytes | Long | None = message.get(CUT) or message.get("text")
-    return cast("bytes", message["bytes"]) if found is None else found
 
 
 def is_long(message: Mapping[str, Any]) -> bool:
@@ -400,30 +280,3 @@ class Connection(WebSocketsSansIOProtocol):
         """Drop the socket then, whatever is still to be written to it."""
         if not self.disconnected and self._giving_up is None:
             self._giving_up = self.loop.call_later(seconds, self.transport.abort)
-
-
-class Uvicorn(uvicorn.Server):
-    """uvicorn's server, which says that it ends before it waits for the answers that are on their way.
-
-    ending: is called then.
-    """
-
-    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ending = ending
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve. Cancelling leaves it half begun."""
-        asyncio.get_running_loop().set_exception_handler(Shortage(self._make_room).handle)
-        await super().startup(sockets)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End. Cancelling leaves connections open."""
-        self._ending()
-        await super().shutdown(sockets)
-
-    def _make_room(self) -> None:
-        """Drop the connections whose clients have not asked for anything yet."""
-        for each in list(self.server_state.connections):
-            if isinstance(each, Requests) and each.waits > SILENT_SECONDS:
-                each.transport.abort()

@@ -14,9 +14,9 @@ import numpy as np
 from uvicorn import Config
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.connection import Uvicorn
 from rejoinder.agent.descriptors import allow_sockets
 from rejoinder.agent.server import Server, listen, web
+from rejoinder.agent.uvicorn_server import Uvicorn
 from rejoinder.models.registry import create
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel
 from rejoinder.models.threads import plan

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from starlette.websockets import WebSocket
 
 from rejoinder.agent.carrier import Carrier
-from rejoinder.agent.connection import frame_of
 from rejoinder.agent.phone import sniff
+from rejoinder.agent.socket import frame_of
 from rejoinder.pipeline import PipelineError, ProtocolError
 
 START_SECONDS = 10.0

@@ -10,12 +10,12 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rejoinder.agent.call import GOING_AWAY, NORMAL, POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Message
-from rejoinder.agent.connection import ABNORMAL, ALIVE
+from rejoinder.agent.call import Call, Message
 from rejoinder.agent.outbox import Outbox
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_events import failure
 from rejoinder.agent.resuming import Comeback, catch_up
+from rejoinder.agent.socket import ABNORMAL, ALIVE, GOING_AWAY, NORMAL, POLICY_VIOLATION, TRY_AGAIN_LATER
 from rejoinder.pipeline import RATE, CallOver, Models, Options, Overloaded, ProtocolError, Session
 
 KEEPALIVE_FAILED, SEEMS_DEAD = 1011, 4000

@@ -26,13 +26,13 @@ from starlette.websockets import WebSocket, WebSocketState
 from rejoinder.agent.absence import Absence
 from rejoinder.agent.access import SOCKETS, may_call, no_socket, not_there, refusal, refused, shown, turn_away
 from rejoinder.agent.audiosocket_server import Line, listening
-from rejoinder.agent.call import POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Socket, Wire, hang_up
+from rejoinder.agent.call import Call, Wire
 from rejoinder.agent.call_log import caller, host
 from rejoinder.agent.call_log import refused as refused_call
 from rejoinder.agent.client_secrets import mint
 from rejoinder.agent.completions import Completions
 from rejoinder.agent.config import ConfigError, Settings, open_traces
-from rejoinder.agent.connection import Connection, Requests, Uvicorn
+from rejoinder.agent.connection import Connection
 from rejoinder.agent.conversations import Conversations
 from rejoinder.agent.descriptors import Listener, allow_sockets
 from rejoinder.agent.failures import ENDED
@@ -48,7 +48,10 @@ from rejoinder.agent.phone import Phone
 from rejoinder.agent.phone_line import NotStarted, is_signed, pick_up
 from rejoinder.agent.realtime import Realtime
 from rejoinder.agent.realtime_call import JUST_ENDED, Lent, RealtimeCall
+from rejoinder.agent.requests import Requests
 from rejoinder.agent.resuming import Comeback
+from rejoinder.agent.socket import POLICY_VIOLATION, TRY_AGAIN_LATER, Socket, hang_up
+from rejoinder.agent.uvicorn_server import Uvicorn
 from rejoinder.agent.watching import Watching
 from rejoinder.agent.wyoming_info import name_of
 from rejoinder.agent.wyoming_server import wyoming

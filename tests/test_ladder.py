@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
-from rejoinder.agent.call import TRY_AGAIN_LATER
 from rejoinder.agent.config import Settings
 from rejoinder.agent.limits import BUSY_SECONDS
 from rejoinder.agent.scenario import Talk
 from rejoinder.agent.server import Server
+from rejoinder.agent.socket import TRY_AGAIN_LATER
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad
 from rejoinder.models.whisper import window_seconds
 from rejoinder.pipeline import Models, PartialTranscript

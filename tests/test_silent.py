@@ -20,7 +20,6 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from rejoinder.agent.connection import (
-    BEHIND,
     LONG,
     REASON_BYTES,
     REQUEST_SECONDS,
@@ -29,6 +28,7 @@ from rejoinder.agent.connection import (
     is_long,
     up_to_the_end,
 )
+from rejoinder.agent.socket import BEHIND
 
 MANY = 1000
 HANDSHAKE = (

@@ -24,10 +24,10 @@ from rejoinder.agent.call import (
     may_rest,
     until_next,
 )
-from rejoinder.agent.connection import BEHIND
 from rejoinder.agent.pcm import Pcm
 from rejoinder.agent.realtime_input import HELD_SECONDS
 from rejoinder.agent.scenario import LOUD, QUIET
+from rejoinder.agent.socket import BEHIND
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad, ScriptedVadStream
 from rejoinder.pipeline import RATE, AudioChunk, Models, Options, Vad
 from rejoinder.pipeline.ladder import Ladder
