@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from rejoinder.agent.call_log import Address
 from rejoinder.agent.logs import one_line
 from rejoinder.agent.long_messages import Long
-
-if TYPE_CHECKING:
-    pass
-
 
 ABNORMAL = 1006
 NORMAL, GOING_AWAY, NO_CODE, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1001, 1005, 1008, 1011

@@ -19,8 +19,9 @@ from uvicorn.server import ServerState
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS
 
 from rejoinder.agent import request_head
-from rejoinder.agent.connection import BODY_SECONDS, REQUEST_SECONDS, Connection, Requests
+from rejoinder.agent.connection import Connection
 from rejoinder.agent.request_head import HEAD_BYTES
+from rejoinder.agent.requests import BODY_SECONDS, REQUEST_SECONDS, Requests
 from rejoinder.agent.virtual_clock import run
 
 LONG_ENOUGH = 2 * (BODY_SECONDS + REQUEST_SECONDS)

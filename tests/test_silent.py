@@ -19,15 +19,8 @@ from serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from rejoinder.agent.connection import (
-    LONG,
-    REASON_BYTES,
-    REQUEST_SECONDS,
-    Connection,
-    fitting,
-    is_long,
-    up_to_the_end,
-)
+from rejoinder.agent.connection import LONG, REASON_BYTES, Connection, fitting, is_long, up_to_the_end
+from rejoinder.agent.requests import REQUEST_SECONDS
 from rejoinder.agent.socket import BEHIND
 
 MANY = 1000
