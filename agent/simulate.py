@@ -18,7 +18,7 @@ from rejoinder.agent import virtual_clock
 from rejoinder.agent.scenario import CHUNK_SECONDS, LOUD, Talk, sleep_until
 from rejoinder.agent.simulated_ear import Line
 from rejoinder.agent.simulated_models import CallersStt, CallersTurnModel, Spoken, WatchedLlm, seconds_of
-from rejoinder.pipeline import EndOfTurn, Floor, Llm, Message, Options, Session
+from rejoinder.pipeline import EndOfTurn, Floor, Llm, Message, Options, Session, check_fits
 
 __all__ = ["Call", "Caller", "Line", "NothingHeard"]
 
@@ -50,7 +50,8 @@ class Caller:
 
     llm: the agent under test, anything with the pipeline's Llm interface. options: those of the session.
     answers_in: seconds to the first token of a model that works in real time; see ``WatchedLlm``.
-    line: the network. models: others than the simulated ones, as vad, stt, tts or turn.
+    line: the network. models: others than the simulated ones, as vad, stt, tts or turn. Raises ModelError for
+    an agent that does not fit that interface.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Caller:
         line: Line | None = None,
         **models: Any,
     ) -> None:
+        check_fits("llm", llm)
         self.steps: list[Step] = []
         self._llm = llm
         self._options = options

@@ -31,7 +31,9 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -262,16 +264,22 @@ def _command(words: list[str], place: Place) -> None:
         raise Wrong(f"{name}: how is this command to be checked? There are: {', '.join(PROGRAMS)}; or files")
 
 
-def _rejoinder(words: list[str], environment: dict[str, str], place: Place) -> None:
-    """Parse the arguments by the real command line; of ``serve`` the settings are shown for real."""
+@cache
+def _idle_command() -> Any:
+    """Return the real command line, which takes all arguments apart and then does nothing."""
     command = get_command(app)
-    waiting = [command]
-    while waiting:  # it is parsed to the end, and nothing is done
+    waiting: list[Any] = [command]
+    while waiting:
         one = waiting.pop()
         one.callback = None
         waiting += getattr(one, "commands", {}).values()
+    return command
+
+
+def _rejoinder(words: list[str], environment: dict[str, str], place: Place) -> None:
+    """Parse the arguments by the real command line; of ``serve`` the settings are shown for real."""
     try:
-        command.main(words, "rejoinder", standalone_mode=False)
+        _idle_command().main(words, "rejoinder", standalone_mode=False)
     except Exception as error:
         told = error.format_message() if hasattr(error, "format_message") else str(error)
         raise Wrong(f"rejoinder {shlex.join(words)}: {told}") from error

@@ -15,7 +15,7 @@ from snippets import FILES, PAGES, Place, Snippet, Wrong, check, found_in
 from rejoinder.models.loading import Specs
 from rejoinder.models.registry import ROLES
 
-LINE = 'Let me see. @weather {"city": "Rome"}'
+LINE = "Hm. @weather {}"
 """What the scripted language model says first: it calls a tool where there are any."""
 
 
@@ -32,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("snippets")
     for file in FILES:
         (folder / file).touch()
-    with serving(folder, llm=f"scripted:llm|{LINE}|It is sunny in Rome.") as server:
+    with serving(folder, llm=f"scripted:llm|{LINE}|Sunny.") as server:
         yield Place(f"127.0.0.1:{server.port}", folder)
         server.wait_idle()
 
@@ -44,7 +44,8 @@ def test_snippet(snippet: Snippet, place: Place, monkeypatch: pytest.MonkeyPatch
     if "Specs()" in snippet.code:
         for role in ROLES:
             speech.there(role, getattr(Specs(), role))
-        question = speech.recordings("assistant_utterances", 1)[0].load(16_000)
+        spoken = speech.recordings("phone_prompts_8k")
+        question = next(one for one in spoken if "weather" in one.path.stem).load(16_000)
     soundfile.write("question.wav", question, 16_000, subtype="PCM_16")
     try:
         assert "NothingSaid" not in check(snippet, place)

@@ -12,6 +12,7 @@ import pytest
 
 import rejoinder.pipeline
 from rejoinder.agent import simulated_models
+from rejoinder.agent.simulate import Caller
 from rejoinder.models import scripted
 from rejoinder.models.registry import BUILT_IN
 from rejoinder.pipeline import ModelError, Models, open_session
@@ -222,6 +223,11 @@ def test_models_refuses_what_does_not_fit() -> None:
         given[number] = object()
         with pytest.raises(ModelError, match=rf"\({role}\)"):
             Models(*given)
+
+
+def test_a_simulated_caller_refuses_an_agent_that_does_not_fit() -> None:
+    with pytest.raises(ModelError, match=r"Mine does not fit as the language model \(llm\): .*warm"):
+        Caller(changed(warm=None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("role", ["vad", "stt"])
