@@ -22,7 +22,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
-from rejoinder.agent import connection
+from rejoinder.agent import requests
 from rejoinder.agent.access import may_call
 from rejoinder.agent.config import load
 from rejoinder.agent.server import Server as Program
@@ -286,8 +286,8 @@ def test_a_clients_mistakes_leave_no_task_behind() -> None:
 def test_a_request_that_comes_a_byte_at_a_time_is_dropped_whichever_it_is(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.5)
-    monkeypatch.setattr(connection, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(requests, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.5)
 
     async def trickle(writer: asyncio.StreamWriter) -> None:
         writer.write(sent)
@@ -309,8 +309,8 @@ def test_a_request_that_comes_a_byte_at_a_time_is_dropped_whichever_it_is(
 
 
 def test_an_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(connection, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(requests, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.3)
     body = json.dumps(
         {
             "model": "default",
