@@ -172,7 +172,7 @@ class Call:
         try:
             await self._converse()
         except asyncio.CancelledError:
-            self.feed.reason = "the server is shutting down"
+            self.feed.reason = self.feed.reason or "the server is shutting down"
             raise
         except Exception as error:
             match cause := first_error(error):
