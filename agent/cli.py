@@ -124,17 +124,24 @@ def serve(
         raise typer.Exit(1) from None
     url = f"http://{authority(settings.host, sock.getsockname()[1])}/"
     total = sum(1 for spec in (settings.vad, settings.turn, settings.stt, settings.llm, settings.tts) if spec)
-    ready: list[str] = []
+    begun: list[str] = []
 
-    def report(name: str, seconds: float) -> None:
-        ready.append(name)
-        console.print(f"  {name} ready in {seconds:.1f} s", highlight=False)
-        if len(ready) == total:
+    def begin(name: str) -> None:
+        begun.append(name)
+        if len(begun) == total:
             if settings.llm in TOYS:
                 console.print(TOY_NOTE, highlight=False)
             print(f"Talk to it at {url}", flush=True)
 
-    if (failure := run(settings, sock, report)) is not None:
+    def report(name: str, seconds: float) -> None:
+        console.print(f"  {name} ready in {seconds:.1f} s", highlight=False)
+        begin(name)
+
+    def away(name: str, error: PipelineError) -> None:
+        console.print("  no answer yet from", str(error), highlight=False, markup=False, soft_wrap=True)
+        begin(name)
+
+    if (failure := run(settings, sock, report, away)) is not None:
         complain(failure)
         console.print("rejoinder doctor says what is missing", highlight=False)
         raise typer.Exit(1)

@@ -7,6 +7,8 @@ from typing import Any
 
 from rejoinder.pipeline.ladder import Ladder
 
+LOADING, READY = "loading models", "ready"
+"""Statuses of ``GET /readyz``; each other one says what is wrong."""
 LOOK_SECONDS = 1.0
 
 

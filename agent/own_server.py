@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from typing import IO
 
 from rich.console import Console
 
+from rejoinder.agent.health import LOADING, READY
 from rejoinder.pipeline.errors import PipelineError
 
 START_SECONDS = 600.0
@@ -123,11 +125,14 @@ def free_port() -> int:
 async def _until_ready(port: int, process: asyncio.subprocess.Process, said: IO[bytes]) -> None:
     try:
         async with asyncio.timeout(START_SECONDS):
-            while process.returncode is None:
-                if await _is_ready(port):
+            reason = ""
+            while process.returncode is None and not reason:
+                status = await _status(port)
+                if status == READY:
                     return
+                reason = status if status != LOADING else ""
                 await asyncio.sleep(0.1)
-        reason = f"it ended with status {process.returncode}"
+        reason = reason or f"it ended with status {process.returncode}"
     except TimeoutError:
         reason = f"it was not ready within {START_SECONDS:.0f} s"
     said.seek(0)
@@ -135,17 +140,19 @@ async def _until_ready(port: int, process: asyncio.subprocess.Process, said: IO[
     raise ServerFailed(f"the server did not start: {reason}\n{words[-2000:]}".rstrip())
 
 
-async def _is_ready(port: int) -> bool:
+async def _status(port: int) -> str:
+    """Return what a server says of itself, that it loads where it says nothing yet."""
     # Plain sockets: an HTTP client would ask the environment for a proxy, even for loopback.
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
-        return False
+        return LOADING
     try:
         writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-        return b" 200 " in await reader.readline()
-    except OSError:
-        return False
+        body = (await reader.read()).partition(b"\r\n\r\n")[2]
+        return str(json.loads(body)["status"])
+    except (OSError, ValueError):
+        return LOADING
     finally:
         writer.close()
 

@@ -23,6 +23,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
+from rejoinder.agent.absence import Absence
 from rejoinder.agent.access import SOCKETS, may_call, no_socket, not_there, refusal, refused, shown, turn_away
 from rejoinder.agent.audiosocket_server import Line, listening
 from rejoinder.agent.call import POLICY_VIOLATION, TRY_AGAIN_LATER, Call, Socket, Wire, hang_up
@@ -31,7 +32,7 @@ from rejoinder.agent.completions import Completions
 from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.connection import Connection, Requests, Uvicorn, allow_sockets
 from rejoinder.agent.conversations import Conversations
-from rejoinder.agent.health import keep_looking, load
+from rejoinder.agent.health import LOADING, READY, keep_looking, load
 from rejoinder.agent.keys import Keys
 from rejoinder.agent.limits import Allowance, Limited, Limits, own_allowances
 from rejoinder.agent.pcm import Pcm
@@ -43,8 +44,9 @@ from rejoinder.agent.realtime_call import Lent, RealtimeCall
 from rejoinder.agent.resuming import Comeback
 from rejoinder.agent.watching import Watching
 from rejoinder.agent.wyoming_server import wyoming
-from rejoinder.models.loading import Report, open_models
+from rejoinder.models.loading import Away, Report, open_models
 from rejoinder.pipeline import Models, MortalLlm, Options, ProtocolError, ToolLlm, Tools
+from rejoinder.pipeline.errors import first_error
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ SEND_BUFFER, RECEIVE_BUFFER = 64 * 2**10, 256 * 2**10
 GONE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
 """After 40 s without a sign of life from its kernel a client is gone: unplugged, or out of reach."""
 SHUTDOWN_SECONDS = 3
-LOADING = "the models are still loading: try again in a few seconds"
+TRY_AGAIN = "the models are still loading: try again in a few seconds"
 SWITCH_SECONDS = 0.0005
 """So long a thread keeps Python to itself while others wait for it. Models need it for a moment around each
 token, and with Python's own 5 ms they wait that long beside a loop that is busy with 200 calls."""
@@ -65,10 +67,19 @@ token, and with Python's own 5 ms they wait that long beside a loop that is busy
 class Server:
     """The program behind the port: models that load while the port already answers, and the calls.
 
+    report, away: called for each model that is ready, and for one behind a network that does not answer yet.
+    failed: called with the error that ends the program.
+
     Raises ConfigError where the file for traces cannot be written.
     """
 
-    def __init__(self, settings: Settings, report: Report, failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        report: Report,
+        failed: Callable[[Exception], None],
+        away: Away = lambda spec, error: None,
+    ) -> None:
         self.settings = settings
         self.models: Models | None = None
         self.calls: set[Call] = set()
@@ -79,6 +90,7 @@ class Server:
         self._limits = Limits(usual, own_allowances(settings.api_keys))
         self.conversations = Conversations(self.calls, self._keys, self._limits)
         self._report = report
+        self._absence = Absence(away, report)
         self._failed = failed
         self._traces = open_traces(settings)
 
@@ -126,19 +138,26 @@ class Server:
                     self._traces.close()
 
     async def _load(self, stack: AsyncExitStack) -> None:
+        settings = self.settings
         try:
             self.models = await stack.enter_async_context(
                 open_models(
-                    self.settings.specs(), self.settings.threads(), self._report, self.settings.placement()
+                    settings.specs(),
+                    settings.threads(),
+                    self._report,
+                    settings.placement(),
+                    self._absence.begin,
                 )
             )
-            await keep_looking(self.models.ladder)
+            # What is here now stays: each garbage collection that looks at it would hold up all calls.
+            gc.collect()
+            gc.freeze()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(keep_looking(self.models.ladder), name="ladder")
+                tasks.create_task(self._absence.end(self.models.llm), name="absence")
         except Exception as error:
-            self._failed(error)
-            return
-        # What is here now stays: looked through with every garbage collection, it would hold up all calls.
-        gc.collect()
-        gc.freeze()
+            first = first_error(error)
+            self._failed(first if isinstance(first, Exception) else error)
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")
@@ -148,8 +167,9 @@ class Server:
         return JSONResponse({**known, "load": load(self.models.ladder)} if self.models else known)
 
     async def _ready(self, request: Request) -> Response:
-        status = "loading models" if self.models is None else self._failed_model() or "ready"
-        return JSONResponse({"status": status}, status_code=200 if status == "ready" else 503)
+        missing = self._failed_model() or self._absence.reason
+        status = LOADING if self.models is None else missing or READY
+        return JSONResponse({"status": status}, status_code=200 if status == READY else 503)
 
     async def _secret(self, request: Request) -> Response:
         if self.models is None:
@@ -260,13 +280,13 @@ class Server:
         offered = websocket.scope.get("subprotocols", [])
         await websocket.accept(subprotocol=subprotocol if subprotocol in offered else None)
         if self.models is None:
-            await turn_away(websocket, TRY_AGAIN_LATER, LOADING)
+            await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
         return self.models is not None
 
     async def _hold(self, websocket: Socket, wire: Wire, options: Options) -> None:
         """Hold one call, if the models are there and a line is free."""
         if self.models is None:
-            await turn_away(websocket, TRY_AGAIN_LATER, LOADING)
+            await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
             return
         if not await self._is_free(websocket):
             return
@@ -325,10 +345,11 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def serve(settings: Settings, sock: socket.socket, report: Report) -> Exception | None:
+def serve(settings: Settings, sock: socket.socket, report: Report, away: Away) -> Exception | None:
     """Serve until SIGINT or SIGTERM, which end the calls with a close code.
 
-    Returns the error that kept the models from loading, None after an orderly end.
+    report, away: as in ``Server``. Returns the error that kept the models from loading, None after an
+    orderly end.
     """
     errors: list[Exception] = []
 
@@ -337,7 +358,7 @@ def serve(settings: Settings, sock: socket.socket, report: Report) -> Exception 
         server.should_exit = True
 
     try:
-        program = Server(settings, report, failed)
+        program = Server(settings, report, failed, away)
     except ConfigError as error:
         return error
     allow_sockets()

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.openai import OpenAiChat
 from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.registry import ROLES, check, create
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
+from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
 from rejoinder.pipeline.ladder import Ladder
 from rejoinder.pipeline.options import Models
@@ -33,6 +35,8 @@ class Specs:
 
 Report = Callable[[str, float], None]
 """Is told the name of a model that became ready, and the seconds that took."""
+Away = Callable[[str, ModelError], None]
+"""Is told the name of a model behind a network that does not answer, and why."""
 
 
 @asynccontextmanager
@@ -41,11 +45,13 @@ async def open_models(
     threads: Threads | None = None,
     report: Report = lambda name, seconds: None,
     placement: Placement = HERE,
+    away: Away | None = None,
 ) -> AsyncIterator[Models]:
     """Load and warm up the models for the length of the block; raises ModelError.
 
-    What can be found out without loading is looked at first, of all of them. Cancelling waits for the model
-    that is being loaded.
+    What can be found out without loading is looked at first, of all of them. away: takes why a language
+    model behind a network (``OpenAiChat``) does not answer; without it, that raises. Cancelling waits for the
+    model that is being loaded.
     """
     threads = threads or plan()
     for kind in ROLES:
@@ -58,8 +64,14 @@ async def open_models(
                 began = time.perf_counter()
                 loaded[kind] = await _load(spec, threads, placement)
                 stack.push_async_callback(_close, loaded[kind])
-                await WARM_UPS[kind](loaded[kind])
-                report(spec, time.perf_counter() - began)
+                try:
+                    await WARM_UPS[kind](loaded[kind])
+                except ModelError as error:
+                    if away is None or not isinstance(loaded[kind], OpenAiChat):
+                        raise
+                    away(spec, error)
+                else:
+                    report(spec, time.perf_counter() - began)
         ladder = Ladder([model.engine for model in loaded.values() if hasattr(model, "engine")])
         yield Models(loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"), ladder)
 
@@ -98,7 +110,8 @@ async def _warm_stt(stt: Stt) -> None:
     await stream.transcribe(is_final=True)
 
 
-async def _warm_llm(llm: Llm) -> None:
+async def warm_llm(llm: Llm) -> None:
+    """Let a language model say a word. Raises ModelError."""
     async with aclosing(llm.reply([Message(role="user", content="Say yes.")])) as tokens:
         async for _ in tokens:
             break
@@ -114,7 +127,7 @@ WARM_UPS: dict[str, Callable[[Any], Any]] = {
     "vad": _warm_vad,
     "turn": _warm_turn,
     "stt": _warm_stt,
-    "llm": _warm_llm,
+    "llm": warm_llm,
     "tts": _warm_tts,
 }
 

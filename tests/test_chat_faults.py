@@ -3,14 +3,19 @@
 import json
 import threading
 import time
+import urllib.error
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from serving import Talk, serving
+import numpy as np
+import pytest
+import soundfile
+from serving import PATIENCE, SCRIPTED, Server, Talk, run_command, serving
 
 from rejoinder.agent.own_server import free_port
+from rejoinder.pipeline.utterance import MAX_TOKENS
 
 
 def token(text: str | None, finish: str | None = None) -> bytes:
@@ -21,17 +26,26 @@ def token(text: str | None, finish: str | None = None) -> bytes:
 
 @contextmanager
 def chat_server(
-    port: int, answer: Callable[[BaseHTTPRequestHandler, list[dict[str, str]]], None]
+    port: int,
+    answer: Callable[[BaseHTTPRequestHandler, list[dict[str, str]]], None],
+    refuse: Callable[[], tuple[int, str, bytes] | None] = lambda: None,
 ) -> Iterator[None]:
-    """Serve ``POST /v1/chat/completions``: ``answer`` writes the body of an event stream."""
+    """Serve ``POST /v1/chat/completions``: ``answer`` writes the body of an event stream.
+
+    refuse: returns the status, the type and the body of a refusal, None for none.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
+            code, kind, refusal = refuse() or (200, "text/event-stream", b"")
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
             self.end_headers()
-            answer(self, body["messages"])
+            if refusal:
+                self.wfile.write(refusal)
+            else:
+                answer(self, body["messages"])
 
         def log_message(self, *_: object) -> None:
             pass
@@ -91,6 +105,100 @@ def _health(server: object) -> object:
         return server.get("/readyz")  # type: ignore[attr-defined]
     except OSError:
         return None
+
+
+def works(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+    handler.wfile.write(token("All is well.") + token(None, "stop") + b"data: [DONE]\n\n")
+
+
+def status(server: Server) -> str:
+    """Return what the server says of itself, "" before it listens."""
+    try:
+        return str(server.get("/readyz")["status"])
+    except urllib.error.HTTPError as error:
+        assert error.code == 503
+        return str(json.load(error)["status"])
+    except OSError:
+        return ""
+
+
+def until(server: Server, wanted: str) -> str:
+    deadline = time.monotonic() + PATIENCE
+    while wanted not in (said := status(server)):
+        assert time.monotonic() < deadline and server.process.poll() is None, said
+        time.sleep(0.05)
+    return said
+
+
+def test_a_server_starts_before_its_language_model_does(tmp_path: Path) -> None:
+    port = free_port()
+    llm = f"openai:http://me:secret@127.0.0.1:{port}/v1#m"
+    with serving(tmp_path, wait=False, llm=llm) as server:
+        said = until(server, "the language model does not answer: ")
+        assert f"http://127.0.0.1:{port}/v1#m: Connection error" in said and "secret" not in said
+        with Talk(server) as talk:
+            assert talk.turn()["status"] == "failed"
+            with chat_server(port, works):
+                assert until(server, "ready") == "ready"
+                assert talk.turn()["status"] == "completed", "the same call goes on"
+        server.wait_idle()
+    log = server.log.read_text()
+    assert log.count("trying again until it does") == log.count("answers now") == 1
+    assert log.count("no answer yet from") == 1 and log.count("Talk to it at") == 1
+    assert log.count(f"  {llm} ready in") == 1
+
+
+def test_a_key_that_is_refused_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the chat server that knows it only later."""
+    monkeypatch.setenv("REJOINDER_LLM_KEY", "sk-very-secret")
+    port, known = free_port(), threading.Event()
+    words = json.dumps({"error": {"message": "there is no key sk-very-secret"}}).encode()
+    refusal = (401, "application/json", words)
+    with chat_server(port, works, lambda: None if known.is_set() else refusal):
+        with serving(tmp_path, wait=False, llm=f"openai:http://127.0.0.1:{port}/v1#m") as server:
+            said = until(server, "the language model does not answer: ")
+            assert "401" in said and "there is no key (the key)" in said
+            known.set()
+            until(server, "ready")
+    assert "sk-very-secret" not in server.log.read_text()
+
+
+def test_a_command_that_needs_its_language_model_now_says_that_it_is_away(tmp_path: Path) -> None:
+    llm = f"openai:http://127.0.0.1:{free_port()}/v1#m"
+    soundfile.write(tmp_path / "hello.wav", np.zeros(16_000), 16_000)
+    flags = [f"--{kind}={spec}" for kind, spec in {**SCRIPTED, "llm": llm}.items()]
+    for command in (["ask", "hello.wav"], ["demo"]):
+        done = run_command(*command, *flags, folder=tmp_path, REJOINDER_VAD="scripted:vad")
+        assert done.returncode == 1 and f"{llm}: Connection error" in " ".join(done.stderr.split())
+
+
+def test_a_name_that_is_none_ends_the_server(tmp_path: Path) -> None:
+    done = run_command("serve", "--port", "0", "--llm", "openai:http://127.0.0.1/v1", folder=tmp_path)
+    assert done.returncode == 1 and "write openai:http://HOST/v1#MODEL" in done.stderr
+
+
+def test_a_server_that_does_not_stop_is_stopped(tmp_path: Path) -> None:
+    port, left = free_port(), threading.Event()
+
+    def endless(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        try:
+            for number in range(1_000_000):
+                handler.wfile.write(token(f"{number} "))
+        except ConnectionError:
+            left.set()
+
+    with chat_server(port, endless), serving(tmp_path, llm=f"openai:http://127.0.0.1:{port}/v1#m") as server:
+        with Talk(server) as talk:
+            left.clear()
+            talk.send("response.create", response={"output_modalities": ["text"]})
+            response = talk.until("response.done")["response"]
+            assert response["status"] == "incomplete"
+            text = response["output"][0]["content"][0]["text"]
+            assert text.split() == [str(number) for number in range(MAX_TOKENS)]
+            assert left.wait(PATIENCE), "its connection was closed"
+        server.wait_idle()
 
 
 def test_a_silent_server_is_given_up_on(tmp_path: Path) -> None:
