@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from rejoinder.agent import bench_output, cli, server
 from rejoinder.agent.cli import app
 from rejoinder.agent.config import OTHER_VARIABLES, Settings, authority, unknown_variables
+from rejoinder.pipeline import ModelError
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,9 +46,11 @@ def test_an_address_of_ipv6_stands_in_brackets() -> None:
 
 
 def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(settings: Settings, sock: socket.socket, report: server.Report) -> None:
-        for spec in ("a", "b", "c", "d", "e"):
+    def run(settings: Settings, sock: socket.socket, report: server.Report, away: server.Away) -> None:
+        for spec in ("a", "b", "c", "d"):
             report(spec, 0.1)
+        away("e", ModelError("e", "it is down"))
+        report("e", 0.1)
 
     class Listening:
         def getsockname(self) -> tuple[str, int, int, int]:
@@ -56,7 +59,8 @@ def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(server, "listen", lambda host, port: Listening())
     monkeypatch.setattr(server, "serve", run)
     result = CliRunner().invoke(app, ["serve", "--host", "::1"])
-    assert "Talk to it at http://[::1]:4711/\n" in result.stdout
+    assert result.stdout == "Talk to it at http://[::1]:4711/\n", "once"
+    assert "no answer yet from e: it is down\n" in result.stderr
 
 
 def test_variables_that_look_like_settings_and_are_none_are_told() -> None:
