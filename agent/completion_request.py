@@ -14,7 +14,7 @@ from rejoinder.pipeline.interfaces import CallMessage
 
 MAX_BODY = 2**20
 """Bytes of a request: some 200,000 words, more than any context that is served here."""
-MAX_VALUES = 2**15
+MAX_VALUES = 2**14
 """Members of objects and entries of lists in it."""
 MAX_MESSAGES = 1000
 MAX_STOPS = 4

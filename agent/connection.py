@@ -39,7 +39,7 @@ REASON_BYTES = 123
 """What a close frame has room for behind its code (RFC 6455, 5.5)."""
 LONG = 2**16
 """Characters of a message that may take longer to hear than a client waits for an answer to its ping."""
-WAITING = 64
+WAITING = 32
 """Messages that may wait for the application before more of what has come is looked at."""
 
 

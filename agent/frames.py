@@ -14,7 +14,7 @@ PACKED_PIECE = 2**10
 """Bytes of a compressed one: deflate makes up to 1,032 of each."""
 PACKED_COST = 8
 """A compressed byte counts in a portion as so many."""
-FRAMES = 64
+FRAMES = 32
 """Frames in a portion."""
 FIN, PACKED, CONTROL = 0x80, 0x40, 0x08
 """Bits of a frame's first byte."""

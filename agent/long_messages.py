@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from mmap import mmap
 
 import pybase64
 from pydantic_core import from_json
@@ -29,6 +30,8 @@ _AUDIO = re.compile(
 )
 PIECE = 2**16
 """Bytes that are looked through at a time."""
+BLOCK = 2**20
+"""Bytes that the system is asked for at a time: what a long message took goes back to it whole."""
 ESCAPE = 6
 """Bytes of the longest escape."""
 GROUP = 4
@@ -40,7 +43,7 @@ _ALPHABET = re.compile(rb"[A-Za-z0-9+/=]*+")
 class Base64:
     """Long audio in base64, in pieces."""
 
-    pieces: Sequence[bytes]
+    pieces: Sequence[memoryview]
 
     def __len__(self) -> int:
         """Count characters."""
@@ -51,7 +54,7 @@ class Base64:
         """How many bytes it is, None where it is not base64."""
         tail = b"".join(piece[-2:] for piece in self.pieces[-2:])[-2:]
         padding = len(tail) - len(tail.rstrip(b"="))
-        right = len(self) % GROUP == 0 and sum(piece.count(b"=") for piece in self.pieces) == padding
+        right = len(self) % GROUP == 0 and sum(bytes(piece).count(b"=") for piece in self.pieces) == padding
         return len(self) // GROUP * 3 - padding if right else None
 
     def decoded(self) -> Iterator[bytes]:
@@ -68,17 +71,19 @@ class Long:
     """One long message.
 
     size: its bytes so far. binary: whether it is no text; then nothing of it is kept. text: what is to be
-    parsed, with a mark for each piece of audio that was cut out; if it is too much, its beginning.
+    parsed, with a mark for each piece of audio that was cut out. too_long: whether it is the beginning only.
     """
 
     def __init__(self, binary: bool = False) -> None:
         self.size = 0
         self.binary = binary
         self.text = ""
+        self.too_long = False
         self._mark = b"cut%b" % secrets.token_hex(8).encode()  # "\c" is no escape, so none can end with it
         self._kept = bytearray()
         self._came = bytearray()
-        self._cut: list[bytes] = []
+        self._cut: list[memoryview] = []
+        self._blocks: list[mmap] = []
         self._found = 0
 
     @classmethod
@@ -97,18 +102,19 @@ class Long:
     def feed(self, piece: bytes | bytearray) -> None:
         """Take what comes next of it."""
         self.size += len(piece)
-        if self.binary or len(self._kept) > MAX_TEXT:
-            return
-        self._came += piece
-        if len(self._came) >= PIECE:
+        for at in range(0, len(piece), PIECE):
+            if self.binary or self.too_long:
+                return
+            self._came += piece[at : at + PIECE]
+            if len(self._came) < PIECE:
+                return
             escape = self._came.find(b"\\", len(self._came) - ESCAPE + 1)  # it may go on in what comes next
             self._cut_out(escape if escape >= 0 else len(self._came))
 
     def end(self) -> None:
         """Note that there is no more of it. Raises UnicodeDecodeError."""
         self._cut_out(len(self._came))
-        whole = len(self._kept) <= MAX_TEXT
-        self.text = self._kept.decode(errors="strict" if whole else "ignore")
+        self.text = self._kept.decode(errors="ignore" if self.too_long else "strict")
         self._kept.clear()
 
     def audio(self, text: str) -> Base64 | None:
@@ -117,20 +123,28 @@ class Long:
         self._found += len(parts) // 2
         if len(parts) == 1 or not all(_ALPHABET.fullmatch(part) for part in parts[::2]):
             return None
-        pieces = (self._cut[int(part)] if number % 2 else part for number, part in enumerate(parts))
+        pieces = (
+            self._cut[int(part)] if number % 2 else memoryview(part) for number, part in enumerate(parts)
+        )
         return Base64([piece for piece in pieces if piece])
 
     def _cut_out(self, end: int) -> None:
         self._kept += _AUDIO.sub(self._take, bytes(self._came[:end]))
         del self._came[:end]
-        if len(self._kept) > MAX_TEXT:  # nobody reads it but for its beginning
-            del self._kept[MAX_TEXT + 1 :]
+        if len(self._kept) > MAX_TEXT:
+            self.too_long = True
+            del self._kept[MAX_TEXT:]
             self._came.clear()
             self._cut.clear()
+            self._blocks.clear()
 
     def _take(self, found: re.Match[bytes]) -> bytes:
         audio = found[0]
         if b"\\" in audio:
             audio = from_json(b'"%b"' % audio).encode()
-        self._cut.append(audio)
+        if not self._blocks or self._blocks[-1].tell() + len(audio) > BLOCK:
+            self._blocks.append(mmap(-1, BLOCK))
+        start = self._blocks[-1].tell()
+        self._blocks[-1].write(audio)
+        self._cut.append(memoryview(self._blocks[-1])[start : start + len(audio)])
         return b"%b-%d-" % (self._mark, len(self._cut) - 1)

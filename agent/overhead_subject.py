@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
 
 import numpy as np
 from uvicorn import Config
@@ -72,12 +72,14 @@ class Load:
 class Spent:
     """What a stretch of time cost: seconds of processor and of the clock, lags of the loop in seconds.
 
-    peak: bytes that the process has had in memory at most, since it began.
+    busy: seconds of processor that the loop's own thread took between two looks at it, which others on the
+        machine do not add to. peak: bytes that the process has had in memory at most, since it began.
     """
 
     processor: float = 0.0
     seconds: float = 0.0
     lags: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
     answers: int = 0
     peak: int = 0
 
@@ -104,19 +106,19 @@ class Watch:
         """Note how late the loop wakes up, until cancelled. seconds: from one look to the next."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + seconds
+            due, began = loop.time() + seconds, time.thread_time()
             await asyncio.sleep(seconds)
             self.spent.lags.append(loop.time() - due)
+            self.spent.busy.append(time.thread_time() - began)
 
 
 def peak_memory() -> int:
     """Return the most bytes that this process has had in memory; 0 where the system does not say."""
     try:
-        import resource
-    except ImportError:  # Windows
+        status = Path("/proc/self/status").read_text()
+    except OSError:  # no Linux
         return 0
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def sounds(rate: int) -> tuple[bytes, bytes]:

@@ -163,6 +163,7 @@ class RealtimeCall(Call):
             session.release(missed.unheard)
             for message in missed.messages:
                 await self._put(message)
+                await asyncio.sleep(0)  # other calls do not wait for all of it
 
     async def _receive(self) -> MutableMapping[str, Any]:
         if self._dropped:

@@ -36,7 +36,7 @@ class Reading:
         """Return what it says. Raises ProtocolError."""
         frame = self._frame
         text = frame if isinstance(frame, str) else frame.text
-        if isinstance(frame, Long) and len(text) > MAX_TEXT:
+        if isinstance(frame, Long) and frame.too_long:
             raise _too_long(frame.size)
         if reason := excess(text, MAX_VALUES):
             raise ProtocolError(reason, "invalid_json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rejoinder.agent.outbox import Outbox
@@ -49,9 +49,13 @@ class Comeback:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What is to be sent, and how many of the last seconds of which replies were not heard before."""
+    """What is to be sent, and how many of the last seconds of which replies were not heard before.
 
-    messages: list[str]
+    messages: to be taken to their end, before anything else is sent. They are written one by one as they are
+    taken: all items of a conversation may have 50 MB.
+    """
+
+    messages: Iterable[str]
     unheard: dict[int, float]
 
 
@@ -91,7 +95,7 @@ def _anew(wire: Realtime, outbox: Outbox, asked: Comeback, clock: tuple[int, flo
         told = [*wire.greet(), _resumed(wire, None, response.message, start)]
         told += [*wire.items.told(response.message), *response.again(), *rest]
     outbox.clear()
-    return Missed([outbox.note(one) for one in told], sounds)
+    return Missed(map(outbox.note, told), sounds)
 
 
 def _unheard(wire: Realtime, asked: Comeback, clock: tuple[int, float] | None) -> tuple[Response, int] | None:

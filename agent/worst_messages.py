@@ -6,15 +6,20 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from websockets.frames import Frame, Opcode
+
 REALTIME, PCM, PHONE, CHAT, WYOMING = "realtime", "pcm", "phone", "completions", "wyoming"
 MOST = 15 * 2**20 - 1024
 """Characters of the longest message here: the server takes 15 MiB."""
 PLAIN, TYPED, CARRIED, BODY, LINE = 2**17 - 64, 2**16 - 64, 2**17 - 64, 2**20 - 1024, 2**16 - 64
 """Just below what each wire parses: Realtime without audio, pcm, a carrier, a body, and a Wyoming header."""
+VALUES = 2**13 - 64
+"""Just below the values that a Realtime message may have; a request may have twice as many."""
 UPDATE = '{"type":"session.update","session":{"prompt":%s}}'
 CREATE = '{"type":"response.create","response":{"tools":%s}}'
 APPEND = '{"type":"input_audio_buffer.append","audio":"%s"}'
 ASKED = '{"model":"default","messages":[{"role":"user","content":%s}]}'
+TOOL = '{"type":"function","name":"a"}'
 SAID = '{"model":"default","messages":%s}'
 EVENT = '{"event":"later","start":%s}'
 TEXT = '{"type":"text","text":"%s","more":%s}'
@@ -22,11 +27,15 @@ TEXT = '{"type":"text","text":"%s","more":%s}'
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """A message for one of the wires. made: returns it; it is only made when it is sent."""
+    """A message for one of the wires. made: returns it; it is only made when it is sent.
+
+    raw: it is WebSocket frames, and not what is in one.
+    """
 
     wire: str
     name: str
     made: Callable[[], str | bytes]
+    raw: bool = False
 
 
 def _list(size: int, entry: str = "0") -> str:
@@ -51,13 +60,24 @@ def _audio(size: int) -> str:
 
 
 def _item(size: int) -> str:
-    part = {"type": "input_audio", "transcript": "hello", "audio": _audio(size)}
+    part = {"type": "input_audio", "audio": _audio(size)}
     item = {"type": "message", "role": "user", "content": [part]}
     return json.dumps({"type": "conversation.item.create", "item": item})
 
 
 def _header(data: str) -> bytes:
     return f'{{"type":"later","data":{{"a":{data}}}}}\n'.encode()
+
+
+def _frame(data: bytes, opcode: Opcode = Opcode.TEXT, fin: bool = True) -> bytes:
+    return Frame(opcode, data, fin).serialize(mask=True)
+
+
+def _fragments(text: bytes) -> bytes:
+    pieces = [text[at : at + 4096] for at in range(0, len(text), 4096)]
+    opcodes = [Opcode.TEXT, *[Opcode.CONT] * (len(pieces) - 1)]
+    last = len(pieces) - 1
+    return b"".join(_frame(piece, opcodes[at], at == last) for at, piece in enumerate(pieces))
 
 
 WORST = (
@@ -69,9 +89,14 @@ WORST = (
     Worst(REALTIME, "audio, 15 MiB", lambda: APPEND % _audio(MOST)),
     Worst(REALTIME, "escaped audio, 15 MiB", lambda: APPEND % ("AAA\\/" * (MOST // 5))),
     Worst(REALTIME, "no audio, 15 MiB", lambda: APPEND % ("\\u00e9" * (MOST // 6))),
-    Worst(REALTIME, "item with audio, 1.9 MB", lambda: _item(1_900_000)),
+    Worst(REALTIME, "item with audio, 30 s", lambda: _item(30 * 64_000)),
     Worst(REALTIME, "instructions, 15 MiB", lambda: UPDATE % _text("é", MOST)),
     Worst(REALTIME, "binary, 15 MiB", lambda: bytes(MOST)),
+    Worst(REALTIME, "10,000 empty messages", lambda: _frame(b"") * 10_000, raw=True),
+    Worst(REALTIME, "audio, 4 KiB fragments", lambda: _fragments((APPEND % _audio(MOST)).encode()), raw=True),
+    Worst(REALTIME, "lists, all it takes", lambda: UPDATE % _list(3 * VALUES // 2, "[]")),
+    Worst(REALTIME, "keys, all it takes", lambda: UPDATE % _keys(10 * VALUES)),
+    Worst(REALTIME, "tools, all it takes", lambda: CREATE % _list(8 * VALUES, TOOL)),
     Worst(REALTIME, "lists, 128 KiB", lambda: UPDATE % _list(PLAIN, "[]")),
     Worst(REALTIME, "keys, 128 KiB", lambda: UPDATE % _keys(PLAIN, "{}")),
     Worst(REALTIME, "deep lists, 128 KiB", lambda: UPDATE % _list(PLAIN, _deep(180))),
@@ -86,10 +111,12 @@ WORST = (
     Worst(PHONE, "lists, 128 KiB", lambda: EVENT % _list(CARRIED, "[]")),
     Worst(PHONE, "deep lists, 128 KiB", lambda: EVENT % _list(CARRIED, _deep(180))),
     Worst(PHONE, "keys, 128 KiB", lambda: EVENT % _keys(CARRIED)),
-    Worst(CHAT, "list, 1 MiB", lambda: ASKED % f'"x",{_keys(BODY, "[]")[1:-1]}'),
+    Worst(CHAT, "keys, 1 MiB", lambda: ASKED % f'"x"}}],{_keys(BODY, "[]")[1:-1]},"a":[{{"b":1'),
     Worst(CHAT, "wrong parts, 1 MiB", lambda: ASKED % _list(BODY)),
     Worst(CHAT, "right parts, 1 MiB", lambda: ASKED % _list(BODY, '{"type":"text","text":""}')),
     Worst(CHAT, "wrong messages, 1 MiB", lambda: SAID % _list(BODY, "{}")),
+    Worst(CHAT, "parts, all it takes", lambda: ASKED % _list(2 * 9 * VALUES, '{"type":"text","text":""}')),
+    Worst(CHAT, "keys, all it takes", lambda: ASKED % f'"x"}}],{_keys(2 * 10 * VALUES)[1:-1]},"a":[{{"b":1'),
     Worst(CHAT, "text, 1 MiB", lambda: ASKED % _text("\\n", BODY)),
     Worst(WYOMING, "lists, 64 KiB", lambda: _header(_list(LINE, "[]"))),
     Worst(WYOMING, "keys, 64 KiB", lambda: _header(_keys(LINE))),

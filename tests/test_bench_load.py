@@ -13,11 +13,12 @@ import soundfile
 from click.testing import Result
 from typer.testing import CliRunner
 
-from rejoinder.agent import bench, bench_load, bench_overhead, virtual_clock
+from rejoinder.agent import bench, bench_holds, bench_load, bench_overhead, virtual_clock
 from rejoinder.agent.bench_load import REST_SECONDS, SCATTER, Level, Spoken, every, plan
 from rejoinder.agent.overhead_subject import FRAME_SECONDS, Load, Spent
 from rejoinder.agent.player import RATE
 from rejoinder.agent.recordings import Recording
+from rejoinder.agent.worst_messages import WORST
 
 SCRIPTED = ["--llm", "scripted:llm|It is a sunny day today.", "--stt", "scripted:stt|what is the weather"]
 SCRIPTED += ["--tts", "scripted:tts", "--turn", "scripted:turn"]
@@ -121,6 +122,29 @@ def test_the_overhead_of_both_ways_is_measured(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert all(level["microseconds"] > 1 and level["lag_p99_ms"] >= level["lag_p50_ms"] for level in levels)
     assert [level["answers"] > 0 for level in levels] == [False, True, False, True]
+
+
+def test_how_long_a_message_holds_the_loop_is_measured_on_every_wire() -> None:
+    firsts = {one.wire: one for one in reversed(WORST)}
+    told: list[bench_holds.Hold] = []
+    holds = asyncio.run(bench_holds.measure("scripted:vad", told.append, [*firsts.values()]))
+    assert holds == told and {hold.wire for hold in holds} == {
+        "realtime",
+        "pcm",
+        "phone",
+        "completions",
+        "wyoming",
+    }
+    for hold in holds:
+        assert 0.0 < hold.p50_ms <= hold.p99_ms <= hold.longest_ms and hold.busy_ms > 0.0
+        assert hold.message in str(bench_holds.table(holds).columns[1]._cells)
+
+
+def test_the_messages_are_as_long_as_they_say() -> None:
+    for worst in WORST:
+        made = worst.made()
+        if "15 MiB" in worst.name:
+            assert 0.98 * 15 * 2**20 < len(made if isinstance(made, bytes) else made.encode()) < 15 * 2**20
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
