@@ -6,9 +6,9 @@ import { describeProcessing, DeviceList } from "./devices.js";
 import { History } from "./history.js";
 import { keep, kept } from "./kept.js";
 import { keepKey } from "./key.js";
+import { showModels } from "./models.js";
 import { missingFeature, reloadedProblem } from "./problems.js";
 import { Transcript } from "./transcript.js";
-import { showModels } from "./models.js";
 import { drawWaterfall } from "./waterfall.js";
 
 const STATES = {
