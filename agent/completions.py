@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -93,7 +93,8 @@ class Completions:
     """The answers to text requests.
 
     models: returns the models, None while they load. refuse: returns why a request is not answered. most:
-    answers at a time, so that calls find the model free.
+    answers at a time, so that calls find the model free. names: of the
+    models, as those who may ask read them.
     """
 
     def __init__(
@@ -101,10 +102,12 @@ class Completions:
         models: Callable[[], Models | None],
         refuse: Callable[[Request], Response | None],
         most: int,
+        names: Mapping[str, str],
     ) -> None:
         self._models = models
         self._refuse = refuse
         self._most = most
+        self._names = dict(names)
         self._running: set[Writing] = set()
 
     def routes(self) -> list[Route]:
@@ -125,14 +128,18 @@ class Completions:
     async def _list(self, request: Request) -> Response:
         if refused := self._refuse(request):
             return refused
-        return JSONResponse({"object": "list", "data": [_model()]})
+        return JSONResponse({"object": "list", "data": [self._model()]})
 
     async def _one(self, request: Request) -> Response:
         if refused := self._refuse(request):
             return refused
         if (model := request.path_params["model"]) != MODEL:
             return refusal(404, f"there is no model {model[:64]}; there is {MODEL}", "model_not_found")
-        return JSONResponse(_model())
+        return JSONResponse(self._model())
+
+    def _model(self) -> dict[str, Any]:
+        about = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rejoinder"}
+        return {**about, "models": self._names}
 
     # --- completions ------------------------------------------------------------------------------------
 
@@ -249,7 +256,3 @@ async def _rest(first: str, events: AsyncGenerator[str, None]) -> AsyncGenerator
         yield first
         async for event in events:
             yield event
-
-
-def _model() -> dict[str, Any]:
-    return {"id": MODEL, "object": "model", "created": 0, "owned_by": "rejoinder"}

@@ -31,9 +31,11 @@ from rejoinder.agent.completions import Completions
 from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.connection import Connection, Requests, Uvicorn, allow_sockets
 from rejoinder.agent.conversations import Conversations
+from rejoinder.agent.headers import HEADERS
 from rejoinder.agent.health import keep_looking, load
 from rejoinder.agent.keys import Keys
 from rejoinder.agent.limits import Allowance, Limited, Limits, own_allowances
+from rejoinder.agent.names import names
 from rejoinder.agent.pcm import Pcm
 from rejoinder.agent.pcm_messages import flag_of
 from rejoinder.agent.phone import Phone
@@ -72,7 +74,9 @@ class Server:
         self.settings = settings
         self.models: Models | None = None
         self.calls: set[Call] = set()
-        self.completions = Completions(lambda: self.models, self._refuse, settings.max_completions)
+        self.completions = Completions(
+            lambda: self.models, self._refuse, settings.max_completions, names(settings.specs())
+        )
         self.watching = Watching(lambda: [call.feed for call in self.calls], self._may_watch)
         self._keys = Keys([one.partition(":")[0] for one in settings.api_keys.split()], time.time)
         usual = Allowance(settings.key_sessions, settings.key_calls_per_min)
@@ -362,5 +366,6 @@ def web(program: Server) -> uvicorn.Config:
         ws_ping_timeout=None,
         log_level=program.settings.log_level,
         access_log=False,
+        headers=HEADERS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )

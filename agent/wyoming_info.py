@@ -8,9 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rejoinder.agent.names import catalogued, known_as
 from rejoinder.models.catalog import PACKAGED, catalog
 from rejoinder.models.loading import Specs
-from rejoinder.models.registry import BUILT_IN, own_path, weights, with_language
+from rejoinder.models.registry import BUILT_IN, with_language
 from rejoinder.pipeline import PipelineError
 
 NAME = "Rejoinder"
@@ -91,7 +92,7 @@ def spoken(spec: str) -> list[str]:
 
 def understood(spec: str) -> list[str]:
     """Return the languages of a language model; none stands for any, where it is not known here."""
-    return ENGLISH if _key(spec) in catalog() else []
+    return ENGLISH if catalogued(spec) else []
 
 
 def speaks(language: str, known: Sequence[str]) -> bool:
@@ -100,31 +101,23 @@ def speaks(language: str, known: Sequence[str]) -> bool:
     return not base or not known or base in [one.replace("_", "-").partition("-")[0] for one in known]
 
 
-def _key(spec: str) -> str:
-    """Return the catalog's name of a model, "" for one that is not in it."""
-    found = weights(spec) or ""
-    return found if found in catalog() else ""
-
-
 def _model(spec: str) -> dict[str, Any]:
     """Return name, description and origin of a model, but not where a server or a file of the user is."""
-    prefix, _, argument = spec.partition(":")
-    key = _key(spec)
-    name, about = key, "a model of your own"
+    prefix = spec.partition(":")[0]
+    key = catalogued(spec)
+    about = "a model of your own"
     if key:
         about = f"{catalog()[key].purpose}; licence: {catalog()[key].licence}"
     elif prefix in PACKAGED:
-        name, about = argument, f"{PACKAGED[prefix].purpose}; licence: {PACKAGED[prefix].licence}"
+        about = f"{PACKAGED[prefix].purpose}; licence: {PACKAGED[prefix].licence}"
     elif prefix == "openai":
-        name, about = argument.partition("#")[2], "behind an OpenAI-compatible server"
+        about = "behind an OpenAI-compatible server"
     elif prefix == "scripted":
-        name, about = prefix, "a script, no model"
-    elif "/" in argument:
-        name = own_path(spec).name
+        about = "a script, no model"
     known = bool(key) or prefix in PACKAGED
     maker, url = (MAKERS.get(key) or MAKERS.get(prefix) or ("", "")) if known else ("", "")
     return {
-        "name": name or prefix,
+        "name": known_as(spec),
         "attribution": {"name": maker or "unknown", "url": url},
         "installed": True,
         "description": about,

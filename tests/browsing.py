@@ -27,6 +27,8 @@ FLAGS = [
     "--disable-gpu",
     "--autoplay-policy=no-user-gesture-required",
 ]
+POLICY = "Content Security Policy"
+"""What the browser names where the page does what its headers forbid."""
 PHONE = {"width": 390, "height": 844}
 
 
@@ -52,7 +54,7 @@ def noise(seconds: float) -> np.ndarray:
 async def browsing(
     folder: Path, microphone: list[np.ndarray] | None, *flags: str, **context: Any
 ) -> AsyncIterator[tuple[Page, list[str]]]:
-    """Open Chromium and yield a blank page and the errors it will have had.
+    """Open Chromium and yield a blank page and the errors it will have had, violations of its policy too.
 
     microphone: what it hears, once; None for one that is refused.
     """
@@ -72,6 +74,7 @@ async def browsing(
         page = await browser.new_page(**context)
         page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda told: errors.append(told.text) if POLICY in told.text else None)
         try:
             yield page, errors
         finally:
