@@ -57,9 +57,9 @@ async def focused(page: Page) -> str:
 def test_a_call_by_keyboard_alone(server: Server, tmp_path: Path) -> None:
     """Talk, type over the answer, stop an answer, hang up; without a mouse."""
 
-    async def tab_to(page: Page, name: str) -> None:
+    async def tab_to(page: Page, name: str, key: str = "Tab") -> None:
         for _ in range(12):
-            await page.keyboard.press("Tab")
+            await page.keyboard.press(key)
             if await focused(page) == name:
                 return
         raise AssertionError(f"no way to {name}")
@@ -90,7 +90,7 @@ def test_a_call_by_keyboard_alone(server: Server, tmp_path: Path) -> None:
             )
             assert STORY.startswith(heard[0]) and SECOND.startswith(heard[1])
             assert len(heard[0]) < 0.5 * len(STORY) and len(heard[1]) < len(SECOND)
-            await tab_to(page, "settings-title")
+            await tab_to(page, "settings-title", "Shift+Tab")
             await page.keyboard.press("Space")
             await tab_to(page, "read-out")
             await page.keyboard.press("Space")
@@ -124,7 +124,11 @@ def test_nothing_is_in_the_way_of_a_screen_reader_or_a_small_screen(
         ) as (page, _):
             await page.goto(server.http)
             await fits(page)
+            closed = await page.locator("summary").bounding_box()
             await page.click("summary")
+            assert await page.locator("summary").bounding_box() == closed, (
+                "it can be closed where it was opened"
+            )
             await page.click("#talk")
             await page.wait_for_selector(".entry.agent.cut")
             await page.wait_for_selector("#waterfall .total")

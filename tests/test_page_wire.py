@@ -355,7 +355,7 @@ def test_who_has_no_microphone_can_type(tmp_path: Path) -> None:
             await page.click("text=Send")
             await page.wait_for_selector(".entry.agent:has-text('You said: Hello there')")
             await page.wait_for_selector("#state:has-text('Write to the agent')")
-            await page.click("text=Use microphone")
+            await page.click("text=Use mic")
             await problem(page, "The microphone was refused.")
             assert await page.get_attribute("#state", "data-state") == "listening", "the call goes on"
             assert errors == []

@@ -6,6 +6,7 @@ import { describeProcessing, DeviceList } from "./devices.js";
 import { History } from "./history.js";
 import { keep, kept } from "./kept.js";
 import { keepKey } from "./key.js";
+import { showModels } from "./models.js";
 import { missingFeature, reloadedProblem } from "./problems.js";
 import { Transcript } from "./transcript.js";
 import { drawWaterfall } from "./waterfall.js";
@@ -38,20 +39,20 @@ const views = {
 
 let call = null; // the running call
 let broken = null; // the one before, if it broke off: {voice, text, history}, with which it can be continued
+let lost = false; // whether it broke off just now, and was not merely on a page that was loaded again
 
 function showState(state) {
   const line = byId("state");
   const before = line.dataset.state;
   if (state === "listening" && !byId("mute").dataset.on) line.textContent = "Write to the agent";
-  else line.textContent = STATES[state];
+  else line.textContent = lost ? "Not connected" : STATES[state];
+  line.classList.toggle("lost", lost);
   if (before === state) return;
   line.dataset.state = talk.dataset.state = state;
   talk.querySelector(".label").textContent = state === "idle" ? "Start talking" : "Stop";
-  // Not hidden in between: who stands on it with the keyboard would fall off.
+  // During a call it is never disabled: it would lose the keyboard's focus between two answers.
   byId("interrupt").ariaDisabled = String(state !== "agent" && state !== "thinking");
-  const buttons = byId("buttons");
-  if (state === "idle" && buttons.contains(document.activeElement)) talk.focus();
-  buttons.hidden = state === "idle";
+  byId("interrupt").disabled = state === "idle";
   if (before === "connecting" && state !== "idle") announce("Connected.");
   if (before === "reconnecting" && state !== "idle") announce("Connected again.");
 }
@@ -73,11 +74,13 @@ function showLevels(levels) {
   }
 }
 
-function showMicrophone({ settings, muted }) {
+/** `opening`: the call begins with a microphone, which the browser has not given yet. */
+function showMicrophone({ settings, muted, opening = false }) {
   const mute = byId("mute");
   const on = settings && !muted;
-  mute.textContent = !settings ? "Use microphone" : muted ? "Unmute" : "Mute";
+  mute.textContent = call && !settings && !opening ? "Use mic" : muted ? "Unmute" : "Mute";
   mute.dataset.on = on ? "yes" : "";
+  mute.disabled = !call || opening;
   byId("processing").textContent = settings ? describeProcessing(settings) : "";
   const { state } = byId("state").dataset;
   showState(state);
@@ -88,7 +91,11 @@ function showProblem(problem) {
   const write = (element, text = "") => {
     if (element.textContent !== text) element.textContent = text; // a screen reader reads every change
   };
-  box.classList.toggle("mild", Boolean(problem?.mild));
+  const mild = Boolean(problem?.mild);
+  box.classList.toggle("mild", mild);
+  if (mild) box.removeAttribute("role"); // an alert would break into what is being read
+  else box.setAttribute("role", "alert");
+  if (mild) write(byId("announce"), `${problem.title} ${problem.advice}`);
   box.hidden = !problem;
   write(box.querySelector(".title"), problem?.title);
   write(box.querySelector(".advice"), problem?.advice);
@@ -111,16 +118,19 @@ function start({ voice, text = "", history = new History() }) {
   }
   showProblem(null);
   const mine = (call = new Call(views, devices, (problem) => mine === call && stop(problem), history));
-  showMicrophone({ settings: null, muted: false });
+  lost = false;
+  showMicrophone({ settings: null, muted: false, opening: voice });
   showState("connecting");
   mine.open({ voice, text });
   return true;
 }
 
 function stop(problem = null) {
+  if (byId("buttons").contains(document.activeElement)) talk.focus(); // a disabled button would lose the focus
   call?.end();
   broken = problem?.action || problem?.wantsKey ? call : null;
   call = null;
+  lost = Boolean(broken);
   transcript.end(!broken);
   showMicrophone({ settings: null, muted: false });
   showState("idle");
@@ -158,6 +168,7 @@ byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   keepKey(byId("key").value);
   byId("key").value = "";
+  showModels(byId("models"));
   start(broken);
 });
 byId("typing").addEventListener("submit", (event) => {
@@ -174,3 +185,4 @@ byId("speaker-choice").hidden = !CAN_CHOOSE_SPEAKER;
 window.addEventListener("pagehide", keepCall);
 document.addEventListener("visibilitychange", () => document.hidden && keepCall());
 restoreCall();
+showModels(byId("models"));
