@@ -98,7 +98,7 @@ $(VLLM)/.installed: tests/vllm/requirements.py pyproject.toml | $(VENV)/bin/pyth
 
 test-vllm: weights $(VLLM)/.installed
 	@$(VLLM)/bin/python tests/vllm/to_safetensors.py
-	$(VLLM)/bin/python -m pytest -m vllm tests/test_vllm.py tests/test_vllm_tools.py
+	$(VLLM)/bin/python -m pytest -m vllm tests/models/llm/test_vllm.py tests/models/llm/test_vllm_tools.py
 
 # A minute for each wire, by coverage (docs/fuzzing.md); the tests fuzz them, too, by their own rules.
 WIRES := phone audiosocket realtime handshake

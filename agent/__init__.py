@@ -1,1 +1,1 @@
-"""The program: command line, configuration, wire protocols, server, clients and benches."""
+"""The program: command line, server, wire protocols, clients, simulator and benches."""

@@ -20,12 +20,12 @@ from pydantic_settings import (
 from rejoinder.agent import mistakes
 from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
+from rejoinder.models.llm.openai import is_loopback
+from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.loading import Specs
-from rejoinder.models.openai import is_loopback
 from rejoinder.models.placement import Placement
 from rejoinder.models.registry import voice
 from rejoinder.models.threads import Threads, plan
-from rejoinder.models.vllm_settings import VllmSettings
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from rejoinder.agent.config import Settings
-from rejoinder.models.openai import KEY_VARIABLES
+from rejoinder.models.llm.openai import KEY_VARIABLES
 
 FORMAT = "%(asctime)s %(name)s %(levelname)s %(message)s"
 LONGEST = 8192

@@ -19,10 +19,10 @@ from starlette.responses import FileResponse, JSONResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-import rejoinder.agent
+import rejoinder.agent.server
 
 PAGE = Path(__file__).with_suffix(".html")
-SCRIPTS = Path(rejoinder.agent.__file__).parent / "page"
+SCRIPTS = Path(rejoinder.agent.server.__file__).parent / "page"
 """Rejoinder's own page: its microphone and its loudspeaker are modules that other pages can use."""
 
 

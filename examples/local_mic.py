@@ -8,18 +8,8 @@ import asyncio
 import os
 import sys
 
-from rejoinder.agent.client import RATE, Call, CallLost, connect
-from rejoinder.agent.client_events import (
-    AgentAudio,
-    AgentSaid,
-    OutputPaused,
-    OutputResumed,
-    Reconnected,
-    ReplyDone,
-    SpeechStarted,
-    UserSaid,
-)
-from rejoinder.agent.devices import (
+from rejoinder.agent.client.client import RATE, Call, CallLost, connect
+from rejoinder.agent.client.devices import (
     Device,
     Handover,
     NoDevice,
@@ -29,7 +19,17 @@ from rejoinder.agent.devices import (
     microphone,
     speaker,
 )
-from rejoinder.agent.loudspeaker import Loudspeaker
+from rejoinder.agent.client.events import (
+    AgentAudio,
+    AgentSaid,
+    OutputPaused,
+    OutputResumed,
+    Reconnected,
+    ReplyDone,
+    SpeechStarted,
+    UserSaid,
+)
+from rejoinder.agent.client.loudspeaker import Loudspeaker
 
 
 async def listen(call: Call, playback: Playback, rate: int) -> None:

@@ -7,7 +7,7 @@ No model is loaded and nobody waits: time is virtual, and every run has the same
 
 from collections.abc import AsyncGenerator, Sequence
 
-from rejoinder.agent.simulate import Caller
+from rejoinder.agent.simulate.callers import Caller
 from rejoinder.pipeline import Message
 
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rejoinder.agent.phone_line import signature
+from rejoinder.agent.wires.phone.line import signature
 
 
 def answer(public_url: str, caller: str) -> bytes:

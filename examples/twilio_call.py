@@ -24,8 +24,8 @@ import soxr
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from rejoinder.agent.g711 import decode, encode
-from rejoinder.agent.phone_line import signature
+from rejoinder.agent.wires.g711 import decode, encode
+from rejoinder.agent.wires.phone.line import signature
 
 RATE, FRAME = 8000, 160
 LONGEST, OVER, PRESSED = 60 / 0.02, 1.5 / 0.02, 1.0 / 0.02

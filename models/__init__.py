@@ -1,1 +1,1 @@
-"""Adapters from real models to the interfaces of the pipeline, and the catalog of their weights."""
+"""Adapters from models to the interfaces of the pipeline, and the catalog of weights."""

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from rejoinder.models.openai import OpenAiChat
+from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.registry import ROLES, check, create
 from rejoinder.models.threads import Threads, plan
-from rejoinder.pipeline.audio import RATE, AudioChunk, to_pcm
+from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_pcm
+from rejoinder.pipeline.engines.load_shedding import Ladder
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
-from rejoinder.pipeline.ladder import Ladder
 from rejoinder.pipeline.options import Models
 
 

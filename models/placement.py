@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rejoinder.models.vllm_settings import VllmSettings
+from rejoinder.models.llm.vllm.settings import VllmSettings
 
 UNTOLD = VllmSettings()
 

@@ -14,13 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rejoinder.models.catalog import catalog
-from rejoinder.models.fetch import locate
 from rejoinder.models.hints import require
-from rejoinder.models.hub import is_repository, is_whisper, snapshot, whisper_snapshot
 from rejoinder.models.placement import HERE, Placement
+from rejoinder.models.stt.languages import ENGLISH, check_language
 from rejoinder.models.threads import Threads
-from rejoinder.models.whisper_languages import ENGLISH, check_language
+from rejoinder.models.weights.catalog import catalog
+from rejoinder.models.weights.fetch import locate
+from rejoinder.models.weights.hub import is_repository, is_whisper, snapshot, whisper_snapshot
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.fitting import PARTS
 
@@ -236,57 +236,57 @@ def _hibari_voices() -> list[str]:
 
 
 def _silero(path: Path, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.silero import Silero
+    from rejoinder.models.vad.silero import Silero
 
     return Silero(path, threads)
 
 
 def _smart_turn(path: Path, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.smart_turn import SmartTurn
+    from rejoinder.models.turn.smart_turn import SmartTurn
 
     return SmartTurn(path, threads)
 
 
 def _whisper(found: tuple[Path, str], threads: int, placement: Placement) -> Any:
-    from rejoinder.models.whisper import Whisper
+    from rejoinder.models.stt.whisper import Whisper
 
     path, language = found
     return Whisper(path, threads, language, batch=GPU_BATCH if placement.cuda else 1, cuda=placement.cuda)
 
 
 def _llama(path: Path, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.llama_cpp import LlamaCpp
+    from rejoinder.models.llm.llama_cpp import LlamaCpp
 
     return LlamaCpp(path, threads)
 
 
 def _ort(path: Path, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.ort import OrtLlm
+    from rejoinder.models.llm.ort.adapter import OrtLlm
 
     return OrtLlm(path, threads)
 
 
 def _openai(found: tuple[str, str], threads: int, placement: Placement) -> Any:
-    from rejoinder.models.openai import OpenAiChat, key_from_environment
+    from rejoinder.models.llm.openai import OpenAiChat, key_from_environment
 
     url, model = found
     return OpenAiChat(url, model, key_from_environment())
 
 
 def _vllm(path: Path, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.vllm_tools import open_vllm
+    from rejoinder.models.llm.vllm.tools import open_vllm
 
     return open_vllm(str(path), threads, placement.vllm)
 
 
 def _piper(path: Path, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.piper import open_voice
+    from rejoinder.models.tts.piper import open_voice
 
     return open_voice(path, threads, placement.cuda)
 
 
 def _hibari(voice: str, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.hibari import open_voice
+    from rejoinder.models.tts.hibari import open_voice
 
     return open_voice(voice, threads)
 

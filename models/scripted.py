@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 import numpy as np
 
-from rejoinder.pipeline.audio import RATE, AudioChunk, Samples, to_pcm
+from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Transcript
 

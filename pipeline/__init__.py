@@ -1,9 +1,9 @@
 """The pipeline that integrators embed: nouns, decisions, stages and lifetimes. Needs only numpy."""
 
-from rejoinder.pipeline.audio import RATE, AudioChunk, to_float, to_pcm
+from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_float, to_pcm
 from rejoinder.pipeline.channel import Channel, Closed
-from rejoinder.pipeline.endpointer import Endpointer, Floor
-from rejoinder.pipeline.engine import Engine
+from rejoinder.pipeline.engines.engine import Engine
+from rejoinder.pipeline.engines.load_shedding import Ladder, Rung
 from rejoinder.pipeline.errors import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
@@ -46,12 +46,12 @@ from rejoinder.pipeline.interfaces import (
     Vad,
     VadStream,
 )
-from rejoinder.pipeline.ladder import Ladder, Rung
 from rejoinder.pipeline.options import Asked, Endpointing, Models, Options
 from rejoinder.pipeline.prompt import Entry, Key
+from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.session import Session, open_session
-from rejoinder.pipeline.speculation import Speculation
 from rejoinder.pipeline.trace import Trace
+from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 
 __all__ = [
     "RATE",

@@ -8,7 +8,7 @@
 Three places catch ``Exception``: the turn boundary (hand it over with the end of the reply, go on with the
 next turn), the session boundary (close the socket with a code and a reason) and an engine's thread (hand it
 to the callers). What is in an error is for operators; what callers are told of it is said in one place,
-outside of the pipeline (``agent/failures.py``).
+outside of the pipeline (``agent/wires/failures.py``).
 """
 
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rejoinder.pipeline.audio import AudioChunk
+from rejoinder.pipeline.audio.chunk import AudioChunk
 from rejoinder.pipeline.interfaces import ToolCall, Usage
 from rejoinder.pipeline.trace import Trace
 

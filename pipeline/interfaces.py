@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, Protocol, TypedDict, runtime_checkable
 
-from rejoinder.pipeline.audio import AudioChunk, Samples
+from rejoinder.pipeline.audio.chunk import AudioChunk, Samples
 
 
 class CallMessage(TypedDict):

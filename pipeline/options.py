@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rejoinder.pipeline.engines.load_shedding import Ladder
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Stt, Tools, Tts, TurnModel, Vad
-from rejoinder.pipeline.ladder import Ladder
 from rejoinder.pipeline.prompt import Entry
 
 IDLE_CUE = "(The caller has said nothing for a while. Ask in a few words whether they are still there.)"

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from rejoinder.pipeline.audio import RATE, AudioChunk
+from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.endpointer import Endpointer, Floor
 from rejoinder.pipeline.errors import Overloaded, asking, first_error
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
@@ -28,14 +27,15 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.listen import Ears, hear
+from rejoinder.pipeline.listening.stages import Ears, hear
 from rejoinder.pipeline.options import Asked, Models, Options
 from rejoinder.pipeline.prompt import Entry, Key
-from rejoinder.pipeline.replies import Replies
-from rejoinder.pipeline.reply import CONTROL_PLACES
-from rejoinder.pipeline.silence import Silence, watch
-from rejoinder.pipeline.speculation import Speculation
-from rejoinder.pipeline.turn import Turn
+from rejoinder.pipeline.replying.replies import Replies
+from rejoinder.pipeline.replying.speculation import Speculation
+from rejoinder.pipeline.replying.stages import CONTROL_PLACES
+from rejoinder.pipeline.replying.turn import Turn
+from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.silence import Silence, watch
 
 HEAR_SECONDS = 1.0
 """Audio that may wait to be heard; more than that stops the reading of the socket."""

@@ -1,21 +1,37 @@
-"""Rules of the design that a program can hold: who may import whom, one clock, flat classes, docstrings."""
+"""Rules of the design that a program can check: imports, one clock, flat classes, room sizes, docstrings."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import sys
+import tomllib
 from pathlib import Path
 from types import FunctionType
 
 import pytest
+from support.paths import ROOT
 
 import rejoinder.pipeline
 
-ROOT = Path(__file__).parent.parent
 FILES = sorted(path for folder in ("pipeline", "models", "agent") for path in (ROOT / folder).rglob("*.py"))
 PIPELINE = [path for path in FILES if path.is_relative_to(ROOT / "pipeline")]
+FOLDERS = sorted({path.parent for path in FILES})
 MAX_LINES = 420
+MAX_MODULES = 20
+MAY_IMPORT = {
+    "public": ("cli", "simulate", "client", "models", "pipeline"),
+    "cli": ("bench", "simulate", "client", "server", "wires", "settings", "models", "pipeline"),
+    "bench": ("simulate", "client", "server", "wires", "settings", "models", "pipeline"),
+    "simulate": ("client", "wires", "settings", "models", "pipeline"),
+    "client": ("wires", "settings", "models", "pipeline"),
+    "server": ("wires", "settings", "models", "pipeline"),
+    "wires": ("settings", "models", "pipeline"),
+    "settings": ("models", "pipeline"),
+    "models": ("pipeline",),
+    "pipeline": (),
+}
+"""The layers, from the outermost to the innermost. A layer also imports itself."""
 
 
 def name(path: Path) -> str:
@@ -49,10 +65,32 @@ def test_the_pipeline_needs_only_itself_the_standard_library_and_numpy(path: Pat
     assert {dotted for dotted in foreign if dotted.split(".")[0] not in sys.stdlib_module_names} == set()
 
 
+def layer(dotted: str) -> str:
+    """Return the layer of a module: a folder of ``agent/``, the files beside those, or a top-level folder."""
+    _, top, *rest = f"{dotted}..".split(".")[:3]
+    if top != "agent":
+        return top
+    return rest[0] if rest[0] in MAY_IMPORT else "settings"
+
+
 @pytest.mark.parametrize("path", FILES, ids=name)
-def test_models_do_not_know_the_agent(path: Path) -> None:
-    if not path.is_relative_to(ROOT / "agent"):
-        assert under(imported(path), "rejoinder.agent") == set()
+def test_imports_point_inwards(path: Path) -> None:
+    own = layer("rejoinder." + ".".join(path.relative_to(ROOT).with_suffix("").parts))
+    used = {layer(dotted) for dotted in under(imported(path), "rejoinder")}
+    assert used <= {own, *MAY_IMPORT[own]}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name)
+def test_a_folder_holds_no_more_than_twenty_modules(folder: Path) -> None:
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert len(modules) <= MAX_MODULES
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name)
+def test_every_folder_is_installed(folder: Path) -> None:
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    package = "rejoinder." + ".".join(folder.relative_to(ROOT).parts)
+    assert (package if folder.name != "public" else "rejoinder") in packages
 
 
 @pytest.mark.parametrize("path", PIPELINE, ids=name)
@@ -68,14 +106,41 @@ def test_the_loop_is_the_only_clock(path: Path) -> None:
     assert set(calls) <= {"perf_counter"}
 
 
-@pytest.mark.parametrize("path", PIPELINE, ids=name)
+WAIT = {
+    "pipeline/channel.py",
+    "pipeline/session.py",
+    "pipeline/engines/engine.py",
+    "pipeline/listening/stages.py",
+    "pipeline/replying/out_of_band.py",
+    "pipeline/replying/replies.py",
+    "pipeline/replying/stages.py",
+    "pipeline/replying/turn.py",
+    "pipeline/turns/silence.py",
+    "pipeline/interfaces.py",
+    "agent/wires/call.py",
+    "agent/wires/socket.py",
+    "agent/wires/audiosocket/server.py",
+    "agent/wires/phone/line.py",
+    "agent/wires/realtime/call.py",
+    "agent/wires/wyoming/answers.py",
+    "agent/wires/wyoming/server.py",
+}
+"""What waits in the pipeline and the wires. Everything else there decides."""
+DECIDE = [
+    path for path in FILES if name(path).startswith(("pipeline/", "agent/wires/")) and name(path) not in WAIT
+]
+
+
+@pytest.mark.parametrize("path", DECIDE, ids=name)
 def test_decisions_do_not_wait(path: Path) -> None:
     """What decides has neither ``async`` nor a loop."""
-    if path.stem in {"agreement", "clauses", "endpointer", "events", "history", "playout", "trace", "audio"}:
-        assert "asyncio" not in imported(path)
-        assert not [
-            node for node in ast.walk(tree(path)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)
-        ]
+    assert "asyncio" not in imported(path)
+    assert not [node for node in ast.walk(tree(path)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+
+
+@pytest.mark.parametrize("waits", sorted(WAIT))
+def test_what_waits_is_there(waits: str) -> None:
+    assert (ROOT / waits).is_file()
 
 
 FLAT = {"Protocol", "Generic", "Exception", "Enum", "IntEnum", "TypedDict", "PipelineError"}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import soundfile
-import speech
-from browsing import noise
-from serving import serving
-from snippets import FILES, PAGES, Place, Snippet, Wrong, check, found_in
+from support import speech
+from support.browsing import noise
+from support.serving import serving
+from support.snippets import FILES, PAGES, Place, Snippet, Wrong, check, found_in
 
 from rejoinder.models.loading import Specs
 from rejoinder.models.registry import ROLES

@@ -22,19 +22,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import soundfile
-import speech
-from browsing import CHROMIUM, browsing, noise, silence
-from carrier_sims import TwilioSim
-from phone_caller import calling, served
-from serving import PATIENCE, serving
-from test_chat_faults import chat_server, token
-from test_talk import FakeSounddevice
+from support import speech
+from support.browsing import CHROMIUM, browsing, noise, silence
+from support.carrier_sims import TwilioSim
+from support.chat_server import chat_server, token
+from support.phone_caller import calling, served
+from support.serving import PATIENCE, serving
+from support.sound_card import FakeSounddevice
 
-from rejoinder.agent import devices
-from rejoinder.agent.devices import NoDevice
-from rejoinder.agent.keys import hashed
-from rejoinder.agent.own_server import free_port
-from rejoinder.agent.phone_line import signature
+from rejoinder.agent.client import devices
+from rejoinder.agent.client.devices import NoDevice
+from rejoinder.agent.server.keys import hashed
+from rejoinder.agent.server.own_server import free_port
+from rejoinder.agent.wires.phone.line import signature
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 KEY = "rj_the_key_of_this_test"

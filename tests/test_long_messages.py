@@ -14,15 +14,15 @@ from pydantic_core import from_json
 from websockets.frames import Frame, Opcode
 from websockets.streams import StreamReader
 
-from rejoinder.agent.commands import AddItem, AddRecording, Hear
-from rejoinder.agent.completion_request import MAX_BODY, read
-from rejoinder.agent.frames import PACKED, PIECE, Portions
-from rejoinder.agent.json_limits import MAX_DEPTH, early, excess
-from rejoinder.agent.long_messages import MAX_TEXT, SHORTEST, Base64, Long
-from rejoinder.agent.realtime import Realtime
-from rejoinder.agent.realtime_messages import AudioAppend
-from rejoinder.agent.realtime_reading import Reading
-from rejoinder.agent.realtime_shapes import MAX_RECORDING
+from rejoinder.agent.server.frames import PACKED, PIECE, Portions
+from rejoinder.agent.server.http.completion_request import MAX_BODY, read
+from rejoinder.agent.wires.commands import AddItem, AddRecording, Hear
+from rejoinder.agent.wires.json_limits import MAX_DEPTH, early, excess
+from rejoinder.agent.wires.long_messages import MAX_TEXT, SHORTEST, Base64, Long
+from rejoinder.agent.wires.realtime.messages import AudioAppend
+from rejoinder.agent.wires.realtime.protocol import Realtime
+from rejoinder.agent.wires.realtime.reading import Reading
+from rejoinder.agent.wires.realtime.shapes import MAX_RECORDING
 from rejoinder.pipeline import Options, ProtocolError
 
 MOST = 15 * 2**20

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import PATIENCE, Server, Talk, serving
+from support.serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
-from rejoinder.agent.carrier import MAX_TEXT as MOST_CARRIED
-from rejoinder.agent.frames import FRAMES
-from rejoinder.agent.long_messages import MAX_TEXT
-from rejoinder.agent.pcm_messages import MAX_AUDIO
-from rejoinder.agent.pcm_messages import MAX_TEXT as MOST_TYPED
+from rejoinder.agent.server.frames import FRAMES
+from rejoinder.agent.wires.long_messages import MAX_TEXT
+from rejoinder.agent.wires.pcm.messages import MAX_AUDIO
+from rejoinder.agent.wires.pcm.messages import MAX_TEXT as MOST_TYPED
+from rejoinder.agent.wires.phone.carrier import MAX_TEXT as MOST_CARRIED
 
 MOST = 15 * 2**20 - 100
 

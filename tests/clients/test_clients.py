@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from checks import CALL, END, PARTS, ROWS, STORY
-from serving import Server, serving
+from support.serving import Server, serving
 
-from rejoinder.agent.recordings import read_set, speech_folder
+from rejoinder.agent.bench.cases.recordings import read_set, speech_folder
 from rejoinder.pipeline import to_pcm
 
 pytestmark = pytest.mark.clients

@@ -21,12 +21,12 @@ import atheris  # type: ignore[import-not-found]
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 with atheris.instrument_imports(include=["rejoinder.agent"]):
-    from carrier_sims import SIMS
-    from test_scrambled_calls import HAPPENS, AudioSocketCall, Driven, whole
-    from test_scrambled_handshakes import HEAD, ODD, PLAIN, handshake
-    from test_scrambled_realtime import ACTS, SCRIPT, Line, check_items, check_responses
+    from support.carrier_sims import SIMS
+    from support.handshakes import HEAD, ODD, PLAIN, handshake
+    from support.scrambled_phone import HAPPENS, AudioSocketCall, Driven, whole
+    from support.scrambled_realtime import ACTS, SCRIPT, Line, check_items, check_responses
 
-    from rejoinder.agent.audiosocket import packet
+    from rejoinder.agent.wires.audiosocket.protocol import packet
 
 ACT = sorted(HAPPENS)
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from rejoinder.models.fetch import cache_dir, fetch
+from rejoinder.models.weights.fetch import cache_dir, fetch
 
 NAME = "smollm2-135m-instruct"
 

@@ -1,0 +1,1 @@
+../../agent/public/__init__.py

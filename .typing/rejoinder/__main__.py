@@ -1,0 +1,1 @@
+../../agent/public/__main__.py

@@ -1,0 +1,1 @@
+"""Benchmarks: what is measured, on which cases, and how it is reported."""

@@ -1,0 +1,216 @@
+"""How soon the agent falls silent when it is interrupted, and whether it goes on when it was not.
+
+A real server in real time, and a caller that holds its audio as our page does. In each call the agent tells a
+long story; sounds that must not stop it are played over it, and then one interruption that must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rich.table import Table
+
+from rejoinder.agent.bench.callers.caller import Caller, open_call
+from rejoinder.agent.bench.callers.turns import Reply
+from rejoinder.agent.bench.cases.overlap import REAL, SHORT, Sound
+from rejoinder.agent.bench.cases.recordings import background
+from rejoinder.agent.bench.reports.output import percentages
+from rejoinder.agent.bench.reports.waterfall import percentile
+from rejoinder.agent.client.client import CallLost
+from rejoinder.agent.client.player import RATE
+
+STORY = " ".join(
+    f"On day {number} the ship sailed to the next island, and the people there told them about the weather."
+    for number in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+)
+STORYTELLER = f"scripted:llm|{STORY}"
+"""A language model that always has more to say; what interrupts it does not depend on a real one."""
+BEFORE_SECONDS = (1.0, 2.0)
+"""So much of a reply is heard undisturbed before each sound."""
+AFTER_SECONDS = 1.5
+GAP_MS = 600.0
+PATIENCE_SECONDS = 15.0
+STOPPED, MISSED, RESUMED, ENDED, FAILED = "stopped", "missed", "resumed", "ended", "call failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one sound.
+
+    outcome: of an interruption STOPPED or MISSED, of anything else RESUMED (also where it never paused) or
+        ENDED; FAILED where there was no call any more.
+    stop_ms: from the first voiced sample to the last one of the agent that can be heard.
+    gap_ms: the longest silence in the agent's speech, 0 where it did not pause.
+    heard: what the server understood.
+    """
+
+    kind: str
+    name: str
+    outcome: str
+    stop_ms: float | None = None
+    gap_ms: float | None = None
+    heard: str = ""
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        took = next((f"{ms:4.0f} ms" for ms in (self.stop_ms, self.gap_ms) if ms is not None), "")
+        return f"{self.outcome:8}{took:8} {self.kind}  {self.name}  {self.heard}"
+
+
+async def measure(
+    url: str, sounds: Sequence[Sound], seed: int, tell: Callable[[Result], None]
+) -> list[Result]:
+    """Play all sounds over the agent, false ones before each interruption, and tell of each result."""
+    false, draw = [sound for sound in sounds if not sound.is_real], Random(seed)
+    draw.shuffle(false)
+    calls = [[sound] for sound in sounds if sound.is_real] or [[]]
+    share = -(-len(false) // len(calls))
+    results: list[Result] = []
+    for place, call in enumerate(calls):
+        call[:0] = false[place * share : (place + 1) * share]
+        left = list(call)
+        try:
+            async with open_call(url, background=background(call[-1].audio, RATE, 10.0)) as caller:
+                await caller.ask()
+                while left:
+                    results.append(await over_the_agent(caller, left[0], draw.uniform(*BEFORE_SECONDS)))
+                    tell(results[-1])
+                    left.pop(0)
+        except CallLost as error:
+            results += [Result(sound.kind, sound.name, FAILED, heard=str(error)) for sound in left]
+    return results
+
+
+async def over_the_agent(caller: Caller, sound: Sound, after: float) -> Result:
+    """Play one sound after so many seconds of undisturbed speech. Raises CallLost where there is none."""
+    reply = await _speaking(caller, caller.now, int(after * RATE))
+    turns, holds = len(caller.turns), len(caller.holds)
+    start = caller.say(sound.audio)
+    begin, last = start + sound.begin, start + len(sound.audio) + int(AFTER_SECONDS * RATE)
+
+    def decided() -> bool:
+        return caller.now >= last or (sound.is_real and reply.status == "cancelled")
+
+    await caller.until(decided, PATIENCE_SECONDS)
+    heard = " ".join(turn.text for turn in caller.turns[turns:])
+    ended = reply.status == "cancelled"
+    if sound.is_real:
+        stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
+        if not ended:
+            return Result(sound.kind, sound.name, MISSED, heard=heard)
+        return Result(sound.kind, sound.name, STOPPED, stop_ms=stop, heard=heard)
+    gaps = [((hold.until or caller.now) - hold.at) * 1000 / RATE for hold in caller.holds[holds:]]
+    stuck = any(hold.until is None for hold in caller.holds[holds:])
+    outcome = ENDED if ended or stuck or len(caller.turns) > turns else RESUMED
+    return Result(sound.kind, sound.name, outcome, gap_ms=max(gaps, default=0.0), heard=heard)
+
+
+async def _speaking(caller: Caller, since: int, samples: int) -> Reply:
+    """Wait until the agent has spoken for so long from sample ``since`` on."""
+
+    def speaking() -> bool:
+        if not caller.replies or not caller.player.playing(caller.now):
+            return False
+        reply = caller.replies[-1]
+        played = caller.player.played(reply.item, caller.now) - caller.player.played(reply.item, since)
+        return not reply.status and played >= samples
+
+    if not await caller.until(speaking, PATIENCE_SECONDS):
+        raise CallLost("the agent says nothing")
+    return caller.replies[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures. resumed: the share of false interruptions after which the agent went on.
+
+    in_time: the share after which it went on within ``GAP_MS``. paused: how many made a pause; gap: how long.
+    """
+
+    interruptions: int
+    missed: int
+    stop_p50_ms: float | None
+    stop_p95_ms: float | None
+    false: int
+    resumed: float | None
+    in_time: float | None
+    paused: int
+    gap_p50_ms: float | None
+    gap_p95_ms: float | None
+
+
+def summarise(results: Sequence[Result]) -> Summary:
+    """Return the figures of some results."""
+    real = [each for each in results if each.kind in (REAL, SHORT)]
+    false = [each for each in results if each.kind not in (REAL, SHORT)]
+    stops = [each.stop_ms for each in real if each.stop_ms is not None]
+    gone_on = [each.gap_ms for each in false if each.outcome == RESUMED and each.gap_ms is not None]
+    gaps = [gap for gap in gone_on if gap]
+    return Summary(
+        len(real),
+        sum(each.stop_ms is None for each in real),
+        *_percentiles(stops),
+        len(false),
+        len(gone_on) / len(false) if false else None,
+        sum(gap < GAP_MS for gap in gone_on) / len(false) if false else None,
+        len(gaps),
+        *_percentiles(gaps),
+    )
+
+
+def table(results: Sequence[Result]) -> Table:
+    """Return what the terminal shows."""
+    shown = Table(title="Said over the agent; times in ms", title_justify="left")
+    for column in ("", "all", "stop", "p50", "p95", "go on", "<600", "pause", "p50", "p95"):
+        shown.add_column(column, justify="right" if column else "left")
+    kinds = dict.fromkeys(each.kind for each in results)
+    for kind in kinds:
+        _add(shown, kind, [each for each in results if each.kind == kind])
+    if len(kinds) > 2:
+        shown.add_section()
+        _add(shown, "all false", [each for each in results if each.kind not in (REAL, SHORT)])
+    return shown
+
+
+def report(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the same for a machine, with a row for each sound."""
+    return {"summary": asdict(summarise(results)), "sounds": [asdict(each) for each in results]}
+
+
+def draw(results: Sequence[Result], path: Path) -> None:
+    """Draw how many stops and gaps are how long into a PNG."""
+    stops = [each.stop_ms for each in results if each.stop_ms is not None]
+    gaps = [each.gap_ms for each in results if each.outcome == RESUMED and each.gap_ms]
+    with percentages(path, "ms", "% of the sounds that paused the agent", 1000, height=4) as axes:
+        for name, values in (("interruptions: silent after", stops), ("false ones: going on after", gaps)):
+            places = [100 * (place + 1) / len(values) for place in range(len(values))]
+            axes.step(sorted(values), places, where="post", label=name)
+
+
+def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
+    return (percentile(values, 0.5), percentile(values, 0.95)) if values else (None, None)
+
+
+def _add(shown: Table, name: str, results: Sequence[Result]) -> None:
+    figures = summarise(results)
+    real = figures.interruptions
+    cells = (
+        str(len(results)),
+        f"{1 - figures.missed / real:.0%}" if real else "",
+        _ms(figures.stop_p50_ms),
+        _ms(figures.stop_p95_ms),
+        "" if figures.resumed is None else f"{figures.resumed:.0%}",
+        "" if figures.in_time is None else f"{figures.in_time:.0%}",
+        str(figures.paused) if figures.false else "",
+        _ms(figures.gap_p50_ms),
+        _ms(figures.gap_p95_ms),
+    )
+    shown.add_row(name, *cells)
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"

@@ -1,0 +1,1 @@
+"""Callers that benchmarks send to a server, in real time."""

@@ -1,0 +1,78 @@
+"""Callers who are connected and say nothing, in a process of their own beside those who speak."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+from websockets.protocol import State
+
+from rejoinder.agent.bench.overhead import append, subject
+from rejoinder.agent.bench.overhead_subject import Load, sounds
+from rejoinder.agent.client.client import CallLost
+from rejoinder.agent.client.player import RATE
+
+HOUR = 3600.0
+TICK_SECONDS = 0.002
+"""Frames of different callers that are due within this time are sent together: to wake up for each costs more
+than to send it, and the server has the same processor here."""
+
+
+@dataclass(slots=True)
+class Idle:
+    """Silent callers on the line. cores: what their own process took, once they have hung up."""
+
+    cores: float = 0.0
+
+
+@asynccontextmanager
+async def idle_callers(url: str, key: str | None, number: int) -> AsyncIterator[Idle]:
+    """Have so many silent callers on the line for the length of the block. Raises CallLost if one is not."""
+    idle = Idle()
+    if not number:
+        yield idle
+        return
+    async with subject(call_and_be_silent, url, key, number) as pipe:
+        if reason := await asyncio.to_thread(pipe.recv):
+            raise CallLost(reason)
+        try:
+            yield idle
+        finally:
+            pipe.send("end")
+        kept, idle.cores = await asyncio.to_thread(pipe.recv)
+        if kept < number:
+            raise CallLost(f"only {kept} of {number} idle callers were kept on the line (max_sessions?)")
+
+
+def call_and_be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
+    """Call so often, say why not or "", send silence until told to end, and say who is left at what cost."""
+    try:
+        asyncio.run(_be_silent(url, key, number, pipe))
+    except (OSError, WebSocketException) as error:
+        pipe.send(f"an idle caller cannot call {url}: {error}")
+
+
+async def _be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
+    quiet, headers = append(sounds(RATE)[0]), {"Authorization": f"Bearer {key}"} if key else {}
+    async with AsyncExitStack() as stack:
+        calls: list[ClientConnection] = []
+        for _ in range(number):
+            calling = connect(url, additional_headers=headers, compression=None, max_size=None, proxy=None)
+            calls.append(await stack.enter_async_context(calling))
+        pipe.send("")
+
+        async def send(session: int, frame: int) -> None:
+            calls[session].transport.write(quiet)
+
+        spent, began = time.process_time(), time.perf_counter()
+        feeding = asyncio.create_task(Load(number, 0, 0.0, HOUR).feed(send, TICK_SECONDS))
+        asyncio.get_running_loop().add_reader(pipe.fileno(), feeding.cancel)
+        await asyncio.wait([feeding])
+        cores = (time.process_time() - spent) / (time.perf_counter() - began)
+        pipe.send((sum(call.state is State.OPEN for call in calls), cores))

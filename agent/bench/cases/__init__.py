@@ -1,0 +1,1 @@
+"""What benchmark callers say: recordings, replies and interruptions."""

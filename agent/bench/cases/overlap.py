@@ -1,0 +1,143 @@
+"""What is said over an agent in ``rejoinder bench bargein``: interruptions, and what must not stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import soxr
+
+from rejoinder.agent.bench.cases.recordings import (
+    Recording,
+    choose,
+    hop_power,
+    read_set,
+    speech_begin,
+    speech_end,
+)
+from rejoinder.agent.bench.cases.voicing import first_voiced
+from rejoinder.agent.client.player import RATE
+from rejoinder.models.loading import Specs, open_models
+from rejoinder.pipeline.audio.chunk import Samples
+from rejoinder.pipeline.turns.interruption import is_backchannel
+
+REAL, SHORT = "interruption", "short one"
+BACKCHANNEL, COUGH, NOISE = "backchannel", "cough", "noise"
+SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
+NOISES = "noise"
+LISTENERS = (
+    "Mm-hmm.",
+    "Uh-huh.",
+    "Yeah.",
+    "Okay.",
+    "Right.",
+    "I see.",
+    "Sure.",
+    "Oh.",
+    "Yeah, yeah.",
+    "Got it.",
+)
+"""Nobody has recorded backchannels under a free licence that we know of: voices say them."""
+PITCHES = (0.92, 1.0, 1.12)
+LEVEL = 0.05
+"""RMS of made sounds: -26 dBFS, as loud as a headset is."""
+MOST_SECONDS, LEAST_SECONDS = 2.5, 0.3
+SHORT_SECONDS = (0.35, 0.7)
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Something heard over the agent, 24 kHz. begin: of an interruption its first voiced sample."""
+
+    kind: str
+    name: str
+    audio: Samples
+    begin: int
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the agent has to stop."""
+        return self.kind in (REAL, SHORT)
+
+
+def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> list[Sound]:
+    """Return the beginnings of utterances, of each fourth only a word or two. Raises RecordingsMissing."""
+    found: list[Sound] = []
+    for recording in choose(folder, sets, 2 * count, seed):
+        audio = recording.load(RATE)
+        audio = audio[: speech_end(audio, RATE)]
+        begin = speech_begin(audio, RATE)
+        said = len(audio) - begin >= LEAST_SECONDS * RATE and not is_backchannel(recording.text or "no text")
+        if said:
+            kind = REAL if len(found) % 4 else SHORT
+            voiced = begin + first_voiced(audio[begin:], RATE)
+            first, last = max(0, begin - RATE // 10), begin + int(MOST_SECONDS * RATE)
+            heard = audio[first : last if kind == REAL else min(last, _gap(audio, begin))]
+            if voiced - first < len(heard):  # else the first word has no voice, as "sh"
+                found.append(Sound(kind, f"{recording.set}/{recording.path.name}", heard, voiced - first))
+    return found[:count]
+
+
+async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[Sound]:
+    """Return what listeners say, by several voices at several pitches. Raises ModelError."""
+    made = []
+    for voice in voices:
+        specs = Specs(vad="scripted:vad", turn="", stt="scripted:stt", llm="scripted:llm", tts=voice)
+        async with open_models(specs) as models:
+            for text in LISTENERS:
+                async with aclosing(models.tts.speak(text)) as spoken:
+                    chunks = [chunk async for chunk in spoken]
+                whole = np.concatenate([chunk.samples() for chunk in chunks])
+                for pitch in PITCHES:
+                    audio = _level(soxr.resample(whole, chunks[0].rate * pitch, RATE))
+                    name = f"{text} {voice} x{pitch}"
+                    made.append(Sound(BACKCHANNEL, name, audio, speech_begin(audio, RATE)))
+    Random(seed).shuffle(made)
+    return made[:count]
+
+
+def noises(folder: Path, count: int, seed: int) -> list[Sound]:
+    """Return pieces of noise: rubbing, taps, dishes, an office, a room. Raises RecordingsMissing."""
+    draw = Random(seed)
+    recordings: list[Recording] = read_set(folder, NOISES)
+    found = []
+    for place in range(count):
+        recording = recordings[place % len(recordings)]
+        audio = recording.load(RATE)
+        length = int(draw.uniform(LEAST_SECONDS, 1.5) * RATE)
+        first = draw.randrange(max(1, len(audio) - length))
+        found.append(Sound(NOISE, recording.path.name, audio[first : first + length], 0))
+    return found
+
+
+def coughs(count: int, seed: int) -> list[Sound]:
+    """Return made coughs: one to three bursts of coloured noise over a falling voice, dying away."""
+    found = []
+    for number in range(count):
+        draw = np.random.default_rng([seed, number])
+        bursts = []
+        for _ in range(draw.integers(1, 4)):
+            times = np.arange(int(RATE * draw.uniform(0.18, 0.3))) / RATE
+            breath = np.convolve(draw.normal(0.0, 1.0, len(times)), np.ones(6) / 6, "same")
+            voice = np.sin(2 * np.pi * (180 - 200 * times) * times)
+            burst = (breath + 0.4 * voice) * np.minimum(times / 0.008, 1.0) * np.exp(-times / 0.07)
+            bursts += [burst, np.zeros(int(RATE * draw.uniform(0.08, 0.2)))]
+        found.append(Sound(COUGH, f"cough {number}", _level(np.concatenate(bursts)), 0))
+    return found
+
+
+def _gap(audio: Samples, begin: int) -> int:
+    """Return the quietest place soon after the begin of the speech: between two words, if there are two."""
+    first, last = (begin + int(seconds * RATE) for seconds in SHORT_SECONDS)
+    power = hop_power(audio[first:last], RATE // 50)
+    return first + int(np.argmin(power)) * (RATE // 50) if len(power) else len(audio)
+
+
+def _level(audio: Samples) -> Samples:
+    loud = audio[np.abs(audio) > 0.1 * np.abs(audio).max()]
+    level: Samples = (audio * (LEVEL / np.sqrt(np.mean(loud**2)))).astype(np.float32)
+    return np.clip(level, -1.0, 1.0)

@@ -1,0 +1,1 @@
+"""Scripts that measure on a machine with a GPU."""

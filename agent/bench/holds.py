@@ -1,0 +1,144 @@
+"""For how long one message holds the event loop: each of the worst messages, sent to a server of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+
+from rich.table import Table
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from rejoinder.agent.bench.cases.worst_messages import CHAT, PCM, PHONE, REALTIME, WORST, WYOMING, Worst
+from rejoinder.agent.bench.overhead import received, subject
+from rejoinder.agent.bench.overhead_subject import END, START, STOP, Spent, serve_watched
+from rejoinder.agent.bench.reports.waterfall import percentile
+from rejoinder.agent.server.own_server import free_port
+
+TIMES = 3
+"""How often each message is sent."""
+CLOSE_SECONDS = 1.0
+LIMIT = 2**20
+"""Bytes of a line that the server may answer with."""
+BEGUN = {"streamSid": "MZ1", "callSid": "CA1", "mediaFormat": {"encoding": "audio/x-mulaw"}}
+BEFORE = {PHONE: json.dumps({"event": "start", "start": BEGUN})}
+"""What is sent before the message."""
+BEHIND = {
+    REALTIME: '{"type":"conversation.item.delete","item_id":"none","event_id":"behind"}',
+    PCM: '{"type":"behind"}',
+    PHONE: '{"event":"stop"}',
+}
+"""What is sent behind the message: the server answers it once it has dealt with the message."""
+ANSWERED = {REALTIME: '"event_id": "behind"', PCM: "'behind'"}
+"""What the answer to that has in it; a telephone call ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a message cost: milliseconds that the loop was late, and the process's most memory in MiB.
+
+    busy_ms: the longest that the loop's thread worked at a stretch, by its processor's clock: whatever else
+    runs on the machine makes a loop late, too.
+    """
+
+    wire: str
+    message: str
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+    busy_ms: float
+    peak_mib: int
+
+
+def hold(worst: Worst, spent: Spent) -> Hold:
+    """Return the figures of a message from what the server spent on it."""
+    p50, p99 = (1000.0 * percentile(spent.lags, share) for share in (0.5, 0.99))
+    longest, busy = 1000.0 * max(spent.lags), 1000.0 * max(spent.busy)
+    return Hold(worst.wire, worst.name, p50, p99, longest, busy, spent.peak // 2**20)
+
+
+async def measure(vad: str, tell: Callable[[Hold], None], worst: Sequence[Worst] = WORST) -> list[Hold]:
+    """Send each message, and return how long it held the server's loop. Raises PipelineError."""
+    holds = []
+    for one in worst:
+        wyoming_port = free_port()
+        async with subject(serve_watched, vad, wyoming_port) as pipe:
+            port = await asyncio.to_thread(pipe.recv)
+            try:
+                holds.append(hold(one, await _sent(one, port, wyoming_port, pipe)))
+            finally:
+                pipe.send(END)
+        tell(holds[-1])
+    return holds
+
+
+async def _sent(worst: Worst, port: int, wyoming_port: int, pipe: Pipe) -> Spent:
+    made = worst.made()
+    pipe.send(START)
+    for _ in range(TIMES):
+        if worst.wire == CHAT:
+            await _post(port, made)
+        elif worst.wire == WYOMING:
+            await _request(wyoming_port, made)
+        else:
+            await _call(worst, f"ws://127.0.0.1:{port}/v1/{worst.wire}", made)
+    pipe.send(STOP)
+    return await received(pipe)
+
+
+async def _call(worst: Worst, url: str, made: str | bytes) -> None:
+    async with connect(url, compression=None, max_size=None, proxy=None, ping_interval=None) as socket:
+        with suppress(ConnectionClosed):  # some of them end the call
+            answered = asyncio.create_task(_answered(socket, ANSWERED.get(worst.wire, "none")))
+            if worst.wire in BEFORE:
+                await socket.send(BEFORE[worst.wire])
+            if worst.raw:
+                assert isinstance(made, bytes)
+                socket.transport.write(made)
+            else:
+                await socket.send(made)
+            await socket.send(BEHIND[worst.wire])
+            await answered
+
+
+async def _answered(socket: ClientConnection, wanted: str) -> None:
+    async for message in socket:
+        if wanted in str(message):
+            return
+
+
+async def _post(port: int, made: str | bytes) -> None:
+    body = made.encode() if isinstance(made, str) else made
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+    await _exchange(port, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+async def _request(port: int, made: str | bytes) -> None:
+    assert isinstance(made, bytes)
+    await _exchange(port, made + b'{"type":"ping"}\n')
+
+
+async def _exchange(port: int, sent: bytes) -> None:
+    """Send bytes, and read the first line that comes back."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=LIMIT)
+    writer.write(sent)
+    with suppress(ConnectionError):
+        await reader.readline()
+    writer.close()
+    with suppress(ConnectionError, TimeoutError):
+        await asyncio.wait_for(writer.wait_closed(), CLOSE_SECONDS)
+
+
+def table(holds: Sequence[Hold]) -> Table:
+    """Return the figures for people."""
+    shown = Table(title="The loop, held", title_justify="left", title_style="bold", box=None)
+    for column in ("", "message", "p50 ms", "p99 ms", "longest ms", "busy ms", "peak MiB"):
+        shown.add_column(column, justify="right" if column.endswith(("ms", "MiB")) else "left", no_wrap=True)
+    for one in holds:
+        figures = (f"{value:.1f}" for value in (one.p50_ms, one.p99_ms, one.longest_ms, one.busy_ms))
+        shown.add_row(one.wire, one.message, *figures, str(one.peak_mib))
+    return shown

@@ -1,0 +1,254 @@
+"""How long the agent takes to answer: from the last sample of speech to the first one that is heard.
+
+Each recording is one call of its own. A caller's first words meet a conversation without a history and a
+line without an unfinished reply, and no recording can change the result of the next; a connection that was
+kept would have strangers share a history that grows from clip to clip. Setting up the connection is not part
+of the latency.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from rejoinder.agent.bench.callers.caller import Caller, open_call
+from rejoinder.agent.bench.callers.guesses import Guesses, of_replies
+from rejoinder.agent.bench.callers.guesses import report as report_guesses
+from rejoinder.agent.bench.callers.turns import Reply
+from rejoinder.agent.bench.cases.recordings import Recording, background, speech_end
+from rejoinder.agent.bench.reports.waterfall import (
+    Parts,
+    Summary,
+    complete,
+    mean_parts,
+    summarise,
+    summary_table,
+    waterfall,
+)
+from rejoinder.agent.client.client import CallLost
+from rejoinder.agent.client.player import RATE
+
+LEAD_SECONDS = 0.5
+"""Noise before the recording: nobody speaks in the instant in which the line opens."""
+LISTEN_SECONDS = 1.0
+PATIENCE_SECONDS = 10.0
+BACKGROUND_SECONDS = 10.0
+
+ANSWERED, EARLY, SILENT, FAILED = "answered", "answered only early", "no answer", "call failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one recording.
+
+    outcome: ANSWERED (a reply began after the end of speech and was heard), EARLY (the only replies began
+        before it), SILENT or FAILED.
+    cut_off: a reply was started before the last sample of speech, also where another one followed.
+    early_ms: how long before the end of speech the first such reply was started.
+    latency_ms: last sample of speech to first audible sample, of ANSWERED ones.
+    parts: these milliseconds in parts, where the server told its own.
+    guesses: what became of the server's guesses at the end of the turn, where it told.
+    rung: of the server's ladder on which the answer was committed, where it told.
+    heard: what the server understood. reply: what it answered. error: why the call failed.
+    """
+
+    set: str
+    file: str
+    speaker: str
+    text: str | None
+    speech_end_s: float
+    outcome: str
+    cut_off: bool = False
+    early_ms: float | None = None
+    latency_ms: float | None = None
+    parts: tuple[tuple[str, float], ...] = ()
+    guesses: Guesses = field(default_factory=Guesses)
+    rung: int | None = None
+    heard: str = ""
+    reply: str = ""
+    error: str = ""
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        said = self.outcome if self.latency_ms is None else f"{self.latency_ms:5.0f} ms"
+        early = ", cut off before" if self.cut_off and self.latency_ms is not None else ""
+        why = f": {self.error}" if self.error and self.latency_ms is None else ""
+        return f"{said}{early}  {self.set}/{self.file}{why}"
+
+
+async def run_clip(url: str, key: str | None, recording: Recording) -> Result:
+    """Play one recording into a call of its own and wait for the answer; a broken call is a result too."""
+    audio = recording.load(RATE)
+    ends = speech_end(audio, RATE)
+    noise = background(audio, RATE, BACKGROUND_SECONDS)
+    about = (recording.set, recording.path.name, recording.speaker, recording.text, ends / RATE)
+    try:
+        async with open_call(url, key, noise) as caller:
+            await caller.until(lambda: caller.now >= LEAD_SECONDS * RATE, LEAD_SECONDS + 1)
+            return await answer_to(caller, caller.say(audio) + ends, about)
+    except CallLost as error:
+        return Result(*about, outcome=FAILED, error=str(error))
+
+
+async def answer_to(
+    caller: Caller,
+    end: int,
+    about: tuple[str, str, str, str | None, float],
+    begin: int = 0,
+    patience: float = PATIENCE_SECONDS,
+) -> Result:
+    """Listen to the answer to words from sample ``begin`` to ``end``, and judge it. Raises CallLost.
+
+    patience: seconds to wait for it.
+    """
+
+    def answered() -> bool:
+        reply = caller.answer(end)
+        first = caller.player.first_audible(reply.item) if reply else None
+        return first is not None and caller.now >= first + LISTEN_SECONDS * RATE
+
+    await caller.until(answered, (end - caller.now) / RATE + patience)
+    return judge(caller, end, about, begin)
+
+
+def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, float], begin: int = 0) -> Result:
+    """Return what came of what was said in a call from sample ``begin`` to ``end``."""
+    replies = [reply for reply in caller.replies if reply.created >= begin]
+    early = [reply for reply in replies if reply.created < end]
+    reply = caller.answer(end)
+    heard = " ".join(turn.text.strip() for turn in caller.turns if turn.begin >= begin).strip()
+    first = caller.player.first_audible(reply.item) if reply else None
+    if reply is None or first is None:
+        outcome, latency = EARLY if early else SILENT, None
+    else:
+        outcome, latency = ANSWERED, (first - end) * 1000 / RATE
+    return Result(
+        *about,
+        outcome=outcome,
+        cut_off=bool(early),
+        early_ms=(end - early[0].created) * 1000 / RATE if early else None,
+        latency_ms=latency,
+        parts=tuple(client_parts(reply, end, latency)) if reply and latency is not None else (),
+        guesses=of_replies(reply.counts for reply in replies),
+        rung=int(reply.counts["ladder"]) if reply and "ladder" in reply.counts else None,
+        heard=heard,
+        reply=" / ".join(reply.text.strip() for reply in replies),
+        error="; ".join(caller.errors),
+    )
+
+
+def client_parts(reply: Reply, end: int, latency: float) -> Parts:
+    """Return the parts of a reply's latency in milliseconds; none where the server does not tell its own."""
+    if not reply.parts:
+        return []
+    later = None if reply.heard_end is None else (reply.heard_end - end) * 1000 / RATE
+    return complete(reply.parts, latency, later)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Results, counted; every clip is in one of answered, answered_only_early, silent and failed."""
+
+    clips: int
+    answered: int
+    cut_off: int
+    answered_only_early: int
+    silent: int
+    failed: int
+    latency: Summary
+
+
+def count(results: Sequence[Result]) -> Count:
+    """Count results, and take the statistics of the answered ones."""
+
+    def outcomes(outcome: str) -> int:
+        return sum(result.outcome == outcome for result in results)
+
+    return Count(
+        len(results),
+        outcomes(ANSWERED),
+        sum(result.cut_off for result in results),
+        outcomes(EARLY),
+        outcomes(SILENT),
+        outcomes(FAILED),
+        summarise([result.latency_ms for result in results if result.latency_ms is not None]),
+    )
+
+
+def reasons(results: Sequence[Result]) -> list[tuple[str, int]]:
+    """Return the errors of clips that were not answered, with how many each befell, most common first."""
+    return Counter(
+        result.error for result in results if result.error and result.latency_ms is None
+    ).most_common()
+
+
+def nothing_answered(results: Sequence[Result]) -> str:
+    """Return why no clip at all was answered, in a sentence; "" where one was."""
+    if any(result.outcome == ANSWERED for result in results):
+        return ""
+    whole = f"none of the {len(results)} clips was answered"
+    if told := reasons(results):
+        reason, often = told[0]
+        return f"{whole}; most common reason ({often} of {len(results)}): {reason}"
+    outcome, often = Counter(result.outcome for result in results).most_common(1)[0]
+    return f"{whole}, and the server gave no reason; most common outcome ({often}): {outcome}"
+
+
+def mean_waterfall(results: Sequence[Result]) -> list[tuple[str, float]]:
+    """Return the mean parts of all answers whose server told its own; empty where none did."""
+    return mean_parts([result.parts for result in results if result.parts])
+
+
+def all_guesses(results: Sequence[Result]) -> Guesses:
+    """Return what became of the server's guesses in all calls."""
+    return sum((result.guesses for result in results), Guesses())
+
+
+def by_set(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the results of each set, in the order in which the sets first appear."""
+    names = dict.fromkeys(result.set for result in results)
+    return {name: [result for result in results if result.set == name] for name in names}
+
+
+def tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Return what the terminal shows: statistics per set, and the mean waterfall if there is one."""
+    counts = {name: count(chosen) for name, chosen in by_set(results).items()} | {"all": count(results)}
+    rows = []
+    for name, row in counts.items():
+        rows.append((name, [str(row.clips), str(row.answered), str(row.cut_off)], row.latency))
+    whole = counts["all"]
+    note = (
+        "cut off: a reply was started before the speech was over. Not answered: "
+        f"{whole.answered_only_early} cut off and only answered early, {whole.silent} without a reply, "
+        f"{whole.failed} failed calls."
+    )
+    shown: list[RenderableType] = [
+        summary_table(
+            "Last sample of speech to first audible sample, in ms", ("clips", "answered", "cut off"), rows
+        ),
+        Text(note, style="dim"),
+        *(Text(f"  {often} x {reason}", style="dim") for reason, often in reasons(results)),
+    ]
+    if (guesses := all_guesses(results)).replies:
+        shown.append(Text(str(guesses), style="dim"))
+    if parts := mean_waterfall(results):
+        told = sum(bool(result.parts) for result in results)
+        shown.append(waterfall(parts, f"Where it goes, mean of {told} answers"))
+    return shown
+
+
+def report(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the same for a machine, with a row for each clip."""
+    return {
+        "summary": asdict(count(results)),
+        "sets": {name: asdict(count(chosen)) for name, chosen in by_set(results).items()},
+        "errors": dict(reasons(results)),
+        "guesses": report_guesses(all_guesses(results)),
+        "waterfall": [{"name": name, "ms": value} for name, value in mean_waterfall(results)],
+        "clips": [asdict(result) for result in results],
+    }

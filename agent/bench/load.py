@@ -1,0 +1,247 @@
+"""How long answers take when several people call at once.
+
+Arrivals are an open loop: each turn has its time before the first one is spoken, and comes then, whatever
+has become of the others; a late answer does not put off the next question, which would hide how late it was
+(coordinated omission). Each caller holds one call and speaks in it again and again; an answer that still
+sounds when his next turn is due is stopped by him. Latency counts from the sample with which the words were
+planned to end. A turn is lost where the next one comes before its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+
+from rejoinder.agent.bench.callers.caller import Caller, open_call
+from rejoinder.agent.bench.cases.recordings import Recording, background, speech_end
+from rejoinder.agent.bench.latency import (
+    BACKGROUND_SECONDS,
+    FAILED,
+    LEAD_SECONDS,
+    PATIENCE_SECONDS,
+    Count,
+    Result,
+    answer_to,
+    count,
+    mean_waterfall,
+)
+from rejoinder.agent.bench.reports.waterfall import summary_table, waterfall
+from rejoinder.agent.bench.soak import processor_seconds
+from rejoinder.agent.client.client import CallLost
+from rejoinder.agent.client.player import RATE
+
+REST_SECONDS = 4.0
+"""From the end of a caller's words to his next ones, on average: the answer, and a moment."""
+SCATTER = 0.25
+"""Share of this time by which each turn may come sooner or later than after the mean."""
+TAIL_SECONDS = 1.0
+"""What a recording has behind its last word, at most: nobody's next turn waits for the end of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A recording as a caller says it, 24 kHz: loaded before, because that takes the time of an answer."""
+
+    recording: Recording
+    audio: Any
+    noise: Any
+    ends: int
+
+    @classmethod
+    def of(cls, recording: Recording) -> Spoken:
+        """Load a recording. Raises RecordingsMissing."""
+        audio = recording.load(RATE)
+        noise, ends = background(audio, RATE, BACKGROUND_SECONDS), speech_end(audio, RATE)
+        return cls(recording, audio[: ends + int(TAIL_SECONDS * RATE)], noise, ends)
+
+    @property
+    def about(self) -> tuple[str, str, str, str | None, float]:
+        """What a result says of it."""
+        one = self.recording
+        return one.set, one.path.name, one.speaker, one.text, self.ends / RATE
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a caller says, and at which second of the level."""
+
+    at: float
+    spoken: Spoken
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What so many callers met.
+
+    every_s: from a turn to the same caller's next one, as planned. rungs: of the server's ladder, with how
+    many answers were committed on each. processor_s: of our own server, None for another's.
+    """
+
+    sessions: int
+    idle: int
+    seconds: float
+    every_s: float
+    counted: Count
+    parts: Sequence[tuple[str, float]]
+    rungs: Mapping[int, int]
+    processor_s: float | None
+
+    @property
+    def cores(self) -> float | None:
+        """Cores that were busy, on average."""
+        return None if self.processor_s is None else self.processor_s / self.seconds
+
+
+def plan(recordings: Iterable[Spoken], sessions: int, seconds: float, seed: int = 0) -> list[list[Turn]]:
+    """Return what each caller says in so many seconds, once at least, and when.
+
+    recordings: enough of them, as those of ``itertools.cycle`` are.
+    """
+    generator, following = random.Random(f"{seed}/{sessions}"), iter(recordings)
+    callers = []
+    for caller in range(sessions):
+        at, turns = REST_SECONDS * (caller + generator.random()) / sessions, list[Turn]()
+        while not turns or at < seconds:
+            turns.append(Turn(at, next(following)))
+            at += turns[-1].spoken.ends / RATE
+            at += REST_SECONDS * generator.uniform(1.0 - SCATTER, 1.0 + SCATTER)
+        callers.append(turns)
+    return callers
+
+
+def every(callers: Sequence[Sequence[Turn]]) -> float:
+    """Return the mean seconds from a turn to the same caller's next one."""
+    lengths = [turn.spoken.ends / RATE for turns in callers for turn in turns]
+    return REST_SECONDS + fmean(lengths)
+
+
+async def run(
+    url: str,
+    key: str | None,
+    process: int | None,
+    callers: Sequence[Sequence[Turn]],
+    idle: int,
+    tell: Callable[[Result], None],
+) -> Level:
+    """Let the callers call; ``process`` is our own server's, ``idle`` the number of the others."""
+    before, began = _processor(process), time.perf_counter()
+    start = asyncio.get_running_loop().time() + LEAD_SECONDS + 0.5
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(_call(url, key, turns, start, tell)) for turns in callers]
+    results = [result for call in calls for result in call.result()]
+    spent = _processor(process)
+    used = None if spent is None or before is None else spent - before
+    lasted = time.perf_counter() - began
+    rungs = Counter(result.rung for result in results if result.rung is not None)
+    parts = mean_waterfall(results)
+    return Level(len(callers), idle, lasted, every(callers), count(results), parts, rungs, used)
+
+
+async def _call(
+    url: str, key: str | None, turns: Sequence[Turn], start: float, tell: Callable[[Result], None]
+) -> list[Result]:
+    """Hold one call and judge its turns; their times count from ``start`` by the loop's clock."""
+    loop, results = asyncio.get_running_loop(), list[Result]()
+    await asyncio.sleep(start + turns[0].at - LEAD_SECONDS - loop.time())
+    try:
+        async with open_call(url, key, turns[0].spoken.noise) as caller:
+            for turn, after in zip(turns, [*turns[1:], None], strict=True):
+                ends = turn.at + turn.spoken.ends / RATE
+                patience = after.at - LEAD_SECONDS - ends if after else PATIENCE_SECONDS
+                results.append(await _turn(caller, turn, start + turn.at, patience))
+                tell(results[-1])
+    except CallLost as error:
+        for turn in turns[len(results) :]:
+            results.append(Result(*turn.spoken.about, outcome=FAILED, error=str(error)))
+            tell(results[-1])
+    return results
+
+
+async def _turn(caller: Caller, turn: Turn, at: float, patience: float) -> Result:
+    """Speak at ``at`` by the loop's clock, and wait so many seconds for the answer."""
+    loop, spoken = asyncio.get_running_loop(), turn.spoken
+    await asyncio.sleep(at - LEAD_SECONDS - loop.time())
+    await caller.stop()
+    caller.errors.clear()  # they were about the turns before
+    begin = caller.now + int((at - loop.time()) * RATE)  # behind now, if the line opened too late
+    lead = np.resize(spoken.noise, max(0, begin - caller.microphone.position))
+    caller.say(np.concatenate((lead, spoken.audio)))
+    return await answer_to(caller, begin + spoken.ends, spoken.about, begin, patience)
+
+
+def _processor(process: int | None) -> float | None:
+    return None if process is None else processor_seconds(process)
+
+
+def tables(levels: Sequence[Level]) -> list[RenderableType]:
+    """Return what the terminal shows: statistics per level, and where the time went in each."""
+    rows = []
+    for level in levels:
+        cores = "–" if level.cores is None else f"{level.cores:.2f}"
+        asked = f"{level.counted.answered} of {level.counted.clips}"
+        name = f"{level.sessions}" + (f" + {level.idle} idle" if level.idle else "")
+        rungs = ", ".join(f"{rung}: {often}" for rung, often in sorted(level.rungs.items()))
+        rows.append((name, [asked, str(level.counted.cut_off), rungs, cores], level.counted.latency))
+    title = "Planned last sample of speech to first audible sample, in ms, by callers"
+    shown: list[RenderableType] = [summary_table(title, ("answered", "cut off", "ladder", "cores"), rows)]
+    for level in levels:
+        if level.parts:
+            callers = f"{level.sessions} caller{'s' if level.sessions > 1 else ''}"
+            shown.append(waterfall(level.parts, f"Where it goes with {callers}, mean"))
+    return shown
+
+
+def report(levels: Sequence[Level]) -> dict[str, Any]:
+    """Return the same for a machine; ``rejoinder plan`` reads it."""
+    return {
+        "every_s": fmean(level.every_s for level in levels),
+        "levels": [
+            {
+                "sessions": level.sessions,
+                "idle": level.idle,
+                "seconds": level.seconds,
+                "asked": level.counted.clips,
+                "processor_s": level.processor_s,
+                "cores": level.cores,
+                **asdict(level.counted),
+                "ladder": {str(rung): often for rung, often in sorted(level.rungs.items())},
+                "waterfall": [{"name": name, "ms": value} for name, value in level.parts],
+            }
+            for level in levels
+        ],
+    }
+
+
+def draw(levels: Sequence[Level], path: Path) -> None:
+    """Draw the percentiles over the number of callers as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    sessions = [level.sessions for level in levels]
+    for name, style in (("p50", "o-"), ("p95", "s-"), ("p99", "^:")):
+        values = [getattr(level.counted.latency, name) or float("nan") for level in levels]
+        axes.plot(sessions, values, style, label=name)
+    for level in levels:
+        answered = f"{level.counted.answered} of {level.counted.clips}"
+        axes.annotate(answered, (level.sessions, 0), xytext=(0, 4), textcoords="offset points", ha="center")
+    axes.set_xlabel("callers at the same time (below the curves: turns answered)")
+    axes.set_ylabel("last word to first sound, ms")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sessions, [str(each) for each in sessions])
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path)

@@ -1,0 +1,177 @@
+"""What the framework costs by itself: processor time per frame of 20 ms and session, with scripted models.
+
+Two ways in: a ``Session`` inside a process, and the real server, called over loopback by this process. What
+is measured runs in a process of its own, of which all threads count; the callers' time does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import multiprocessing
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
+
+from rich.table import Table
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.frames import Frame, Opcode
+
+from rejoinder.agent.bench.overhead_subject import (
+    END,
+    FRAME_SECONDS,
+    START,
+    STOP,
+    Load,
+    Spent,
+    hold_sessions,
+    serve_watched,
+    sounds,
+)
+from rejoinder.agent.bench.reports.waterfall import percentile
+from rejoinder.agent.client.player import RATE
+from rejoinder.pipeline.errors import PipelineError
+
+SESSION, WEBSOCKET = "Session", "WebSocket"
+WARM_SECONDS = 1.5
+SPEAKING = 10
+"""One of so many callers speaks, where some do; one at least."""
+END_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What one load cost: microseconds of processor per frame and session, cores in all, lags in ms.
+
+    answers: replies that were given while it was measured.
+    """
+
+    way: str
+    sessions: int
+    speaking: int
+    microseconds: float
+    cores: float
+    lag_p50_ms: float
+    lag_p99_ms: float
+    answers: int
+
+
+def speakers(sessions: int, some: bool) -> int:
+    """Return how many of the sessions speak."""
+    return max(1, sessions // SPEAKING) if some else 0
+
+
+def level(way: str, load: Load, spent: Spent) -> Level:
+    """Return the figures of a load from what it spent."""
+    cores = spent.processor / spent.seconds
+    p50, p99 = (1000.0 * percentile(spent.lags, share) for share in (0.5, 0.99))
+    each = cores * FRAME_SECONDS / load.sessions * 1e6
+    return Level(way, load.sessions, load.speaking, each, cores, p50, p99, spent.answers)
+
+
+async def measure(
+    ways: Sequence[str], sessions: Sequence[int], seconds: float, vad: str, tell: Callable[[Level], None]
+) -> list[Level]:
+    """Measure every way at every number of sessions, silent and speaking. Raises PipelineError."""
+    levels = []
+    for way in ways:
+        for count in sessions:
+            for some in (False, True):
+                load = Load(count, speakers(count, some), WARM_SECONDS, seconds)
+                spent = await (_in_process(load, vad) if way == SESSION else _over_sockets(load, vad))
+                levels.append(level(way, load, spent))
+                tell(levels[-1])
+    return levels
+
+
+async def _in_process(load: Load, vad: str) -> Spent:
+    async with subject(hold_sessions, load, vad) as pipe:
+        return await received(pipe)
+
+
+async def _over_sockets(load: Load, vad: str) -> Spent:
+    async with subject(serve_watched, vad, 0) as pipe:
+        port = await asyncio.to_thread(pipe.recv)
+        try:
+            return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)
+        finally:
+            pipe.send(END)
+
+
+async def _call(url: str, load: Load, pipe: Pipe) -> Spent:
+    """Call as often as there are sessions; the frames are made before, so that they cost next to nothing."""
+    answers, frames = 0, [append(pcm) for pcm in sounds(RATE)]
+
+    async def listen(socket: ClientConnection) -> None:
+        nonlocal answers
+        async for message in socket:
+            answers += '"response.done"' in str(message)
+
+    async with AsyncExitStack() as stack:
+        calls = [
+            await stack.enter_async_context(connect(url, compression=None, max_size=None, proxy=None))
+            for _ in range(load.sessions)
+        ]
+        listening = [asyncio.create_task(listen(call)) for call in calls]
+
+        async def send(session: int, frame: int) -> None:
+            nonlocal answers
+            if (session, frame) == (0, load.warm_frames):
+                pipe.send(START)
+                answers = 0
+            calls[session].transport.write(frames[load.talks(session, frame)])
+
+        await load.feed(send)
+        pipe.send(STOP)
+        spent = await received(pipe)
+        spent.answers = answers
+        for task in listening:
+            task.cancel()
+        return spent
+
+
+def append(pcm: bytes) -> bytes:
+    """Return the frame of a client's WebSocket that holds this audio."""
+    event = {"type": "input_audio_buffer.append", "audio": base64.b64encode(pcm).decode()}
+    return Frame(Opcode.TEXT, json.dumps(event).encode()).serialize(mask=True)
+
+
+@asynccontextmanager
+async def subject(target: Callable[..., None], *arguments: Any) -> AsyncIterator[Pipe]:
+    """Run a function in a fresh process for the length of the block, with the other end of the pipe."""
+    fresh = multiprocessing.get_context("spawn")
+    ours, theirs = fresh.Pipe()
+    process = fresh.Process(target=target, args=(*arguments, theirs))
+    process.start()
+    theirs.close()
+    try:
+        yield ours
+    except (EOFError, OSError) as error:
+        raise PipelineError(f"a process of the bench has ended: {error or target.__name__}") from error
+    finally:
+        await asyncio.to_thread(process.join, END_SECONDS)
+        process.kill()
+        process.join()
+        ours.close()
+
+
+async def received(pipe: Pipe) -> Spent:
+    """Return what the subject says that it has spent."""
+    spent: Spent = await asyncio.to_thread(pipe.recv)
+    return spent
+
+
+def table(levels: Sequence[Level]) -> Table:
+    """Return the figures for people."""
+    shown = Table(title="Cost of the framework alone", title_justify="left", title_style="bold", box=None)
+    columns = ("", "sessions", "speaking", "us/frame", "cores", "lag p50 ms", "lag p99 ms", "answers")
+    for column in columns:
+        shown.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for one in levels:
+        figures = (f"{one.microseconds:.0f}", f"{one.cores:.2f}", f"{one.lag_p50_ms:.1f}")
+        counts = (str(one.sessions), str(one.speaking))
+        shown.add_row(one.way, *counts, *figures, f"{one.lag_p99_ms:.1f}", str(one.answers))
+    return shown

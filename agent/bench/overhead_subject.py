@@ -1,0 +1,202 @@
+"""What ``rejoinder bench overhead`` measures, in a process of its own: sessions, or the server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+
+import numpy as np
+from uvicorn import Config
+
+from rejoinder.agent.config import Settings
+from rejoinder.agent.server.descriptors import allow_sockets
+from rejoinder.agent.server.server import Server, listen, web
+from rejoinder.agent.server.uvicorn_server import Uvicorn
+from rejoinder.models.registry import create
+from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel
+from rejoinder.models.threads import plan
+from rejoinder.pipeline import Models, Session, TurnTraced, open_session
+from rejoinder.pipeline.audio.chunk import RATE, Samples, to_pcm
+from rejoinder.pipeline.interfaces import Vad
+
+ASKED, ANSWER = "what is the weather", "It is a sunny day today."
+FRAME_SECONDS = 0.02
+CYCLE_FRAMES, TALK_FRAMES = 200, 60
+"""Who speaks does so for 1.2 of every 4 s, and is answered in between."""
+FIRST_FRAME = 50
+LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.01, 0.001
+START, STOP, END = "start", "stop", "end"
+"""What the process is told over its pipe; it answers STOP with ``Spent``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """So many sessions, of which the first ``speaking`` speak; ``warm`` seconds are not measured."""
+
+    sessions: int
+    speaking: int
+    warm: float
+    seconds: float
+
+    @property
+    def warm_frames(self) -> int:
+        """Frames of each session that are not measured."""
+        return int(self.warm / FRAME_SECONDS)
+
+    def talks(self, session: int, frame: int) -> bool:
+        """Tell whether a session speaks in a frame; no two do so in time with each other."""
+        return session < self.speaking and (frame + 37 * session - FIRST_FRAME) % CYCLE_FRAMES < TALK_FRAMES
+
+    async def feed(self, send: Callable[[int, int], Awaitable[None]], tick: float = 0.0) -> None:
+        """Call ``send(session, frame)`` for every frame when it is due, the sessions spread over its 20 ms.
+
+        tick: so many seconds it sleeps at least; what is due by then is sent together, late by no more than
+        this. Cancelling stops between two frames.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for count in range(int((self.warm + self.seconds) / FRAME_SECONDS) * self.sessions):
+            if (wait := began + count * FRAME_SECONDS / self.sessions - loop.time()) > 0:
+                await asyncio.sleep(max(wait, tick))
+            session, frame = count % self.sessions, count // self.sessions
+            if frame >= session * FIRST_FRAME // self.sessions:  # calls begin at different times
+                await send(session, frame)
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a stretch of time cost: seconds of processor and of the clock, lags of the loop in seconds.
+
+    busy: seconds of processor that the loop's own thread took between two looks at it, which others on the
+        machine do not add to. peak: bytes that the process has had in memory at most, since it began.
+    """
+
+    processor: float = 0.0
+    seconds: float = 0.0
+    lags: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+    answers: int = 0
+    peak: int = 0
+
+
+class Watch:
+    """Measures this process and the loop it runs in; all its threads count."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew."""
+        self.spent = Spent()
+        self._processor, self._began = time.process_time(), time.perf_counter()
+
+    def stop(self) -> Spent:
+        """Return what was spent since the start."""
+        self.spent.processor = time.process_time() - self._processor
+        self.spent.seconds = time.perf_counter() - self._began
+        self.spent.peak = peak_memory()
+        return self.spent
+
+    async def look(self, seconds: float = LOOK_SECONDS) -> None:
+        """Note how late the loop wakes up, until cancelled. seconds: from one look to the next."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due, began = loop.time() + seconds, time.thread_time()
+            await asyncio.sleep(seconds)
+            self.spent.lags.append(loop.time() - due)
+            self.spent.busy.append(time.thread_time() - began)
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process has had in memory; 0 where the system does not say."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:  # no Linux
+        return 0
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def sounds(rate: int) -> tuple[bytes, bytes]:
+    """Return the frame of a quiet line, -66 dBFS, and a loud one, 16-bit, at this rate in hertz."""
+    noise: Samples = np.random.default_rng(0).normal(0.0, 1.0, int(rate * FRAME_SECONDS)).astype(np.float32)
+    return to_pcm(0.0005 * noise), to_pcm(0.2 * noise)
+
+
+def hold_sessions(load: Load, vad: str, pipe: Pipe) -> None:
+    """Hold sessions in this process, without a socket, and say what they cost."""
+    pipe.send(asyncio.run(_hold(load, create(vad, plan()))))
+
+
+async def _hold(load: Load, vad: Vad) -> Spent:
+    models = Models(vad, ScriptedStt([ASKED]), ScriptedLlm([ANSWER]), ScriptedTts(), ScriptedTurnModel())
+    frames, watch = sounds(RATE), Watch()
+    async with AsyncExitStack() as stack:
+        sessions = [await stack.enter_async_context(open_session(models)) for _ in range(load.sessions)]
+        watching = [asyncio.create_task(_count(session, watch)) for session in sessions]
+        watching.append(asyncio.create_task(watch.look()))
+
+        async def send(session: int, frame: int) -> None:
+            if (session, frame) == (0, load.warm_frames):
+                watch.start()
+            await sessions[session].hear(frames[load.talks(session, frame)])
+
+        await load.feed(send)
+        spent = watch.stop()
+        for task in watching:
+            task.cancel()
+        return spent
+
+
+async def _count(session: Session, watch: Watch) -> None:
+    async for event in session.events:
+        watch.spent.answers += isinstance(event, TurnTraced)
+
+
+def serve_watched(vad: str, wyoming_port: int, pipe: Pipe) -> None:
+    """Serve on a free loopback port, say which, and what it costs, until told to END.
+
+    wyoming_port: where Wyoming is served, 0 for nowhere; then the loop is looked at less often.
+    """
+    with asyncio.Runner(loop_factory=Config("").get_loop_factory()) as runner:  # the server's own loop
+        runner.run(_serve(vad, wyoming_port, pipe))
+
+
+async def _serve(vad: str, wyoming_port: int, pipe: Pipe) -> None:
+    models = {"vad": vad, "turn": "scripted:turn", "tts": "scripted:tts"}
+    models |= {"stt": f"scripted:stt|{ASKED}", "llm": f"scripted:llm|{ANSWER}"}
+    settings = Settings.model_validate({"max_sessions": 10_000, "wyoming_port": wyoming_port, **models})
+    allow_sockets()
+    sock = listen(settings.host, 0)
+    loaded = asyncio.Event()
+
+    def report(model: str, seconds: float) -> None:
+        if model == settings.tts:  # the last one
+            loaded.set()
+
+    program = Server(settings, report, lambda error: None)
+    server, watch = Uvicorn(web(program), program.end_streams), Watch()
+
+    def obey() -> None:
+        match pipe.recv():
+            case "start":
+                watch.start()
+            case "stop":
+                pipe.send(watch.stop())
+            case _:
+                server.should_exit = True
+
+    async def greet() -> None:
+        await loaded.wait()
+        pipe.send(sock.getsockname()[1])
+        await watch.look(CLOSE_LOOK_SECONDS if wyoming_port else LOOK_SECONDS)
+
+    asyncio.get_running_loop().add_reader(pipe.fileno(), obey)
+    async with asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(greet())
+        await server.serve(sockets=[sock])
+        looking.cancel()

@@ -1,0 +1,1 @@
+"""How benchmarks show progress, figures and pictures."""

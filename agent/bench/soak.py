@@ -1,0 +1,148 @@
+"""Whether a long call costs more and more: memory after interrupted turns, and the processor of an idle one.
+
+One call holds all turns. Each is the same short recording, as fast as the server takes it, and each reply is
+cancelled after its first audio, so that whatever a cancelled reply leaves behind piles up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from rejoinder.agent.bench.callers.caller import open_call
+from rejoinder.agent.bench.cases.recordings import Recording
+from rejoinder.agent.client.client import CallLost
+from rejoinder.agent.client.player import RATE
+from rejoinder.pipeline.audio.chunk import to_pcm
+from rejoinder.pipeline.errors import PipelineError
+
+WARM_TURNS = 20
+"""Turns after which what is made once has been made: caches, pools, threads."""
+SILENCE_SECONDS = 2.0
+PIECE_BYTES = 9600
+TURN_SECONDS = 60.0
+SETTLE_SECONDS = 1.0
+USUAL_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Soak:
+    """Resident bytes of the server after ``WARM_TURNS`` and all turns; ``idle`` is a share of one core.
+
+    silent: turns in which the language model had nothing to say.
+    """
+
+    turns: int
+    silent: int
+    early: int
+    late: int
+    idle: float
+
+    @property
+    def ratio(self) -> float:
+        """How much more memory the server holds at the end."""
+        return self.late / self.early
+
+
+class NeedsLinux(PipelineError):
+    """There is no /proc to read a process's memory from."""
+
+
+def check_proc() -> None:
+    """Raise NeedsLinux elsewhere."""
+    if not Path("/proc/self/statm").is_file():
+        raise NeedsLinux("the memory of the server is read from /proc: this bench needs Linux")
+
+
+def usual(recordings: list[Recording]) -> Recording:
+    """Return a short recording with words, the same one each time."""
+    return min(recordings, key=lambda one: (not one.text, abs(one.seconds - USUAL_SECONDS), one.path.name))
+
+
+async def soak(
+    url: str, process: int, recording: Recording, turns: int, idle_seconds: float, tell: Callable[[int], None]
+) -> Soak:
+    """Hold an idle call and then one of many turns, and tell of each turn. Raises CallLost."""
+    idle = await idle_share(url, process, idle_seconds)
+    pcm = to_pcm(recording.load(RATE)) + bytes(2 * int(SILENCE_SECONDS * RATE))
+    early = late = silent = 0
+    try:
+        async with connect(url, compression=None, max_size=None, proxy=None) as socket:
+            for turn in range(1, turns + 1):
+                silent += not await interrupted_turn(socket, pcm, turn)
+                late = resident(process)
+                early = late if turn <= WARM_TURNS else early
+                tell(turn)
+    except (OSError, WebSocketException) as error:
+        raise CallLost(f"the call broke: {error}") from error
+    return Soak(turns, silent, early, late, idle)
+
+
+async def idle_share(url: str, process: int, seconds: float) -> float:
+    """Return the share of one core that the server takes for a call in which nobody speaks."""
+    async with open_call(url) as caller:
+        await caller.until(lambda: False, SETTLE_SECONDS)
+        before, began = processor_seconds(process), time.perf_counter()
+        await caller.until(lambda: False, seconds)
+        return (processor_seconds(process) - before) / (time.perf_counter() - began)
+
+
+async def interrupted_turn(socket: ClientConnection, pcm: bytes, turn: int) -> bool:
+    """Say something and stop the reply at its first audio; return whether there was any.
+
+    Raises CallLost where there is no reply.
+    """
+    try:
+        async with asyncio.timeout(TURN_SECONDS):
+            for start in range(0, len(pcm), PIECE_BYTES):
+                audio = base64.b64encode(pcm[start : start + PIECE_BYTES]).decode("ascii")
+                await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+            if await _until(socket, "response.output_audio.delta", "response.done") == "response.done":
+                return False
+            await socket.send(json.dumps({"type": "response.cancel"}))
+            await _until(socket, "response.done")
+            return True
+    except TimeoutError:
+        raise CallLost(f"turn {turn} was not answered within {TURN_SECONDS:.0f} s") from None
+
+
+async def _until(socket: ClientConnection, *kinds: str) -> str:
+    while (kind := json.loads(await socket.recv())["type"]) not in kinds:
+        pass
+    return str(kind)
+
+
+def resident(process: int) -> int:
+    """Return the bytes of memory that a process holds."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_seconds(process: int) -> float:
+    """Return the processor time that a process has taken so far, all its threads together."""
+    # After the name, which is in brackets and may hold anything: the state is field 0 (proc(5)).
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def table(result: Soak) -> Table:
+    """Return the figures for people."""
+    shown = Table(
+        title="One long call", title_justify="left", title_style="bold", box=None, show_header=False
+    )
+    shown.add_row(f"memory after {WARM_TURNS} turns", f"{result.early / 1e6:.1f} MB")
+    shown.add_row(f"memory after {result.turns} turns", f"{result.late / 1e6:.1f} MB")
+    shown.add_row("ratio", f"{result.ratio:.3f}")
+    shown.add_row("turns without a word", str(result.silent))
+    shown.add_row("processor, idle call", f"{100 * result.idle:.1f} % of one core")
+    return shown

@@ -1,0 +1,1 @@
+"""The benchmark of turn detection, and the fit of its rule."""

@@ -1,0 +1,137 @@
+"""Silences whose truth is known: real ends of utterances, and pauses of a speaker who goes on.
+
+A hold that is made by cutting is shorter than its whole, and a detector that has learnt "long means over"
+would look good for nothing. So every recording that is cut gives a pair of about equal length: its beginning
+up to the gap, which is a hold, and an equally long piece up to its end, which is an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from rejoinder.agent.bench.cases.recordings import Recording, background, hop_power, speech_end
+from rejoinder.pipeline.audio.chunk import RATE, Samples
+
+HOP = RATE // 100
+SMOOTH_HOPS = 6
+"""A gap between words is 60 ms wide at least: the closure of a plosive is shorter."""
+LEAST_SECONDS = 0.8
+"""Speech on each side of a gap; after less of it nobody could know whether more will come."""
+BELOW_SPEECH_DB, NATURAL_SECONDS = 12.0, 0.3
+HOLD_SECONDS = (0.3, 2.0)
+FADE_SECONDS = 0.06
+"""How long the voice dies away before a silence that is put in, at ends and pauses alike: cut short it would
+sound unlike any pause, and at ends unlike at pauses."""
+END_SECONDS = 2.5
+"""Silence after an end: longer than any detector under test waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Speech and the silence after it.
+
+    audio: 16 kHz. at: sample at which the silence begins. seconds: how long it lasts before the speaker goes
+    on, None where the turn is over. natural: whether the silence is the recording's own.
+    """
+
+    set: str
+    file: str
+    speaker: str
+    audio: Samples
+    at: int
+    seconds: float | None
+    natural: bool = False
+
+    @property
+    def resumes(self) -> int | None:
+        """The sample at which the speaker goes on, None where the turn is over."""
+        return None if self.seconds is None else self.at + int(self.seconds * RATE)
+
+
+def cases(recording: Recording) -> list[Case]:
+    """Return its end, the speaker's own pauses in it, and a hold and an end of about equal length."""
+    whole = recording.load(RATE)
+    audio = whole[: speech_end(whole, RATE)]
+    found = [_own_end(recording, whole, len(audio))] if len(audio) else []
+    if len(audio) < 2 * LEAST_SECONDS * RATE:
+        return found
+    for begin, goes_on in silences(audio):
+        seconds = (goes_on - begin) / RATE
+        found.append(Case(*_about(recording), audio[: goes_on + RATE], begin, seconds, natural=True))
+    return found + _pair(recording, whole, audio)
+
+
+def _pair(recording: Recording, whole: Samples, audio: Samples) -> list[Case]:
+    places = gaps(audio)
+    if not places:
+        return []
+    draw = Random(f"0 {recording.path.name}")  # the same cuts each time, or figures could not be compared
+    cut = draw.choice(places)
+    seconds = draw.uniform(*HOLD_SECONDS)
+    silence = background(whole, RATE, seconds)
+    held = np.concatenate((_faded(audio[:cut]), silence, audio[cut : cut + RATE]))
+    about_as_long = audio[min(places, key=lambda place: abs(len(audio) - place - cut)) :]
+    return [Case(*_about(recording), held, cut, seconds), _end(recording, whole, about_as_long)]
+
+
+def _own_end(recording: Recording, whole: Samples, at: int) -> Case:
+    """Return its end with the silence that the recording has there, as its own pauses have theirs."""
+    end = at + int(END_SECONDS * RATE)
+    if len(whole) - at < NATURAL_SECONDS * RATE:
+        return _end(recording, whole, whole[:at])
+    missing = max(0, end - len(whole)) / RATE
+    more = [background(whole, RATE, missing)] if missing else []
+    return Case(*_about(recording), np.concatenate((whole[:end], *more)), at, None, natural=True)
+
+
+def _end(recording: Recording, whole: Samples, speech: Samples) -> Case:
+    silence = background(whole, RATE, END_SECONDS)
+    return Case(*_about(recording), np.concatenate((_faded(speech), silence)), len(speech), None)
+
+
+def _about(recording: Recording) -> tuple[str, str, str]:
+    return recording.set, recording.path.name, recording.speaker
+
+
+def gaps(audio: Samples) -> list[int]:
+    """Return the middles of the quiet moments between words, at least 0.2 s apart."""
+    levels = _smooth_levels(audio)
+    loud = np.percentile(levels, 95)
+    least = int(LEAST_SECONDS * 100)
+    places = []
+    for hop in range(least, len(levels) - least):
+        near = levels[max(0, hop - 10) : hop + 11]
+        if levels[hop] == near.min() and levels[hop] < loud - BELOW_SPEECH_DB:
+            places.append(hop * HOP + SMOOTH_HOPS * HOP // 2)
+    return places
+
+
+def silences(audio: Samples) -> Iterator[tuple[int, int]]:
+    """Yield the pauses inside a recording, by level, that last 0.3 s or more."""
+    levels = _smooth_levels(audio)
+    floor, loud = np.percentile(levels, (5, 95))
+    quiet = np.flatnonzero(levels < max(loud - 30.0, min(floor + 6.0, loud - 20.0)))
+    for run in np.split(quiet, np.flatnonzero(np.diff(quiet) > 1) + 1):
+        if not len(run):
+            continue
+        begin, end = int(run[0]) * HOP + SMOOTH_HOPS * HOP // 2, int(run[-1]) * HOP + SMOOTH_HOPS * HOP // 2
+        far = begin >= LEAST_SECONDS * RATE and len(audio) - end >= LEAST_SECONDS * RATE / 2
+        if far and end - begin >= NATURAL_SECONDS * RATE:
+            yield begin, end
+
+
+def _faded(speech: Samples) -> Samples:
+    faded = speech.copy()
+    tail = faded[-int(FADE_SECONDS * RATE) :]
+    tail *= np.linspace(1.0, 0.0, len(tail), dtype=np.float32)
+    return faded
+
+
+def _smooth_levels(audio: Samples) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    smooth = np.convolve(hop_power(audio, HOP), np.ones(SMOOTH_HOPS) / SMOOTH_HOPS, mode="valid")
+    levels: np.ndarray[tuple[int], np.dtype[np.float64]] = 10 * np.log10(smooth + 1e-12)
+    return levels

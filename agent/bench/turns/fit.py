@@ -1,0 +1,211 @@
+"""The fit of the rule for the end of a turn, and what it is worth on speakers that it was not made from.
+
+Logistic regressions stand one on the other: a last layer for Smart Turn and one for Whisper's encoder, from
+what each makes of the sound, and ``turn_end``, from those layers' answers, the words and the silence. It must
+not see answers about speakers that they were made from, who would sound surer than anybody ever will.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from rejoinder.agent.bench.turns.rules import Observation, Wait
+from rejoinder.models.turn import smart_turn
+from rejoinder.models.turn.head import Head
+from rejoinder.pipeline.audio.chunk import Samples
+from rejoinder.pipeline.options import Endpointing
+from rejoinder.pipeline.turns import turn_end
+from rejoinder.pipeline.turns.endpointer import ANSWER_MS
+
+STEP_MS, LONGEST_MS = 96, 2_300
+"""Silences at which a row of the fit is made from a pause, as long as it lasts."""
+HEAD_RIDGE, ENDING_RIDGE, RIDGE = 1_200.0, 1_200.0, 10.0
+STILL = 1e-6
+"""A step of the fit so small is the last."""
+HEAD_ANSWERS = 6
+"""So many sounds of each pause make the last layer: all of them, up to the longest wait."""
+FOLDS, LEAST_SPEAKERS = 5, 20
+USUAL = "tiny.en"
+"""The Whisper whose words ``turn_end`` is fitted to. Other recognisers' are read by the same tables."""
+Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the models say of a pause: the turn model's answers, and the recogniser's, if it has one."""
+
+    answers: tuple[float, ...]
+    over: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What is fitted: last layers for Smart Turn and Whisper, None without sounds, and ``turn_end``.
+
+    whisper: which one's ``ending`` is.
+    """
+
+    head: Head | None
+    ending: Head | None
+    tables: turn_end.Tables
+    whisper: str = ""
+
+    def heard(self, seen: Observation) -> Heard:
+        """Return what the models say of an observation."""
+        answers = tuple(probability for _, probability in seen.judged)
+        if self.head is not None and seen.sounds:
+            answers = tuple(self.head.probability(sound) for sound in seen.sounds)
+        over = seen.over
+        if self.ending is not None and len(seen.ending):
+            over = self.ending.probability(seen.ending)
+        return Heard(answers, over)
+
+    def write(self, checkout: Path) -> None:
+        """Write it into the files that are shipped, in a checkout; what is not fitted stays.
+
+        Of another recogniser than the usual one nothing but its own layer is written.
+        """
+        if self.ending is not None:
+            self.ending.write(checkout / "models/stt" / f"whisper_end.{self.whisper}.json")
+        if self.tables is turn_end.SHIPPED:
+            return
+        tables = {name: _rounded(table) for name, table in {**turn_end.SHIPPED, **self.tables}.items()}
+        (checkout / "pipeline/turns/turn_end.json").write_text(
+            json.dumps(tables, indent=2) + "\n", encoding="utf-8"
+        )
+        if self.head is not None:
+            self.head.write(checkout / "models/turn/smart_turn.json")
+
+
+SHIPPED = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
+
+
+def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
+    """Return the weights of a ridge regression on standardised columns, the constant first (Newton steps)."""
+    mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-9
+    rows = np.column_stack((np.ones(len(x)), (x - mean) / scale))
+    penalty = ridge * np.eye(rows.shape[1])
+    penalty[0, 0] = 1e-3
+    weights: Matrix = np.zeros(rows.shape[1])
+    for _ in range(20):
+        likely = 1.0 / (1.0 + np.exp(-np.clip(rows @ weights, -30, 30)))
+        curved = rows.T @ (rows * (likely * (1.0 - likely) + 1e-6)[:, None]) + penalty
+        step = np.linalg.solve(curved, rows.T @ (likely - y) + penalty @ weights)
+        weights -= step
+        if np.abs(step).max() < STILL:
+            break
+    slopes = weights[1:] / scale
+    return np.concatenate(([weights[0] - mean @ slopes], slopes))
+
+
+def fit(seen: Sequence[Observation]) -> Fit:
+    """Fit the regressions to these observations, of one recogniser."""
+    made = _heads(seen)
+    if made.whisper != USUAL:
+        return replace(made, tables=turn_end.SHIPPED)
+    unseen: dict[int, Heard] = {}
+    for rest, part in folds(_speakers(seen)):
+        fold = _heads([seen[place] for place in rest])
+        unseen |= {place: fold.heard(seen[place]) for place in part}
+    return replace(made, tables=_tables(seen, [unseen[place] for place in range(len(seen))]))
+
+
+def folds(speakers: Sequence[str], count: int = FOLDS) -> list[tuple[list[int], list[int]]]:
+    """Return the places of what to fit on and of what to judge, ``count`` times, sharing no speaker."""
+    everybody = sorted(set(speakers))
+    Random(0).shuffle(everybody)
+    found = []
+    for fold in range(count):
+        away = set(everybody[fold::count])
+        part = [place for place, speaker in enumerate(speakers) if speaker in away]
+        found.append(([place for place in range(len(speakers)) if place not in set(part)], part))
+    return found
+
+
+def cross_validated(seen: Sequence[Observation]) -> list[Fit]:
+    """Return for each observation what was fitted on the half of the speakers to whom it does not belong."""
+    fits: dict[int, Fit] = {}
+    for rest, part in folds(_speakers(seen), 2):
+        fits |= dict.fromkeys(part, fit([seen[place] for place in rest]))
+    return [fits[place] for place in range(len(seen))]
+
+
+def can_be_fitted(seen: Sequence[Observation]) -> bool:
+    """Tell whether there are enough speakers, and ends and pauses that were judged in both halves of them."""
+    return len(set(_speakers(seen))) >= LEAST_SPEAKERS and all(
+        {seen[place].resumes is None for place in rest if seen[place].judged} == {True, False}
+        for rest, _ in folds(_speakers(seen), 2)
+    )
+
+
+def fused(seen: Sequence[Observation], fits: Sequence[Fit], patience: float) -> Wait:
+    """Return the rule of a session, with what was fitted for each observation."""
+    chosen = {id(each): (fit.tables, fit.heard(each)) for each, fit in zip(seen, fits, strict=True)}
+    options = Endpointing()
+
+    def wait(each: Observation, known: int) -> float:
+        tables, heard = chosen[id(each)]
+        pause = turn_end.Pause(heard.answers[:known], each.text, over=heard.over)
+        if not each.text:
+            return options.max_wait_ms
+        ms = turn_end.wait_ms(pause, patience, tables)
+        return min(max(ms, options.min_wait_ms if known else ANSWER_MS), options.max_wait_ms)
+
+    return wait
+
+
+def _speakers(seen: Sequence[Observation]) -> list[str]:
+    return [each.speaker for each in seen]
+
+
+def _heads(seen: Sequence[Observation]) -> Fit:
+    sounds = [(sound, each.resumes is None) for each in seen for sound in each.sounds[:HEAD_ANSWERS]]
+    name = next((each.whisper for each in seen if each.whisper), "")
+    endings = [(each.ending, each.resumes is None) for each in seen if each.whisper]
+    # A network that is missing, or without names for its tensors, has the layer that it came with.
+    whole = all(each.sounds for each in seen if each.judged)
+    return Fit(_head(sounds, HEAD_RIDGE) if whole else None, _head(endings, ENDING_RIDGE), {}, name)
+
+
+def _head(rows: Sequence[tuple[Samples, bool]], ridge: float) -> Head | None:
+    if not rows:
+        return None
+    x, y = (np.array(column, np.float64) for column in zip(*rows, strict=True))
+    bias, *weights = logistic(x, y, ridge)
+    return Head(float(bias), np.array(weights, np.float32))
+
+
+def _tables(seen: Sequence[Observation], heard: Sequence[Heard]) -> turn_end.Tables:
+    """Fit a table for each of what may be known, where it is known of anybody."""
+    rows: dict[str, list[tuple[dict[str, float], bool]]] = {}
+    for each, models in zip(seen, heard, strict=True):
+        for silence in range(2 * STEP_MS, LONGEST_MS, STEP_MS):
+            now = each.pause + silence
+            if (each.resumes is not None and now >= each.resumes) or not each.text:
+                break
+            answers = models.answers[: sum(when <= now for when, _ in each.judged)]
+            known = {
+                (said, over): turn_end.Pause(said, each.text, silence, over=over)
+                for said in ((), answers)
+                for over in (None, models.over)
+            }
+            for pause in known.values():
+                rows.setdefault(pause.table, []).append((turn_end.features(pause), each.resumes is None))
+    return {name: _table(*zip(*found, strict=True)) for name, found in rows.items()}
+
+
+def _table(rows: Sequence[dict[str, float]], over: Sequence[bool]) -> dict[str, float]:
+    names = [name for name in rows[0] if name != "always"]
+    x = np.array([[row[name] for name in names] for row in rows])
+    constant, *weights = logistic(x, np.array(over, np.float64), RIDGE)
+    return {"always": float(constant), **dict(zip(names, map(float, weights), strict=True))}
+
+
+def _rounded(table: turn_end.Weights) -> dict[str, float]:
+    return {name: round(weight, 3) for name, weight in table.items()}

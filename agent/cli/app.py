@@ -1,0 +1,313 @@
+"""The command line: ``rejoinder serve | demo | talk | ask | bench | models | doctor | key``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from rejoinder.agent import logs
+from rejoinder.agent.cli import weights as weights_command
+from rejoinder.agent.cli.bench import app as bench
+from rejoinder.agent.cli.options import (
+    GreetingOption,
+    InstructionsOption,
+    LlmOption,
+    PortOption,
+    ProfileOption,
+    SttOption,
+    TtsOption,
+    TurnOption,
+)
+from rejoinder.agent.cli.plan import plan
+from rejoinder.agent.config import (
+    TOY_NOTE,
+    TOYS,
+    ConfigError,
+    Settings,
+    authority,
+    check_open,
+    flat,
+    load,
+    unknown_variables,
+)
+from rejoinder.models.threads import quiet
+from rejoinder.pipeline.errors import PipelineError
+
+ORDER = ("serve", "talk", "ask", "demo", "doctor", "models", "key", "bench", "plan")
+"""The commands as they are listed: what is needed first comes first."""
+
+
+class Commands(TyperGroup):
+    """The commands, each in its place."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order in which they are listed."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Talk to open models: a real-time voice agent.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(bench.app, name="bench")
+app.add_typer(weights_command.app, name="models", help="List, fetch, find and verify the weights of models.")
+app.command()(plan)
+console = Console(stderr=True)
+
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        typer.echo(f"rejoinder {version('rejoinder')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="show the version and stop"),
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
+def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[Settings, dict[str, str]]:
+    """Return the effective settings and their sources, or leave with a message."""
+    try:
+        settings, sources = load(flags, config)
+    except ConfigError as error:
+        complain(error)
+        raise typer.Exit(2) from None
+    logs.set_up(settings)
+    return settings, sources
+
+
+def report_ready(name: str, seconds: float) -> None:
+    """Tell that a model is ready, and what the embedded language model is worth."""
+    console.print(f"  {name} ready in {seconds:.1f} s", highlight=False, markup=False)
+    if name in TOYS:
+        console.print(TOY_NOTE, highlight=False)
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    port: PortOption = None,
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    instructions: InstructionsOption = None,
+    greeting: GreetingOption = None,
+    profile: ProfileOption = None,
+    trace_file: Annotated[str | None, typer.Option(help="append one JSON line per turn to this file")] = None,
+    max_sessions: Annotated[str | None, typer.Option(metavar="<int>", help="calls at a time")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,
+    config: ConfigOption = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and stop")] = False,
+) -> None:
+    """Run the agent: a page, and ports for clients and telephones."""
+    flags = dict(
+        host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
+        max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
+    )  # fmt: skip
+    settings, sources = settings_or_exit(flags, config)
+    if warning := unknown_variables(os.environ):
+        console.print(Text.assemble(("warning: ", "yellow"), warning), highlight=False, soft_wrap=True)
+    if print_config:
+        show_config(settings, sources)
+        return
+    try:
+        check_open(settings)
+    except ConfigError as error:
+        complain(error)
+        raise typer.Exit(2) from None
+    from rejoinder.agent.server.server import listen
+    from rejoinder.agent.server.server import serve as run
+
+    try:
+        sock = listen(settings.host, settings.port)
+    except OSError as error:
+        place = authority(settings.host, settings.port)
+        complain(f"cannot listen on {place}: {error.strerror}; try --port 0, or set REJOINDER_PORT")
+        raise typer.Exit(1) from None
+    url = f"http://{authority(settings.host, sock.getsockname()[1])}/"
+    total = sum(1 for spec in (settings.vad, settings.turn, settings.stt, settings.llm, settings.tts) if spec)
+    begun: list[str] = []
+
+    def begin(name: str) -> None:
+        begun.append(name)
+        if len(begun) == total:
+            if settings.llm in TOYS:
+                console.print(TOY_NOTE, highlight=False)
+            print(f"Talk to it at {url}", flush=True)
+
+    def report(name: str, seconds: float) -> None:
+        console.print(f"  {name} ready in {seconds:.1f} s", highlight=False)
+        begin(name)
+
+    def away(name: str, error: PipelineError) -> None:
+        console.print("  no answer yet from", str(error), highlight=False, markup=False, soft_wrap=True)
+        begin(name)
+
+    if (failure := run(settings, sock, report, away)) is not None:
+        complain(failure)
+        console.print("rejoinder doctor says what is missing", highlight=False)
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    profile: ProfileOption = None,
+    out: Annotated[Path | None, typer.Option(help="folder for the WAV and the picture")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Let a simulated caller talk to the agent, without a microphone."""
+    from rejoinder.agent.cli.demo import demo as hold
+
+    try:
+        asyncio.run(hold(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, config=config, out=out))
+    except PipelineError as error:
+        complain(error)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def ask(
+    question: Annotated[Path, typer.Argument(help="a recording: WAV, FLAC, OGG or MP3, of any rate")],
+    out: Annotated[Path, typer.Option(help="where the spoken answer goes")] = Path("reply.wav"),
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    profile: ProfileOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Ask a recorded question, and write the spoken answer to a file.
+
+    Ends with 1 where no words were heard or a model failed, with 2 where a file cannot be used.
+    """
+    settings, _ = settings_or_exit(dict(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile), config)
+    from rejoinder.agent.cli.ask import run
+
+    raise typer.Exit(run(settings, question, out, typer.echo, complain, report_ready))
+
+
+@app.command()
+def talk(
+    source: Annotated[
+        str | None, typer.Option("--input", help="microphone: its number or part of its name")
+    ] = None,
+    sink: Annotated[
+        str | None, typer.Option("--output", help="speaker: its number or part of its name")
+    ] = None,
+    list_devices: Annotated[bool, typer.Option("--list-devices", help="show the devices and stop")] = False,
+    url: Annotated[str | None, typer.Option(help="of a running server; by default one is started")] = None,
+    key: Annotated[str | None, typer.Option(help="API key for --url", envvar="REJOINDER_KEY")] = None,
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    instructions: InstructionsOption = None,
+    greeting: GreetingOption = None,
+    profile: ProfileOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Talk to the agent over this machine's microphone; Ctrl-C ends."""
+    flags = dict(
+        llm=llm, stt=stt, tts=tts, turn=turn, instructions=instructions, greeting=greeting, profile=profile
+    )
+    settings, _ = settings_or_exit(flags, config)
+    from rejoinder.agent.cli.talk import holding, list_or_complaint, run
+
+    given = {**flags, "config": str(config) if config else None}
+    if url is not None:
+        if own := [f"--{name}" for name, value in given.items() if value is not None]:
+            raise typer.BadParameter(f"{own[0]} is for a server that talk starts", param_hint="--url")
+        try:
+            holding(url)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--url") from None
+    if list_devices:
+        failure = list_or_complaint(Console())
+    else:
+        failure = run(given, settings, source, sink, Console(), (url, key) if url else None)
+    if failure:
+        complain(failure)
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    port: PortOption = None,
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    profile: ProfileOption = None,
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+) -> None:
+    """Say what is missing, and which commands fix it.
+
+    Ends with 1 where the configuration cannot run.
+    """
+    flags = dict(host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile)
+    settings, _ = settings_or_exit(flags, config)
+    from rejoinder.agent.cli.doctor.report import run
+
+    raise typer.Exit(run(settings, Console(), as_json))
+
+
+@app.command()
+def key() -> None:
+    """Make an API key, and the hash of it for the configuration.
+
+    Only the hash is kept there, so keep the key itself.
+    """
+    from rejoinder.agent.server.keys import hashed, new_key
+
+    made = new_key()
+    typer.echo(f'key:        {made}\napi_keys = "{hashed(made)}"')
+
+
+def complain(reason: object) -> None:
+    """Print why a command failed; of a configuration, one line for each mistake."""
+    lines = str(reason).splitlines() if isinstance(reason, ConfigError) else [str(reason)]
+    for line in lines:
+        console.print(Text.assemble(("error: ", "red"), line), highlight=False, soft_wrap=True)
+
+
+def show_config(settings: Settings, sources: dict[str, str]) -> None:
+    """Print every setting, its value and where the value came from; of vLLM's, those that it is told."""
+    table = Table("setting", "value", "from")
+    for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
+        table.add_row(name, str(value), sources[name])
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the command line."""
+    quiet()
+    sys.exit(app())

@@ -1,0 +1,1 @@
+"""``rejoinder bench``: one file for each benchmark's command."""

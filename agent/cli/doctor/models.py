@@ -1,0 +1,159 @@
+"""What ``rejoinder doctor`` looks at besides the machine: the configured models, and the port."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rejoinder.agent.cli.doctor.machine import Check, absent, catalogued, specs
+from rejoinder.agent.config import Settings, authority
+from rejoinder.models.llm.openai import key_from_environment, key_variable
+from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, of_hub, own_path, voices, weights
+from rejoinder.models.weights.catalog import catalog
+from rejoinder.pipeline.errors import ModelError
+
+ANSWER_SECONDS = 2.0
+ANSWER_BYTES = 2**20
+UNANSWERED = (OSError, ValueError, http.client.HTTPException)
+"""What asking may raise: no server, a slow one, or one that speaks something else than HTTP with JSON."""
+MOST_NAMES = 5
+"""Names of a server's models that are listed where the configured one is not among them."""
+
+
+def check_models(settings: Settings) -> Iterator[Check]:
+    """Look at each configured model."""
+    for kind, spec in specs(settings).items():
+        state, detail, fix = check_model(kind, spec)
+        yield Check(kind, state, f"{spec}: {detail}", fix)
+    if not settings.turn:
+        yield Check("turn", "ok", "off: words and silence alone end a turn")
+
+
+def check_model(kind: str, spec: str) -> tuple[str, str, str]:
+    """Return the state of one model, what there is to say, and how to mend it."""
+    found = _look(kind, spec)
+    if found[0] == "ok" and spec.startswith(("whisper", "hibari:")):
+        try:
+            check(kind, spec)
+        except ModelError as error:  # it is there, and does not know the language or the voice
+            known = "a model and a language that it knows: whisper:base@de"
+            fix = known if kind == "stt" else f"one of: {', '.join(voices())}"
+            return "broken", str(error), f"set {kind} to {fix}"
+    return found
+
+
+def _look(kind: str, spec: str) -> tuple[str, str, str]:
+    prefix, _, argument = spec.partition(":")
+    fix = f"set {kind} to one of: {', '.join(voices() if kind == 'tts' else adapters(kind))}"
+    if prefix not in adapters():
+        return "broken", "there is no adapter of this name", fix
+    if prefix not in adapters(kind):
+        return "broken", f"is no {ROLES[kind]}", fix
+    if prefix == "openai":
+        return check_server(argument)
+    if prefix == "vllm" or of_hub(spec):
+        return _of_hub(kind, spec)
+    if prefix not in CATALOGUED:
+        return "ok", "needs no weights of ours", ""
+    if (name := weights(spec)) is None:
+        return _own(own_path(spec), f"set {kind} to a path that exists")
+    if argument and "{}" not in CATALOGUED[prefix]:
+        return "broken", "there is one model only", f"set {kind} to {prefix}, or to a path with a /"
+    if not (known := catalogued(spec)):
+        return _own(Path(name), f"set {kind} to a path, or one of: {_names(prefix)}")
+    if lacking := absent(known):
+        state = "missing" if all("missing" in problem for problem in lacking) else "broken"
+        more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        return state, lacking[0] + more, f"rejoinder models fetch {known.name}"
+    return "ok", f"{known.size / 1e6:.0f} MB of weights", ""
+
+
+def _of_hub(kind: str, spec: str) -> tuple[str, str, str]:
+    """Look at a model that the hub's own cache or a folder holds."""
+    try:
+        check(kind, spec)
+    except ModelError as error:
+        reason, _, fix = str(error).removeprefix(f"{error.adapter}: ").partition("; run: ")
+        return "missing", reason, fix or f"set {kind} to the path of a folder"
+    return "ok", "your own weights", ""
+
+
+def check_server(address: str) -> tuple[str, str, str]:
+    """Ask an OpenAI-compatible server, ``URL#MODEL``, for its models."""
+    url, _, model = address.partition("#")
+    if not url.startswith(("http://", "https://")) or not model:
+        return "broken", "not an address", "set llm to openai:http://HOST/v1#MODEL"
+    headers = {"Authorization": f"Bearer {key_from_environment()}"}
+    request = urllib.request.Request(f"{url.rstrip('/')}/models", headers=headers)
+    try:
+        answer = _json(request)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code in (401, 403):
+            if not (given := key_variable()):
+                return "broken", f"wants a key (HTTP {error.code})", "put one into REJOINDER_LLM_KEY"
+            return "broken", f"refuses the key in {given} (HTTP {error.code})", "put the right one into it"
+        if error.code >= 500:
+            return "broken", f"answers HTTP {error.code}", f"look at the log of the server at {url}"
+        return "ok", f"answers, without a list of its models (HTTP {error.code})", ""
+    except UNANSWERED as error:
+        reason = getattr(error, "reason", error)
+        return "broken", f"does not answer: {reason}", f"start the server at {url}, or set llm to another"
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    names = [str(entry.get("id")) for entry in listed or [] if isinstance(entry, dict)]
+    if names and model not in names:
+        shown = ", ".join(names[:MOST_NAMES])
+        return "broken", f"answers, and has no {model}", f"set llm to openai:{url}#MODEL with one of: {shown}"
+    return "ok", "answers", ""
+
+
+def check_port(settings: Settings) -> Check:
+    """Look whether the configured port can be listened on; a Rejoinder that runs there already is fine."""
+    place = authority(settings.host, settings.port)
+    if settings.port == 0:
+        return Check("port", "ok", f"{settings.host}, any free one")
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((settings.host, settings.port))
+    except OSError as error:
+        if _is_ours(settings):
+            return Check("port", "ok", f"{place}: a Rejoinder is running there")
+        return Check("port", "broken", f"{place}: {error.strerror or error}", "rejoinder serve --port 0")
+    return Check("port", "ok", f"{place} is free")
+
+
+def _is_ours(settings: Settings) -> bool:
+    try:
+        answer = _json(urllib.request.Request(f"http://{authority(settings.host, settings.port)}/healthz"))
+    except UNANSWERED:
+        return False
+    return isinstance(answer, dict) and "sessions" in answer
+
+
+def _json(request: urllib.request.Request) -> Any:
+    """Return what a server answers. Raises HTTPError, or what else is UNANSWERED."""
+    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as response:
+        return json.loads(response.read(ANSWER_BYTES))
+
+
+def _own(path: Path, fix: str) -> tuple[str, str, str]:
+    if path.expanduser().exists():
+        return "ok", "your own weights", ""
+    return "missing", f"{path} is neither in the catalog nor a file or folder", fix
+
+
+def _names(prefix: str) -> str:
+    """Return the specs of an adapter whose weights are in the catalog."""
+    start = CATALOGUED[prefix].partition("{}")[0]
+    others = tuple(begin for pattern in CATALOGUED.values() if (begin := pattern.partition("{}")[0]) != start)
+    taken = tuple(filter(None, others))
+    names = [name for name in catalog() if name.startswith(start) and (start or not name.startswith(taken))]
+    return ", ".join(f"{prefix}:{name[len(start) :]}" for name in names)

@@ -1,0 +1,93 @@
+"""``rejoinder doctor``: what there is, what is missing, and the commands that fix it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.text import Text
+
+from rejoinder.agent.cli.doctor.machine import Check, check_cache, check_gpu, check_libraries, check_machine
+from rejoinder.agent.cli.doctor.models import check_models, check_port
+from rejoinder.agent.config import Settings
+
+STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
+PART, STATE = 16, 10
+"""Columns of the report."""
+LEAST_ROOM = 20
+"""Columns for words, however narrow the terminal is."""
+
+
+def examine(settings: Settings) -> list[Check]:
+    """Look at everything; takes a few seconds at most and loads no model."""
+    return [
+        *check_machine(settings),
+        check_gpu(),
+        *check_libraries(settings),
+        check_cache(settings),
+        *check_models(settings),
+        check_port(settings),
+    ]
+
+
+def problems(checks: Sequence[Check]) -> list[Check]:
+    """Return what keeps the configuration from running."""
+    return [check for check in checks if check.needed and check.state != "ok"]
+
+
+def fixes(checks: Sequence[Check]) -> list[str]:
+    """Return what to do about the problems, each thing once, in order."""
+    return list(dict.fromkeys(check.fix for check in problems(checks) if check.fix))
+
+
+def as_json(checks: Sequence[Check]) -> str:
+    """Return the report as JSON: ``ok``, ``fixes`` and ``checks``."""
+    report = {
+        "ok": not problems(checks),
+        "fixes": fixes(checks),
+        "checks": [asdict(check) for check in checks],
+    }
+    return json.dumps(report, indent=2)
+
+
+def show(checks: Sequence[Check], console: Console) -> None:
+    """Print the report, and below it what to do.
+
+    Paths and commands have lines of their own and are never broken, so that they can be copied.
+    """
+    console.print(f" {'part':<{PART}}{'state':<{STATE}}what there is", style="bold", highlight=False)
+    for check in checks:
+        for line in told(check, console.width):
+            console.print(line, soft_wrap=True)
+    if not problems(checks):
+        console.print("\nThis configuration can run.", highlight=False)
+        return
+    console.print("\nThis configuration cannot run yet. To fix it:", highlight=False)
+    for fix in fixes(checks):
+        console.print(f"  {fix}", markup=False, highlight=False, soft_wrap=True)
+
+
+def told(check: Check, width: int) -> Iterator[Text]:
+    """Yield the lines about one thing; words are wrapped to the width."""
+    unused = check.state == "missing" and not check.needed
+    state, style = ("not here", "dim") if unused else (check.state, STYLES[check.state])
+    room = max(width - PART - STATE - 1, LEAST_ROOM)
+    first, *others = textwrap.wrap(check.detail, room, break_long_words=False, break_on_hyphens=False) or [""]
+    yield Text.assemble(f" {check.part:<{PART}}", (f"{state:<{STATE}}", style), first)
+    for words in others:
+        yield Text(" " * (PART + STATE + 1) + words)
+    for alone in filter(None, (check.path, check.fix)):
+        yield Text(f"    {alone}", "bold" if alone == check.fix else "")
+
+
+def run(settings: Settings, console: Console, machine_readable: bool = False) -> int:
+    """Examine, print and return the exit code: 0 if the configuration can run, else 1."""
+    checks = examine(settings)
+    if machine_readable:
+        print(as_json(checks))
+    else:
+        show(checks, console)
+    return 1 if problems(checks) else 0

@@ -1,0 +1,1 @@
+"""What a call looks like in a terminal."""

@@ -1,0 +1,113 @@
+"""A call as it happens, for a terminal, and as plain lines where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rejoinder.agent.bench.callers.caller import Caller
+from rejoinder.agent.bench.callers.turns import HeardTurn, Reply
+from rejoinder.agent.client.player import RATE
+
+FRAME_SECONDS = 0.1
+
+
+@asynccontextmanager
+async def show(caller: Caller, console: Console) -> AsyncIterator[None]:
+    """Show a call for the length of the block."""
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=1 / FRAME_SECONDS, get_renderable=lambda: view(caller)):
+            yield
+        return
+    told: set[str] = set()
+    telling = asyncio.create_task(_tell(caller, console, told), name="tell")
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.wait([telling])
+        _tell_settled(caller, console, told, everything=True)
+
+
+def view(caller: Caller) -> RenderableType:
+    """Return the call as it stands: who speaks, the caller as the server hears it, the replies."""
+    now = caller.now
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for at, entry in _entries(caller):
+        if isinstance(entry, HeardTurn):
+            text = Text(entry.text.strip() or "…", style="" if entry.final else "dim italic")
+            table.add_row(f"{at / RATE:.1f} s", Text("caller", style="blue"), text)
+        else:
+            table.add_row(f"{at / RATE:.1f} s", Text("agent", style="green"), _reply_text(caller, entry))
+    speaking = Text.assemble(
+        (f"{now / RATE:5.1f} s   ", "dim"),
+        _lamp("caller", "blue", caller.microphone.speaking),
+        "   ",
+        _lamp("agent", "green", caller.player.playing(now)),
+    )
+    return Group(speaking, Text(), table, Text())
+
+
+def _entries(caller: Caller) -> list[tuple[int, HeardTurn | Reply]]:
+    entries: list[tuple[int, HeardTurn | Reply]] = [(turn.begin, turn) for turn in caller.turns]
+    entries += [(reply.created, reply) for reply in caller.replies]
+    return sorted(entries, key=lambda entry: entry[0])
+
+
+def _reply_text(caller: Caller, reply: Reply) -> Text:
+    if _is_mute(reply):
+        return Text("stopped before a sound", style="dim")
+    heard = caller.heard(reply)
+    rest = reply.text[len(heard) :]
+    return Text.assemble((heard.lstrip(), ""), (rest, "dim strike" if reply.cut else "dim"))
+
+
+def _is_mute(reply: Reply) -> bool:
+    return bool(reply.status) and not reply.text.strip()
+
+
+def _lamp(name: str, colour: str, lit: bool) -> Text:
+    return Text(f"{'●' if lit else '○'} {name}", style=f"bold {colour}" if lit else "dim")
+
+
+async def _tell(caller: Caller, console: Console, told: set[str]) -> None:
+    while True:
+        _tell_settled(caller, console, told)
+        await asyncio.sleep(FRAME_SECONDS)
+
+
+def _tell_settled(caller: Caller, console: Console, told: set[str], everything: bool = False) -> None:
+    """Print what will not change any more and is not in ``told`` yet; ``everything``: also what may."""
+    for at, entry in _entries(caller):
+        name = entry.item if isinstance(entry, HeardTurn) else entry.id
+        if name in told or not (everything or _is_settled(caller, entry)):
+            continue
+        told.add(name)
+        who = "caller" if isinstance(entry, HeardTurn) else "agent"
+        console.print(f"{at / RATE:5.1f} s  {who:<6}  {_plain(caller, entry)}", highlight=False, markup=False)
+
+
+def _is_settled(caller: Caller, entry: HeardTurn | Reply) -> bool:
+    if isinstance(entry, HeardTurn):
+        return entry.final
+    end = caller.player.last_sample(entry.item)
+    return bool(entry.status) and (end is None or caller.now >= end)
+
+
+def _plain(caller: Caller, entry: HeardTurn | Reply) -> str:
+    if isinstance(entry, HeardTurn):
+        return entry.text.strip()
+    if _is_mute(entry):
+        return "[stopped before a sound]"
+    heard = caller.heard(entry)
+    lost = entry.text[len(heard) :].strip()
+    return f"{heard.strip()} [cut, unheard: {lost}]" if entry.cut else entry.text.strip()

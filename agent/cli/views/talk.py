@@ -1,0 +1,88 @@
+"""A conversation as lines of text for a terminal: those that are finished, and those that still change."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.text import Text
+
+from rejoinder.agent.client.events import (
+    AgentDelta,
+    CallEvent,
+    Failed,
+    Other,
+    Raw,
+    Reconnected,
+    SpeechStarted,
+    UserDelta,
+    UserSaid,
+)
+
+
+class Transcript:
+    """The lines of a call. item: of the reply whose line is not finished, empty where there is none.
+
+    A reply's line stays open until its item is retrieved, or another reply begins: until then it may be cut.
+    """
+
+    def __init__(self) -> None:
+        self.item = ""
+        self._said = self._latency = ""
+        self._user: str | None = None
+
+    def take(self, event: CallEvent) -> list[Text]:
+        """Take what happened; return the lines that this finished."""
+        match event:
+            case SpeechStarted():
+                self._user = ""
+            case UserDelta(text=text):
+                self._user = (self._user or "") + text
+            case UserSaid(text=text):
+                self._user = None
+                return [Text.assemble(("you    ", "cyan"), text)] if text.strip() else []
+            case AgentDelta(item=item, text=text):
+                lines = self.finish() if item != self.item else []
+                self.item = item
+                self._said += text
+                return lines
+            case Other("rejoinder.trace", raw):
+                self._latency = f"  {float(raw.get('total_ms', 0)):.0f} ms"
+            case Other("conversation.item.retrieved", {"item": {"id": id_} as item}) if id_ == self.item:
+                return self._settled(item)
+            case Failed(message):
+                return [Text(f"       {message}", "red")]
+            case Reconnected(resumed):
+                words = "goes on" if resumed else "begins anew: the agent remembers nothing"
+                line = Text(f"       The connection was lost; the call {words}.", "yellow")
+                return [line] if resumed else [*self.finish(), line]
+        return []
+
+    def changing(self) -> Group:
+        """Return the lines that are not finished."""
+        lines = []
+        if self._said:
+            lines.append(self._line(len(self._said)))
+        if self._user is not None:
+            lines.append(Text.assemble(("you    ", "cyan"), self._user, (" …" if self._user else "…", "dim")))
+        return Group(*lines)
+
+    def finish(self) -> list[Text]:
+        """Return the line of a reply that was heard to its end, or nothing where none is open."""
+        return self._finished(len(self._said))
+
+    def _settled(self, item: Raw) -> list[Text]:
+        """Take what the server says was heard of a reply."""
+        if item.get("status") == "in_progress":
+            return []
+        heard = (item.get("content") or [{}])[0].get("transcript")
+        if heard is None or not self._said.startswith(heard):  # some servers forget it
+            return self.finish()
+        return self._finished(len(heard))
+
+    def _finished(self, heard: int) -> list[Text]:
+        lines = [self._line(heard)] if self._said else []
+        self.item = self._said = self._latency = ""
+        return lines
+
+    def _line(self, heard: int) -> Text:
+        said, cut = self._said[:heard], (self._said[heard:], "dim strike")
+        return Text.assemble(("agent  ", "green"), said, cut, (self._latency, "dim"))

@@ -1,0 +1,190 @@
+"""``rejoinder models``: list, fetch, find and verify the weights."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from rejoinder.agent.profiles import PROFILES
+from rejoinder.models.hints import require
+from rejoinder.models.registry import ROLES, of_hub
+from rejoinder.models.registry import weights as weights_of
+from rejoinder.models.weights import fetch as weights
+from rejoinder.models.weights import hub
+from rejoinder.models.weights.catalog import PACKAGED, catalog
+from rejoinder.models.weights.sources import Report
+from rejoinder.pipeline.errors import ModelError
+
+app = typer.Typer(help="Fetch and inspect the weights of local models.", no_args_is_help=True)
+
+ReportFor = Callable[[str], Report]
+"""Gives the progress callback of the model with that name."""
+
+
+@app.command("list")
+def list_models() -> None:
+    """List the catalog: what each model is for, its licence, its size and whether it is here."""
+    rows = [
+        (
+            known.name,
+            _state(known.name),
+            "default" if known.default else "",
+            decimal(known.size),
+            known.licence,
+            known.purpose,
+        )
+        for known in catalog().values()
+    ]
+    for name, known in PACKAGED.items():
+        where = f"in the package {known.package}"
+        rows.append((name, _state(name), "", "", known.licence, f"{known.purpose}; {where}"))
+    if not _on_terminal():
+        for name, state, default, size, licence, purpose in rows:
+            typer.echo(f"{name:<24} {state:<7} {default:<8} {size:>9}  {licence:<24} {purpose}")
+        return
+    table = Table("model", "state", "set", "size", "licence", "purpose", box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@app.command()
+def fetch(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Models, or ORGANISATION/NAME of the hub; without any, the default set."),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Fetch what a profile needs: cpu-small, cpu, gpu, gpu-large.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Fetch every model of the catalog.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Replace files that are already here.")] = False,
+) -> None:
+    """Fetch models that are not here yet, from the package registry or the Hugging Face hub."""
+    if profile is not None and profile not in PROFILES:
+        raise typer.BadParameter(f"there are: {', '.join(PROFILES)}", param_hint="--profile")
+    wanted = _needed(PROFILES[profile]) if profile else names
+    chosen = list(catalog()) if every else wanted or [one.name for one in catalog().values() if one.default]
+    with _progress(chosen) as report_for:
+
+        def fetch_one(name: str) -> None:
+            if name in PACKAGED:
+                _need_package(name)
+                return
+            report = report_for(name)
+            if name not in catalog() and hub.fetch(name):
+                report("ready", 0, 0)
+                return
+            weights.fetch(name, report, again=again)
+            size = catalog()[name].size if name in catalog() else 0
+            report("ready", size, size)
+
+        failures = _each(chosen, fetch_one)
+    _exit_on(failures)
+
+
+@app.command()
+def path(name: Annotated[str, typer.Argument(help="A model of the catalog.")]) -> None:
+    """Print the folder that holds a model's files."""
+    _exit_on(_each([name], lambda name: typer.echo(weights.locate(name))))
+
+
+@app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Models; without any, all that are here.")] = None,
+) -> None:
+    """Hash models anew and compare them with the catalog."""
+    chosen = names or [name for name in catalog() if _state(name) != "absent"]
+    if not chosen:
+        typer.echo("nothing has been fetched yet; run: rejoinder models fetch")
+
+    def verify_one(name: str) -> None:
+        if name in PACKAGED:
+            _need_package(name)
+            return
+        typer.echo(f"{name}: good, in {weights.verify(name)}")
+
+    _exit_on(_each(chosen, verify_one))
+
+
+def _needed(profile: Mapping[str, Any]) -> list[str]:
+    """Return the names of what a profile's models need, the voice activity detector's too."""
+    specs = ["silero", *(profile[kind] for kind in ROLES if kind in profile)]
+    return [name for spec in specs if (name := of_hub(spec) or weights_of(spec))]
+
+
+def _each(names: Sequence[str], act: Callable[[str], None]) -> list[ModelError]:
+    """Act on every name, also after a failure, and return the failures."""
+    failures = []
+    for name in names:
+        try:
+            act(name)
+        except ModelError as error:
+            failures.append(error)
+    return failures
+
+
+def _exit_on(failures: list[ModelError]) -> None:
+    for failure in failures:
+        typer.echo(f"error: {failure}", err=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(names: Sequence[str]) -> Iterator[ReportFor]:
+    """Show one bar per model on a terminal, and one line per download elsewhere."""
+    if not _on_terminal():
+        yield _plain_report
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns) as bars:
+        tasks = {name: bars.add_task(name, total=None, start=False) for name in names}
+
+        def report_for(name: str) -> Report:
+            bars.start_task(tasks[name])
+
+            def report(what: str, done: int, total: int) -> None:
+                bars.update(tasks[name], description=f"{name}  {what}", completed=done, total=total or None)
+
+            return report
+
+        yield report_for
+
+
+def _plain_report(name: str) -> Report:
+    announced = set()
+
+    def report(what: str, done: int, total: int) -> None:
+        if what not in announced:
+            announced.add(what)
+            typer.echo(f"{name}: {what}, {decimal(total)}")
+
+    return report
+
+
+def _need_package(name: str) -> None:
+    """Tell that a model needs nothing but its package. Raises ModelError where that is not installed."""
+    require(name)
+    typer.echo(f"{name}: here, in the package {PACKAGED[name].package}")
+
+
+def _state(name: str) -> str:
+    if name in PACKAGED:
+        return "here" if find_spec(PACKAGED[name].module) else "absent"
+    try:
+        weights.locate(name)
+    except weights.WeightsMissing:
+        return "absent"
+    return "here"
+
+
+def _on_terminal() -> bool:
+    return sys.stdout.isatty()

@@ -1,0 +1,1 @@
+"""The Python client, and the microphone and speaker of this machine."""

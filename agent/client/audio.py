@@ -1,0 +1,25 @@
+"""What may be given to a call as audio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rejoinder.pipeline.audio.chunk import to_pcm
+
+
+def mono(audio: bytes | bytearray | memoryview | NDArray[Any]) -> bytes:
+    """Return audio as 16-bit PCM. Raises ValueError where it is not mono, or of another type."""
+    if not isinstance(audio, np.ndarray):
+        return bytes(audio)
+    if audio.ndim == 2 and audio.shape[1] == 1:
+        audio = audio[:, 0]
+    if audio.ndim != 1:
+        raise ValueError(f"audio of shape {audio.shape} is not mono: try audio.mean(axis=1)")
+    if audio.dtype == np.int16:
+        return audio.astype("<i2").tobytes()
+    if np.issubdtype(audio.dtype, np.floating):
+        return to_pcm(audio)
+    raise ValueError(f"audio has to be 16-bit integers or floats, not {audio.dtype}")

@@ -1,0 +1,63 @@
+"""What the agent says on its way to this machine's speaker, and how much of it has been played."""
+
+from __future__ import annotations
+
+from rejoinder.agent.client.client import RATE
+from rejoinder.agent.client.devices import Converter, Playback
+from rejoinder.pipeline import AudioChunk
+
+
+class Loudspeaker:
+    """The items of a call, one behind the other, in a playback of so many hertz."""
+
+    def __init__(self, playback: Playback, rate: int) -> None:
+        self._playback = playback
+        self._rate = rate
+        self._converter = Converter(rate)
+        self._place = 0
+        self._put = 0
+        self._begun: list[tuple[str, int]] = []
+        self._cut: frozenset[str] = frozenset()
+
+    def play(self, item: str, pcm: bytes) -> None:
+        """Play audio of an item, 24 kHz, behind what waits; nothing more of one that was cut."""
+        if item in self._cut:
+            return
+        if not self._begun or self._begun[-1][0] != item:
+            self.finish()
+            self._begun = [*self._unplayed(self._playback.waiting), (item, self._put)]
+        chunk = AudioChunk(pcm, RATE, self._place)
+        self._place = chunk.end
+        self._add(self._converter.convert(chunk))
+
+    def finish(self) -> None:
+        """End an item: what the filter has held back of it is played, too."""
+        self._place = 0
+        self._add(self._converter.finish())
+
+    def cut(self) -> list[tuple[str, int]]:
+        """Throw away what waits; return the items that this cuts, with the milliseconds that were played.
+
+        What the device has taken already will sound, so it counts.
+        """
+        self._place = 0
+        self._converter.finish()
+        waiting = self._playback.clear()
+        played = self._put - waiting
+        # A server refuses to truncate behind the end of what it sent, so it is rounded down.
+        lost = [
+            (item, max(0, played - start) * 1000 // (2 * self._rate))
+            for item, start in self._unplayed(waiting)
+        ]
+        self._put, self._begun = 0, []
+        self._cut = frozenset(item for item, _ in lost)
+        return lost
+
+    def _unplayed(self, waiting: int) -> list[tuple[str, int]]:
+        """Return the items that are not heard to their end, with the byte at which each begins."""
+        ends = [*(start for _, start in self._begun[1:]), self._put]
+        return [one for one, end in zip(self._begun, ends, strict=False) if end > self._put - waiting]
+
+    def _add(self, pcm: bytes) -> None:
+        self._put += len(pcm)
+        self._playback.put(pcm)

@@ -1,0 +1,215 @@
+"""What a client has at its two ends, without any I/O: a microphone and a loudspeaker with a clock.
+
+Both count samples from the start of the call, so that what was said and what was heard lie on one axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rejoinder.pipeline.audio.chunk import Samples, to_pcm
+
+RATE = 24_000
+"""Hertz of the audio of the Realtime protocol, both ways."""
+FRAME = RATE // 50
+"""Samples that a microphone delivers at a time: 20 ms."""
+AUDIBLE = 10 ** (-50 / 20)
+"""Samples above this level (-50 dBFS) can be heard: far above resampling noise, far below speech."""
+
+
+class Microphone:
+    """What the caller says, frame by frame; where nothing is said there is the background.
+
+    background: noise to repeat, silence if it is empty. echo: what else is heard in the frame that begins at
+        a sample, FRAME samples of it.
+    """
+
+    def __init__(
+        self, background: Samples | None = None, echo: Callable[[int], Samples] | None = None
+    ) -> None:
+        self._echo = echo
+        empty = background is None or not len(background)
+        self._background = np.zeros(FRAME, np.float32) if empty or background is None else background
+        self._queue: list[Samples] = []
+        self._waiting = 0
+        self._frames: list[Samples] = []
+
+    @property
+    def position(self) -> int:
+        """Samples recorded so far."""
+        return len(self._frames) * FRAME
+
+    @property
+    def speaking(self) -> bool:
+        """Whether something is left to say."""
+        return self._waiting > 0
+
+    def say(self, audio: Samples) -> int:
+        """Say something as soon as what is being said is over; return the sample at which it begins."""
+        begin = self.position + self._waiting
+        self._queue.append(audio)
+        self._waiting += len(audio)
+        return begin
+
+    def frame(self) -> bytes:
+        """Return the next frame as 16-bit PCM."""
+        said = np.concatenate(self._queue) if self._queue else np.zeros(0, np.float32)
+        frame = said[:FRAME]
+        self._queue = [said[FRAME:]] if len(said) > FRAME else []
+        self._waiting = max(0, len(said) - FRAME)
+        if missing := FRAME - len(frame):
+            places = self.position + len(frame) + np.arange(missing)
+            frame = np.concatenate((frame, self._background[places % len(self._background)]))
+        if self._echo:
+            frame = frame + self._echo(self.position)
+        self._frames.append(frame)
+        return to_pcm(frame)
+
+    def due(self) -> float:
+        """Return when the next frame is complete, in seconds since the call began: never early, no drift."""
+        return (self.position + FRAME) / RATE
+
+    def track(self) -> Samples:
+        """Return everything recorded so far."""
+        return np.concatenate(self._frames) if self._frames else np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a flush did: ``item`` was stopped at sample ``at`` of the call, after ``played_ms`` of its audio.
+
+    unheard: samples that had arrived and were thrown away.
+    """
+
+    item: str
+    at: int
+    played_ms: int
+    unheard: int
+
+
+@dataclass(slots=True)
+class _Piece:
+    item: str
+    start: int
+    audio: Samples
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.audio)
+
+
+class Player:
+    """The caller's loudspeaker: audio is heard when it arrives, or after what is queued already.
+
+    It adds no buffer of its own, so what it measures is the agent and the network.
+    """
+
+    def __init__(self) -> None:
+        self.end = 0
+        """Sample of the call at which the loudspeaker runs dry."""
+        self._pieces: list[_Piece] = []
+        self._cut: set[str] = set()
+        self._held: list[_Piece] | None = None
+        self._held_at = 0
+
+    def play(self, item: str, audio: Samples, now: int) -> int:
+        """Queue audio of an item that arrives at sample ``now``; return the sample at which it is heard.
+
+        What still arrives of an item that was cut is dropped, as stock clients do. While audio is held, more
+        of it waits behind.
+        """
+        start = max(self.end, now)
+        if self._held is not None:
+            self._held += [_Piece(item, start, audio)] if item not in self._cut else []
+            return start
+        if item not in self._cut and len(audio):
+            self._pieces.append(_Piece(item, start, audio))
+            self.end = start + len(audio)
+        return start
+
+    def hold(self, now: int) -> None:
+        """Fall silent at sample ``now``, and keep what has not been heard."""
+        if self._held is None:
+            self._held, self._held_at = self._take_back(now), now
+
+    def release(self, now: int) -> None:
+        """Go on with the very sample at which ``hold`` stopped."""
+        held, self._held = self._held or [], None
+        for piece in held:
+            self.play(piece.item, piece.audio, now)
+
+    def flush(self, now: int) -> Cut | None:
+        """Throw away what has not been heard at sample ``now``, or is held; None if that is nothing."""
+        at = now if self._held is None else self._held_at
+        rest, self._held = self._take_back(now) if self._held is None else self._held, None
+        if not rest:
+            return None
+        item = rest[0].item
+        self._cut.update(piece.item for piece in rest)
+        unheard = sum(len(piece.audio) for piece in rest)
+        # Rounded down: a server refuses to truncate behind the end of what it sent.
+        return Cut(item, at, self.played(item, at) * 1000 // RATE, unheard)
+
+    def _take_back(self, now: int) -> list[_Piece]:
+        rest = [piece for piece in self._pieces if piece.end > now]
+        if not rest:
+            return []
+        taken = [_Piece(piece.item, now, piece.audio[max(0, now - piece.start) :]) for piece in rest]
+        for piece in rest:
+            piece.audio = piece.audio[: max(0, now - piece.start)]
+        self._pieces = [piece for piece in self._pieces if len(piece.audio)]
+        self.end = now
+        return taken
+
+    def played(self, item: str, now: int) -> int:
+        """Count the samples of an item that have been heard at sample ``now``."""
+        mine = (piece for piece in self._pieces if piece.item == item)
+        return sum(min(piece.end, now) - piece.start for piece in mine if piece.start < now)
+
+    def received(self, item: str) -> int:
+        """Count the samples of an item that were or will be heard."""
+        return sum(len(piece.audio) for piece in self._pieces if piece.item == item)
+
+    def playing(self, now: int) -> bool:
+        """Tell whether sound comes out at sample ``now``."""
+        return self.end > now
+
+    def first_audible(self, item: str) -> int | None:
+        """Return the sample of the call at which an item is first heard, None if it is silent so far."""
+        for piece in self._pieces:
+            if piece.item == item and (loud := np.flatnonzero(np.abs(piece.audio) > AUDIBLE)).size:
+                return piece.start + int(loud[0])
+        return None
+
+    def last_audible(self, item: str) -> int | None:
+        """Return the sample after which nothing of an item can be heard, None if it is silent so far."""
+        for piece in reversed(self._pieces):
+            if piece.item == item and (loud := np.flatnonzero(np.abs(piece.audio) > AUDIBLE)).size:
+                return piece.start + int(loud[-1]) + 1
+        return None
+
+    def last_sample(self, item: str) -> int | None:
+        """Return the sample of the call after the last one of an item."""
+        return max((piece.end for piece in self._pieces if piece.item == item), default=None)
+
+    def sound(self, begin: int, end: int) -> Samples:
+        """Return what came out between two samples of the call."""
+        sound = np.zeros(end - begin, np.float32)
+        for piece in reversed(self._pieces):
+            if piece.end <= begin:
+                break
+            part = piece.audio[max(0, begin - piece.start) : max(0, end - piece.start)]
+            first = max(0, piece.start - begin)
+            sound[first : first + len(part)] = part
+        return sound
+
+    def track(self, length: int) -> Samples:
+        """Return the first ``length`` samples of what came out."""
+        track = np.zeros(length, np.float32)
+        for piece in self._pieces:
+            part = piece.audio[: max(0, length - piece.start)]
+            track[piece.start : piece.start + len(part)] = part
+        return track

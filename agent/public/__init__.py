@@ -1,0 +1,207 @@
+"""Rejoinder: a real-time voice agent pipeline. What stands here is public; everything else may move.
+
+A name is loaded when it is first used, so ``import rejoinder.pipeline`` needs only numpy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rejoinder.agent.client.client import connect as connect
+    from rejoinder.models.loading import Specs as Specs
+    from rejoinder.models.loading import open_models as open_models
+    from rejoinder.pipeline import (
+        RATE as RATE,
+    )
+    from rejoinder.pipeline import (
+        AudioChunk as AudioChunk,
+    )
+    from rejoinder.pipeline import (
+        CallOver as CallOver,
+    )
+    from rejoinder.pipeline import (
+        EndOfTurn as EndOfTurn,
+    )
+    from rejoinder.pipeline import (
+        Endpointing as Endpointing,
+    )
+    from rejoinder.pipeline import (
+        Engine as Engine,
+    )
+    from rejoinder.pipeline import (
+        Event as Event,
+    )
+    from rejoinder.pipeline import (
+        Llm as Llm,
+    )
+    from rejoinder.pipeline import (
+        Message as Message,
+    )
+    from rejoinder.pipeline import (
+        ModelError as ModelError,
+    )
+    from rejoinder.pipeline import (
+        Models as Models,
+    )
+    from rejoinder.pipeline import (
+        NobodySpoke as NobodySpoke,
+    )
+    from rejoinder.pipeline import (
+        NothingSaid as NothingSaid,
+    )
+    from rejoinder.pipeline import (
+        Options as Options,
+    )
+    from rejoinder.pipeline import (
+        OverlapEnded as OverlapEnded,
+    )
+    from rejoinder.pipeline import (
+        OverlapStarted as OverlapStarted,
+    )
+    from rejoinder.pipeline import (
+        Overloaded as Overloaded,
+    )
+    from rejoinder.pipeline import (
+        PartialTranscript as PartialTranscript,
+    )
+    from rejoinder.pipeline import (
+        PipelineError as PipelineError,
+    )
+    from rejoinder.pipeline import (
+        ProtocolError as ProtocolError,
+    )
+    from rejoinder.pipeline import (
+        ReplyAudio as ReplyAudio,
+    )
+    from rejoinder.pipeline import (
+        ReplyCalled as ReplyCalled,
+    )
+    from rejoinder.pipeline import (
+        ReplyDone as ReplyDone,
+    )
+    from rejoinder.pipeline import (
+        ReplyStarted as ReplyStarted,
+    )
+    from rejoinder.pipeline import (
+        ReplyText as ReplyText,
+    )
+    from rejoinder.pipeline import (
+        Session as Session,
+    )
+    from rejoinder.pipeline import (
+        SpeechStarted as SpeechStarted,
+    )
+    from rejoinder.pipeline import (
+        Stt as Stt,
+    )
+    from rejoinder.pipeline import (
+        SttStream as SttStream,
+    )
+    from rejoinder.pipeline import (
+        ToolCall as ToolCall,
+    )
+    from rejoinder.pipeline import (
+        ToolLlm as ToolLlm,
+    )
+    from rejoinder.pipeline import (
+        Tools as Tools,
+    )
+    from rejoinder.pipeline import (
+        Trace as Trace,
+    )
+    from rejoinder.pipeline import (
+        Transcript as Transcript,
+    )
+    from rejoinder.pipeline import (
+        Tts as Tts,
+    )
+    from rejoinder.pipeline import (
+        TurnModel as TurnModel,
+    )
+    from rejoinder.pipeline import (
+        TurnTraced as TurnTraced,
+    )
+    from rejoinder.pipeline import (
+        Vad as Vad,
+    )
+    from rejoinder.pipeline import (
+        VadStream as VadStream,
+    )
+    from rejoinder.pipeline import (
+        open_session as open_session,
+    )
+    from rejoinder.pipeline import (
+        to_float as to_float,
+    )
+    from rejoinder.pipeline import (
+        to_pcm as to_pcm,
+    )
+
+__all__ = [
+    "RATE",
+    "AudioChunk",
+    "CallOver",
+    "EndOfTurn",
+    "Endpointing",
+    "Engine",
+    "Event",
+    "Llm",
+    "Message",
+    "ModelError",
+    "Models",
+    "NobodySpoke",
+    "NothingSaid",
+    "Options",
+    "OverlapEnded",
+    "OverlapStarted",
+    "Overloaded",
+    "PartialTranscript",
+    "PipelineError",
+    "ProtocolError",
+    "ReplyAudio",
+    "ReplyCalled",
+    "ReplyDone",
+    "ReplyStarted",
+    "ReplyText",
+    "Session",
+    "Specs",
+    "SpeechStarted",
+    "Stt",
+    "SttStream",
+    "ToolCall",
+    "ToolLlm",
+    "Tools",
+    "Trace",
+    "Transcript",
+    "Tts",
+    "TurnModel",
+    "TurnTraced",
+    "Vad",
+    "VadStream",
+    "connect",
+    "open_models",
+    "open_session",
+    "to_float",
+    "to_pcm",
+]
+
+_PIPELINE = "rejoinder.pipeline"
+_ELSEWHERE = {
+    "Specs": "rejoinder.models.loading",
+    "connect": "rejoinder.agent.client.client",
+    "open_models": "rejoinder.models.loading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name. Raises AttributeError for any other."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ELSEWHERE.get(name, _PIPELINE)), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

@@ -1,0 +1,5 @@
+"""``python -m rejoinder``: the command line."""
+
+from rejoinder.agent.cli.app import main
+
+main()

@@ -1,0 +1,1 @@
+"""The server: sockets, access, limits, and the calls that run."""

@@ -1,0 +1,119 @@
+"""Who may call and ask, and how those are told who may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import Scope
+from starlette.websockets import WebSocket
+
+from rejoinder.agent.server.http.completion import failure
+from rejoinder.agent.server.keys import Keys, presented
+from rejoinder.agent.wires import call_log
+from rejoinder.agent.wires.socket import Socket, hang_up
+from rejoinder.models.llm.openai import is_loopback
+from rejoinder.pipeline import PipelineError
+
+UNDER = "/v1/"
+"""Where errors have OpenAI's shape."""
+SOCKETS = ("/v1/realtime", "/v1/phone", "/v1/pcm")
+CODES = {401: "invalid_api_key", 403: "forbidden"}
+
+
+class Refused(PipelineError):
+    """A request is not answered; ``status`` says why in HTTP's words, ``retry`` after how many seconds."""
+
+    def __init__(self, status: int, message: str, code: str, retry: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.retry = retry
+
+
+def shown(scope: Scope) -> str:
+    """Return the key that a client shows, in a header or among its sub-protocols; "" for none."""
+    return presented(Headers(scope=scope).get("authorization"), scope.get("subprotocols", ()))
+
+
+def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool) -> bool:
+    """Tell whether a browser may call from a page of ``origin``; other clients name no origin.
+
+    Browsers let any page open a WebSocket anywhere, also to this machine (RFC 6455, 10.2): without this rule
+    whatever page somebody visits could talk to their agent. local: whether only this machine can call; then
+    a page has to come from this machine by name, because names of others can be made to lead here.
+    """
+    if origin is None or "*" in allowed or origin in allowed:
+        return True
+    try:
+        same = urlsplit(origin).netloc == host
+    except ValueError:  # half an IPv6 address
+        return False
+    return same and (not local or is_loopback(origin))
+
+
+def refused(
+    request: HTTPConnection, keys: Keys, welcome: Callable[[str | None, str], bool]
+) -> Response | None:
+    """Return why a request is not answered; None: it is. A secret is no key here.
+
+    A page that reads from its own server shows no origin, and names of others can be made to lead to this
+    machine: where no key is needed, the host that is asked for has to be one whose pages may call.
+
+    welcome: tells of an origin and a host whether such a page may call.
+    """
+    host = request.headers.get("host", "")
+    hosts = [None] if keys.needed else [f"http://{host}", f"https://{host}"]
+    origins = [request.headers["origin"]] if "origin" in request.headers else hosts
+    if not any(welcome(origin, host) for origin in origins):
+        return refusal(403, f"pages from {origins[0]} may not ask; see the setting allowed_origins")
+    key = shown(request.scope)
+    return None if keys.is_key(key) else refusal(401, keys.wrong(key))
+
+
+def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Response:
+    """Return an error in OpenAI's shape. retry: seconds after which to come again, where that may help."""
+    kind = "invalid_request_error" if status < 429 else "server_error"
+    kind = "rate_limit_error" if status == 429 else kind
+    headers = {"Retry-After": str(retry)} if retry else None
+    return JSONResponse(failure(message, kind, code or CODES[status]), status_code=status, headers=headers)
+
+
+async def not_there(request: Request, error: Exception) -> Response:
+    """Answer a request for what there is not, or with a method that it does not have (404, 405)."""
+    assert isinstance(error, HTTPException)
+    path, headers = request.url.path[:64], error.headers
+    if not path.startswith(UNDER):
+        return PlainTextResponse(f"{error.detail}\n", error.status_code, headers)
+    reason, code = f"there is no {path} here", "unknown_url"
+    if error.status_code == 405:
+        reason = f"{path} knows no {request.method[:16]}, only {(headers or {}).get('Allow')}"
+        code = "method_not_allowed"
+    return JSONResponse(failure(reason, "invalid_request_error", code), error.status_code, headers)
+
+
+async def no_socket(websocket: WebSocket) -> None:
+    """Refuse a WebSocket to a path that has none (404)."""
+    reason = f"there is no WebSocket at {websocket.url.path[:64]}, but at {', '.join(SOCKETS)}\n"
+    await websocket.send_denial_response(PlainTextResponse(reason, 404))
+
+
+async def turn_away(websocket: Socket, code: int, reason: str) -> None:
+    """Close the socket of a call that does not begin, and note why."""
+    path = websocket.url.path if isinstance(websocket, WebSocket) else "AudioSocket"
+    call_log.refused(path, websocket.client, reason)
+    await hang_up(websocket, code, reason)
+
+
+async def body(request: Request, most: int) -> bytes:
+    """Return what is sent with a request. Raises Refused for more than ``most`` bytes of it."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise Refused(413, f"more than {most} bytes", "request_too_large")
+    return body

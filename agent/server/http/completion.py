@@ -1,0 +1,122 @@
+"""An answer of ``POST /v1/chat/completions`` as it is written, and the shapes in which OpenAI sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rejoinder.agent.wires.realtime.events import MAX_MESSAGE
+from rejoinder.pipeline import ToolCall
+from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+
+
+class Answer:
+    """One answer: what of a model's pieces the client gets, and why it ends.
+
+    most: tokens that it may have; None for as many as the model likes. stops: sequences at which it ends, and
+    which are no part of it. finish: why it has ended, None while it goes on. pieces: that the model said.
+    """
+
+    def __init__(self, most: int | None = None, stops: Sequence[str] = ()) -> None:
+        self.text = ""
+        self.calls: list[ToolCall] = []
+        self.finish: str | None = None
+        self._most = most
+        self._stops = stops
+        self.pieces = 0
+        self._held = ""
+
+    def take(self, piece: str | ToolCall) -> str:
+        """Take what the model says next; return the text that the client gets.
+
+        What may be the beginning of a stop sequence is held back until it is known whether it is one. A piece
+        is a token, as far as is known here: some servers send several at once.
+        """
+        if isinstance(piece, ToolCall):
+            self.calls.append(piece)
+            return ""
+        self.pieces += 1
+        self._held += piece
+        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            self.finish = "stop"
+            return self._give(min(found))
+        if self.pieces == self._most:
+            self.finish = "length"
+            return self._give(len(self._held))
+        return self._give(len(self._held) - max((begun(self._held, stop) for stop in self._stops), default=0))
+
+    def end(self) -> str:
+        """Note that the model is done; return the text that was still held back."""
+        if self.finish is None:
+            cut = self.pieces >= MAX_TOKENS  # where every model of ours breaks off
+            self.finish = "tool_calls" if self.calls else "length" if cut else "stop"
+            return self._give(len(self._held))
+        return ""
+
+    def _give(self, size: int) -> str:
+        given, self._held = self._held[:size], self._held[size:]
+        self.text += given
+        return given
+
+
+def begun(text: str, stop: str) -> int:
+    """Return how many characters at the end of a text are the beginning of a stop sequence."""
+    return next(
+        (size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0
+    )
+
+
+class Shape:
+    """What all messages about one answer have in common. id: of it. created: seconds since the epoch."""
+
+    def __init__(self, id_: str, created: int, model: str) -> None:
+        self.id = id_
+        self._created = created
+        self._model = model
+
+    def chunk(self, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+        """Return a chat.completion.chunk."""
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return {**self._head("chat.completion.chunk"), "choices": [choice]}
+
+    def called(self, index: int, call: ToolCall) -> dict[str, Any]:
+        """Return the chunk that has a call, whole."""
+        return self.chunk({"tool_calls": [{"index": index, **_call(call)}]})
+
+    def usage(self, read: int, answer: Answer) -> dict[str, Any]:
+        """Return the last chunk of a stream that tells it. read: tokens of the prompt."""
+        return {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(read, answer)}
+
+    def whole(self, answer: Answer, read: int | None) -> dict[str, Any]:
+        """Return the chat.completion; one without words has none, as with OpenAI, where it calls a tool.
+
+        read: tokens of the prompt, None where the model does not count them.
+        """
+        message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+        if answer.calls:
+            message |= {"content": answer.text or None, "tool_calls": [_call(call) for call in answer.calls]}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
+        whole = {**self._head("chat.completion"), "choices": [choice]}
+        return whole if read is None else {**whole, "usage": _usage(read, answer)}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self._created, "model": self._model}
+
+
+def failure(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
+    """Return the body of an error."""
+    return {"error": {"message": message[:MAX_MESSAGE], "type": kind, "param": param, "code": code}}
+
+
+def _usage(read: int, answer: Answer) -> dict[str, int]:
+    total = read + answer.pieces
+    return {"prompt_tokens": read, "completion_tokens": answer.pieces, "total_tokens": total}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }

@@ -1,0 +1,227 @@
+"""``POST /v1/chat/completions`` as clients write it: what they ask for, checked, in the pipeline's words."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+
+from rejoinder.agent.complaints import complaint
+from rejoinder.agent.wires.json_limits import excess
+from rejoinder.agent.wires.realtime.tools import NO_CALLS
+from rejoinder.pipeline import Message, ProtocolError, Tools
+from rejoinder.pipeline.interfaces import CallMessage
+
+MAX_BODY = 2**20
+"""Bytes of a request: some 200,000 words, more than any context that is served here."""
+MAX_VALUES = 2**14
+"""Members of objects and entries of lists in it."""
+MAX_MESSAGES = 1000
+MAX_STOPS = 4
+"""Sequences at which an answer may end, as with OpenAI."""
+MAX_STOP = 200
+"""Characters of one."""
+UNSPOKEN: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "logit_bias": ({},),
+    "web_search_options": (),
+}
+"""Fields that change what an answer is, and their values that change nothing here, beside null."""
+
+
+FIRST = Field(fail_fast=True)
+"""The first entry of a list that is wrong is told: thousands of others would take seconds."""
+
+
+class TextPart(BaseModel):
+    """A part of a message: text is the only kind that a language model here reads."""
+
+    type: Literal["text"]
+    text: str
+
+
+Content = str | Annotated[list[TextPart], FIRST]
+
+
+class Called(BaseModel):
+    """The function of a call, with its arguments as JSON."""
+
+    name: str
+    arguments: str
+
+
+class Call(BaseModel):
+    """A call of a tool that the model made before."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Called
+
+
+class Said(BaseModel):
+    """What was said in one of the roles that only have words."""
+
+    role: Literal["system", "developer", "user"]
+    content: Content
+
+
+class Answered(BaseModel):
+    """What the model answered before, and what it called."""
+
+    role: Literal["assistant"]
+    content: Content | None = None
+    tool_calls: Annotated[list[Call], FIRST] | None = None
+
+
+class Returned(BaseModel):
+    """What a call returned."""
+
+    role: Literal["tool"]
+    content: Content
+    tool_call_id: str
+
+
+class Function(BaseModel):
+    """A function that the client runs; ``parameters`` is a JSON schema. What else it has is passed on."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)
+
+
+class Tool(BaseModel):
+    """A tool in OpenAI's chat shape."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class Named(BaseModel):
+    """The name of a function."""
+
+    name: str
+
+
+class NamedTool(BaseModel):
+    """The one tool to call."""
+
+    type: Literal["function"]
+    function: Named
+
+
+class StreamOptions(BaseModel):
+    """What else a stream has: tokens are told where the language model counts them."""
+
+    include_usage: StrictBool | None = None
+
+
+class Completion(BaseModel):
+    """What is asked for. Unknown fields are no error; those of sampling are the model's own here."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str = Field(min_length=1, max_length=256)
+    messages: list[Annotated[Said | Answered | Returned, Field(discriminator="role")]] = Field(
+        min_length=1, max_length=MAX_MESSAGES, fail_fast=True
+    )
+    stream: StrictBool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    stop: str | Annotated[list[str], FIRST] | None = None
+    tools: list[Tool] = Field(default_factory=list, max_length=128, fail_fast=True)
+    tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
+    parallel_tool_calls: StrictBool | None = None
+
+    @property
+    def most(self) -> int | None:
+        """How many tokens the answer may have, None for as many as the model likes."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def counts(self) -> bool:
+        """Whether the answer tells what it cost."""
+        return not self.stream or bool(self.stream_options and self.stream_options.include_usage)
+
+    def stops(self) -> list[str]:
+        """Return the sequences at which the answer ends. Raises ProtocolError."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        if len(given) > MAX_STOPS or not all(0 < len(one) <= MAX_STOP for one in given):
+            reason = f"stop: at most {MAX_STOPS} sequences of 1 to {MAX_STOP} characters"
+            raise ProtocolError(reason, "invalid_value", "stop")
+        return given
+
+    def prompt(self) -> list[Message]:
+        """Return the messages as language models take them."""
+        return [_message(message) for message in self.messages]
+
+    def wanted(self, can_call: bool) -> Tools:
+        """Return the tools that the answer may call.
+
+        Raises ProtocolError where the model cannot call any, or the choice is none of them.
+        """
+        if not self.tools or self.tool_choice == "none":
+            return Tools()
+        if not can_call:
+            raise ProtocolError(NO_CALLS, "tools_not_supported", "tools")
+        choice = self.tool_choice or "auto"
+        functions = [tool.model_dump(exclude_none=True) for tool in self.tools]
+        parallel = self.parallel_tool_calls is not False
+        if isinstance(choice, str):
+            return Tools(functions, choice, parallel)
+        if choice.function.name not in [tool.function.name for tool in self.tools]:
+            reason = f"there is no tool {choice.function.name[:64]} to choose"
+            raise ProtocolError(reason, "invalid_value", "tool_choice")
+        return Tools(functions, choice.model_dump(), parallel)
+
+
+def read(body: bytes) -> Completion:
+    """Return the request that a body is. Raises ProtocolError."""
+    if reason := excess(body.decode(errors="replace"), MAX_VALUES):
+        raise ProtocolError(reason, "invalid_json")
+    try:
+        asked = Completion.model_validate_json(body)
+    except ValidationError as error:
+        # Where content has two shapes, and a message three, the place has their names.
+        wrong = complaint(error, SHAPES)
+        param = ".".join(wrong.place) or None
+        codes = {"json_invalid": "invalid_json", "missing": "missing_required_parameter"}
+        codes["union_tag_not_found"] = codes["missing"]
+        code = "unsupported_content" if wrong.unread else codes.get(wrong.kind, "invalid_value")
+        raise ProtocolError(wrong.told(param), code, param) from None
+    for name, harmless in UNSPOKEN.items():
+        value = (asked.model_extra or {}).get(name)
+        if value is not None and value not in harmless:
+            raise ProtocolError(f"{name}: not spoken here", "unsupported_parameter", name)
+    return asked
+
+
+SHAPES = frozenset(
+    (
+        *("system", "developer", "user", "assistant", "tool", "str", "list[TextPart]", "list[str]"),
+        *("NamedTool", "literal['auto','none','required']"),
+    )
+)
+"""How pydantic names the branches of the unions here: parts of a place that are no fields."""
+
+
+def _message(message: Said | Answered | Returned) -> Message:
+    content = message.content or ""
+    text = content if isinstance(content, str) else "".join(part.text for part in content)
+    role = "system" if message.role == "developer" else message.role
+    told = Message(role=role, content=text)
+    if isinstance(message, Returned):
+        told["tool_call_id"] = message.tool_call_id
+    elif isinstance(message, Answered) and message.tool_calls:
+        told["tool_calls"] = [
+            CallMessage(id=call.id, type="function", function=call.function.model_dump())
+            for call in message.tool_calls
+        ]
+    return told

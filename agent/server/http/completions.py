@@ -1,0 +1,271 @@
+"""``POST /v1/chat/completions`` and ``GET /v1/models``: the calls' language model for text clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from rejoinder.agent.server.access import Refused, body, refusal
+from rejoinder.agent.server.http.completion import Answer, Shape, failure
+from rejoinder.agent.server.http.completion_request import MAX_BODY, read
+from rejoinder.agent.server.http.sse import (
+    DONE,
+    KEEP_ALIVE,
+    KEEP_ALIVE_SECONDS,
+    EventStream,
+    data,
+    unless_gone,
+)
+from rejoinder.agent.wires.failures import reported
+from rejoinder.agent.wires.realtime.events import kind_of
+from rejoinder.models.llm.priority_gate import written
+from rejoinder.pipeline import (
+    Channel,
+    Closed,
+    Llm,
+    Message,
+    Models,
+    Overloaded,
+    PipelineError,
+    ProtocolError,
+    TokenLlm,
+    ToolCall,
+    ToolLlm,
+    Tools,
+)
+from rejoinder.pipeline.errors import asking
+from rejoinder.pipeline.replying.utterance import MAX_TOKENS, Utterance, uttered
+
+log = logging.getLogger(__name__)
+
+MODEL = "default"
+"""What the one language model is called, as at /v1/realtime; any other name is taken for it, too."""
+LEFT = 499
+"""nginx's word for a client that has left; nobody reads it."""
+SHUTTING_DOWN = "the server is shutting down"
+
+Count = Callable[[], Awaitable[int | None]]
+"""Returns the tokens of the prompt; None where they are not counted, or nobody asks."""
+
+
+class Writing:
+    """One answer in the making, by a task of its own: as fast as the model can, however slowly it is read."""
+
+    def __init__(self, pieces: AsyncGenerator[str | ToolCall, None]) -> None:
+        self._pieces = pieces
+        self._out: Channel[str | ToolCall] = Channel(MAX_TOKENS, "completion")
+        self.task = asyncio.create_task(self._write(), name="completion")
+        self.task.add_done_callback(lambda task: self._out.close())  # also of one that never began
+
+    async def _write(self) -> None:
+        async with aclosing(self._pieces) as pieces:
+            async for piece in pieces:
+                await self._out.send(piece)
+
+    async def read(self) -> AsyncGenerator[str | ToolCall | None, None]:
+        """Yield the pieces, and None whenever there was none for a while. Raises what the model raises."""
+        while True:
+            try:
+                async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                    piece = await self._out.receive()
+            except TimeoutError:
+                yield None
+                continue
+            except Closed:
+                break
+            yield piece
+        if self.task.cancelled():
+            raise Overloaded(SHUTTING_DOWN)
+        with asking("language model"):
+            self.task.result()
+
+    async def end(self) -> None:
+        """Stop the model, and wait until it has stopped."""
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+class Completions:
+    """The answers to text requests.
+
+    models: returns the models, None while they load. refuse: returns why a request is not answered. most:
+    answers at a time, so that calls find the model free. names: of the
+    models, as those who may ask read them.
+    """
+
+    def __init__(
+        self,
+        models: Callable[[], Models | None],
+        refuse: Callable[[Request], Response | None],
+        most: int,
+        names: Mapping[str, str],
+    ) -> None:
+        self._models = models
+        self._refuse = refuse
+        self._most = most
+        self._names = dict(names)
+        self._running: set[Writing] = set()
+
+    def routes(self) -> list[Route]:
+        """Return where it answers."""
+        return [
+            Route("/v1/chat/completions", self._complete, methods=["POST"]),
+            Route("/v1/models", self._list),
+            Route("/v1/models/{model:path}", self._one),
+        ]
+
+    def end(self) -> None:
+        """Break all answers off: the server ends."""
+        for writing in self._running:
+            writing.task.cancel()
+
+    # --- models -----------------------------------------------------------------------------------------
+
+    async def _list(self, request: Request) -> Response:
+        if refused := self._refuse(request):
+            return refused
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def _one(self, request: Request) -> Response:
+        if refused := self._refuse(request):
+            return refused
+        if (model := request.path_params["model"]) != MODEL:
+            return refusal(404, f"there is no model {model[:64]}; there is {MODEL}", "model_not_found")
+        return JSONResponse(self._model())
+
+    def _model(self) -> dict[str, Any]:
+        about = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rejoinder"}
+        return {**about, "models": self._names}
+
+    # --- completions ------------------------------------------------------------------------------------
+
+    async def _complete(self, request: Request) -> Response:
+        id_ = f"chatcmpl-{secrets.token_hex(12)}"
+        try:
+            if refused := self._refuse(request):
+                return refused
+            return await self._answer(request, id_)
+        except ClientDisconnect:
+            return Response(status_code=LEFT)
+        except Refused as error:
+            return refusal(error.status, str(error), error.code, error.retry)
+        except ProtocolError as error:
+            wrong = failure(str(error), "invalid_request_error", error.code, error.param)
+            return JSONResponse(wrong, status_code=400)
+        except Exception as error:  # the boundary of a text request, as that of a turn is its reply
+            return _failed(id_, error)
+
+    async def _answer(self, request: Request, id_: str) -> Response:
+        models = self._models()
+        if models is None:
+            raise Refused(503, "the models are still loading", "loading", retry=2)
+        asked = read(await body(request, MAX_BODY))
+        answer = Answer(asked.most, asked.stops())
+        tools = asked.wanted(isinstance(models.llm, ToolLlm))
+        if len(self._running) >= self._most:
+            reason = f"{self._most} text requests are being answered, which is the most at a time"
+            raise Refused(429, reason, "rate_limit_exceeded", retry=1)
+        shape = Shape(id_, int(time.time()), asked.model)
+        prompt, llm = asked.prompt(), models.llm
+
+        async def count() -> int | None:
+            if not (asked.counts and isinstance(llm, TokenLlm)):
+                return None
+            try:
+                return await asyncio.to_thread(llm.count, prompt)  # it may be a book
+            except PipelineError as error:  # the answer is there, and matters more
+                log.warning("a prompt could not be counted: %s", error)
+                return None
+
+        writing = self._start(_pieces(llm, prompt, tools))
+        if not asked.stream:
+            try:
+                return JSONResponse(await unless_gone(request, _whole(writing, answer, shape, count)))
+            finally:
+                await writing.end()
+        events = _events(writing, answer, shape, count)
+        try:
+            first = await unless_gone(request, anext(events))  # so a model that fails at once has a status
+        except BaseException:
+            await writing.end()
+            raise
+        return EventStream(_rest(first, events), writing.end)
+
+    def _start(self, pieces: AsyncGenerator[str | ToolCall, None]) -> Writing:
+        writing = Writing(pieces)
+        self._running.add(writing)
+        # The place is free when the model is, however long the client takes to read.
+        writing.task.add_done_callback(lambda task: self._running.discard(writing))
+        return writing
+
+
+def _pieces(llm: Llm, messages: list[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
+    if isinstance(llm, ToolLlm) and tools.functions:
+        return uttered(llm.answer(messages, tools), Utterance())
+    return written(llm, messages)
+
+
+async def _whole(writing: Writing, answer: Answer, shape: Shape, count: Count) -> dict[str, Any]:
+    async with aclosing(writing.read()) as pieces:
+        async for piece in pieces:
+            if piece is not None:
+                answer.take(piece)
+            if answer.finish:
+                break
+    answer.end()
+    return shape.whole(answer, await count())
+
+
+async def _events(writing: Writing, answer: Answer, shape: Shape, count: Count) -> AsyncGenerator[str, None]:
+    """Yield the stream; raises what the model raises where nothing was sent before, else that is in it."""
+    opening, sent = data(shape.chunk({"role": "assistant", "content": ""})), False
+    try:
+        async with aclosing(writing.read()) as pieces:
+            async for piece in pieces:
+                if piece is None:
+                    yield KEEP_ALIVE
+                elif text := answer.take(piece):
+                    yield opening + data(shape.chunk({"content": text}))
+                    opening = ""
+                sent = True
+                if answer.finish:
+                    break
+    except Exception as error:
+        if not sent:
+            raise
+        told = reported(shape.id, "the completion broke off", error)
+        yield data(failure(told.message, kind_of(told.code), told.code))
+        return
+    await writing.end()
+    read = await count()
+    rest = answer.end()
+    said = [shape.chunk({"content": rest})] if rest else []
+    called = [shape.called(index, call) for index, call in enumerate(answer.calls)]
+    last = [shape.chunk({}, answer.finish), *([] if read is None else [shape.usage(read, answer)])]
+    yield opening + "".join(data(chunk) for chunk in [*said, *called, *last]) + DONE
+
+
+async def _rest(first: str, events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    async with aclosing(events):
+        yield first
+        async for event in events:
+            yield event
+
+
+def _failed(id_: str, error: Exception) -> Response:
+    """Return the answer to a request that failed, with the id under which the log has the reason."""
+    told = reported(id_, "the completion failed", error)
+    busy = told.code == "overloaded"
+    status = 503 if busy else 500 if told.ours else 400
+    answer = refusal(status, told.message, told.code, retry=int(busy))
+    answer.headers["X-Request-Id"] = id_  # where OpenAI's clients look for it
+    return answer

@@ -1,0 +1,189 @@
+"""Our own server as a process of its own, for clients that bring one along: talk, demo, benches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import IO
+
+from rich.console import Console
+
+from rejoinder.agent.server.health import LOADING, READY
+from rejoinder.pipeline.errors import PipelineError
+
+START_SECONDS = 600.0
+"""A large language model is read from the disk and compiled first."""
+STOP_SECONDS = 15.0
+MAX_WARNINGS = 10
+"""Lines of its log that are shown at its end."""
+ALONE = {
+    "REJOINDER_API_KEYS": "",
+    "REJOINDER_AUDIOSOCKET_PORT": "0",
+    "REJOINDER_WYOMING_PORT": "0",
+    "REJOINDER_GREETING": "",
+}
+"""Only this machine reaches it, who calls it here has no key, and another one may have the ports already. The
+callers of demo and benches speak first."""
+
+
+class ServerFailed(PipelineError):
+    """The server did not start; the message ends with what it wrote."""
+
+
+def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
+    """Return the command that serves on a loopback port; flags that are None are left out."""
+    command = [
+        sys.executable,
+        "-m",
+        "rejoinder",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    for name, value in flags.items():
+        if value is not None:
+            command += [f"--{name}", value]
+    return command
+
+
+@asynccontextmanager
+async def own_server(
+    flags: Mapping[str, str | None],
+    console: Console | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[str]:
+    """Serve for the length of the block and yield the WebSocket's URL, with tracing switched on.
+
+    flags: options of ``rejoinder serve`` by name. console: shows that it takes a moment, and at the end what
+    the server has warned of, which it tells no client. environment: more variables than our own. Raises
+    ServerFailed when the server is not ready in time.
+    """
+    async with own_process(flags, console, environment) as (url, _):
+        yield url
+
+
+@asynccontextmanager
+async def own_process(
+    flags: Mapping[str, str | None],
+    console: Console | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[tuple[str, int]]:
+    """Do the same and yield the process's number as well.
+
+    SIGTERM ends the block, and then this process with the status 143: the server is not left behind.
+    """
+    port = free_port()
+    with tempfile.TemporaryFile() as said, _ending_by_signal():
+        process = await asyncio.create_subprocess_exec(
+            *command_line(port, flags),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env={**os.environ, **ALONE, **(environment or {})},
+        )
+        try:
+            with (console or Console(quiet=True)).status("starting the server and loading its models"):
+                await _until_ready(port, process, said)
+            yield f"ws://127.0.0.1:{port}/v1/realtime?model=default&trace=true&hold=true", process.pid
+        finally:
+            await _stop(process)
+            if console is not None:
+                _show(said, console)
+
+
+@contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    loop, task, ended = asyncio.get_running_loop(), asyncio.current_task(), False
+
+    def end() -> None:
+        nonlocal ended
+        ended = True
+        if task:
+            task.cancel()
+
+    try:
+        loop.add_signal_handler(signal.SIGTERM, end)
+    except (ValueError, RuntimeError):  # not the main thread, which is the one that gets signals
+        yield
+        return
+    try:
+        yield
+    except asyncio.CancelledError:
+        if ended:
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _until_ready(port: int, process: asyncio.subprocess.Process, said: IO[bytes]) -> None:
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            reason = ""
+            while process.returncode is None and not reason:
+                status = await _status(port)
+                if status == READY:
+                    return
+                reason = status if status != LOADING else ""
+                await asyncio.sleep(0.1)
+        reason = reason or f"it ended with status {process.returncode}"
+    except TimeoutError:
+        reason = f"it was not ready within {START_SECONDS:.0f} s"
+    said.seek(0)
+    words = said.read().decode("utf-8", "replace").strip()
+    raise ServerFailed(f"the server did not start: {reason}\n{words[-2000:]}".rstrip())
+
+
+def _show(said: IO[bytes], console: Console) -> None:
+    """Print the last warnings and errors of the server's log."""
+    said.seek(0)
+    lines = said.read().decode("utf-8", "replace").splitlines()
+    warned = [line for line in lines if any(level in line for level in (" WARNING ", " ERROR "))]
+    for line in warned[-MAX_WARNINGS:]:
+        console.print(f"server: {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+async def _status(port: int) -> str:
+    """Return what a server says of itself, that it loads where it says nothing yet."""
+    # Plain sockets: an HTTP client would ask the environment for a proxy, even for loopback.
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return LOADING
+    try:
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        body = (await reader.read()).partition(b"\r\n\r\n")[2]
+        return str(json.loads(body)["status"])
+    except (OSError, ValueError):
+        return LOADING
+    finally:
+        writer.close()
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,419 @@
+"""The ports and what answers there: the page, calls of all kinds, text requests, and whether all is well."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket, WebSocketState
+
+from rejoinder.agent.config import ConfigError, Settings, open_traces
+from rejoinder.agent.logs import of_libraries
+from rejoinder.agent.server.absence import Absence
+from rejoinder.agent.server.access import (
+    SOCKETS,
+    may_call,
+    no_socket,
+    not_there,
+    refusal,
+    refused,
+    shown,
+    turn_away,
+)
+from rejoinder.agent.server.connection import Connection
+from rejoinder.agent.server.conversations import Conversations
+from rejoinder.agent.server.descriptors import Listener, allow_sockets
+from rejoinder.agent.server.health import LOADING, READY, keep_looking, load
+from rejoinder.agent.server.http.captions import Watching
+from rejoinder.agent.server.http.client_secrets import mint
+from rejoinder.agent.server.http.completions import Completions
+from rejoinder.agent.server.http.headers import HEADERS
+from rejoinder.agent.server.keys import Keys
+from rejoinder.agent.server.limits import Allowance, Limited, Limits, own_allowances
+from rejoinder.agent.server.requests import Requests
+from rejoinder.agent.server.uvicorn_server import Uvicorn
+from rejoinder.agent.wires.audiosocket.server import Line, listening
+from rejoinder.agent.wires.call import Call, Wire
+from rejoinder.agent.wires.call_log import caller, host
+from rejoinder.agent.wires.call_log import refused as refused_call
+from rejoinder.agent.wires.failures import ENDED
+from rejoinder.agent.wires.names import names
+from rejoinder.agent.wires.pcm.messages import flag_of
+from rejoinder.agent.wires.pcm.protocol import Pcm
+from rejoinder.agent.wires.phone.line import NotStarted, is_signed, pick_up
+from rejoinder.agent.wires.phone.protocol import Phone
+from rejoinder.agent.wires.realtime.call import JUST_ENDED, Lent, RealtimeCall
+from rejoinder.agent.wires.realtime.protocol import Realtime
+from rejoinder.agent.wires.realtime.resuming import Comeback
+from rejoinder.agent.wires.socket import POLICY_VIOLATION, TRY_AGAIN_LATER, Socket, hang_up
+from rejoinder.agent.wires.wyoming.info import name_of
+from rejoinder.agent.wires.wyoming.server import wyoming
+from rejoinder.models.loading import Away, Report, open_models
+from rejoinder.pipeline import Models, MortalLlm, Options, ProtocolError, ToolLlm, Tools
+from rejoinder.pipeline.errors import first_error
+
+log = logging.getLogger(__name__)
+
+PAGE = Path(__file__).parent / "page"
+MAX_MESSAGE = 15 * 2**20
+"""Bytes in one WebSocket message: the protocol's own limit for appended audio. More closes with 1009."""
+SEND_BUFFER, RECEIVE_BUFFER = 64 * 2**10, 256 * 2**10
+"""Bytes the kernel may hold per socket. Left alone it takes megabytes, that is minutes of stale speech."""
+GONE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
+"""After 40 s without a sign of life from its kernel a client is gone: unplugged, or out of reach."""
+SHUTDOWN_SECONDS = 3
+TRY_AGAIN = "the models are still loading: try again in a few seconds"
+SWITCH_SECONDS = 0.0005
+"""So long a thread keeps Python to itself while others wait for it. Models need it for a moment around each
+token, and with Python's own 5 ms they wait that long beside a loop that is busy with 200 calls."""
+
+
+class Server:
+    """The program behind the port: models that load while the port already answers, and the calls.
+
+    report, away: are told of models that are ready, and of one behind a network that does not answer yet.
+    failed: is told what ends the program. Raises ConfigError where the file for traces cannot be written.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        report: Report,
+        failed: Callable[[Exception], None],
+        away: Away = lambda spec, error: None,
+    ) -> None:
+        self.settings = settings
+        self.models: Models | None = None
+        self.calls: set[Call] = set()
+        self.completions = Completions(
+            lambda: self.models, self._refuse, settings.max_completions, names(settings.specs())
+        )
+        self.watching = Watching(lambda: [call.feed for call in self.calls], self._may_watch)
+        self._keys = Keys([one.partition(":")[0] for one in settings.api_keys.split()], time.time)
+        usual = Allowance(settings.key_sessions, settings.key_calls_per_min)
+        self._limits = Limits(usual, own_allowances(settings.api_keys))
+        self.conversations = Conversations(self.calls, self._keys, self._limits)
+        self._report = report
+        self._absence = Absence(away, report)
+        self._failed = failed
+        self._traces = open_traces(settings)
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        routes = [
+            Route("/", self._index),
+            Route("/healthz", self._health),
+            Route("/readyz", self._ready),
+            WebSocketRoute("/v1/realtime", self._realtime),
+            Route("/v1/realtime/client_secrets", self._secret, methods=["POST"]),
+            WebSocketRoute("/v1/phone", self._phone),
+            *(Route(path, wants_socket, methods=["GET", "POST"]) for path in SOCKETS),
+            WebSocketRoute("/v1/pcm", self._pcm),
+            *self.completions.routes(),
+            *self.watching.routes(),
+            WebSocketRoute("/{path:path}", no_socket),
+            Mount("/page", StaticFiles(directory=PAGE)),
+        ]
+        goes_on = self.conversations.goes_on
+        limited = Middleware(Limited, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy)
+        handlers = dict.fromkeys((404, 405), not_there)
+        return Starlette(False, routes, [limited], handlers, lifespan=self._lifespan)
+
+    def end_streams(self) -> None:
+        """End what is sent over HTTP for as long as it goes on; calls with a socket end by themselves."""
+        self.completions.end()
+        self.conversations.end_waiting()
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            port = self.settings.audiosocket_port
+            asterisk = listening(self.settings.host, port, self._audiosocket, self._failed)
+            home = wyoming(self.settings, lambda: self.models, self._failed)
+            loading = asyncio.create_task(self._load(stack), name="load-models")
+            try:
+                async with asterisk, home:  # their calls end before the models do
+                    yield
+            finally:
+                await self.conversations.aclose()
+                loading.cancel()
+                await asyncio.wait([loading])
+                if self._traces is not None:
+                    self._traces.close()
+
+    async def _load(self, stack: AsyncExitStack) -> None:
+        settings = self.settings
+        try:
+            self.models = await stack.enter_async_context(
+                open_models(
+                    settings.specs(),
+                    settings.threads(),
+                    self._report,
+                    settings.placement(),
+                    self._absence.begin,
+                )
+            )
+            # What is here now stays: each garbage collection that looks at it would hold up all calls.
+            gc.collect()
+            gc.freeze()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(keep_looking(self.models.ladder), name="ladder")
+                tasks.create_task(self._absence.end(self.models.llm), name="absence")
+        except Exception as error:
+            first = first_error(error)
+            self._failed(first if isinstance(first, Exception) else error)
+
+    async def _index(self, request: Request) -> Response:
+        return FileResponse(PAGE / "index.html")
+
+    async def _health(self, request: Request) -> Response:
+        known = {"status": "ok", "sessions": len(self.calls)}
+        return JSONResponse({**known, "load": load(self.models.ladder)} if self.models else known)
+
+    async def _ready(self, request: Request) -> Response:
+        missing = (ENDED if self._failed_model() else "") or self._absence.reason
+        status = LOADING if self.models is None else missing or READY
+        return JSONResponse({"status": status}, status_code=200 if status == READY else 503)
+
+    async def _secret(self, request: Request) -> Response:
+        if refused := self._refuse(request):
+            return refused
+        if self.models is None:
+            return PlainTextResponse("the models are still loading\n", status_code=503)
+        return await mint(request, self._keys, self._wire(self.settings.options()))
+
+    def _wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
+        can_call = self.models is not None and isinstance(self.models.llm, ToolLlm)
+        return Realtime(options, model, trace, can_call, name_of(self.settings.tts))
+
+    async def _realtime(self, websocket: WebSocket) -> None:
+        """Run one call of a client of the Realtime protocol."""
+        key = shown(websocket.scope)
+        session, asked = self._keys.session(key), websocket.query_params
+        back = Comeback.of(asked)
+        known = self.conversations.find(back.conversation, key)
+        if not await self._accept(websocket, "realtime", session is not None or known is not None):
+            return
+        lent = Lent(websocket)
+        if known:
+            ended = await self.conversations.lend(known, lent, back)
+            if ended == JUST_ENDED:
+                refused_call(websocket.url.path, websocket.client, ended[1])
+            await hang_up(websocket, *ended)
+            return
+        try:
+            options = replace(self.settings.options(), holds_audio=flag_of(asked, "hold"))
+            wire = self._wire(options, asked.get("model", "default"), flag_of(asked, "trace"))
+        except ProtocolError as error:
+            await turn_away(websocket, POLICY_VIOLATION, str(error))
+            return
+        if session:
+            wire.prepare(session)
+        wire.wanted = back.conversation
+        if self.models is None or not await self._is_free(websocket):
+            return
+        seconds, who = self.settings.resume_s, caller(websocket.client, self._keys.owner(key))
+        call = RealtimeCall(lent, self.models, wire.options(), wire, self._traces, seconds, who)
+        await hang_up(websocket, *await self.conversations.begin(call, lent, key))
+
+    async def _phone(self, websocket: WebSocket) -> None:
+        """Run one call of a telephone carrier, whichever it is."""
+        token = self.settings.twilio_auth_token.get_secret_value()
+        if token and not is_signed(token, self.settings.public_url, websocket):
+            reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url\n"
+            await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
+            return
+        key = shown(websocket.scope)
+        known = bool(token) or self._keys.session(key) is not None
+        if not await self._accept(websocket, "media", known):
+            return
+        try:
+            phone = Phone(await pick_up(websocket), self.settings.options())
+        except NotStarted as error:
+            if websocket.client_state is WebSocketState.CONNECTED:
+                await turn_away(websocket, POLICY_VIOLATION, str(error))
+            else:
+                log.info("no call to /v1/phone: %s (%s)", error, host(websocket.client))
+            return
+        who = caller(websocket.client, self._keys.owner(key), phone.number)
+        await self._hold(websocket, phone, phone.options, who)
+
+    async def _pcm(self, websocket: WebSocket) -> None:
+        """Run one call of a device or a script that speaks raw PCM."""
+        key = shown(websocket.scope)
+        session = self._keys.session(key)
+        if not await self._accept(websocket, "pcm", session is not None):
+            return
+        options = self.settings.options()
+        if session:
+            begun = self._wire(options)
+            begun.prepare(session)
+            options = replace(begun.options(), tools=Tools())  # here nobody could say what one returned
+        try:
+            wire = Pcm.asked(options, websocket.query_params)
+        except ProtocolError as error:
+            await turn_away(websocket, POLICY_VIOLATION, str(error))
+            return
+        who = caller(websocket.client, self._keys.owner(key))
+        await self._hold(websocket, wire, wire.options, who)
+
+    async def _audiosocket(self, line: Line) -> None:
+        """Run one call of Asterisk's AudioSocket. Raises ProtocolError."""
+        phone = Phone(await line.start(), self.settings.options())
+        await self._hold(line, phone, phone.options, caller(line.client, "", phone.number))
+
+    def _refuse(self, request: HTTPConnection) -> Response | None:
+        return refused(request, self._keys, self._welcome)
+
+    def _may_watch(self, request: HTTPConnection) -> Response | None:
+        """Return why somebody may not read what is said in calls; without keys only this machine may."""
+        if not self._keys.needed and not self.settings.local:
+            return refusal(403, "what is said in calls is told on this machine only, or with one of api_keys")
+        return self._refuse(request)
+
+    def _welcome(self, origin: str | None, host: str) -> bool:
+        allowed = self.settings.allowed_origins.split()
+        return may_call(origin, host, allowed, self.settings.local)
+
+    async def _accept(self, websocket: WebSocket, subprotocol: str, known: bool) -> bool:
+        """Tell whether a client may call; one that may not now is accepted first, so that it sees why.
+
+        subprotocol: is spoken with those that offer it. known: whether it has shown who it is, where that is
+        asked for.
+        """
+        origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
+        if not self._welcome(origin, host):
+            reason = f"pages from {origin} may not call; see the setting allowed_origins\n"
+            await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
+            return False
+        if not known:
+            reason = f"{self._keys.wrong(shown(websocket.scope))}\n"
+            await websocket.send_denial_response(PlainTextResponse(reason, status_code=401))
+            return False
+        offered = websocket.scope.get("subprotocols", [])
+        await websocket.accept(subprotocol=subprotocol if subprotocol in offered else None)
+        if self.models is None:
+            await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
+        return self.models is not None
+
+    async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str) -> None:
+        """Hold one call, if the models are there and a line is free."""
+        if self.models is None:
+            await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
+            return
+        if not await self._is_free(websocket):
+            return
+        call = Call(websocket, self.models, options, wire, self._traces, who)
+        self.calls.add(call)
+        try:
+            code, reason = await call.run()
+        finally:
+            self.calls.discard(call)
+        await hang_up(websocket, code, reason)
+
+    async def _is_free(self, websocket: Socket) -> bool:
+        """Tell whether a line is free, or can be; who finds none is told so."""
+        full = len(self.calls) >= self.settings.max_sessions and not self.conversations.make_way()
+        reason = f"all {self.settings.max_sessions} lines are busy" if full else self._busy()
+        if reason:
+            await turn_away(websocket, TRY_AGAIN_LATER, reason)
+        return not reason
+
+    def _failed_model(self) -> str:
+        llm = self.models.llm if self.models else None
+        return llm.failed if isinstance(llm, MortalLlm) else ""
+
+    def _busy(self) -> str:
+        if failed := self._failed_model():
+            log.warning("no calls are taken: %s", failed)
+            return f"{ENDED}: the server has to be started anew"
+        return self.models.ladder.refuse(asyncio.get_running_loop().time()) if self.models else ""
+
+
+async def wants_socket(request: Request) -> Response:
+    """Say what to do to who asks over plain HTTP for what is a WebSocket (426, RFC 9110, 15.5.22)."""
+    reason = f"{request.url.path} is a WebSocket: connect to it with ws:// or wss://"
+    if request.url.path == "/v1/phone":
+        reason += "; what a carrier fetches by HTTP first, TwiML for one, is for a program of yours to say"
+    return PlainTextResponse(f"{reason}\n", 426, {"Upgrade": "websocket", "Connection": "Upgrade"})
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the listening socket. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio switches Nagle's algorithm off where the protocol is named, and only there: otherwise an answer
+    # waits until the caller's next frame acknowledges the event before it, 10 ms on average.
+    sock = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # accepted sockets inherit it
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in GONE.items():
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def serve(settings: Settings, sock: socket.socket, report: Report, away: Away) -> Exception | None:
+    """Serve until SIGINT or SIGTERM, which end the calls with a close code.
+
+    report, away: as in ``Server``. Returns the error that kept the models from loading, None after an
+    orderly end.
+    """
+    errors: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        errors.append(error)
+        server.should_exit = True
+
+    try:
+        program = Server(settings, report, failed, away)
+    except ConfigError as error:
+        return error
+    allow_sockets()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    server = Uvicorn(web(program), program.end_streams)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn raises them once more after its orderly end, and that would be the exit status.
+        signal.signal(number, signal.SIG_IGN)
+    server.run(sockets=[sock])
+    return errors[0] if errors else None
+
+
+def web(program: Server) -> uvicorn.Config:
+    """Return how the program is served."""
+    return uvicorn.Config(
+        program.app(),
+        http=Requests,
+        ws=Connection,
+        ws_max_size=MAX_MESSAGE,
+        ws_ping_interval=20.0,
+        # A pong waits behind audio that is not taken yet: late, it means backpressure and no dead client.
+        ws_ping_timeout=None,
+        log_config=None,  # no handlers of its own
+        log_level=of_libraries(program.settings.log_level),
+        access_log=False,
+        headers=HEADERS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )

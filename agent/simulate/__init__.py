@@ -1,0 +1,1 @@
+"""Simulated callers in virtual time."""

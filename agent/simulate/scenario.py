@@ -1,0 +1,228 @@
+"""A conversation in virtual time: sound at set times, and a client who plays and notes what it is told.
+
+``simulate`` builds callers on it that react to what they hear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rejoinder.agent.client.player import RATE
+from rejoinder.agent.simulate import virtual_clock
+from rejoinder.agent.simulate.line import Ear, Line
+from rejoinder.models.scripted import (
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurnModel,
+    ScriptedVad,
+)
+from rejoinder.pipeline import (
+    Endpointing,
+    Event,
+    Floor,
+    Models,
+    Options,
+    PartialTranscript,
+    ReplyAudio,
+    ReplyDone,
+    ReplyStarted,
+    ReplyText,
+    Session,
+    TurnTraced,
+    open_session,
+)
+from rejoinder.pipeline.engines.load_shedding import Ladder
+from rejoinder.pipeline.errors import first_error
+
+TIMES = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
+CHUNK_SECONDS = 0.02
+LOUD = b"\x00\x30\x00\xd0" * 160
+LOUDEST, SOFT = b"\x00\x60\x00\xa0" * 160, b"\x80\x03\x80\xfc" * 160
+"""The second is loud enough for voice activity, and 29 dB below the first."""
+QUIET = b"\x00\x00" * 320
+
+Act = Callable[[Session], Awaitable[None] | None]
+
+
+class Talk:
+    """One conversation. Say what happens when, ``run`` it, then look at the log and the models.
+
+    lines, replies: what the user and the agent say. more: models (stt, llm, tts, vad, turn), a line, and
+        options, one by one or whole.
+    opened: whether there is a session yet.
+    log: (loop time in seconds, event), in order. floors: the same of who had the floor, each change.
+    """
+
+    def __init__(self, *lines: str, replies: tuple[str, ...] = ("Sunny.",), **more: Any) -> None:
+        self.stt: Any = more.pop("stt", None) or ScriptedStt(lines or ["what is the weather"])
+        self.llm: Any = more.pop("llm", None) or ScriptedLlm(replies)
+        self.tts: Any = more.pop("tts", None) or ScriptedTts()
+        self.vad: Any = more.pop("vad", None) or ScriptedVad()
+        self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
+        self.ladder = Ladder()
+        self.line: Line = more.pop("line", Line())
+        given: Options | None = more.pop("options", None)
+        more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
+        self.options = given or Options(instructions="", **more)
+        self.ear = Ear(self.options.holds_audio, self.options.interrupt_response)
+        self.log: list[tuple[float, Event]] = []
+        self.floors: list[tuple[float, Floor]] = []
+        self.session: Session
+        self.opened = False
+        self._speech: list[tuple[float, float, bytes]] = []
+        self._acts: list[tuple[float, Act]] = []
+
+    def says(self, seconds: float, at: float, sound: bytes = LOUD) -> None:
+        """Make noise for so long, from ``at`` on."""
+        self._speech.append((at, at + seconds, sound))
+
+    def does(self, act: Act, at: float) -> None:
+        """Let the client do something with the session."""
+        self._acts.append((at, act))
+
+    def run(self, until: float, debug: bool = True, microphone: bool = True) -> Talk:
+        """Hold the conversation, close it, and check what is true of every conversation."""
+        virtual_clock.run(self.hold(lambda: self._acts_until(until), microphone), debug)
+        self.check()
+        return self
+
+    async def hold(self, script: Callable[[], Awaitable[None]], microphone: bool = True) -> None:
+        """Hold the conversation for as long as its script runs. Cancelling ends it there."""
+        try:
+            await self._hold(script, microphone)
+        except BaseExceptionGroup as group:
+            raise first_error(group) from group
+
+    async def _hold(self, script: Callable[[], Awaitable[None]], microphone: bool) -> None:
+        models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model, self.ladder)
+        async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as session:
+            self.session, self.opened = session, True
+            tasks.create_task(self._note(session), name="client")
+            speaking = tasks.create_task(self._speak(), name="microphone") if microphone else None
+            await script()
+            self.look()
+            if speaking:
+                speaking.cancel()
+
+    async def _acts_until(self, until: float) -> None:
+        for at, act in sorted(self._acts, key=lambda planned: planned[0]):
+            await sleep_until(at)
+            if (doing := act(self.session)) is not None:
+                await doing
+        await sleep_until(until)
+
+    async def _speak(self) -> None:
+        tick, way = 0, self.line.way("up")
+        while True:
+            begin = tick * CHUNK_SECONDS
+            tick += 1
+            await sleep_until(way.arrival(tick * CHUNK_SECONDS))
+            now = (sound for start, end, sound in self._speech if start <= begin + 1e-9 < end)
+            await self.session.hear(next(now, QUIET))
+            self.look()
+
+    async def _note(self, session: Session) -> None:
+        loop, way, back = asyncio.get_running_loop(), self.line.way("down"), self.line.way("back")
+        async for event in session.events:
+            self.log.append((loop.time(), event))
+            self.look()
+            if (cut := self.ear.take(event, way.arrival(loop.time()))) and self.line.delay:
+                heard = cut.played_ms / 1000.0  # what the agent thinks was heard had not arrived yet
+                loop.call_at(back.arrival(cut.at / RATE), self._truncate, int(cut.item), heard)
+
+    def _truncate(self, turn: int, seconds: float) -> None:
+        if not self.session.events.closed:
+            self.session.truncate(turn, seconds)
+
+    def look(self) -> None:
+        """Note who has the floor, if that has changed."""
+        floor = self.session.floor.floor
+        if not self.floors or self.floors[-1][1] is not floor:
+            self.floors.append((asyncio.get_running_loop().time(), floor))
+
+    def check(self) -> None:
+        """Hold what is true of every conversation: no request left open, and each reply ends once."""
+        assert (self.llm.open, self.tts.open) == (0, 0)
+        check_replies([event for _, event in self.log])
+
+    def of(self, *kinds: type[Any]) -> list[Any]:
+        """Return the events of some kinds."""
+        return [event for _, event in self.log if isinstance(event, kinds)]
+
+    def when(self, kind: type[Any]) -> list[float]:
+        """Return when events of a kind came, in seconds."""
+        return [round(at, 3) for at, event in self.log if isinstance(event, kind)]
+
+    def done(self) -> list[tuple[int, str, str]]:
+        """Return how the replies ended: turn, status and what was heard."""
+        return [(event.turn, event.status, event.heard) for event in self.of(ReplyDone)]
+
+    def said(self) -> list[tuple[str, str]]:
+        """Return the history as (role, words), with a dash where a reply was cut."""
+        entries = [entry for entry in self.session.history.entries if entry.text]
+        return [(entry.role, entry.text + "—" * entry.cut) for entry in entries]
+
+    def timeline(self) -> list[str]:
+        """Return the log, a line per event; audio of one reply in a row is one line, traces are left out."""
+        lines: list[str] = []
+        stretch: tuple[int, float, float] | None = None
+        for at, event in [*self.log, (0.0, None)]:
+            if isinstance(event, ReplyAudio):
+                turn, begin, seconds = stretch or (event.turn, at, 0.0)
+                stretch, last = (turn, begin, seconds + event.chunk.seconds), at
+                continue
+            if stretch is not None and not isinstance(event, TurnTraced):
+                turn, begin, seconds = stretch
+                lines.append(f"{begin:.3f} audio {turn}: {seconds:.2f} s until {last:.3f}")
+                stretch = None
+            if event is not None and not isinstance(event, TurnTraced):
+                lines.append(f"{at:.3f} {_line(event)}")
+        return lines
+
+    def heard(self, turn: int, at: float) -> str:
+        """Return what the client has played of a reply by then."""
+        return self.ear.text(turn, at)
+
+
+def check_replies(events: list[Event]) -> None:
+    """Hold that what a reply tells lies between its start and its one end, and that its audio has no gap."""
+    started, ended = set(), set()
+    samples: Counter[int] = Counter()
+    for event in events:
+        match event:
+            case ReplyStarted(turn):
+                assert turn not in started, f"reply {turn} starts twice"
+                started.add(turn)
+            case ReplyText(turn) | ReplyAudio(turn) | ReplyDone(turn):
+                assert turn in started, f"reply {turn} was never committed: {event}"
+                assert turn not in ended, f"reply {turn} is over: {event}"
+                if isinstance(event, ReplyDone):
+                    ended.add(turn)
+                elif isinstance(event, ReplyAudio):
+                    assert event.chunk.start == samples[turn]
+                    samples[turn] += len(event.chunk)
+    assert started == ended, f"without an end: {started - ended}"
+
+
+async def sleep_until(at: float) -> None:
+    """Wait until a loop time; what is due already happens at once, before any other task runs."""
+    if (left := at - asyncio.get_running_loop().time()) > 0:
+        await asyncio.sleep(left)
+
+
+def _line(event: Event) -> str:
+    match event:
+        case PartialTranscript(text):
+            return f"partial: {text}"
+        case ReplyStarted(turn):
+            return f"reply {turn} starts"
+        case ReplyText(turn, text):
+            return f"text {turn}: {text}"
+        case ReplyDone(turn, status, heard, error):
+            return f"reply {turn} {status}: {heard}" + (f" ({error})" if error else "")
+        case _:
+            return repr(event)

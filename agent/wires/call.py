@@ -1,0 +1,367 @@
+"""One call: a WebSocket, a session, and the protocol object between them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import replace
+from io import RawIOBase
+from typing import Any, Protocol
+
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from rejoinder.agent.wires.call_log import CallLog
+from rejoinder.agent.wires.commands import (
+    AddItem,
+    AddRecording,
+    AddText,
+    Command,
+    Configure,
+    EndTurn,
+    Forget,
+    HangUp,
+    Hear,
+    Interrupt,
+    Remove,
+    Respond,
+    Truncate,
+)
+from rejoinder.agent.wires.failures import reported, told
+from rejoinder.agent.wires.feed import Feed
+from rejoinder.agent.wires.long_messages import Long
+from rejoinder.agent.wires.socket import (
+    BEHIND,
+    INTERNAL_ERROR,
+    NO_CODE,
+    NORMAL,
+    POLICY_VIOLATION,
+    Socket,
+    farewell,
+    frame_of,
+)
+from rejoinder.agent.wires.traces import Traces
+from rejoinder.pipeline import (
+    RATE,
+    CallOver,
+    Closed,
+    Event,
+    Models,
+    Options,
+    Overloaded,
+    PipelineError,
+    ProtocolError,
+    ReplyDone,
+    ReplyStarted,
+    Session,
+    open_session,
+)
+from rejoinder.pipeline.errors import first_error
+
+log = logging.getLogger(__name__)
+
+SEND_SECONDS = 5.0
+"""A client whose socket stays full for so long is hung up on."""
+STILL_SECONDS = 0.2
+"""From one reading to the next while nobody speaks: to wake up for each frame is what an idle call costs."""
+LONG_STILL_SECONDS = 5.0
+"""Who has been silent for so long may be heard later while others wait for a model: they have the same
+processor, and a silence has time."""
+LATEST_SECONDS = 0.6
+"""So late at most, from one reading to the next."""
+CLOCK_SECONDS = 0.001
+"""Some clocks tell no less: a call is at its place then already, and waits for the next one."""
+TOGETHER_SECONDS = 0.005
+"""Silent calls whose time comes within this are read one after the other: their code is in the caches then,
+and the models' threads are interrupted less often."""
+
+
+Message = dict[str, Any] | str | bytes
+"""What goes to a client: an event, which becomes JSON, or a text or binary message as it is."""
+
+
+class Wire(Protocol):
+    """One connection's side of a protocol, without any I/O."""
+
+    @property
+    def name(self) -> str:
+        """The protocol, or whose dialect of it is spoken."""
+
+    @property
+    def id(self) -> str:
+        """What the client knows the call by, "" where it does not say."""
+
+    @property
+    def linger(self) -> float | None:
+        """Seconds after which ``rest`` is asked for where nothing happens; None for never."""
+
+    def open(self) -> Iterable[Command | Message]:
+        """Return what follows from the connection alone."""
+
+    def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterable[Command | Message]:
+        """Take one message. What is returned is to be used before the next; raises ProtocolError.
+
+        more: whether another one is here already, so that audio may be held back until that is taken.
+        """
+
+    def tell(self, happened: Event) -> Iterable[Command | Message]:
+        """Return what follows from what happened in the session."""
+
+    def rest(self) -> Iterable[Command | Message]:
+        """Return what waited for something to happen."""
+
+    def heard(self, turn: int, text: str) -> None:
+        """Note what was heard of a reply that the client has truncated."""
+
+
+def until_next(now: float, began: float) -> float:
+    """Return how long a silent call that began then waits before it reads again, by the loop's clock.
+
+    Each call has its own places in time. If it counted from its last frame, two calls that once were read in
+    the same turn of the loop would be for ever, and in the end all of them. The few whose places are close
+    are read together.
+    """
+    place = now + STILL_SECONDS - (now - began) % STILL_SECONDS
+    wait = place - now + -place % TOGETHER_SECONDS
+    return wait if wait > CLOCK_SECONDS else wait + STILL_SECONDS
+
+
+def may_rest(now: float, lively: float, since: float) -> bool:
+    """Tell whether a call that was last ``lively`` then may miss one more place after ``since``."""
+    return now - lively >= LONG_STILL_SECONDS and now - since + STILL_SECONDS <= LATEST_SECONDS
+
+
+class Call:
+    """Carry messages between a client and its session, in both directions at once.
+
+    traces: the file for them, None for none. caller: who calls, as the log has it.
+    """
+
+    def __init__(
+        self,
+        websocket: Socket,
+        models: Models,
+        options: Options,
+        wire: Wire,
+        traces: RawIOBase | None,
+        caller: str = "",
+    ) -> None:
+        self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
+        self.log = CallLog(self.feed.id, wire.name, caller, time.monotonic)
+        self._websocket = websocket
+        self._models = models
+        self._options = options
+        self._wire = wire
+        self._traces = Traces(traces, self.feed.id)
+        self._writing = asyncio.Lock()
+        self._sending: asyncio.Timeout | None = None
+        self._behind: deque[MutableMapping[str, Any]] = deque()
+        self._lively = 0.0
+
+    async def run(self) -> tuple[int, str]:
+        """Hold the conversation until one side ends it; return a close code (0: closed already) and a reason.
+
+        This is the session boundary: whatever fails ends this call, with a reason, and no other. Cancelling
+        ends the call and everything it started.
+        """
+        detail, level, unexpected = "", logging.INFO, None
+        self.log.begin()
+        try:
+            await self._converse()
+        except asyncio.CancelledError:
+            self.feed.reason = self.feed.reason or "the server is shutting down"
+            raise
+        except Exception as error:
+            match cause := first_error(error):
+                case WebSocketDisconnect():
+                    pass
+                case CallOver():
+                    self.feed.reason = str(cause)
+                    return await self._over(cause)
+                case _:
+                    self.feed.reason, detail = told(cause).message, str(cause) or type(cause).__name__
+                    expected = isinstance(cause, PipelineError)  # it says all there is to know
+                    level, unexpected = (logging.WARNING, None) if expected else (logging.ERROR, error)
+                    clients = isinstance(cause, Overloaded | ProtocolError)
+                    return POLICY_VIOLATION if clients else INTERNAL_ERROR, self.feed.reason
+        finally:
+            self.feed.end()
+            self.log.end(detail or self.feed.reason, level, unexpected)
+        return 0, ""
+
+    async def _converse(self) -> None:
+        """Open the session, and carry messages until the client leaves."""
+        session: Session | None = None
+        try:
+            async with open_session(self._models, self._options) as session:
+                await self._follow(session, self._wire.open())
+                async with asyncio.TaskGroup() as tasks:
+                    telling = tasks.create_task(self._tell(session))
+                    await self._read(session)
+                    telling.cancel()
+        finally:
+            if session is not None:  # the end of a reply that was cut by the end of the call
+                for happened in session.events.receive_nowait(session.events.size):
+                    self._note(self._plain(happened))
+
+    async def _over(self, cause: CallOver) -> tuple[int, str]:
+        """Say that the call has come to its end; return a close code and a reason."""
+        return NORMAL, str(cause)
+
+    async def _receive(self) -> MutableMapping[str, Any]:
+        message = await self._websocket.receive()
+        if behind := message.get(BEHIND):
+            self._behind.extend(behind())
+        return message
+
+    async def _read(self, session: Session) -> int:
+        """Do what the client says until its socket closes; return the close code."""
+        loop = asyncio.get_running_loop()
+        began = self._lively = loop.time()
+        while True:
+            message = self._behind.popleft() if self._behind else await self._receive()
+            if message["type"] == "websocket.disconnect":
+                code = int(message.get("code") or NO_CODE)
+                self.feed.reason = farewell(code, message.get("reason") or "")
+                return code
+            more = bool(self._behind)
+            answers = self._wire.receive(frame_of(message), more)
+            if isinstance(await self._follow(session, answers), Hear) and not more:
+                await asyncio.sleep(0)  # voice activity hears it first,
+                await asyncio.sleep(0)  # and judges it together with what other calls hear
+                if session.still:
+                    await self._rest(began, session.options)
+                else:
+                    self._lively = loop.time()
+
+    async def _rest(self, began: float, options: Options) -> None:
+        """Read nothing until the call's next place, or a later one while others wait for a model.
+
+        Where silence or the length of the call has a limit, speech must not wait unheard while that passes.
+        """
+        loop = asyncio.get_running_loop()
+        since, limited = loop.time(), options.idle_s or options.max_call_s
+        while True:
+            await asyncio.sleep(until_next(loop.time(), began))
+            others = self._models.ladder.pressing and not limited
+            if not (others and may_rest(loop.time(), self._lively, since)):
+                return
+
+    async def _follow(self, session: Session, answers: Iterable[Command | Message]) -> Command | None:
+        """Do what the wire asks for, in order; return the last command, None if a message comes after it."""
+        last: Command | None = None
+        messages: list[Message] = []
+        for answer in answers:
+            if isinstance(answer, dict | str | bytes):
+                messages.append(answer)
+                continue
+            await self._send(messages)
+            messages = []
+            last = answer
+            await self._obey(session, answer)
+        await self._send(messages)
+        return None if messages else last
+
+    async def _obey(self, session: Session, command: Command) -> None:
+        """Let the session do what the client asked for; waits while a second of its audio is unheard."""
+        match command:
+            case Hear(pcm):
+                await session.hear(pcm)
+            case EndTurn():
+                await session.end_user_turn()
+            case Forget():
+                session.clear_audio()
+            case AddText(role, text):
+                session.add_text(text, role)
+                self._typed(role, text)
+            case AddItem(entry, after):
+                session.insert(entry, after)
+                self._typed(entry.role, entry.text)
+            case AddRecording():
+                await self._transcribe(session, command)
+            case Remove(key):
+                session.remove(key)
+            case Respond(asked):
+                session.respond(asked)
+            case Interrupt(aside):
+                session.interrupt(aside)
+            case Truncate(turn, seconds):
+                if (heard := session.truncate(turn, seconds)) is not None:
+                    self._wire.heard(turn, heard)
+                    self.feed.heard(turn, heard)
+            case Configure(options):
+                session.configure(options)
+            case HangUp(reason):
+                raise CallOver(reason)
+
+    async def _transcribe(self, session: Session, given: AddRecording) -> None:
+        """Find the words of a recording; what the client wants next may build on them, and waits."""
+        seconds, text, cause = len(given.pcm) / 2 / RATE, "", ""
+        try:
+            text = await session.insert_audio(given.pcm, given.key, given.after)
+        except PipelineError as error:
+            cause = reported(f"call {self.feed.id}", "an item's audio was not transcribed", error).message
+        await self._send(given.told(text, seconds, cause))
+
+    async def _tell(self, session: Session) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._wire.linger):
+                    happened = await session.events.receive()
+            except TimeoutError:
+                await self._follow(session, self._wire.rest())
+                continue
+            except Closed:
+                return
+            self._lively = asyncio.get_running_loop().time()
+            happened = self._plain(happened)
+            self._note(happened)
+            await self._follow(session, self._wire.tell(happened))
+
+    def _plain(self, happened: Event) -> Event:
+        """Return what happened, with the end of a reply that failed in words for callers."""
+        if not isinstance(happened, ReplyDone) or happened.status != "failed":
+            return happened
+        cause = happened.cause or PipelineError(happened.error)
+        said = reported(f"call {self.feed.id}", f"turn {happened.turn} failed", cause)
+        return replace(happened, error=said.message, code=said.code, cause=None)
+
+    def _note(self, happened: Event) -> None:
+        """Let those know what happened who only look on: watchers, the log and the file of traces."""
+        if self.feed.watchers:
+            self.feed.tell(happened)
+        self._traces.note(happened)
+        if isinstance(happened, ReplyStarted):
+            self.log.turns += 1
+
+    def _typed(self, role: str, text: str) -> None:
+        self.feed.typed(role, text)
+        self._traces.typed(role, text)
+
+    async def _send(self, messages: Sequence[Message]) -> None:
+        """Write messages in order, and no others between them. Raises Overloaded after ``SEND_SECONDS``."""
+        if not messages:
+            return
+        async with self._writing:
+            for message in messages:
+                await self._write(message)
+
+    async def _write(self, message: Message) -> None:
+        if self._websocket.application_state is not WebSocketState.CONNECTED:
+            return
+        try:
+            async with asyncio.timeout(SEND_SECONDS) as self._sending:
+                if isinstance(message, bytes):
+                    await self._websocket.send_bytes(message)
+                else:
+                    text = message if isinstance(message, str) else json.dumps(message)
+                    await self._websocket.send_text(text)
+        except TimeoutError:
+            raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
+        except RuntimeError as error:  # Starlette's word for a socket that is closed already
+            raise WebSocketDisconnect(reason=str(error)) from None
+        finally:
+            self._sending = None

@@ -1,0 +1,1 @@
+"""Raw PCM over a WebSocket."""

@@ -1,0 +1,234 @@
+"""Raw PCM without any I/O: audio in binary messages, both ways, and everything else in JSON.
+
+``receive`` takes what the client sent and returns commands for the session and messages for the client;
+``tell`` turns what happened in the session into messages. A client that reports how much it has played, with
+``played``, is believed; else what was heard is what the paced clock says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rejoinder.agent.wires.commands import (
+    AddText,
+    Command,
+    Configure,
+    EndTurn,
+    Hear,
+    Interrupt,
+    Respond,
+    Truncate,
+)
+from rejoinder.agent.wires.long_messages import Long
+from rejoinder.agent.wires.pcm.messages import (
+    MAX_AUDIO,
+    End,
+    Played,
+    Reply,
+    Said,
+    Set,
+    Stop,
+    Text,
+    flag_of,
+    parse,
+    rate_of,
+    too_long,
+)
+from rejoinder.agent.wires.realtime.events import MAX_MESSAGE, new_id
+from rejoinder.agent.wires.resampler import Resampler
+from rejoinder.pipeline import (
+    RATE,
+    AudioChunk,
+    EndOfTurn,
+    Event,
+    NothingSaid,
+    Options,
+    OverlapEnded,
+    OverlapStarted,
+    PartialTranscript,
+    ProtocolError,
+    ReplyAudio,
+    ReplyDone,
+    ReplyStarted,
+    ReplyText,
+    SpeechStarted,
+    to_pcm,
+)
+from rejoinder.pipeline.audio.resample import ToSession
+
+Message = dict[str, Any] | bytes
+PARAMETERS = ("rate", "out", "hold")
+"""What an address may ask for. Anything else would be a wish that nobody hears, such as another codec."""
+
+
+class Pcm:
+    """One connection. heard, spoken: hertz of the client's and of the agent's audio, 16-bit mono.
+
+    id: of the session, as the client is told it. options: of its session.
+    """
+
+    linger: float | None = None
+    name = "pcm"
+
+    def __init__(self, options: Options, heard: int = RATE, spoken: int = RATE) -> None:
+        self.id = new_id("sess")
+        self.options = options
+        self._heard = heard
+        self._spoken = spoken
+        self._to_session = ToSession(heard)
+        self._to_client: Resampler | None = None
+        self._received = 0
+        self._turn: int | None = None
+        self._sent = 0
+        self._over = False
+        self._played: tuple[int, int] | None = None
+        self._held: int | None = None
+        self._corrected: dict[int, str] = {}
+
+    @staticmethod
+    def asked(options: Options, query: Mapping[str, str]) -> Pcm:
+        """Return the call that an address asks for, by its parameters. Raises ProtocolError."""
+        if unknown := [name for name in query if name not in PARAMETERS]:
+            reason = f"{unknown[0][:20]}: no such parameter here, only {', '.join(PARAMETERS)}"
+            raise ProtocolError(reason, "unknown_parameter")
+        hold = flag_of(query, "hold")
+        heard = rate_of(query, "rate", RATE)
+        return Pcm(replace(options, holds_audio=hold), heard, rate_of(query, "out", heard))
+
+    def open(self) -> list[Message]:
+        """Return what the client is told first."""
+        return [{"type": "ready", "id": self.id, "rate": self._heard, "out": self._spoken}]
+
+    # --- from the client --------------------------------------------------------------------------------
+
+    def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterator[Command | Message]:
+        """Take one message; what is wrong with it becomes an error message, and the call goes on."""
+        try:
+            if isinstance(frame, Long):
+                raise too_long(frame.size, frame.binary)
+            if isinstance(frame, bytes):
+                yield from self._hear(frame)
+            else:
+                yield from self._obey(parse(frame))
+        except ProtocolError as error:
+            yield {"type": "error", "code": error.code, "message": str(error)[:MAX_MESSAGE]}
+
+    def _hear(self, data: bytes) -> Iterator[Command]:
+        if len(data) % 2:
+            reason = f"16-bit samples need an even number of bytes, not {len(data)}"
+            raise ProtocolError(reason, "invalid_audio")
+        if len(data) > MAX_AUDIO:
+            raise too_long(len(data), binary=True)
+        for piece in AudioChunk(data, self._heard).slices(self._heard):  # nobody waits for more than a second
+            self._received += len(piece)
+            yield Hear(piece.pcm if self._heard == RATE else to_pcm(self._to_session.feed(piece)))
+
+    def _obey(self, said: Said) -> Iterator[Command | Message]:
+        match said:
+            case Text() | Reply() | Stop():
+                yield Interrupt()
+                yield from self._cut()
+                if isinstance(said, Text):
+                    yield AddText("user", said.text)
+                if not isinstance(said, Stop):
+                    yield Respond(None)
+            case End():
+                yield EndTurn()
+            case Played(turn=turn, ms=ms) if turn == self._turn:
+                self._played = ms, self._received
+            case Set():
+                self.options = said.over(self.options)
+                yield Configure(self.options)
+
+    def heard(self, turn: int, text: str) -> None:
+        """Note what was heard of a reply by the client's account: its end will say so."""
+        self._corrected = {turn: text}
+
+    # --- from the session -------------------------------------------------------------------------------
+
+    def tell(self, happened: Event) -> Iterator[Command | Message]:
+        """Return what follows for the client, and for the history, from what happened."""
+        match happened:
+            case SpeechStarted():
+                yield {"type": "speech_started"}
+                if self.options.interrupt_response:
+                    yield from self._cut()
+            case PartialTranscript(text):
+                yield {"type": "partial", "text": text}
+            case EndOfTurn(text):
+                yield {"type": "transcript", "text": text}
+            case NothingSaid():
+                yield {"type": "transcript", "text": ""}
+            case OverlapStarted() if self.options.holds_audio:
+                self._held = self._received
+                yield {"type": "pause"}
+            case OverlapEnded() if self.options.holds_audio:
+                self._release()
+                yield {"type": "resume"}
+            case ReplyStarted(turn):
+                self._turn, self._sent, self._over = turn, 0, False
+                self._played = self._to_client = self._held = None
+                yield {"type": "reply_started", "turn": turn}
+            case ReplyText(turn, text):
+                yield {"type": "reply_text", "turn": turn, "text": text}
+            case ReplyAudio(turn, chunk) if turn == self._turn:
+                yield from self._say(chunk)
+            case ReplyDone():
+                yield from self._done(happened)
+
+    def rest(self) -> list[Command | Message]:
+        """Return nothing: no message waits for another."""
+        return []
+
+    def _say(self, chunk: AudioChunk, last: bool = False) -> Iterator[bytes]:
+        pcm = chunk.pcm
+        if chunk.rate != self._spoken or self._to_client is not None:
+            self._to_client = self._to_client or Resampler(chunk.rate, self._spoken)
+            pcm = self._to_client.feed(chunk, last)
+        self._sent += len(pcm) // 2
+        if pcm:
+            yield pcm
+
+    def _done(self, done: ReplyDone) -> Iterator[Command | Message]:
+        if done.turn == self._turn:
+            self._over = True
+            if done.status == "cancelled":
+                yield from self._cut()
+            elif self._to_client is not None:
+                yield from self._say(AudioChunk(b"", self._spoken), last=True)
+        told: dict[str, Any] = {"type": "reply_ended", "turn": done.turn, "status": done.status}
+        told |= {"heard": self._corrected.pop(done.turn, done.heard), "ms": self._ms}
+        yield told | {"error": done.error[:MAX_MESSAGE]} if done.error else told
+
+    @property
+    def _ms(self) -> int:
+        return self._sent * 1000 // self._spoken
+
+    def _release(self) -> None:
+        """Let the client's clock go on from where it was held."""
+        if self._played is not None and self._held is not None:
+            self._played = self._played[0], self._played[1] + self._received - self._held
+        self._held = None
+
+    def _cut(self) -> Iterator[Command | Message]:
+        """Tell the client to drop what it has not played, and the history what it has, where it says so.
+
+        It has played on since it said so, as long as it has sent audio; what it played whole is not cut.
+        """
+        turn, over, self._turn = self._turn, self._over, None
+        if turn is None:
+            return
+        clear: Message = {"type": "clear", "turn": turn}
+        if self._played is None:
+            yield clear
+            return
+        ms, at = self._played
+        now = self._received if self._held is None else self._held
+        played = ms + max(0, now - at) * 1000 // self._heard
+        if played < self._ms:
+            yield clear
+            yield Truncate(turn, played / 1000)  # done before the next line is
+            if over and turn in self._corrected:
+                yield {"type": "heard", "turn": turn, "heard": self._corrected[turn]}

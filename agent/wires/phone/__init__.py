@@ -1,0 +1,1 @@
+"""Telephone carriers: Twilio and its dialects, Vonage, Asterisk."""

@@ -1,0 +1,272 @@
+"""A telephone call without any I/O: a carrier's messages in, commands for the session and messages back out.
+
+``receive`` takes what the carrier sent, ``tell`` what happened in the session, and ``rest`` is asked for when
+nothing has happened for a while. What a caller has heard is told by the marks that come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rejoinder.agent.wires.commands import AddText, Command, HangUp, Hear, Interrupt, Respond, Truncate
+from rejoinder.agent.wires.failures import Unanswered
+from rejoinder.agent.wires.long_messages import Long
+from rejoinder.agent.wires.phone.asterisk import ChanWebsocket
+from rejoinder.agent.wires.phone.carrier import Audio, Carrier, Digit, Frame, Json, Played, Stopped, too_long
+from rejoinder.agent.wires.phone.keypad import Keypad
+from rejoinder.agent.wires.phone.marks import EVERY_SECONDS, Marks
+from rejoinder.agent.wires.phone.twilio import started
+from rejoinder.agent.wires.phone.vonage import Vonage
+from rejoinder.agent.wires.resampler import Resampler
+from rejoinder.pipeline import (
+    RATE,
+    AudioChunk,
+    Event,
+    Options,
+    OverlapEnded,
+    OverlapStarted,
+    ProtocolError,
+    ReplyAudio,
+    ReplyDone,
+    ReplyStarted,
+    SpeechStarted,
+    to_pcm,
+)
+from rejoinder.pipeline.audio.resample import ToSession
+
+MOST_FAILED = 2
+"""Replies that may fail in a row: to a caller each is a silence, and nobody can tell them why."""
+LINGER_SECONDS = 0.06
+"""After so long without more audio what is too short for a message is sent all the same: a clause is over."""
+NUMBER = ("from", "caller", "caller-id", "caller_id")
+"""Parameters in which operators give the caller's number along."""
+
+
+def sniff(frame: Frame | Long) -> Carrier | None:
+    """Return whose call begins with a message, None while that is not told yet. Raises ProtocolError."""
+    if isinstance(frame, Long):
+        raise too_long(frame.size)
+    if isinstance(frame, bytes):
+        raise ProtocolError("audio before the start of the stream")
+    if frame.startswith("MEDIA_START "):
+        raise ProtocolError("chan_websocket speaks plain text: add f(json) to the dial string")
+    message = Json.parse(frame)
+    match message.event:
+        case "connected":
+            return None
+        case "start":
+            return started(message)
+        case "websocket:connected":
+            return Vonage(message)
+        case "MEDIA_START":
+            return ChanWebsocket(message)
+    raise ProtocolError(f"{message.event[:30]} before the start of the stream")
+
+
+class Phone:
+    """One call, from its start on.
+
+    options: of its session: what the carrier's parameters say of the call is in the instructions.
+    """
+
+    def __init__(self, carrier: Carrier, options: Options) -> None:
+        self.carrier = carrier
+        self.options = replace(
+            options,
+            holds_audio=carrier.hold is not None,
+            instructions=instructed(options.instructions, carrier),
+            greeting="" if carrier.parameters.get("greet") == "false" else options.greeting,
+        )
+        self._to_session = ToSession(carrier.heard.rate)
+        self._received = 0
+        self._keypad = Keypad()
+        self._marks = Marks()
+        self._resampler: Resampler | None = None
+        self._turn: int | None = None
+        self._waiting = bytearray()
+        self._sent = self._made = self._marked = 0.0
+        self._held: int | None = None
+        self._failed = 0
+
+    @property
+    def name(self) -> str:
+        """The carrier's name."""
+        return self.carrier.name
+
+    @property
+    def id(self) -> str:
+        """What the carrier calls the call, "" where it does not say."""
+        return self.carrier.id
+
+    @property
+    def number(self) -> str:
+        """The caller's number, by the carrier or a parameter of the call, "" where neither says."""
+        given = {name.lower(): value for name, value in self.carrier.parameters.items()}
+        return self.carrier.number or next((given[name] for name in NUMBER if name in given), "")
+
+    @property
+    def linger(self) -> float | None:
+        """Seconds after which ``rest`` is asked for, where audio waits for more."""
+        return LINGER_SECONDS if len(self._waiting) >= self.carrier.step else None
+
+    def open(self) -> list[Command | Frame]:
+        """Return what begins the call: a reply where the parameter ``greet`` asks for one.
+
+        A greeting that is configured is the session's own business, and takes its place.
+        """
+        asked = self.carrier.parameters.get("greet") == "true"
+        return [Respond(None)] if asked and not self.options.greeting else []
+
+    # --- from the carrier -------------------------------------------------------------------------------
+
+    def receive(self, frame: Frame | Long, more: bool = False) -> Iterator[Command | Frame]:
+        """Take one message. Raises ProtocolError; to be used to its end before the next message."""
+        if isinstance(frame, Long):
+            raise too_long(frame.size)
+        for heard in self.carrier.hear(frame):
+            match heard:
+                case Audio(data):
+                    yield from self._audio(data)
+                case Digit(key):
+                    yield from self._pressed(key)
+                case Played(mark):
+                    self._marks.returned(mark, self._received)
+                case Stopped():
+                    yield HangUp("the caller has hung up")
+
+    def _audio(self, data: bytes) -> Iterator[Command]:
+        chunk = AudioChunk(self.carrier.heard.decode(data), self.carrier.heard.rate)
+        pcm = chunk.pcm if chunk.rate == RATE else to_pcm(self._to_session.feed(chunk))
+        self._received += len(pcm) // 2
+        yield Hear(pcm)
+        if keys := self._keypad.look(self._received):
+            yield from typed(keys)
+
+    def _pressed(self, key: str) -> Iterator[Command | Frame]:
+        first = not self._keypad.waiting
+        keys = self._keypad.press(key, self._received)
+        if first and (keys or self._keypad.waiting):
+            yield Interrupt()  # whoever presses a key has heard enough
+            yield from self._cut()  # a reply of which all was sent is told to be done, and still plays
+        if keys:
+            yield from typed(keys)
+
+    # --- from the session -------------------------------------------------------------------------------
+
+    def tell(self, happened: Event) -> list[Command | Frame]:
+        """Return what follows for the carrier, and for the history, from what happened.
+
+        Raises Unanswered where the agent cannot answer any more.
+        """
+        match happened:
+            case ReplyDone(status="failed", error=error):
+                self._failed += 1
+                if self._failed == MOST_FAILED:
+                    raise Unanswered(f"{MOST_FAILED} replies in a row have failed, the last: {error}")
+            case ReplyDone(status="completed" | "incomplete"):
+                self._failed = 0
+        match happened:
+            case ReplyStarted(turn):
+                self._turn, self._resampler = turn, None
+                self._sent = self._made = self._marked = 0.0
+            case ReplyAudio(turn, chunk) if turn == self._turn:
+                return self._say(chunk)
+            case ReplyDone(turn, status) if turn == self._turn:
+                return self._cut() if status == "cancelled" else self._finish()
+            case SpeechStarted() if self.options.interrupt_response:
+                return self._cut()
+            case OverlapStarted() if self.options.holds_audio:
+                self._held = self._received
+                return some(self.carrier.hold)
+            case OverlapEnded() if self.options.holds_audio:
+                self._held = None
+                return some(self.carrier.release)
+        return []
+
+    def rest(self) -> list[Command | Frame]:
+        """Send what waited for more audio, because none has come: it would break a word off."""
+        return self._send(self._waiting, shortest_ms=0)
+
+    def heard(self, turn: int, text: str) -> None:
+        """Take note of what the caller heard of a reply: no telephone wire wants to know."""
+
+    def _say(self, chunk: AudioChunk) -> list[Command | Frame]:
+        spoken = self.carrier.spoken
+        if chunk.rate != spoken.rate:
+            self._resampler = self._resampler or Resampler(chunk.rate, spoken.rate)
+            pcm = self._resampler.feed(chunk)
+        else:
+            pcm = chunk.pcm
+        self._made = chunk.end / chunk.rate
+        self._waiting += spoken.encode(pcm)
+        return self._send(self._waiting, self.carrier.shortest_ms)
+
+    def _send(self, waiting: bytearray, shortest_ms: int) -> list[Command | Frame]:
+        """Send what is enough for a message; a mark behind it where the last one is long ago."""
+        spoken, step = self.carrier.spoken, self.carrier.step
+        size = len(waiting) - len(waiting) % step
+        if not size or size < spoken.size(shortest_ms):
+            return []
+        audio = bytes(waiting[:size])
+        del waiting[:size]
+        frames: list[Command | Frame] = [*self.carrier.media(audio)]
+        self._sent = self._made - len(waiting) / spoken.size(1000)
+        if self._turn is not None and self._sent - self._marked >= EVERY_SECONDS:
+            frames += self._mark(self._turn)
+        return frames
+
+    def _mark(self, turn: int) -> list[Command | Frame]:
+        self._marked = self._sent
+        return some(self.carrier.mark(self._marks.place(turn, self._sent)))
+
+    def _finish(self) -> list[Command | Frame]:
+        """Send the end of a reply, and a mark behind it."""
+        resampler, self._resampler = self._resampler, None  # it takes nothing behind its last
+        if resampler is not None:
+            end = resampler.feed(AudioChunk(b"", self.carrier.spoken.rate), last=True)
+            self._waiting += self.carrier.spoken.encode(end)
+        spoken, step = self.carrier.spoken, self.carrier.step
+        self._waiting += spoken.silence(-len(self._waiting) % step)
+        frames = self._send(self._waiting, shortest_ms=0)
+        self._sent = self._made
+        if self._turn is not None and self._sent > self._marked:
+            frames += self._mark(self._turn)
+        return frames
+
+    def _cut(self) -> list[Command | Frame]:
+        """Drop what has not been played of the last reply, and tell the history what has been.
+
+        Where the carrier has never returned a mark, the history keeps what the paced clock says.
+        """
+        turn, self._turn = self._turn, None
+        held, self._held = self._held, None
+        self._waiting.clear()
+        if turn is None:
+            return []
+        played = self._marks.played(turn, self._received if held is None else held)
+        relied, over = self._marks.answered, not self._marks.waiting
+        self._marks.clear()
+        if relied and over and self._made and played >= self._made:
+            return []  # it was heard to its end
+        cut = some(self.carrier.clear)
+        return [*cut, Truncate(turn, played)] if relied and played < self._made else cut
+
+
+def some(frame: Frame | None) -> list[Command | Frame]:
+    """Return a message in a list, an empty one where the carrier has no such message."""
+    return [] if frame is None else [frame]
+
+
+def typed(keys: str) -> list[Command]:
+    """Return what lets the agent answer pressed keys."""
+    return [AddText("user", f"(pressed {keys} on the keypad)"), Respond(None)]
+
+
+def instructed(instructions: str, carrier: Carrier) -> str:
+    """Return what the agent is told: the parameter ``instructions`` or ours, and what else is given along."""
+    given = dict(carrier.parameters)
+    given.pop("greet", None)
+    instructions = given.pop("instructions", instructions)
+    known = [f"{name}: {value}" for name, value in given.items()]
+    return "\n".join([instructions, "About this call:", *known]) if known else instructions

@@ -1,0 +1,175 @@
+"""Carriers whose streams are JSON with base64 audio: Twilio, and Telnyx, Exotel and Plivo in dialects of it.
+
+Written after their documents: twilio.com/docs/voice/media-streams/websocket-messages,
+developers.telnyx.com/api-reference/websockets/stream-call-media-over-websocket,
+developer.exotel.com/docs/agentstream/websocket-protocol,
+plivo.com/docs/voice/audio-streaming/audio-streaming.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pybase64
+
+from rejoinder.agent.wires.phone.carrier import (
+    Audio,
+    Digit,
+    Format,
+    Frame,
+    Heard,
+    Json,
+    Played,
+    Stopped,
+    clean,
+)
+from rejoinder.agent.wires.phone.reorder import Reorder
+from rejoinder.pipeline import ProtocolError
+
+MULAW = Format("mulaw", 8000)
+ENCODINGS: Mapping[str, Format] = {
+    "audio/x-mulaw": MULAW,
+    "PCMU": MULAW,
+    "PCMA": Format("alaw", 8000),
+}
+
+
+class Twilio:
+    """A stream of Twilio, or of a carrier with the same verbs; ``key`` is what it calls the stream's id."""
+
+    step = 1
+    shortest_ms = 50
+    clearing = "clear"
+    hold: Frame | None = None
+    release: Frame | None = None
+
+    def __init__(
+        self, start: Json, name: str = "Twilio", key: str = "streamSid", heard: Format = MULAW
+    ) -> None:
+        self.name = name
+        names = ("callSid", "call_control_id", "callId", "call_sid", key)
+        self.id = clean(next(filter(None, (start.find("start", each) for each in names)), ""))
+        self.number = clean(start.find("start", "from") or "")
+        self.heard = heard
+        self.spoken = heard
+        self.parameters: Mapping[str, str] = {}
+        self._stream = {key: start.find("start", key) or start.find(key) or ""}
+        self.clear: Frame | None = self._message(self.clearing)
+
+    def hear(self, frame: Frame) -> Iterable[Heard]:
+        """Take one message; kinds that nobody knows yet are no error. Raises ProtocolError."""
+        message = Json.parse(frame)
+        match message.event:
+            case "media" if message.find("media", "track") not in ("outbound", "outbound_track"):
+                return self._ordered(message)
+            case "dtmf":
+                return [Digit(message.get("dtmf", "digit"))]
+            case "mark":
+                return [Played(message.get("mark", "name"))]
+            case "stop":
+                return [Stopped()]
+        return []
+
+    def media(self, audio: bytes) -> list[Frame]:
+        """Return the message that queues audio."""
+        return [self._message("media", media={"payload": pybase64.b64encode(audio).decode("ascii")})]
+
+    def mark(self, name: str) -> Frame | None:
+        """Return the message that asks for a mark; after a clear all marks come back at once."""
+        return self._message("mark", mark={"name": name})
+
+    def _ordered(self, message: Json) -> Iterable[Heard]:
+        return [message.audio("media", "payload")]
+
+    def _message(self, event: str, **fields: Any) -> str:
+        return json.dumps({"event": event, **self._stream, **fields})
+
+
+class Telnyx(Twilio):
+    """A stream of Telnyx: its frames may come in any order; it takes PCMU whatever it sends."""
+
+    def __init__(self, start: Json, heard: Format) -> None:
+        super().__init__(start, "Telnyx", "stream_id", heard)
+        self.spoken = MULAW  # stream_bidirectional_codec, which start does not tell, and whose default it is
+        self.parameters = start.texts("start", "custom_parameters")
+        self._reorder = Reorder()
+
+    def _ordered(self, message: Json) -> Iterable[Heard]:
+        audio = message.audio("media", "payload").data
+        number = message.find("media", "chunk") or ""
+        if not (number.isascii() and number.isdigit() and len(number) < 12):
+            return [Audio(audio)]
+        return [Audio(piece) for piece in self._reorder.take(int(number), audio)]
+
+
+class Exotel(Twilio):
+    """A stream of Exotel: 16-bit PCM in messages of 100 ms; other sizes than multiples of 320 leave gaps."""
+
+    step = 320
+    shortest_ms = 100
+
+
+class Plivo(Twilio):
+    """A stream of Plivo: the same with other verbs. A checkpoint that was cleared does not come back."""
+
+    clearing = "clearAudio"
+
+    def hear(self, frame: Frame) -> Iterable[Heard]:
+        """Take one message. Raises ProtocolError."""
+        message = Json.parse(frame)
+        if message.event == "playedStream":
+            return [Played(message.get("name"))]
+        return super().hear(frame)
+
+    def media(self, audio: bytes) -> list[Frame]:
+        """Return the message that queues audio."""
+        payload = pybase64.b64encode(audio).decode("ascii")
+        media = {"contentType": "audio/x-mulaw", "sampleRate": 8000, "payload": payload}
+        return [json.dumps({"event": "playAudio", "media": media})]
+
+    def mark(self, name: str) -> Frame | None:
+        """Return the message that asks for a checkpoint."""
+        return self._message("checkpoint", name=name)
+
+
+def started(start: Json) -> Twilio:
+    """Return the carrier whose ``start`` this is, by the names in it. Raises ProtocolError."""
+    if start.find("start", "streamSid") and start.find("start", "callSid"):
+        carrier = Twilio(start, heard=announced("Twilio", start, "start", "mediaFormat", "encoding"))
+        carrier.parameters = start.texts("start", "customParameters")
+        return carrier
+    if start.find("stream_id") and start.find("start", "call_control_id"):
+        return Telnyx(start, announced("Telnyx", start, "start", "media_format", "encoding"))
+    if start.find("start", "streamId") and start.find("start", "callId"):
+        heard = announced("Plivo", start, "start", "mediaFormat", "encoding")
+        plivo = Plivo(start, "Plivo", "streamId", heard)
+        plivo.parameters = headers(start.find("extra_headers") or "")
+        return plivo
+    if start.find("start", "stream_sid") and start.find("start", "call_sid"):
+        rate = start.find("start", "media_format", "sample_rate") or "8000"
+        if rate not in ("8000", "16000", "24000"):
+            raise ProtocolError(f"Exotel announced {rate[:20]} Hz; 8000, 16000 and 24000 are known")
+        exotel = Exotel(start, "Exotel", "stream_sid", Format("pcm", int(rate)))
+        exotel.parameters = start.texts("start", "custom_parameters")
+        return exotel
+    raise ProtocolError("a start that is none of Twilio, Telnyx, Plivo and Exotel")
+
+
+def announced(carrier: str, start: Json, *path: str) -> Format:
+    """Return the format that a carrier has announced. Raises ProtocolError for one not spoken here."""
+    encoding = start.get(*path)
+    rate = start.find(*path[:-1], "sampleRate") or start.find(*path[:-1], "sample_rate") or "8000"
+    known = ENCODINGS.get(encoding)
+    if known is None or rate != "8000" or (known is not MULAW and carrier != "Telnyx"):
+        raise ProtocolError(
+            f"{carrier} announced {encoding[:30]} at {rate[:10]} Hz; set it to mu-law at 8000 Hz"
+        )
+    return known
+
+
+def headers(text: str) -> dict[str, str]:
+    """Return Plivo's extra headers, which it writes as ``name=value;name=value``."""
+    pairs = (pair.partition("=") for pair in clean(text).split(";") if "=" in pair)
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,59 @@
+"""A WebSocket of Vonage's Voice API: audio in binary messages, the rest in JSON.
+
+Written after developer.vonage.com/en/voice/voice-api/concepts/websockets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Heard, Json, Played
+from rejoinder.pipeline import ProtocolError
+
+RATES = ("8000", "16000", "24000")
+OWN_FIELDS = ("event", "content-type")
+"""Fields of the first message that are Vonage's; the others are headers of the NCCO, our parameters."""
+
+
+class Vonage:
+    """One connection; it ends by being closed."""
+
+    name = "Vonage"
+    id = ""
+    number = ""
+    shortest_ms = 60
+    clear: Frame | None = json.dumps({"action": "clear"})
+    hold: Frame | None = None
+    release: Frame | None = None
+
+    def __init__(self, connected: Json) -> None:
+        rate = connected.get("content-type").replace(" ", "").removeprefix("audio/l16;rate=")
+        if rate not in RATES:
+            raise ProtocolError(
+                f"Vonage announced {rate[:30]}; audio/l16 at 8000, 16000 or 24000 Hz is known"
+            )
+        self.heard = self.spoken = Format("pcm", int(rate))
+        self.step = self.spoken.size(20)
+        given = connected.texts()
+        self.parameters: Mapping[str, str] = {name: given[name] for name in given if name not in OWN_FIELDS}
+
+    def hear(self, frame: Frame) -> Iterable[Heard]:
+        """Take one message. Raises ProtocolError."""
+        if isinstance(frame, bytes):
+            return [Audio(frame)]
+        message = Json.parse(frame)
+        match message.event:
+            case "websocket:dtmf":
+                return [Digit(message.find("digit") or message.get("dtmf", "digit"))]
+            case "websocket:notify":
+                return [Played(message.get("payload", "mark"))]
+        return []
+
+    def media(self, audio: bytes) -> list[Frame]:
+        """Return the messages that queue audio: one for each 20 ms."""
+        return [*self.spoken.cut(audio)]
+
+    def mark(self, name: str) -> Frame | None:
+        """Return the message that asks for a notice."""
+        return json.dumps({"action": "notify", "payload": {"mark": name}})

@@ -1,0 +1,215 @@
+"""A call of the Realtime protocol, which outlives its sockets: one that breaks off is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from contextlib import suppress
+from io import RawIOBase
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rejoinder.agent.wires.call import Call, Message
+from rejoinder.agent.wires.realtime.events import failure
+from rejoinder.agent.wires.realtime.outbox import Outbox
+from rejoinder.agent.wires.realtime.protocol import Realtime
+from rejoinder.agent.wires.realtime.resuming import Comeback, catch_up
+from rejoinder.agent.wires.socket import (
+    ABNORMAL,
+    ALIVE,
+    GOING_AWAY,
+    NORMAL,
+    POLICY_VIOLATION,
+    TRY_AGAIN_LATER,
+)
+from rejoinder.pipeline import RATE, CallOver, Models, Options, Overloaded, ProtocolError, Session
+
+KEEPALIVE_FAILED, SEEMS_DEAD = 1011, 4000
+BROKEN = frozenset((ABNORMAL, KEEPALIVE_FAILED, SEEMS_DEAD))
+"""What says that a socket broke off, and not that its client has ended the call: no close frame, or one of a
+client that gave up waiting for the other side; browsers cannot send 1011, so there is a code of our own."""
+SILENCE_SECONDS = 0.1
+
+JUST_ENDED = (TRY_AGAIN_LATER, "the conversation has just ended: connect again")
+
+Ended = tuple[int, str]
+"""The code and the reason with which a socket is to be closed; 0: it is closed already."""
+
+
+class Lent:
+    """A socket that a call may use until ``ended``."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self.socket = socket
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self._lent = loop.time()
+
+    @property
+    def alive(self) -> float:
+        """The loop time at which its client was last heard of, if only by the answer to a ping."""
+        return float(self.socket.scope.get(ALIVE, self._lent))
+
+    def give_back(self, code: int, reason: str) -> None:
+        """Say that the call is done with it."""
+        if not self.ended.done():
+            self.ended.set_result((code, reason))
+
+
+class RealtimeCall(Call):
+    """A call whose client may come back over another socket.
+
+    seconds: how long a client is waited for, 0 for not at all. over: whether it has ended. alone: the loop
+    time since which its socket is gone.
+    """
+
+    def __init__(
+        self,
+        lent: Lent,
+        models: Models,
+        options: Options,
+        wire: Realtime,
+        traces: RawIOBase | None,
+        seconds: float = 0.0,
+        caller: str = "",
+    ) -> None:
+        super().__init__(lent.socket, models, options, wire, traces, caller)
+        self.over = False
+        self.alone = 0.0
+        self.conversation = wire.conversation
+        self._realtime = wire
+        self._max_call_s = options.max_call_s
+        self.seconds = seconds
+        self._outbox = Outbox()
+        self._lent = lent
+        self._next: tuple[Lent, Comeback] | None = None
+        self._arrived = asyncio.Event()
+        self._dropped = False
+        self._patience: asyncio.Timeout | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether its client is gone, and none has come back."""
+        return self._dropped and self._next is None
+
+    def take(self, lent: Lent, asked: Comeback) -> None:
+        """Go on over this socket, whatever has become of the one before."""
+        if self.over:
+            lent.give_back(*JUST_ENDED)
+            return
+        elsewhere = "the conversation goes on over another socket"
+        if self._next is not None:
+            self._next[0].give_back(NORMAL, elsewhere)
+        self._next = lent, asked
+        self._arrived.set()
+        self._drop(NORMAL, elsewhere)
+
+    def end(self, code: int, reason: str) -> None:
+        """Give all sockets back: the call is over."""
+        self.over = True
+        self._lent.give_back(code, reason)
+        if self._next is not None:
+            self._next[0].give_back(*JUST_ENDED)
+
+    # --- one socket after the other ---------------------------------------------------------------------
+
+    async def _read(self, session: Session) -> int:
+        while True:
+            code = await super()._read(session)
+            if self._next is None and (code not in BROKEN or not self._is_worth_waiting(session)):
+                return code
+            self._drop(0, "")
+            heard = session.hold(self._lent.alive)
+            if self._next is None:
+                self.log.lose("it broke off" if code == ABNORMAL else f"closed with {code}", self.seconds)
+            if not await self._wait(session):
+                self.feed.reason = f"the client has not come back within {self.seconds:g} s"
+                return code
+            await self._go_on(session, heard)
+
+    def _is_worth_waiting(self, session: Session) -> bool:
+        """Tell whether the client would find more than a new conversation has: else it is not waited for."""
+        return bool(self.seconds) and not (self._realtime.empty and session.at_rest)
+
+    def _drop(self, code: int, reason: str) -> None:
+        """Neither read nor write this socket any more, from this moment on."""
+        self._dropped = True
+        self.alone = asyncio.get_running_loop().time()
+        self._lent.give_back(code, reason)
+        for patience in (self._patience, self._sending):
+            if patience is not None:
+                with suppress(RuntimeError):  # it has just expired by itself
+                    patience.reschedule(0.0)
+        self._patience = self._sending = None
+
+    async def _wait(self, session: Session) -> bool:
+        """Wait for the next socket; return whether one came in time."""
+        arrived = asyncio.create_task(self._arrived.wait())
+        try:
+            async with asyncio.timeout(self.seconds):
+                while not self._arrived.is_set():
+                    if session.user_has_floor:  # what does not arrive is silence, and ends a turn as any does
+                        await session.hear(bytes(2 * int(SILENCE_SECONDS * RATE)))
+                    await asyncio.wait([arrived], timeout=SILENCE_SECONDS)
+        except TimeoutError:
+            return False
+        finally:
+            arrived.cancel()
+        return True
+
+    async def _go_on(self, session: Session, heard: tuple[int, float] | None) -> None:
+        """Tell the client what it missed, before anything else, and let the reply go on."""
+        assert self._next is not None
+        async with self._writing:
+            (self._lent, asked), self._next = self._next, None
+            self._websocket, self._dropped = self._lent.socket, False
+            self.log.come_back(self._lent.socket.client)
+            self._arrived.clear()
+            missed = catch_up(self._realtime, self._outbox, asked, heard)
+            session.release(missed.unheard)
+            for message in missed.messages:
+                await self._put(message)
+                await asyncio.sleep(0)  # other calls do not wait for all of it
+
+    async def _receive(self) -> MutableMapping[str, Any]:
+        if self._dropped:
+            return {"type": "websocket.disconnect", "code": ABNORMAL}
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                return await super()._receive()
+        except TimeoutError:
+            return {"type": "websocket.disconnect", "code": ABNORMAL}
+        finally:
+            self._patience = None
+
+    async def _write(self, message: Message) -> None:
+        assert isinstance(message, dict)
+        await self._put(self._outbox.note(message))
+
+    async def _put(self, text: str) -> None:
+        if self._dropped:
+            return
+        try:
+            await super()._write(text)
+        except Overloaded as error:
+            if not self.seconds:
+                raise
+            if not self._dropped:  # and no other socket has taken over already
+                self.log.lose(str(error), self.seconds)
+                self._drop(POLICY_VIOLATION, str(error))
+        except WebSocketDisconnect:
+            if not self.seconds:
+                raise
+            # Who reads it is told how it was closed: that may have been a goodbye.
+
+    async def _over(self, cause: CallOver) -> Ended:
+        """Say so in the way of OpenAI's API, whose clients look for this code."""
+        minutes, seconds = divmod(self._max_call_s, 60.0)
+        lasted = f"{self._max_call_s:g} seconds" if seconds else f"{minutes:g} minutes"
+        reason = f"Your session hit the maximum duration of {lasted}."
+        try:
+            await self._send([failure(ProtocolError(reason, "session_expired"), None)])
+        except (Overloaded, WebSocketDisconnect):
+            return 0, ""
+        return GOING_AWAY, reason

@@ -1,0 +1,184 @@
+"""The items of a conversation in the OpenAI Realtime protocol: what was said and called, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rejoinder.agent.wires.commands import AddItem, AddRecording, Command, Remove
+from rejoinder.agent.wires.realtime.events import (
+    ServerEvent,
+    event,
+    item_added,
+    kept_item,
+    new_id,
+    transcribed,
+)
+from rejoinder.agent.wires.realtime.messages import ItemCreate
+from rejoinder.agent.wires.realtime.shapes import (
+    CallItem,
+    Input,
+    MessageItem,
+    Reference,
+    ResultItem,
+    unpacked,
+)
+from rejoinder.pipeline import Entry, Key, ProtocolError
+
+MAX_ITEMS = 400
+"""Items that are remembered, as many as the history's entries; the oldest are forgotten."""
+ROOT = "root"
+"""What a client calls the place before the first item."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """An item, and what it is known by in the history; None for a noise, which is not in there."""
+
+    item: dict[str, Any]
+    key: Key | None = None
+
+
+class Items:
+    """The items of one connection. The history has the same order, because it is told it from here."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, Kept] = {}
+        self._order: list[str] = []
+
+    def __contains__(self, id_: str) -> bool:
+        return id_ in self._items
+
+    @property
+    def last(self) -> str | None:
+        """The id of the item at the end."""
+        return self._order[-1] if self._order else None
+
+    def get(self, id_: str, code: str, doing: str, param: str = "item_id") -> dict[str, Any]:
+        """Return an item. Raises ProtocolError in OpenAI's words, which clients look for."""
+        if id_ not in self._items:
+            reason = f"Error {doing} item: the item with id '{id_}' does not exist."
+            raise ProtocolError(reason, code, param)
+        return self._items[id_].item
+
+    def keep(self, item: dict[str, Any], key: Key | None) -> str | None:
+        """Keep an item at the end; return the id of the one before it."""
+        previous = self.last
+        self._put(len(self._order), Kept(item, key))
+        return previous
+
+    def rewrite(self, item: dict[str, Any]) -> None:
+        """Put an item in the place of what it was, if it is still there."""
+        if item["id"] in self._items:
+            self._items[item["id"]].item = item
+
+    def told(self, without: str | None) -> list[ServerEvent]:
+        """Return what tells a client that knows nothing of all items but one."""
+        events = []
+        for previous, id_ in zip([None, *self._order], self._order, strict=False):
+            if id_ != without:
+                item = self._items[id_].item
+                both = item_added(item, previous)
+                events += both[:1] if item["status"] == "in_progress" else both
+        return events
+
+    # --- what clients want done -------------------------------------------------------------------------
+
+    def create(self, message: ItemCreate, to_pcm: Callable[[bytes], bytes]) -> list[Command | ServerEvent]:
+        """Put an item where the client wants it. Raises ProtocolError."""
+        given = message.item
+        id_ = given.id or new_id("item")
+        if id_ in self._items:
+            raise ProtocolError(f"there is an item {id_} already", "item_create_duplicate_item_id", "item.id")
+        if isinstance(given, CallItem | ResultItem):
+            self._check_call(given)
+        place = self._place(message.previous_item_id)
+        recording = given.recording if isinstance(given, MessageItem) else None
+        pcm = to_pcm(unpacked(recording, "item.content.0.audio")) if recording else b""
+        key, after = ("item", id_), self._key_before(place)
+        previous = self._order[place - 1] if place else None
+        item = kept_item(id_, "in_progress" if recording else "completed", given.told())
+        self._put(place, Kept(item, key))
+        if recording:
+            added = event("conversation.item.added", item=item, previous_item_id=previous)
+            return [added, AddRecording(pcm, key, after, partial(self._transcribed, id_))]
+        return [AddItem(given.entry(key), after), *item_added(item, previous)]
+
+    def _transcribed(self, id_: str, text: str, seconds: float, error: str) -> list[ServerEvent]:
+        """Tell what was said in an item's audio, or why nobody knows."""
+        if id_ not in self._items:
+            return []
+        item = {**self._items[id_].item, "status": "completed"}
+        item["content"] = [{"type": "input_audio", "transcript": text}]
+        self.rewrite(item)
+        place = self._order.index(id_)
+        previous = self._order[place - 1] if place else None
+        done = event("conversation.item.done", item=item, previous_item_id=previous)
+        return [done, transcribed(id_, text, seconds, error)]
+
+    def delete(self, id_: str) -> list[Command | ServerEvent]:
+        """Take an item out of the conversation. Raises ProtocolError."""
+        self.get(id_, "item_delete_invalid_item_id", "deleting")
+        key = self._items.pop(id_).key
+        self._order.remove(id_)
+        deleted = event("conversation.item.deleted", item_id=id_)
+        return [Remove(key), deleted] if key else [deleted]
+
+    def prompt(self, given: list[Input]) -> list[Entry]:
+        """Return what the history would hold of these. Raises ProtocolError."""
+        entries = []
+        for number, item in enumerate(given):
+            param = f"response.input.{number}"
+            if isinstance(item, Reference):
+                entries.append(_entry(self.get(item.id, "item_not_found", "reading", f"{param}.id")))
+                continue
+            if isinstance(item, MessageItem) and item.recording is not None:
+                raise ProtocolError("audio needs its transcript here", "invalid_value", f"{param}.content")
+            entries.append(item.entry())
+        return entries
+
+    # --- where things are -------------------------------------------------------------------------------
+
+    def _check_call(self, given: CallItem | ResultItem) -> None:
+        items = [kept.item for kept in self._items.values()]
+        called = [item for item in items if item["type"] == "function_call"]
+        known = any(item["call_id"] == given.call_id for item in called)
+        if known and isinstance(given, CallItem):
+            reason = f"there is a tool call {given.call_id} already"
+            raise ProtocolError(reason, "invalid_tool_call_id", "item.call_id")
+        if not known and isinstance(given, ResultItem):
+            reason = f"Tool call ID '{given.call_id}' not found in conversation."
+            raise ProtocolError(reason, "invalid_tool_call_id", "item.call_id")
+
+    def _place(self, previous: str | None) -> int:
+        if not previous:  # clients send "" for none
+            return len(self._order)
+        if previous == ROOT:
+            return 0
+        if previous not in self._items:
+            raise ProtocolError(f"there is no item {previous}", "invalid_value", "previous_item_id")
+        return self._order.index(previous) + 1
+
+    def _key_before(self, place: int) -> Key | None:
+        keys = (self._items[id_].key for id_ in reversed(self._order[:place]))
+        return next((key for key in keys if key), None)
+
+    def _put(self, place: int, kept: Kept) -> None:
+        id_ = kept.item["id"]
+        self._items[id_] = kept
+        self._order.insert(place, id_)
+        if len(self._order) > MAX_ITEMS:
+            del self._items[self._order.pop(0)]
+
+
+def _entry(item: dict[str, Any]) -> Entry:
+    """Return what the history would hold of an item as it was told."""
+    match item["type"]:
+        case "function_call":
+            return Entry("call", item["arguments"], call=item["call_id"], name=item["name"])
+        case "function_call_output":
+            return Entry("tool", item["output"], call=item["call_id"])
+    words = (part.get("text") or part.get("transcript") for part in item["content"])
+    return Entry(item["role"], " ".join(filter(None, words)))

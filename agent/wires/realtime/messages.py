@@ -1,0 +1,236 @@
+"""What a client may say in the OpenAI Realtime protocol, validated.
+
+Shapes as in OpenAI's published GA schema, https://platform.openai.com/docs/api-reference/realtime.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+from rejoinder.agent.complaints import complaint
+from rejoinder.agent.wires.long_messages import MAX_TEXT, Base64
+from rejoinder.agent.wires.realtime.formats import Format
+from rejoinder.agent.wires.realtime.shapes import Base, Input, Item, unpacked
+from rejoinder.agent.wires.realtime.tools import Choice, Function, MostTokens
+from rejoinder.agent.wires.voices import CustomVoice
+from rejoinder.pipeline import ProtocolError
+
+MAX_ID = 512
+"""Characters in an identifier that a client chose."""
+MAX_INPUT = 400
+"""Items that a response may be given instead of the conversation."""
+MAX_METADATA = 256
+"""Entries of a response's metadata; OpenAI takes 16."""
+LONGEST_MS = 24 * 60 * 60 * 1000
+
+
+class _Message(BaseModel):
+    event_id: str | None = Field(None, max_length=MAX_ID)
+
+
+class SessionUpdate(_Message):
+    """Change part of the session object."""
+
+    type: Literal["session.update"]
+    session: dict[str, Any]
+
+
+def _long_too(audio: Any, short: ValidatorFunctionWrapHandler) -> Any:
+    return audio if isinstance(audio, Base64) else short(audio)
+
+
+class AudioAppend(_Message):
+    """More of the user's audio, base64."""
+
+    type: Literal["input_audio_buffer.append"]
+    audio: Annotated[str, WrapValidator(_long_too)]
+
+    def data(self) -> bytes | Base64:
+        """Return the bytes, whatever their format, or long audio. Raises ProtocolError for no base64."""
+        audio = cast("str | Base64", self.audio)
+        return audio if isinstance(audio, Base64) else unpacked(audio, "audio")
+
+
+class AudioCommit(_Message):
+    """The user's turn ends here."""
+
+    type: Literal["input_audio_buffer.commit"]
+
+
+class AudioClear(_Message):
+    """Forget the audio that was not committed."""
+
+    type: Literal["input_audio_buffer.clear"]
+
+
+class ItemCreate(_Message):
+    """Add an item at the end of the conversation, behind another one, or at its root."""
+
+    type: Literal["conversation.item.create"]
+    previous_item_id: str | None = Field(None, max_length=MAX_ID)
+    item: Item
+
+
+class ItemRetrieve(_Message):
+    """Ask for an item."""
+
+    type: Literal["conversation.item.retrieve"]
+    item_id: str = Field(max_length=MAX_ID)
+
+
+class ItemDelete(_Message):
+    """Take an item out of the conversation."""
+
+    type: Literal["conversation.item.delete"]
+    item_id: str = Field(max_length=MAX_ID)
+
+
+class ItemTruncate(_Message):
+    """Say how much of a reply was played."""
+
+    type: Literal["conversation.item.truncate"]
+    item_id: str = Field(max_length=MAX_ID)
+    content_index: Literal[0] = 0
+    audio_end_ms: int = Field(ge=0, le=LONGEST_MS)
+
+
+class ResponseOutput(Base):
+    """How the audio of a single response goes out."""
+
+    format: Format | None = None
+    voice: str | CustomVoice | None = None
+
+
+class ResponseAudio(Base):
+    """The audio of a single response."""
+
+    output: ResponseOutput | None = None
+
+
+def _few(metadata: Any) -> Any:
+    if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:
+        raise ValueError(f"has too many entries: {MAX_METADATA} is the most")
+    return metadata
+
+
+class ResponseParams(Base):
+    """What a single response may change."""
+
+    instructions: str | None = None
+    metadata: Annotated[dict[str, str] | None, BeforeValidator(_few)] = None
+    conversation: Literal["auto", "none"] = "auto"
+    output_modalities: list[Literal["audio", "text"]] | None = Field(default=None, min_length=1, max_length=1)
+    input: Annotated[list[Input], Field(max_length=MAX_INPUT, fail_fast=True)] | None = None
+    tools: Annotated[list[Function], Field(fail_fast=True)] | None = None
+    tool_choice: Choice | None = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: MostTokens | None = None
+    audio: ResponseAudio | None = None
+
+    @property
+    def format(self) -> Format | None:
+        """The format of its audio, None for the session's."""
+        return self.audio.output.format if self.audio and self.audio.output else None
+
+    @property
+    def voice(self) -> str | CustomVoice | None:
+        """The voice that it names, None for the session's."""
+        return self.audio.output.voice if self.audio and self.audio.output else None
+
+
+class ResponseCreate(_Message):
+    """Ask for a reply now."""
+
+    type: Literal["response.create"]
+    response: ResponseParams | None = None
+
+
+class ResponseCancel(_Message):
+    """Stop the reply."""
+
+    type: Literal["response.cancel"]
+    response_id: str | None = Field(None, max_length=MAX_ID)
+
+
+ClientMessage = (
+    SessionUpdate
+    | AudioAppend
+    | AudioCommit
+    | AudioClear
+    | ItemCreate
+    | ItemDelete
+    | ItemRetrieve
+    | ItemTruncate
+    | ResponseCreate
+    | ResponseCancel
+)
+_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
+
+
+def parse(given: Any) -> ClientMessage:
+    """Return the client's message. Raises ProtocolError that names the field and what is wrong with it."""
+    try:
+        message = _CLIENT.validate_python(given)
+    except ValidationError as error:
+        raise explain(error) from None
+    if isinstance(message, ItemCreate):  # its audio has a limit of its own, and is not kept
+        check_size(message.item.told(), None)
+    elif not isinstance(message, AudioAppend):
+        check_size(given, None)
+    return message
+
+
+def check_size(value: Any, param: str | None) -> None:
+    """Refuse what would take much memory if it is kept, and numbers that JSON cannot say back."""
+    try:
+        size = len(json.dumps(value, allow_nan=False))
+    except ValueError as error:
+        raise ProtocolError(str(error), "invalid_value", param) from None
+    if size > MAX_TEXT:
+        raise ProtocolError(f"{size} characters, which is more than {MAX_TEXT}", "invalid_value", param)
+
+
+TAGS = frozenset(
+    (
+        *("server_vad", "semantic_vad", "str", "int", "constrained-int", "dict[str,any]"),
+        *("audio/pcm", "audio/pcmu", "audio/pcma"),
+        *(
+            "message",
+            "function_call",
+            "function_call_output",
+            "item_reference",
+            "Named",
+            "CustomVoice",
+            "word",
+            "object",
+        ),
+    )
+)
+"""How pydantic names the branches of the unions here: parts of a place that are no fields."""
+
+
+def explain(error: ValidationError, root: str | None = None) -> ProtocolError:
+    """Turn the first of pydantic's complaints into the protocol's own error.
+
+    root: what fields are below, "" for nothing; None where the message is one of several kinds.
+    """
+    # The first part of the place is the union's tag, which is no field of the message.
+    wrong = complaint(error, TAGS, 1 if root is None else 0)
+    param = ".".join([root, *wrong.place] if root else wrong.place) or None
+    code = "unsupported_content" if wrong.unread else "invalid_value"
+    if wrong.kind in ("missing", "union_tag_not_found"):
+        code = "missing_required_parameter"
+    elif wrong.kind == "union_tag_invalid" and param == "type":
+        code = "unknown_event"
+    return ProtocolError(wrong.told(param), code, param)

@@ -1,0 +1,203 @@
+"""The OpenAI Realtime protocol without any I/O: messages in, commands and events out.
+
+``receive`` takes what the client sent and returns commands for the session and events for the client, in
+order; ``tell`` turns what happened in the session into events for the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rejoinder.agent.wires.commands import Command, Configure, Forget, Hear
+from rejoinder.agent.wires.long_messages import Long
+from rejoinder.agent.wires.realtime.events import ServerEvent, event, failure, new_conversation
+from rejoinder.agent.wires.realtime.input import InputBuffer
+from rejoinder.agent.wires.realtime.items import Items
+from rejoinder.agent.wires.realtime.messages import (
+    AudioAppend,
+    AudioClear,
+    AudioCommit,
+    ClientMessage,
+    ItemCreate,
+    ItemDelete,
+    ItemRetrieve,
+    ItemTruncate,
+    ResponseCancel,
+    ResponseCreate,
+    ResponseParams,
+    SessionUpdate,
+)
+from rejoinder.agent.wires.realtime.reading import Reading
+from rejoinder.agent.wires.realtime.responses import ReplyEvent, Responses
+from rejoinder.agent.wires.realtime.settings import SessionSettings
+from rejoinder.agent.wires.voices import DEFAULT
+from rejoinder.pipeline import (
+    EndOfTurn,
+    Event,
+    NobodySpoke,
+    NothingSaid,
+    Options,
+    OverlapEnded,
+    OverlapStarted,
+    PartialTranscript,
+    ProtocolError,
+    SpeechStarted,
+)
+
+
+class Realtime:
+    """One connection's side of the protocol.
+
+    options: of a session that nobody has configured yet. tracing: whether to send ``rejoinder.trace``.
+    can_call: whether the language model can call tools. voice: the name of the server's.
+    conversation: its id, which nobody can guess: who knows it may take the conversation up again.
+    wanted: the conversation that the client wants to go on with, and that is not here.
+    """
+
+    linger: float | None = None
+    name = "realtime"
+
+    def __init__(
+        self,
+        options: Options,
+        model: str = "default",
+        tracing: bool = False,
+        can_call: bool = False,
+        voice: str = DEFAULT,
+    ) -> None:
+        self._settings = SessionSettings(options, model, can_call, voice)
+        self.conversation = new_conversation()
+        self.wanted = ""
+        self.items = Items()
+        self.responses = Responses(self.items, tracing, self.conversation)
+        self._input = InputBuffer()
+
+    @property
+    def id(self) -> str:
+        """The session's identifier, as the client is told it."""
+        return self._settings.id
+
+    @property
+    def empty(self) -> bool:
+        """Whether the conversation has no items, no response and, where the client ends turns, no audio."""
+        unheard = self._input.empty or self.options().detect_turns
+        return self.items.last is None and self.responses.none and unheard
+
+    def options(self) -> Options:
+        """Return the session's options as the client has configured them."""
+        return self._settings.options()
+
+    def open(self) -> list[ServerEvent]:
+        """Return what the client is told before it has said anything."""
+        if not self.wanted:
+            return self.greet()
+        reason = f"there is no conversation {self.wanted} to go on with: this is a new one"
+        return [
+            *self.greet(),
+            failure(ProtocolError(reason, "conversation_not_found", "conversation_id"), None),
+        ]
+
+    def greet(self) -> list[ServerEvent]:
+        """Return what a socket begins with: the session as it is configured, and its conversation."""
+        conversation = {"id": self.conversation, "object": "realtime.conversation"}
+        return [
+            event("session.created", session=self._settings.describe()),
+            event("conversation.created", conversation=conversation),
+        ]
+
+    def prepare(self, session: dict[str, Any]) -> dict[str, Any]:
+        """Change the session before the call, and return it whole. Raises ProtocolError."""
+        self._settings.update(session)
+        listened, self.responses.format = self._settings.formats()
+        self._input.take(listened)
+        return self._settings.describe()
+
+    # --- from the client --------------------------------------------------------------------------------
+
+    def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterable[Command | ServerEvent]:
+        """Take one message; what is wrong with it becomes an error event, and the session goes on.
+
+        What is returned is to be used before the next message is taken. more: whether that is here already;
+        then audio may wait for it.
+        """
+        if isinstance(frame, bytes) or (isinstance(frame, Long) and frame.binary):
+            reason = "send JSON in text messages; audio goes inside it as base64"
+            return [*self._input.held(), failure(ProtocolError(reason, "invalid_json"), None)]
+        reading, heard = Reading(frame), list[Hear]()
+        try:
+            message = reading.message()
+            if not isinstance(message, AudioAppend):
+                heard = list(self._input.held())
+            received = self._received(message, more)
+            return [*heard, *received] if heard else received
+        except ProtocolError as error:
+            return [*heard, *self._input.held(), failure(error, reading.event_id)]
+
+    def _received(self, message: ClientMessage, more: bool) -> Iterable[Command | ServerEvent]:
+        match message:
+            case SessionUpdate(session=update):
+                updated = event("session.updated", session=self.prepare(update))
+                return [Configure(self.options()), updated]
+            case AudioAppend():
+                return self._input.append(message.data(), more)
+            case AudioCommit():
+                return [self._input.commit()]
+            case AudioClear():
+                self._input.clear()
+                return [Forget(), event("input_audio_buffer.cleared")]
+            case ItemCreate():
+                return self.items.create(message, self._input.recording)
+            case ItemDelete(item_id=id_):
+                return self.items.delete(id_)
+            case ItemRetrieve(item_id=id_):
+                item = self.items.get(id_, "item_retrieve_invalid_item_id", "retrieving")
+                return [event("conversation.item.retrieved", item=item)]
+            case ItemTruncate():
+                return self.responses.truncate(message)
+            case ResponseCreate(response=given):
+                params = given or ResponseParams()
+                self._settings.check(params)
+                return [self.responses.create(params, self._settings.tools(params))]
+            case ResponseCancel():
+                return self.responses.cancel(message)
+
+    def heard(self, turn: int, text: str) -> None:
+        """Note what the user heard of a reply by the client's account: what its item holds from now on."""
+        self.responses.heard(turn, text)
+
+    # --- from the session -------------------------------------------------------------------------------
+
+    def tell(self, happened: Event) -> list[ServerEvent]:
+        """Return the events that tell the client what happened."""
+        match happened:
+            case SpeechStarted(at):
+                return self._input.speech_started(at, self.options().endpointing.padding_ms)
+            case OverlapStarted():
+                return self._playing("rejoinder.output_paused")
+            case OverlapEnded(text):
+                return self._playing("rejoinder.output_resumed", transcript=text)
+            case PartialTranscript(agreed=agreed):
+                return self._input.heard_so_far(agreed)
+            case NobodySpoke(since, at):
+                return self._input.nobody_spoke(since, at, self.items)
+            case NothingSaid(at):
+                self.responses.turn_ended()
+                return self._input.turn_ended("", at, self.items)
+            case EndOfTurn(text, at):
+                self.responses.turn_ended()
+                return self._input.turn_ended(text, at, self.items)
+        return self.responses.tell(happened) if isinstance(happened, ReplyEvent) else []
+
+    def rest(self) -> list[ServerEvent]:
+        """Return nothing: no event waits for another."""
+        return []
+
+    def _playing(self, type_: str, **fields: Any) -> list[ServerEvent]:
+        """Tell a client that holds its audio; others hear of an interruption when it is one.
+
+        They cut what they play at speech_started and truncate its item, which cannot be taken back.
+        """
+        if not self.options().holds_audio:
+            return []
+        return [event(type_, item_id=self.responses.last_spoken, **fields)]

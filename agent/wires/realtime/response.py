@@ -1,0 +1,249 @@
+"""One response of the OpenAI Realtime protocol: its events, in the order that clients expect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pybase64
+
+from rejoinder.agent.wires.realtime.events import (
+    MAX_MESSAGE,
+    ServerEvent,
+    event,
+    kept_item,
+    kind_of,
+    message_item,
+    new_id,
+    told_usage,
+)
+from rejoinder.agent.wires.realtime.formats import PCM, Format, encoded, length_ms, rate_of
+from rejoinder.agent.wires.realtime.items import Items
+from rejoinder.agent.wires.resampler import Resampler
+from rejoinder.pipeline import AudioChunk, ToolCall, Usage
+
+TEXT, AUDIO = "text", "audio"
+
+
+class Response:
+    """A response: at most one message, spoken or written, and behind it the calls of tools.
+
+    items: where what it says and calls is kept, None beside the conversation. beside: whether it is that.
+    message: the id of its message, None while there is none. cut: whether less was heard than said.
+    shortened: whether less was said than there would have been.
+    corrected: whether the client told how much. skipped_ms: audio that the client was given before its socket
+    broke off, where it has begun anew since.
+    """
+
+    def __init__(
+        self,
+        turn: int,
+        items: Items | None,
+        speaks: bool = True,
+        format_: Format = PCM,
+        metadata: dict[str, str] | None = None,
+        conversation: str | None = None,
+    ) -> None:
+        self.turn = turn
+        self.id = new_id("resp")
+        self.message: str | None = None
+        self.speaks = speaks
+        self.beside = items is None
+        self.transcript = ""
+        self.corrected = self.cut = self.shortened = False
+        self.skipped_ms = 0
+        self._items = items
+        self._format = format_
+        self._rate = rate_of(format_)
+        self._metadata = metadata
+        self._conversation = conversation
+        self._output: list[dict[str, Any]] = []
+        self._previous: str | None = None
+        self._open = self._traced = False
+        self._sent_bytes = 0
+        self._resampler: Resampler | None = None
+
+    @property
+    def sent_ms(self) -> int:
+        """Milliseconds of audio that were sent."""
+        return length_ms(self._sent_bytes, self._format)
+
+    def begin(self) -> list[ServerEvent]:
+        """Announce the response."""
+        return [event("response.created", response=self._response("in_progress"))]
+
+    def again(self) -> list[ServerEvent]:
+        """Announce the response once more, with its text so far, to a client that has forgotten it."""
+        begun = self.begin()
+        if self.message is None:
+            return begun
+        name = "output_audio_transcript" if self.speaks else "output_text"
+        delta = event(f"response.{name}.delta", **self._place(), delta=self.transcript)
+        return [*begun, *self._announced(), *([delta] if self.transcript else [])]
+
+    def length_ms(self, delta: str) -> int:
+        """Return how long the audio of one of its events is."""
+        return length_ms(len(delta) * 3 // 4 - delta.count("="), self._format)
+
+    def text(self, text: str) -> list[ServerEvent]:
+        """Announce the text of the audio that follows, or send text that no audio follows."""
+        begun = self._begun()
+        delta = f" {text}" if self.transcript and self.speaks else text
+        self.transcript += delta
+        name = "output_audio_transcript" if self.speaks else "output_text"
+        return [*begun, event(f"response.{name}.delta", **self._place(), delta=delta)]
+
+    def audio(self, chunk: AudioChunk) -> list[ServerEvent]:
+        """Send audio, at the rate of the wire."""
+        begun = self._begun()
+        if chunk.rate == self._rate:
+            return begun + self._audio(chunk.pcm)
+        if self._resampler is None:
+            self._resampler = Resampler(chunk.rate, self._rate)
+        return begun + self._audio(self._resampler.feed(chunk))
+
+    def called(self, call: ToolCall) -> list[ServerEvent]:
+        """Hand over a call, whole; the message is over by then."""
+        events = self._ended("completed")
+        place = {"response_id": self.id, "output_index": len(self._output)}
+        id_ = new_id("item")
+        fields = {"type": "function_call", "call_id": call.id, "name": call.name}
+        begun = kept_item(id_, "in_progress", {**fields, "arguments": ""})
+        item = kept_item(id_, "completed", {**fields, "arguments": call.arguments})
+        named = {**place, "item_id": id_, "call_id": call.id}
+        self._output.append(item)
+        previous = self._items.keep(item, ("call", call.id)) if self._items else None
+        name = "response.function_call_arguments"
+        return [
+            *events,
+            event("response.output_item.added", **place, item=begun),
+            *self._in_conversation("added", begun, previous),
+            event(f"{name}.delta", **named, delta=call.arguments),
+            event(f"{name}.done", **named, name=call.name, arguments=call.arguments),
+            event("response.output_item.done", **place, item=item),
+            *self._in_conversation("done", item, previous),
+        ]
+
+    def end(
+        self, status: str, reason: str = "turn_detected", usage: Usage | None = None, error: str = ""
+    ) -> list[ServerEvent]:
+        """Close everything that was opened.
+
+        status: completed, incomplete, cancelled or failed. reason: turn_detected or client_cancelled, where
+        cancelled; the error's code, "" for a model's, where it failed. error: why it failed, in words, which
+        OpenAI's does not have: who shows one event needs no other.
+        """
+        closed = self._ended(status)
+        self.shortened = status == "incomplete"
+        return [*closed, event("response.done", response=self._response(status, reason, usage, error))]
+
+    def trace(self, budget: list[tuple[str, float]], counts: dict[str, float]) -> list[ServerEvent]:
+        """Tell once where the time went; ``budget`` is named parts in milliseconds."""
+        if self._traced:
+            return []
+        self._traced = True
+        parts = [{"name": name, "ms": round(ms, 1)} for name, ms in budget]
+        total = round(sum(ms for _, ms in budget), 1)
+        about = {"turn": self.turn, "response_id": self.id, "total_ms": total}
+        trace = event("rejoinder.trace", **about, parts=parts, counts=counts)
+        return [trace] if parts else []
+
+    def heard(self, text: str) -> None:
+        """Note how much of the message was heard: what its item holds from now on."""
+        if self.message is None or self._items is None:
+            return
+        if text.strip() != self.transcript.strip():
+            self.cut, self.transcript = True, text
+        self._items.rewrite(self._item("incomplete" if self.cut or self.shortened else "completed"))
+
+    # --- the message ------------------------------------------------------------------------------------
+
+    def _begun(self) -> list[ServerEvent]:
+        if self.message is not None:
+            return []
+        self.message, self._open = new_id("item"), True
+        if self._items:
+            self._previous = self._items.keep(self._item("in_progress"), ("reply", self.turn))
+        return self._announced()
+
+    def _announced(self) -> list[ServerEvent]:
+        assert self.message is not None
+        item = message_item(self.message, "assistant", [], "in_progress")
+        return [
+            event("response.output_item.added", response_id=self.id, output_index=0, item=item),
+            *self._in_conversation("added", item, self._previous),
+            event("response.content_part.added", **self._place(), part=self._part("")),
+        ]
+
+    def _ended(self, status: str) -> list[ServerEvent]:
+        if not self._open:
+            return []
+        self._open = False
+        item = self._item("completed" if status == "completed" else "incomplete")
+        self._output.append(item)
+        if self.speaks:
+            done = [
+                *self._rest(status in ("completed", "incomplete")),
+                event("response.output_audio.done", **self._place()),
+                event("response.output_audio_transcript.done", **self._place(), transcript=self.transcript),
+            ]
+        else:
+            done = [event("response.output_text.done", **self._place(), text=self.transcript)]
+        return [
+            *done,
+            event("response.content_part.done", **self._place(), part=self._part(self.transcript)),
+            event("response.output_item.done", response_id=self.id, output_index=0, item=item),
+            *self._in_conversation("done", item, self._previous),
+        ]
+
+    def _rest(self, wanted: bool) -> list[ServerEvent]:
+        """Return what the resampler still held, and let it go: responses are kept for their items."""
+        resampler, self._resampler = self._resampler, None
+        if resampler is None or not wanted:
+            return []
+        return self._audio(resampler.feed(AudioChunk(b"", self._rate), last=True))
+
+    def _audio(self, pcm: bytes) -> list[ServerEvent]:
+        data = encoded(pcm, self._format)
+        self._sent_bytes += len(data)
+        delta = pybase64.b64encode(data).decode("ascii")
+        return [event("response.output_audio.delta", **self._place(), delta=delta)] if data else []
+
+    def _place(self) -> dict[str, Any]:
+        return {"response_id": self.id, "item_id": self.message, "output_index": 0, "content_index": 0}
+
+    def _part(self, words: str) -> dict[str, Any]:
+        return {"type": AUDIO, "transcript": words} if self.speaks else {"type": TEXT, "text": words}
+
+    def _item(self, status: str) -> dict[str, Any]:
+        assert self.message is not None
+        kind, words = ("output_audio", "transcript") if self.speaks else ("output_text", "text")
+        return message_item(self.message, "assistant", [{"type": kind, words: self.transcript}], status)
+
+    def _in_conversation(self, what: str, item: dict[str, Any], previous: str | None) -> list[ServerEvent]:
+        if self._items is None:
+            return []
+        return [event(f"conversation.item.{what}", item=item, previous_item_id=previous)]
+
+    def _response(
+        self, status: str, reason: str = "", usage: Usage | None = None, error: str = ""
+    ) -> dict[str, Any]:
+        details: dict[str, Any] | None = None
+        if status == "cancelled":
+            details = {"type": "cancelled", "reason": reason}
+        elif status == "incomplete":
+            details = {"type": "incomplete", "reason": "max_output_tokens"}
+        elif status == "failed":
+            code = reason or "model_error"
+            cause = {"type": kind_of(code), "code": code, "message": error[:MAX_MESSAGE]}
+            details = {"type": "failed", "error": cause}
+        return {
+            "id": self.id,
+            "object": "realtime.response",
+            "status": status,
+            "status_details": details,
+            "output": list(self._output),
+            "output_modalities": [AUDIO if self.speaks else TEXT],
+            "conversation_id": self._conversation,
+            "metadata": self._metadata,
+            "usage": told_usage(usage) if usage else None,
+        }

@@ -1,0 +1,195 @@
+"""The responses of one connection: what was asked for, what is in progress, and what was heard of it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from rejoinder.agent.wires.commands import Interrupt, Respond, Truncate
+from rejoinder.agent.wires.realtime.events import ServerEvent, event, failure, kind_of
+from rejoinder.agent.wires.realtime.formats import PCM, Format
+from rejoinder.agent.wires.realtime.items import MAX_ITEMS, Items
+from rejoinder.agent.wires.realtime.messages import ItemTruncate, ResponseCancel, ResponseParams
+from rejoinder.agent.wires.realtime.response import Response
+from rejoinder.agent.wires.realtime.tools import most_tokens
+from rejoinder.pipeline import (
+    Asked,
+    ProtocolError,
+    ReplyAudio,
+    ReplyCalled,
+    ReplyDone,
+    ReplyStarted,
+    ReplyText,
+    Tools,
+    TurnTraced,
+)
+from rejoinder.pipeline.replying.out_of_band import MAX_ASIDES
+
+ReplyEvent = ReplyStarted | ReplyText | ReplyAudio | ReplyCalled | ReplyDone | TurnTraced
+
+
+class Responses:
+    """One response at a time is the conversation's; others are beside it.
+
+    format: how the audio of the next ones goes out.
+    last_spoken: the id of the newest item that the conversation's response speaks or spoke.
+    """
+
+    def __init__(self, items: Items, tracing: bool, conversation: str) -> None:
+        self.format: Format = PCM
+        self.last_spoken: str | None = None
+        self._items = items
+        self._tracing = tracing
+        self._conversation = conversation
+        self._tag = 0
+        self._asked: dict[int, ResponseParams] = {}
+        self._live: dict[int, Response] = {}
+        self._spoken: OrderedDict[str, Response] = OrderedDict()
+        self._cancelling = False
+
+    @property
+    def newest(self) -> Response | None:
+        """The conversation's response in progress, else the one that spoke last; None before there is any."""
+        live = next((one for one in self._live.values() if not one.beside), None)
+        return live or (self._spoken.get(self.last_spoken) if self.last_spoken else None)
+
+    @property
+    def none(self) -> bool:
+        """Whether none was asked for that is not over, and the conversation had none that spoke."""
+        return not self._asked and not self._live and self.newest is None
+
+    def speaking(self, item: str) -> Response | None:
+        """Return the conversation's response that speaks or spoke an item."""
+        return self._spoken.get(item)
+
+    def is_live(self, response: Response) -> bool:
+        """Tell whether a response is in progress."""
+        return response.turn in self._live
+
+    # --- from the client --------------------------------------------------------------------------------
+
+    def create(self, params: ResponseParams, tools: Tools | None) -> Respond:
+        """Ask for a response. Raises ProtocolError where one is in progress, or too many are."""
+        beside = params.conversation == "none"
+        if beside and sum(self._unfinished()) >= MAX_ASIDES:
+            reason = f"{MAX_ASIDES} responses without a conversation are in progress"
+            raise ProtocolError(reason, "too_many_responses")
+        if not beside and not all(self._unfinished()):
+            reason = "Conversation already has an active response in progress: cancel it, or wait for its end"
+            raise ProtocolError(reason, "conversation_already_has_active_response")
+        entries = None if params.input is None else self._items.prompt(params.input)
+        speaks = None if params.output_modalities is None else params.output_modalities == ["audio"]
+        most = None if params.max_output_tokens is None else most_tokens(params.max_output_tokens)
+        self._tag += 1
+        self._asked[self._tag] = params
+        return Respond(Asked(params.instructions, entries, speaks, tools, not beside, self._tag, most))
+
+    def cancel(self, message: ResponseCancel) -> list[Interrupt]:
+        """Stop a response; to cancel what is over is a race that clients lose all the time, and no error."""
+        for turn, response in self._live.items():
+            if message.response_id == response.id and response.beside:
+                return [Interrupt(turn)]
+        named = message.response_id in (None, *(one.id for one in self._live.values()))
+        if not named or all(self._unfinished()):
+            return []
+        self._cancelling = True
+        return [Interrupt()]
+
+    def truncate(self, message: ItemTruncate) -> list[Truncate | ServerEvent]:
+        """Take the client's word for how much of a message was heard. Raises ProtocolError.
+
+        Audio goes out as fast as it is spoken, so a message that is cut while it is on its way is being
+        interrupted: clients whose application does that say no more than this.
+        """
+        response = self._spoken.get(message.item_id)
+        if response is None or message.item_id not in self._items:
+            self._items.get(message.item_id, "item_truncate_invalid_item_id", "truncating")
+            reason = "Only model output audio messages can be truncated"
+            raise ProtocolError(reason, "item_truncate_invalid_item_id", "item_id")
+        audio_end_ms = message.audio_end_ms + response.skipped_ms
+        if audio_end_ms > response.sent_ms:
+            sent, asked = response.sent_ms - response.skipped_ms, message.audio_end_ms
+            reason = f"Audio content of {sent}ms is already shorter than {asked}ms"
+            raise ProtocolError(reason, "invalid_value", "audio_end_ms")
+        done = event(
+            "conversation.item.truncated",
+            item_id=message.item_id,
+            content_index=0,
+            audio_end_ms=message.audio_end_ms,
+        )
+        if response.turn in self._live:
+            self._cancelling = True
+        return [Truncate(response.turn, audio_end_ms / 1000.0), done]
+
+    # --- from the session -------------------------------------------------------------------------------
+
+    def turn_ended(self) -> None:
+        """Note that the user's turn is over: a response that was cancelled before it began never will."""
+        if self._cancelling and not any(not response.beside for response in self._live.values()):
+            self._asked = {tag: one for tag, one in self._asked.items() if one.conversation == "none"}
+            self._cancelling = False
+
+    def tell(self, happened: ReplyEvent) -> list[ServerEvent]:
+        """Return the events that tell the client what happened to a response."""
+        if isinstance(happened, ReplyStarted):
+            return self._begin(happened)
+        turn = happened.trace.turn if isinstance(happened, TurnTraced) else happened.turn
+        response = self._live.get(turn)
+        if response is None:
+            return []
+        match happened:
+            case ReplyText(text=text):
+                return self._noted(response, response.text(text))
+            case ReplyAudio(chunk=chunk):
+                return self._noted(response, response.audio(chunk))
+            case ReplyCalled(call=call):
+                return response.called(call)
+            case ReplyDone():
+                return self._end(response, happened)
+            case TurnTraced(trace):
+                return response.trace(trace.budget(), trace.counts) if self._tracing else []
+
+    def heard(self, turn: int, text: str) -> None:
+        """Note what the user heard of a reply by the client's account: what its item holds from now on."""
+        for response in self._spoken.values():
+            if response.turn == turn:
+                response.corrected = True
+                response.heard(text)
+
+    def _unfinished(self) -> list[bool]:
+        """Tell of each response that is asked for or in progress whether it is beside the conversation."""
+        asked = [params.conversation == "none" for params in self._asked.values()]
+        return asked + [response.beside for response in self._live.values()]
+
+    def _begin(self, started: ReplyStarted) -> list[ServerEvent]:
+        params = self._asked.pop(started.tag, None) or ResponseParams()
+        beside = params.conversation == "none"
+        items, conversation = (None, None) if beside else (self._items, self._conversation)
+        format_ = params.format or self.format
+        response = Response(started.turn, items, started.speaks, format_, params.metadata, conversation)
+        self._live[started.turn] = response
+        return response.begin()
+
+    def _noted(self, response: Response, events: list[ServerEvent]) -> list[ServerEvent]:
+        """Remember who speaks an item, for the client may say later how much of it was heard."""
+        if response.speaks and not response.beside and response.message not in (None, self.last_spoken):
+            self.last_spoken = response.message
+            self._spoken[self.last_spoken] = response
+            if len(self._spoken) > MAX_ITEMS:
+                self._spoken.popitem(last=False)
+        return events
+
+    def _end(self, response: Response, done: ReplyDone) -> list[ServerEvent]:
+        del self._live[response.turn]
+        events = []
+        if done.status == "failed":
+            code = done.code or "model_error"
+            events.append(failure(ProtocolError(done.error, code), None, kind_of(code)))
+        reason = "client_cancelled" if self._cancelling or response.beside else "turn_detected"
+        if not response.beside:
+            self._cancelling = False
+        events += response.end(
+            done.status, done.code if done.status == "failed" else reason, done.usage, done.error
+        )
+        if not response.corrected:
+            response.heard(done.heard)
+        return events

@@ -1,0 +1,71 @@
+"""What clients of the OpenAI Realtime protocol let the language model do: its tools, and how much it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rejoinder.agent.wires.realtime.shapes import Base
+from rejoinder.pipeline import ProtocolError, Tools
+
+NO_CALLS = (
+    "the language model of this server cannot call tools: start it with one that can, "
+    "such as --llm openai:http://HOST/v1#MODEL or --llm vllm:Qwen/Qwen3-8B"
+)
+
+
+class Function(Base):
+    """A function that the client runs; ``parameters`` is a JSON schema."""
+
+    type: Literal["function"]
+    name: str = Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Named(Base):
+    """The one function to call."""
+
+    type: Literal["function"]
+    name: str = Field(max_length=64)
+
+
+Choice = Literal["auto", "none", "required"] | Named
+MostTokens = Annotated[int, Field(ge=1, le=4096)] | Literal["inf"]
+"""How many tokens a response may have, as OpenAI's type has it."""
+
+
+def most_tokens(given: MostTokens) -> int:
+    """Return how many tokens a reply may have, 0 for any number."""
+    return 0 if given == "inf" else given
+
+
+def tools_of(
+    functions: Sequence[Function], choice: Choice, can_call: bool, where: str, parallel: bool = True
+) -> Tools:
+    """Return the tools for the language model.
+
+    parallel: whether one response may call several. Raises ProtocolError where the model cannot call any, or
+    the choice is none of them.
+    """
+    if not functions or choice == "none":
+        return Tools()
+    if not can_call:
+        raise ProtocolError(NO_CALLS, "tools_not_supported", f"{where}.tools")
+    named: str | dict[str, Any]
+    if isinstance(choice, Named):
+        if choice.name not in [function.name for function in functions]:
+            reason = f"there is no tool {choice.name} to choose"
+            raise ProtocolError(reason, "invalid_value", f"{where}.tool_choice.name")
+        named = {"type": "function", "function": {"name": choice.name}}
+    else:
+        named = choice
+    return Tools([_chat_shape(function) for function in functions], named, parallel)
+
+
+def _chat_shape(one: Function) -> dict[str, Any]:
+    about = {"description": one.description, "parameters": one.parameters}
+    function = {"name": one.name, **{name: value for name, value in about.items() if value is not None}}
+    return {"type": "function", "function": function}

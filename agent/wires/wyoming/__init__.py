@@ -1,0 +1,1 @@
+"""The Wyoming protocol, for Home Assistant."""

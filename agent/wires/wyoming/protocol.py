@@ -1,0 +1,131 @@
+"""The Wyoming protocol without any I/O: bytes that become events, and events that become bytes.
+
+Written after the README of the package ``wyoming`` 1.10 (github.com/OHF-Voice/wyoming). That package is not
+used here: it waits for as many bytes as whoever connects announces, and keeps them all; where it cannot read,
+it ends the connection without a word. It is the client of our tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rejoinder.agent.wires.json_limits import excess
+from rejoinder.pipeline import ProtocolError
+
+MAX_HEADER = MAX_DATA = 2**16
+"""Bytes of the line that begins an event, and of the JSON behind it; the longest text needs fewer."""
+MAX_VALUES = 1024
+"""Members of objects and entries of lists in either."""
+MAX_PAYLOAD = 2**20
+"""Bytes of audio in one event: half a minute at 16 kHz. Home Assistant sends about 30 ms at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One message of either side: its type, what it says, and audio."""
+
+    type: str
+    data: dict[str, Any] = field(default_factory=dict)
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    type: str
+    data: dict[str, Any]
+    data_length: int
+    payload_length: int
+
+
+class Events:
+    """A stream of bytes that becomes events, as they come whole. It holds one event at most."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._header: _Header | None = None
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """Yield the events that are whole by now. Raises ProtocolError, after which there are no more."""
+        self._rest += data
+        while (event := self._next()) is not None:
+            yield event
+
+    def _next(self) -> Event | None:
+        if self._header is None:
+            end = self._rest.find(b"\n")
+            if end > MAX_HEADER or (end < 0 and len(self._rest) > MAX_HEADER):
+                raise ProtocolError(f"an event begins with a line of at most {MAX_HEADER} bytes", "too-long")
+            if end < 0:
+                return None
+            self._header = _header(self._take(end + 1))
+        header = self._header
+        if len(self._rest) < header.data_length + header.payload_length:
+            return None
+        self._header = None
+        told = _object(self._take(header.data_length)) if header.data_length else {}
+        return Event(header.type, {**header.data, **told}, self._take(header.payload_length))
+
+    def _take(self, count: int) -> bytes:
+        taken = bytes(self._rest[:count])
+        del self._rest[:count]
+        return taken
+
+
+def encode(event: Event) -> bytes:
+    """Return the event as it goes over the wire."""
+    header: dict[str, Any] = {"type": event.type}
+    data = json.dumps(event.data).encode() if event.data else b""
+    if data:
+        header["data_length"] = len(data)
+    if event.payload:
+        header["payload_length"] = len(event.payload)
+    return json.dumps(header).encode() + b"\n" + data + event.payload
+
+
+def text(data: dict[str, Any], name: str, most: int) -> str:
+    """Return a text of an event, "" where there is none. Raises ProtocolError."""
+    value = data.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ProtocolError(f"{name} has to be a text", "invalid")
+    if len(value) > most:
+        raise ProtocolError(f"{name} has {len(value)} characters, of at most {most}", "too-long")
+    return value.encode("utf-8", "replace").decode()  # half a character is none
+
+
+def whole(data: dict[str, Any], name: str, least: int, most: int) -> int:
+    """Return a whole number of an event. Raises ProtocolError."""
+    value = data.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ProtocolError(f"{name} has to be a whole number from {least} to {most}", "invalid")
+    return value
+
+
+def _header(line: bytes) -> _Header:
+    told = _object(line)
+    if not isinstance(type_ := told.get("type"), str):
+        raise ProtocolError("an event needs a type", "invalid")
+    if not isinstance(data := told.get("data") or {}, dict):
+        raise ProtocolError("data has to be an object", "invalid")
+    lengths = [
+        0 if told.get(name) is None else whole(told, name, 0, most)
+        for name, most in (("data_length", MAX_DATA), ("payload_length", MAX_PAYLOAD))
+    ]
+    return _Header(type_, data, *lengths)
+
+
+def _object(written: bytes) -> dict[str, Any]:
+    try:
+        text = written.decode()
+        if reason := excess(text, MAX_VALUES):
+            raise ProtocolError(f"this is no JSON to be read here: {reason}", "too-long")
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ProtocolError("what came is no JSON", "invalid") from None
+    if not isinstance(told, dict):
+        raise ProtocolError("what came is no JSON object", "invalid")
+    return told

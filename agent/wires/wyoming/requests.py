@@ -1,0 +1,143 @@
+"""What a Wyoming client asks for, told from the order of its events, without any I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rejoinder.agent.wires.wyoming.audio import Ear, Format
+from rejoinder.agent.wires.wyoming.protocol import Event, text
+from rejoinder.pipeline import RATE, AudioChunk, Channel, ProtocolError
+
+MAX_TEXT = 10_000
+"""Characters to be spoken in one request: some twelve minutes."""
+MAX_QUESTION = 4_000
+"""Characters to be answered."""
+MAX_NAME = 200
+"""Characters of a language, a format, or the identifier of a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """What is there?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Are you there? The text comes back."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hear:
+    """Write this down; ``language`` is "" where none is asked for."""
+
+    audio: AudioChunk
+    language: str
+
+
+@dataclass(frozen=True, slots=True)
+class Speak:
+    """Say what comes in ``texts``; ``streamed``: it comes in pieces, and the end of the audio is told.
+
+    voice: its name, "" where none is asked for.
+    """
+
+    streamed: bool = False
+    format: str = ""
+    voice: str = ""
+    # A piece has a character at least, so there is a place for each.
+    texts: Channel[str] = field(default_factory=lambda: Channel(MAX_TEXT, "wyoming-text"))
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Answer this; ``conversation`` is "" where none is named."""
+
+    text: str
+    conversation: str
+
+
+Request = Describe | Ping | Hear | Speak | Handle
+
+
+class Requests:
+    """The events of one connection that become requests."""
+
+    def __init__(self) -> None:
+        self._language = ""
+        self._ear: Ear | None = None
+        self._speak: Speak | None = None
+        self._characters = 0
+
+    def take(self, event: Event) -> Request | None:
+        """Take one event, and return what it asks for, if that is known now. Raises ProtocolError.
+
+        Events of a type that is not known here are dropped, as the protocol wants it.
+        """
+        data = event.data
+        match event.type:
+            case "describe":
+                return Describe()
+            case "ping":
+                return Ping(text(data, "text", MAX_QUESTION))
+            case "transcribe":
+                self._language = text(data, "language", MAX_NAME)
+            case "audio-start":
+                self._ear = Ear(Format.of(data))
+            case "audio-chunk":
+                self._ear = self._ear or Ear(Format.of(data))
+                self._ear.feed(event)
+            case "audio-stop":
+                ear, language = self._ear, self._language
+                self._ear, self._language = None, ""
+                return Hear(ear.all() if ear else AudioChunk(b"", RATE), language)
+            case "transcript":
+                context = data.get("context")
+                named = text(context, "conversation_id", MAX_NAME) if isinstance(context, dict) else ""
+                return Handle(text(data, "text", MAX_QUESTION), named)
+            case _:
+                return self._spoken(event.type, data)
+        return None
+
+    def _spoken(self, type_: str, data: dict[str, Any]) -> Speak | None:
+        speak = self._speak
+        match type_:
+            case "synthesize" if speak is None:
+                if data.get("text") is None:
+                    raise ProtocolError("synthesize without text", "invalid")
+                speak = Speak(False, text(data, "text_format", MAX_NAME), _voice(data))
+                if words := text(data, "text", MAX_TEXT):
+                    speak.texts.send_nowait(words)
+                speak.texts.close()
+                return speak
+            case "synthesize":
+                pass  # the whole text once more, for servers that cannot take it in pieces
+            case "synthesize-start":
+                if speak is not None:
+                    raise ProtocolError("synthesize-start without the end of the text before it", "invalid")
+                self._speak = Speak(True, text(data, "text_format", MAX_NAME), _voice(data))
+                self._characters = 0
+                return self._speak
+            case "synthesize-chunk" | "synthesize-stop":
+                if speak is None:
+                    raise ProtocolError(f"{type_} without synthesize-start", "invalid")
+                if type_ == "synthesize-stop":
+                    speak.texts.close()
+                    self._speak = None
+                else:
+                    self._add(speak, text(data, "text", MAX_TEXT))
+        return None
+
+    def _add(self, speak: Speak, words: str) -> None:
+        self._characters += len(words)
+        if self._characters > MAX_TEXT:
+            raise ProtocolError(f"more than {MAX_TEXT} characters in one request", "too-long")
+        if words:
+            speak.texts.send_nowait(words)
+
+
+def _voice(data: dict[str, Any]) -> str:
+    voice = data.get("voice")
+    return text(voice, "name", MAX_NAME) if isinstance(voice, dict) else ""

@@ -1,0 +1,86 @@
+"""llama.cpp inside this process, through xllamacpp's prebuilt wheel (MIT)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rejoinder.models.llm.openai import OpenAiChat
+from rejoinder.models.llm.ort.ahead import ahead
+from rejoinder.models.llm.ort.kv_cache import Slots
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+
+SLOTS = 4
+"""Requests decoded side by side; one more waits."""
+CONTEXT = 2048
+"""Tokens per slot: the history is cut to about half of this."""
+SAMPLING = {"temperature": 0.4, "top_p": 0.9, "repeat_penalty": 1.1, "cache_prompt": True}
+"""Mild: a very small model is livelier and less often wrong with it than greedy."""
+
+
+class LlamaCpp:
+    """A GGUF model on this machine.
+
+    llama.cpp's own server runs on its own threads in this process and listens on loopback, behind a random
+    key; it is spoken to like any other chat server, so there is one path for all language models, and closing
+    a reply's connection stops its decoding. Which slot takes a request is decided here: llama.cpp itself
+    passes over a slot that has not noticed a closed connection yet, and reads the whole prompt into another.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        if find_spec("xllamacpp") is None:
+            raise ModelError("llama", "xllamacpp is not installed; run: pip install xllamacpp")
+        import xllamacpp
+
+        if not path.is_file():
+            raise ModelError("llama", f"there is no model file {path}")
+        with path.open("rb") as file:
+            if file.read(4) != b"GGUF":  # llama.cpp would end the process over some other files
+                raise ModelError("llama", f"{path} is not a GGUF file")
+        key = secrets.token_urlsafe(24)
+        parameters: Any = xllamacpp.CommonParams()
+        parameters.model.path = str(path)
+        parameters.n_parallel = SLOTS
+        parameters.n_ctx = SLOTS * CONTEXT
+        parameters.cpuparams.n_threads = threads
+        parameters.cpuparams_batch.n_threads = threads
+        parameters.cache_ram_mib = 0  # otherwise up to 8 GiB of old prompts are kept
+        parameters.n_threads_http = SLOTS + 2
+        parameters.api_keys = [key]
+        parameters.ui = False
+        parameters.endpoint_slots = False
+        parameters.verbosity = 0
+        try:
+            self._server: Any = xllamacpp.Server(parameters)
+        except Exception as error:
+            raise ModelError("llama", f"cannot load {path}: {error}") from error
+        url = f"{self._server.listening_address}/v1"
+        name = f"llama:{path.stem}"
+        self._chat = OpenAiChat(url, path.stem, key, can_warm=True, extra=SAMPLING, name=name)
+        self._slots = Slots(SLOTS)
+
+    def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
+        return ahead(self._decode(messages), MAX_TOKENS)
+
+    async def _decode(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        async with self._slots.take(messages) as slot:
+            async with aclosing(self._chat.reply(messages, {"id_slot": slot})) as tokens:
+                async for token in tokens:
+                    yield token
+
+    async def warm(self, messages: Sequence[Message]) -> None:
+        """Bring the prompt into a slot's cache. Raises ModelError."""
+        async with self._slots.take(messages) as slot:
+            await self._chat.warm(messages, {"id_slot": slot})
+
+    async def aclose(self) -> None:
+        """Close the connections and unload the model."""
+        await self._chat.aclose()
+        self._server = None

@@ -1,0 +1,207 @@
+"""Any OpenAI-compatible chat server: vLLM, TGI, TensorRT-LLM, Ollama, llama-server, or a hosted one."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from rejoinder.models.llm.bounded import bound
+from rejoinder.models.llm.tool_calls import ToolCalls
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Message, ToolCall, Tools
+from rejoinder.pipeline.replying.utterance import MAX_THOUGHT, MAX_TOKENS
+
+CONNECT_SECONDS = 3.0
+TOKEN_SECONDS = 15.0
+"""Longest wait for the first token and between two tokens."""
+FAREWELL_SECONDS = 0.25
+"""Wait for the stream's end after the answer's: a connection that ends in order can be used again."""
+ASKED_TOKENS = MAX_TOKENS + MAX_THOUGHT
+"""Tokens asked for: servers count those of a thought, too. A reply may end before that (``Utterance``), and
+what a server sends beyond it is not read."""
+EMPTY_CHUNKS = 100
+"""Chunks beside those: with a role, with an end, or to keep the connection."""
+NEW_LIMIT = "max_completion_tokens"
+KEY_VARIABLES = ("REJOINDER_LLM_KEY", "OPENAI_API_KEY")
+"""The first one that is set has the key."""
+NO_KEY = "none"
+REASON_CHARACTERS = 300
+"""A failing server may answer with a whole web page."""
+
+
+class OpenAiChat:
+    """A chat model behind HTTP.
+
+    url: up to and including ``/v1``. key: sent as a bearer token; servers without one ignore it.
+    can_warm: whether asking for no tokens fills the server's prefix cache, and costs nothing.
+    extra: further fields of each request, such as sampling parameters. name: what its errors call it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        key: str = NO_KEY,
+        can_warm: bool = False,
+        token_seconds: float = TOKEN_SECONDS,
+        extra: dict[str, Any] | None = None,
+        name: str = "",
+    ) -> None:
+        import openai
+
+        self.name = name or f"openai:{without_secrets(url)}#{model}"
+        self._key = key
+        # Retries would hide a dead server for seconds: in a conversation the next turn is the retry.
+        timeout = openai.Timeout(token_seconds, connect=CONNECT_SECONDS)
+        # No proxy leads to this machine, though the environment may name one for everything.
+        self._client = openai.AsyncOpenAI(
+            base_url=url,
+            api_key=key,
+            timeout=timeout,
+            max_retries=0,
+            default_headers={"Accept-Encoding": "identity"},
+            http_client=openai.DefaultAsyncHttpxClient(
+                trust_env=not is_loopback(url), timeout=timeout, event_hooks={"response": [bound]}
+            ),
+        )
+        self._model = model
+        self._can_warm = can_warm
+        self._token_seconds = token_seconds
+        self._extra = extra or {}
+        self._limit = "max_tokens"
+
+    async def reply(
+        self, messages: Sequence[Message], extra: dict[str, Any] | None = None
+    ) -> AsyncGenerator[str, None]:
+        """Stream the answer; closing the generator closes the connection, which stops the server's work.
+
+        ``extra`` adds fields to this request. Raises ModelError where the server is down, refuses, falls
+        silent, breaks off in mid-sentence, or sends more than an answer can be.
+        """
+        async with aclosing(self._stream(messages, extra)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, str):
+                    yield piece
+
+    def answer(
+        self, messages: Sequence[Message], tools: Tools, extra: dict[str, Any] | None = None
+    ) -> AsyncGenerator[str | ToolCall, None]:
+        """Stream the answer, and behind it the calls of tools; otherwise as ``reply``.
+
+        Raises ModelError also where a call broke off, or its arguments are no JSON object.
+        """
+        wanted: dict[str, Any] = {"tools": list(tools.functions), "tool_choice": tools.choice}
+        if not tools.parallel:  # only then: not every server knows the field
+            wanted["parallel_tool_calls"] = False
+        return self._stream(messages, {**(extra or {}), **wanted})
+
+    async def _stream(
+        self, messages: Sequence[Message], extra: dict[str, Any] | None
+    ) -> AsyncGenerator[str | ToolCall, None]:
+        started = finished = False
+        left = ASKED_TOKENS + EMPTY_CHUNKS
+        calls = ToolCalls(self.name)
+        try:
+            async with asyncio.timeout(self._token_seconds):
+                stream = await self._create(messages, ASKED_TOKENS, True, extra)
+            started = True
+            async with stream:
+                chunks = aiter(stream)
+                while True:
+                    async with asyncio.timeout(FAREWELL_SECONDS if finished else self._token_seconds):
+                        chunk = await anext(chunks, None)
+                    left -= 1
+                    if left < 0 and not finished:
+                        raise ModelError(self.name, f"it sent more than {ASKED_TOKENS} tokens")
+                    if left < 0 or chunk is None:
+                        break
+                    for choice in chunk.choices:
+                        finished = finished or choice.finish_reason is not None
+                        calls.add(choice.delta.tool_calls or [], choice.finish_reason)
+                        if choice.delta.content:
+                            yield choice.delta.content
+        except TimeoutError as error:
+            if not finished:
+                raise ModelError(
+                    self.name, f"no token for {self._token_seconds:g} s", "model_timeout"
+                ) from error
+        except ModelError:
+            raise
+        except Exception as error:  # the HTTP library's own errors surface while a stream is being read
+            if not finished:  # else the whole answer is here, and only its farewell went wrong
+                broke_off = "the answer broke off: " if started else ""
+                raise ModelError(self.name, broke_off + self._reason(error)) from error
+        if not finished:
+            raise ModelError(self.name, "the answer broke off before its end")
+        for call in calls.whole():
+            yield call
+
+    async def warm(self, messages: Sequence[Message], extra: dict[str, Any] | None = None) -> None:
+        """Prefill the prompt where the server can do that for nothing. Raises ModelError."""
+        if self._can_warm:
+            try:
+                await self._create(messages, 0, False, extra)
+            except Exception as error:
+                raise ModelError(self.name, self._reason(error)) from error
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _create(
+        self, messages: Sequence[Message], max_tokens: int, stream: bool, extra: dict[str, Any] | None
+    ) -> Any:
+        import openai
+
+        body = {**self._extra, **(extra or {})}
+        while True:
+            limit = self._limit
+            try:
+                return await self._client.chat.completions.create(
+                    model=self._model,
+                    messages=cast(Any, list(messages)),
+                    stream=stream,
+                    extra_body={limit: max_tokens, **body},
+                )
+            except openai.BadRequestError as error:
+                # OpenAI's reasoning models refuse the name that every other server knows.
+                if limit == NEW_LIMIT or NEW_LIMIT not in str(error):
+                    raise
+                self._limit = NEW_LIMIT
+
+    def _reason(self, error: Exception) -> str:
+        causes = [error, error.__cause__] if error.__cause__ is not None else [error]
+        text = " ".join(": ".join(str(cause).rstrip(".") or type(cause).__name__ for cause in causes).split())
+        if self._key != NO_KEY:  # a server may quote it, and callers are told the reason
+            text = text.replace(self._key, "(the key)")
+        return text[:REASON_CHARACTERS]
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL without what may be a password in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether a URL leads to this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, whatever it begins with
+        return False
+
+
+def key_variable() -> str:
+    """Return the name of the variable that has the chat server's key, "" where none has."""
+    return next((name for name in KEY_VARIABLES if os.environ.get(name)), "")
+
+
+def key_from_environment() -> str:
+    """Return the chat server's key from REJOINDER_LLM_KEY or OPENAI_API_KEY; not every server wants one."""
+    return os.environ.get(key_variable()) or NO_KEY

@@ -1,0 +1,285 @@
+"""Turn a language model in a GGUF file into a folder that onnxruntime can run: graph, tokenizer, settings.
+
+llama.cpp's prebuilt wheel knows AVX2 only. onnxruntime's knows what processors have learnt since, and reads a
+prompt several times as fast (docs/latency.md). The graph is that of Llama (Touvron et al. 2023) with grouped
+queries, as GGUF files of the architecture "llama" hold it.
+
+Weights have 8 bits and one scale a row, what they are multiplied with one scale for all. Where a few values
+are far larger than all others, there is a scale for every 32 of both: behind the gates of the first layers
+(the "massive activations" of Sun et al. 2024), and for the words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from rejoinder.models.onnx.nodes import MICROSOFT
+from rejoinder.pipeline.errors import ModelError
+
+CONTEXT = 1024
+"""Tokens of prompt and answer at most."""
+BLOCK, MASSIVE_LAYERS = 32, 3
+MADE_BY = 3
+"""Version of what is made here: another one is made anew."""
+
+Weights = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def prepared(path: Path) -> Path:
+    """Return the folder made of a GGUF file; made once, beside it, some seconds of work.
+
+    Raises ModelError for a model of another architecture, OSError where the folder cannot be written.
+    """
+    stat = path.stat()
+    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{MADE_BY}")
+    if not folder.exists():
+        with TemporaryDirectory(dir=path.parent, suffix=".part") as part:
+            _prepare(path, Path(part) / "model")
+            try:
+                (Path(part) / "model").rename(folder)
+            except OSError:
+                if not folder.exists():  # otherwise another process has made the same one
+                    raise
+        for older in path.parent.glob(f"{path.stem}.*.onnx*"):
+            if older != folder:
+                rmtree(older, ignore_errors=True)
+    return folder
+
+
+def _prepare(path: Path, folder: Path) -> None:
+    import gguf
+    import onnx
+
+    file = gguf.GGUFReader(path)
+    settings = {name: field.contents() for name, field in file.fields.items()}
+    if unknown := foreign(settings, [tensor.name for tensor in file.tensors]):
+        raise ModelError("ort", f"{path} has what is not known here, {unknown}: try llama:{path}")
+    folder.mkdir()
+    onnx.save(
+        Graph(settings, {tensor.name: tensor for tensor in file.tensors}).model(), folder / "model.onnx"
+    )
+    tokenizer(settings).save(str(folder / "tokenizer.json"))
+    kept = {
+        "template": settings["tokenizer.chat_template"],
+        "end": settings["tokenizer.ggml.eos_token_id"],
+    }
+    (folder / "settings.json").write_text(json.dumps(kept), encoding="utf-8")
+
+
+def foreign(settings: dict[str, Any], tensors: Sequence[str]) -> str:
+    """Return what about a model would be computed wrongly here, "" for one that is like SmolLM2."""
+    known = {
+        "general.architecture": "llama",
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.add_bos_token": False,
+    }
+    for name, value in known.items():
+        if settings.get(name, value) != value or (value and name not in settings):
+            return f"{name} = {settings.get(name)!r}"
+    if "tokenizer.chat_template" not in settings:
+        return "no tokenizer.chat_template"
+    strange = [
+        name for name in settings if name.startswith(("llama.rope.scaling", "llama.attention.key_length"))
+    ]
+    strange += [name for name in tensors if name.endswith(".bias") or "rope_freqs" in name]
+    return strange[0] if strange else ""
+
+
+def tokenizer(settings: dict[str, Any]) -> Any:
+    """Return the byte-level tokenizer in a GGUF file; words are cut as SmolLM was trained, digit by digit."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    words: list[str] = settings["tokenizer.ggml.tokens"]
+    merges = [tuple(pair.split(" ")) for pair in settings["tokenizer.ggml.merges"]]
+    made = Tokenizer(models.BPE({word: index for index, word in enumerate(words)}, merges))
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    made.decoder = decoders.ByteLevel()
+    kinds = settings["tokenizer.ggml.token_type"]
+    control = [word for word, kind in zip(words, kinds, strict=True) if kind == 3]  # gguf's CONTROL
+    made.add_special_tokens([AddedToken(word, special=True) for word in control])
+    return made
+
+
+class Graph:
+    """Builds the graph: tokens and past keys and values in, the logits of the last positions out.
+
+    from: the first of these positions, counted from the end: -1 for the last alone.
+    """
+
+    def __init__(self, settings: dict[str, Any], tensors: dict[str, Any]) -> None:
+        self._tensors = tensors
+        self.layers: int = settings["llama.block_count"]
+        self.heads: int = settings["llama.attention.head_count"]
+        self.kv_heads: int = settings.get("llama.attention.head_count_kv", self.heads)
+        self.width: int = settings["llama.embedding_length"]
+        self.head_width = self.width // self.heads
+        self.epsilon: float = settings["llama.attention.layer_norm_rms_epsilon"]
+        self.base: float = settings.get("llama.rope.freq_base", 10000.0)
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._made: set[tuple[str, str]] = set()
+
+    def model(self) -> Any:
+        """Return the whole ONNX model."""
+        from onnx import TensorProto, helper
+
+        cache = ["batch", self.kv_heads, "room", self.head_width]
+        state = [f"{layer}.{part}" for layer in range(self.layers) for part in ("key", "value")]
+
+        def values(prefix: str) -> list[Any]:
+            return [
+                helper.make_tensor_value_info(f"{prefix}.{name}", TensorProto.FLOAT, cache) for name in state
+            ]
+
+        self._build()
+        inputs = [
+            helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", "new"]),
+            helper.make_tensor_value_info("last", TensorProto.INT32, ["batch"]),
+            helper.make_tensor_value_info("total", TensorProto.INT32, [1]),
+            helper.make_tensor_value_info("from", TensorProto.INT64, [1]),
+        ]
+        logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "asked", "words"])
+        graph = helper.make_graph(
+            self._nodes, "decoder", inputs + values("past"), [logits, *values("present")], self._constants
+        )
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    def _build(self) -> None:
+        angles = np.outer(
+            np.arange(CONTEXT), self.base ** (-np.arange(0, self.head_width, 2) / self.head_width)
+        )
+        self._constant("cos", np.cos(angles).astype(np.float32))
+        self._constant("sin", np.sin(angles).astype(np.float32))
+        hidden = self._embedded()
+        normed = self._add(
+            "SimplifiedLayerNormalization",
+            [hidden, self._norm("blk.0.attn_norm")],
+            "normed",
+            epsilon=self.epsilon,
+        )
+        for layer in range(self.layers):
+            hidden, normed = self._layer(layer, hidden, normed)
+        end, axis = (
+            self._constant(name, np.array([value]))
+            for name, value in (("to", np.iinfo(np.int64).max), ("axis", 1))
+        )
+        self._add("Slice", [normed, "from", end, axis], "final")
+        tied = "output.weight" not in self._tensors
+        self._blocks("final", ["token_embd" if tied else "output"], "logits")
+
+    def _embedded(self) -> str:
+        """Look the tokens' vectors up, in the 8 bits that the last layer is multiplied with too."""
+        quantized, scales = self._quantized("token_embd", self._weights("token_embd"))
+        self._add("Gather", [quantized, "tokens"], "looked.up", axis=0)
+        self._add("Cast", ["looked.up"], "looked.up.float", to=1)
+        self._add("Sub", ["looked.up.float", self._constant("zero", np.float32(128))], "centred")
+        self._add("Gather", [scales, "tokens"], "scales", axis=0)
+        self._add("Unsqueeze", ["scales", self._constant("behind", np.array([-1]))], "scales.wide")
+        self._add("Mul", ["centred", "scales.wide"], "scaled")
+        return self._add(
+            "Reshape", ["scaled", self._constant("flat", np.array([0, 0, self.width]))], "embedded"
+        )
+
+    def _layer(self, layer: int, hidden: str, normed: str) -> tuple[str, str]:
+        block, name = f"blk.{layer}.", f"{layer}."
+        joined = self._rows(normed, [f"{block}attn_{part}" for part in "qkv"], name + "qkv")
+        past = [f"past.{name}{part}" for part in ("key", "value")]
+        present = [f"present.{name}{part}" for part in ("key", "value")]
+        attended = self._add(
+            "GroupQueryAttention",
+            [joined, "", "", *past, "last", "total", "cos", "sin"],
+            [name + "attended", *present],
+            MICROSOFT,
+            num_heads=self.heads,
+            kv_num_heads=self.kv_heads,
+            do_rotary=1,
+            rotary_interleaved=1,  # how GGUF files order queries and keys
+        )
+        out = self._rows(attended, [block + "attn_output"], name + "attention")
+        normed, hidden = self._skip(hidden, out, block + "ffn_norm", name + "between")
+        gate = self._rows(normed, [block + "ffn_gate"], name + "gate")
+        up = self._rows(normed, [block + "ffn_up"], name + "up")
+        self._add("QuickGelu", [gate], name + "open", MICROSOFT, alpha=1.0)
+        self._add("Mul", [name + "open", up], name + "through")
+        multiply = self._blocks if layer < MASSIVE_LAYERS else self._rows
+        out = multiply(name + "through", [block + "ffn_down"], name + "down")
+        following = f"blk.{layer + 1}.attn_norm" if layer + 1 < self.layers else "output_norm"
+        normed, hidden = self._skip(hidden, out, following, name + "after")
+        return hidden, normed
+
+    def _skip(self, hidden: str, out: str, norm: str, name: str) -> tuple[str, str]:
+        """Add a layer's output to what went around it; return the sum, normed, and the sum."""
+        outputs = [name + ".normed", "", "", name]
+        inputs = [hidden, out, self._norm(norm)]
+        self._add("SkipSimplifiedLayerNormalization", inputs, outputs, MICROSOFT, epsilon=self.epsilon)
+        return outputs[0], name
+
+    def _rows(self, given: str, names: Sequence[str], name: str) -> str:
+        """Multiply by 8-bit weights with one scale a row of the weights, and one for all of what is given."""
+        weights = np.concatenate([self._weights(each) for each in names])
+        scales = np.maximum(np.abs(weights).max(axis=1), 1e-12) / 127
+        quantized = np.rint(weights / scales[:, None]).astype(np.int8)
+        inputs = [
+            given,
+            self._constant(name + ".weights", quantized.T),
+            self._constant(name + ".scales", scales.astype(np.float32)),
+        ]
+        return self._add("DynamicQuantizeMatMul", inputs, name, MICROSOFT)
+
+    def _blocks(self, given: str, names: Sequence[str], name: str) -> str:
+        """Multiply by 8-bit weights with a scale for every block, and for every block of what is given."""
+        weights = self._weights(names[0])
+        return self._add(
+            "MatMulNBits", [given, *self._quantized(names[0], weights)], name, MICROSOFT,
+            K=weights.shape[1], N=len(weights), bits=8, block_size=BLOCK, accuracy_level=4,
+        )  # fmt: skip
+
+    def _quantized(self, name: str, weights: Weights) -> tuple[str, str]:
+        made = name + ".quantized", name + ".scales"
+        if made not in self._made:
+            blocks = weights.reshape(len(weights), -1, BLOCK)
+            scales = np.maximum(np.abs(blocks).max(axis=2), 1e-12) / 127
+            self._constant(made[0], (np.rint(blocks / scales[:, :, None]) + 128).astype(np.uint8))
+            self._constant(made[1], scales.astype(np.float32))
+            self._made.add(made)
+        return made
+
+    def _weights(self, name: str) -> Weights:
+        from gguf import dequantize
+
+        tensor = self._tensors[name + ".weight"]
+        return np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+
+    def _norm(self, name: str) -> str:
+        return self._constant(name, self._weights(name))
+
+    def _constant(self, name: str, value: Any) -> str:
+        from onnx import numpy_helper
+
+        self._constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def _add(
+        self,
+        operator: str,
+        inputs: Sequence[str],
+        outputs: str | list[str],
+        domain: str = "",
+        **settings: Any,
+    ) -> str:
+        from onnx import helper
+
+        names = [outputs] if isinstance(outputs, str) else outputs
+        self._nodes.append(helper.make_node(operator, inputs, names, domain=domain, **settings))
+        return names[0]

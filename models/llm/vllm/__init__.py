@@ -1,0 +1,1 @@
+"""vLLM's engine inside this process."""

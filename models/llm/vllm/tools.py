@@ -1,0 +1,184 @@
+"""Models in vLLM that call tools: what they write is read by vLLM's own parsers, as by its server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from rejoinder.models.llm.ort.ahead import ahead
+from rejoinder.models.llm.ort.sampling import Sampling
+from rejoinder.models.llm.tool_calls import ToolCalls
+from rejoinder.models.llm.vllm.adapter import Vllm, name_of, reason, telling
+from rejoinder.models.llm.vllm.prompt import TEMPLATE, Prompts
+from rejoinder.models.llm.vllm.settings import VllmSettings
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import NO_TOOLS, CallMessage, Message, ToolCall, Tools
+from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+
+HERMES = "hermes"
+"""The parser of most models that write calls as JSON between two tags, such as Qwen 2.5 and 3."""
+NOTHING = {"type": "object", "properties": {}}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "look_up", "description": "Looks.", "parameters": NOTHING},
+}
+CALL = CallMessage(id="call00001", type="function", function={"name": "look_up", "arguments": "{}"})
+CALLED = (
+    Message(role="user", content="Look up."),
+    Message(role="assistant", content="", tool_calls=[CALL]),
+    Message(role="tool", content="up", tool_call_id="call00001"),
+)
+"""A conversation that shows how a chat template writes tools and calls."""
+LIKE_HERMES = re.compile(r'<tool_call>\s*\{\s*"name":\s*"look_up",\s*"arguments":')
+
+
+def open_vllm(
+    model: str, threads: int, settings: VllmSettings | None = None, sampling: Sampling | None = None
+) -> Vllm:
+    """Return a model that answers, a ``ToolVllm`` where it can call tools; otherwise as ``Vllm``.
+
+    It can where ``tool_call_parser`` is set, or its chat template writes calls as ``hermes`` reads them.
+    Raises ModelError where vLLM knows no such parser, or the template no tools.
+    """
+    settings = settings or VllmSettings()
+    with telling(threads):
+        parser = _parser(model, settings.tool_call_parser or "")
+    if parser is None:
+        return Vllm(model, threads, settings, sampling)
+    return ToolVllm(model, threads, settings, sampling, parser)
+
+
+class ToolVllm(Vllm):
+    """A model that calls tools. ``parser``: the class of vLLM's that reads what it writes."""
+
+    def __init__(
+        self, model: str, threads: int, settings: VllmSettings, sampling: Sampling | None, parser: Any
+    ) -> None:
+        super().__init__(model, threads, settings, sampling)
+        self._parser = parser
+
+    def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
+        """Stream the answer, and behind it the calls of tools; otherwise as ``reply``.
+
+        A call that has to be made is valid by its schema: vLLM lets the model write nothing else. Raises
+        ModelError also where a call cannot be read, or is longer than an answer may be.
+        """
+        return ahead(self._answer(messages, tools), MAX_TOKENS)
+
+    def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Stream the answer as ``Vllm`` does, and no call, which a model may make where there were some."""
+        if any("tool_calls" in message for message in messages):
+            return ahead(self._said(messages), MAX_TOKENS)
+        return super().reply(messages)
+
+    async def _said(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        async with aclosing(self._answer(messages, NO_TOOLS)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, str):
+                    yield piece
+
+    async def _answer(
+        self, messages: Sequence[Message], tools: Tools
+    ) -> AsyncGenerator[str | ToolCall, None]:
+        prompt, calls = self._prompt(messages, tools), ToolCalls(self.name)
+        parser, request = self._reader(tools)
+        more = {"skip_special_tokens": request.skip_special_tokens}
+        if request.structured_outputs is not None:
+            more["structured_outputs"] = request.structured_outputs
+        wrote = said = ""
+        try:
+            async with aclosing(self._generate(prompt, MAX_TOKENS, more)) as outputs:
+                async for output in outputs:
+                    wrote, finish = wrote + output.text, output.finish_reason
+                    ids = list(output.token_ids)
+                    read = parser.parse_delta(output.text, ids, request, prompt, finished=bool(finish))
+                    calls.add(read.tool_calls if read else [], finish)
+                    if read and read.content:
+                        said = read.content.strip() or said
+                        yield read.content
+        except ModelError:
+            raise
+        except Exception as error:  # each parser complains in its own way
+            raise ModelError(self.name, f"cannot read what it wrote: {reason(error)}") from error
+        made = calls.whole()
+        if not made and wrote.strip() and not (said and wrote.rstrip().endswith(said)):
+            raise ModelError(self.name, "it began a call of a tool that cannot be read")
+        for call in made if tools.parallel else made[:1]:
+            yield call
+
+    def _reader(self, tools: Tools) -> tuple[Any, Any]:
+        """Return the parser of one answer, and the request that it belongs to."""
+        try:
+            request, config = _request(tools), self._engine.model_config
+            parser = self._parser(
+                self._tokenizer, request.tools, chat_template_kwargs=TEMPLATE, model_config=config
+            )
+            return parser, parser.adjust_request(request)
+        except Exception as error:
+            raise ModelError(self.name, f"cannot take these tools: {reason(error)}") from error
+
+
+def _request(tools: Tools) -> Any:
+    """Return the request that vLLM's server would make of this; without a tool its parsers read no calls.
+
+    Where a call has to be made its arguments are held to their schema, if there is a grammar for that; else
+    the model is free, as it was trained.
+    """
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    functions = [tool["function"] for tool in tools.functions or (TOOL,)]
+    if tools.choice != "auto":
+        functions = [{"parameters": NOTHING, **function} for function in functions]
+        functions = [{**function, "strict": _has_grammar(function["parameters"])} for function in functions]
+    return ChatCompletionRequest(
+        messages=[],
+        tools=[{"type": "function", "function": function} for function in functions],
+        tool_choice=tools.choice,
+        parallel_tool_calls=tools.parallel,
+    )
+
+
+def _has_grammar(schema: dict[str, Any]) -> bool:
+    from xgrammar import Grammar
+
+    try:
+        Grammar.from_json_schema(json.dumps(schema))
+    except Exception:  # it knows not all of JSON schema, and what a client sends need be none
+        return False
+    return True
+
+
+def _parser(model: str, name: str) -> Any:
+    """Return vLLM's class for what the model writes, None where it calls nothing."""
+    from vllm.parser import ParserManager
+    from vllm.tokenizers import get_tokenizer
+    from vllm.tool_parsers import ToolParserManager
+
+    known = ToolParserManager.list_registered()
+    if name and name not in known:
+        there = ", ".join(known)
+        raise ModelError(name_of(model), f"vLLM has no tool_call_parser {name!r}; there are: {there}")
+    try:
+        tokenizer = get_tokenizer(model)
+    except Exception:  # the engine will say what is wrong with it
+        return None
+    if name and "look_up" not in _written(tokenizer, CALLED[:1]):
+        raise ModelError(name_of(model), f"tool_call_parser = {name!r}: its chat template knows no tools")
+    if not name and LIKE_HERMES.search(_written(tokenizer, CALLED)):
+        name = HERMES
+    try:
+        return ParserManager.get_parser(name or None, enable_auto_tools=True, tokenizer=tokenizer)
+    except Exception as error:
+        why = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        raise ModelError(name_of(model), f"tool_call_parser = {name!r}: {reason(why)}") from error
+
+
+def _written(tokenizer: Any, messages: Sequence[Message]) -> str:
+    """Return a prompt with a tool as text, "" where the template fails."""
+    try:
+        return str(tokenizer.decode(Prompts(tokenizer).tokens(messages, Tools([TOOL]))))
+    except Exception:  # a template raises what it likes, for no call or for one
+        return ""

@@ -1,0 +1,1 @@
+"""Helpers for ONNX models and graphs."""

@@ -1,0 +1,1 @@
+"""Voices, and what they share."""

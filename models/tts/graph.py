@@ -1,0 +1,120 @@
+"""Cut a voice's ONNX graph in three, so that it can be heard before a sentence is over."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, NamedTuple
+
+from rejoinder.models.tts.window import COUPLING, STRETCH, add_window
+
+FORM = 1
+"""Of the files that are made: one more whenever this module or ``window.py`` makes others."""
+FLOW, DECODER = "/flow/", "/dec/"
+"""What VITS exports call the nodes of their flow and of their decoder."""
+
+
+class Parts(NamedTuple):
+    """Files of the graph before its flow, and of flow and decoder with a window (``window.py``)."""
+
+    front: Path
+    flow: Path
+    decoder: Path
+
+
+class Seams(NamedTuple):
+    """Tensors where a graph hangs together: the frames before the flow, the mask of those that are in use,
+    and the frames behind it."""
+
+    drawn: str
+    mask: str
+    bent: str
+
+
+def parts(path: Path) -> Parts:
+    """Return a voice's graph in three parts, made once, in a folder beside it that is named after the voice's
+    size and time: another voice of the same name gets its own.
+
+    Raises ImportError without the onnx package, ValueError for a graph that hangs together in another way (a
+    voice of several speakers does) or has another decoder, and OSError where the files cannot be written.
+    """
+    stat = path.stat()
+    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.parts{FORM}")
+    made = Parts(folder / "front.onnx", folder / "flow.onnx", folder / "decoder.onnx")
+    if not all(part.exists() for part in made):
+        import onnx
+        from onnx.utils import Extractor
+
+        model = onnx.load(str(path))
+        drawn, mask, bent = seams(model.graph)
+        extractor = Extractor(model)
+        folder.mkdir(exist_ok=True)
+        _save(extractor.extract_model([each.name for each in model.graph.input], [drawn]), made.front)
+        flow = extractor.extract_model([drawn, mask], [bent])
+        _without_mask(flow.graph, mask)
+        add_window(flow.graph, COUPLING)
+        _save(flow, made.flow)
+        decoder = extractor.extract_model([bent], [model.graph.output[0].name])
+        add_window(decoder.graph, STRETCH)
+        _save(decoder, made.decoder)
+    return made
+
+
+def seams(graph: Any) -> Seams:
+    """Find where a VITS graph can be cut. Raises ValueError."""
+    made_by = {output: node for node in graph.node for output in node.output}
+    given = {each.name for each in graph.input}
+
+    def entering(part: list[Any]) -> set[str]:
+        within = {output for node in part for output in node.output}
+        names = {name for node in part for name in node.input if name in made_by or name in given}
+        return {name for name in names - within if name in given or made_by[name].op_type != "Constant"}
+
+    into_decoder = entering([node for node in graph.node if DECODER in node.name])
+    if len(into_decoder) != 1 or into_decoder <= given:
+        raise ValueError(f"the decoder has {len(into_decoder)} tensors to start from, not one")
+    (bent,) = into_decoder
+    flow = _between(graph, bent)
+    drawn = entering(flow)
+    masks = drawn & set(made_by[bent].input)
+    if len(drawn) != 2 or len(masks) != 1 or drawn & given:
+        raise ValueError(f"the flow has {len(drawn)} tensors to start from, not frames and their mask")
+    (mask,), (frames,) = masks, drawn - masks
+    return Seams(frames, mask, bent)
+
+
+def _between(graph: Any, bent: str) -> list[Any]:
+    """Return the nodes from the flow's first to the one that makes ``bent``; not all are named after it."""
+    behind: set[str] = set()
+    for node in graph.node:
+        if FLOW in node.name or behind.intersection(node.input):
+            behind.update(node.output)
+    needed = {bent}
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+    used = behind & needed
+    return [node for node in graph.node if used.intersection(node.output)]
+
+
+def _without_mask(graph: Any, mask: str) -> None:
+    """Make the mask a constant: of one sentence at a time every frame is in use."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    (given,) = [each for each in graph.input if each.name == mask]
+    graph.input.remove(given)
+    graph.initializer.append(numpy_helper.from_array(np.ones((1, 1, 1), np.float32), mask))
+
+
+def _save(model: Any, path: Path) -> None:
+    # Another process may be making the same file, and none may see half of it.
+    with NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+        try:
+            part.write(model.SerializeToString())
+        except BaseException:
+            os.unlink(part.name)
+            raise
+    os.chmod(part.name, 0o644)
+    os.replace(part.name, path)

@@ -1,0 +1,1 @@
+"""Turn models: does this sound like the end of a turn?"""

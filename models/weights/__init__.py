@@ -1,0 +1,1 @@
+"""The weights: catalog, sources, download and cache."""

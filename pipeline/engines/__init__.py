@@ -1,0 +1,1 @@
+"""Engines: one thread for each model, deadlines, and load shedding."""

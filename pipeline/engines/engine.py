@@ -1,0 +1,201 @@
+"""One model, one thread, many sessions: the most urgent work first, never block the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rejoinder.pipeline.engines import deadline as urgency
+from rejoinder.pipeline.engines.deadline import Urgency
+from rejoinder.pipeline.errors import ModelError, Overloaded, PipelineError
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+RETURN_SECONDS = 0.002
+"""So long after a step those it answered are waited for, where others wait.
+
+Who asks for one token after the other is back in a fraction of that. Otherwise two of them would take turns
+instead of sharing a step, and the less urgent of them would get every other step.
+"""
+LULL_SECONDS = 0.02
+"""Pressing work that has ended this moment goes on as a rule: with the next token, or in the next engine."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job(Generic[In, Out]):
+    item: In
+    urgency: Urgency
+    loop: asyncio.AbstractEventLoop
+    result: asyncio.Future[Out]
+    came: float
+
+    def left(self) -> float:
+        return self.urgency.left(self.loop.time())
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """What an engine did so far.
+
+    steps: run. jobs: answered; several in one step make a batch. dropped: cancelled before they ran.
+    busy: seconds in steps. pressing: those of them that were due soon. waited: seconds that the answered jobs
+    waited for theirs, all together.
+    """
+
+    steps: int = 0
+    jobs: int = 0
+    dropped: int = 0
+    busy: float = 0.0
+    pressing: float = 0.0
+    waited: float = 0.0
+
+
+class Engine(Generic[In, Out]):
+    """Run ``step(batch)`` on a thread that owns the model.
+
+    What is most urgent (``Urgency``) goes first, and up to ``max_batch`` of what waits and is alike goes with
+    it: an idle engine adds no delay and a busy one batches by itself. At most ``max_waiting`` jobs wait; one
+    more raises Overloaded. An engine has no idea what a conversation is.
+
+    alike: returns what an item must have in common with others to run with them, told whether somebody waits
+        for it for sure.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[Sequence[In]], Sequence[Out]],
+        max_batch: int = 1,
+        max_waiting: int = 64,
+        alike: Callable[[In, bool], Hashable] = lambda item, sure: None,
+    ) -> None:
+        self.name = name
+        self.stats = EngineStats()
+        self._step = step
+        self._max_batch = max_batch
+        self._max_waiting = max_waiting
+        self._alike = alike
+        self._jobs: list[_Job[In, Out]] = []
+        self._news = threading.Condition()
+        self._closed = False
+        self._came = self._expected = 0
+        self._ended = 0.0
+        self._pressed = -math.inf
+        self._thread = threading.Thread(target=self._work, daemon=True, name=f"engine-{name}")
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Count the jobs that no step has taken yet."""
+        return len(self._jobs)
+
+    @property
+    def age(self) -> float:
+        """Return for how many seconds the oldest job has waited, 0 where none waits."""
+        with self._news:
+            oldest = next((job.came for job in self._jobs if not job.result.cancelled()), None)
+        return 0.0 if oldest is None else time.perf_counter() - oldest
+
+    @property
+    def pressing(self) -> bool:
+        """Tell whether it works on something that is due soon, or did a moment ago."""
+        return time.perf_counter() < self._pressed + LULL_SECONDS
+
+    async def run(self, item: In) -> Out:
+        """Run one item through the model, as urgent as the task that asks; at once where that says nothing.
+
+        Cancelling stops the wait at once: a job that has not started never runs, and the result of one that
+        has is dropped. Raises Overloaded when the queue is full, ModelError when closed, and what the step
+        raised: as it is if it is a PipelineError, else as the cause of a ModelError.
+        """
+        loop = asyncio.get_running_loop()
+        urgent = urgency.current.get() or Urgency(due=loop.time())
+        job: _Job[In, Out] = _Job(item, urgent, loop, loop.create_future(), time.perf_counter())
+        with self._news:
+            if self._closed:
+                raise ModelError(self.name, "the engine is closed")
+            if self.waiting >= self._max_waiting:
+                raise Overloaded(f"{self._max_waiting} jobs are waiting already", self.name)
+            self._jobs.append(job)
+            self._came += 1
+            self._news.notify()
+        return await job.result
+
+    def close(self) -> None:
+        """Finish the step that runs, fail what waits, and end the thread."""
+        with self._news:
+            self._closed = True
+            self._news.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._closed:
+            if batch := self._take():
+                self._run(batch, batch[0].left() <= urgency.GUESS_SECONDS)
+        for job in self._jobs:
+            _answer(job, None, ModelError(self.name, "the engine is closed"))
+
+    def _named(self, error: Exception) -> Exception:
+        if isinstance(error, PipelineError):
+            return error
+        failure = ModelError(self.name, str(error) or type(error).__name__)
+        failure.__cause__ = error
+        return failure
+
+    def _take(self) -> list[_Job[In, Out]]:
+        with self._news:
+            self._news.wait_for(lambda: self._closed or self._jobs)
+            returning = self._ended + RETURN_SECONDS - time.perf_counter()
+            if returning > 0.0:
+                self._news.wait_for(lambda: self._closed or self._came >= self._expected, returning)
+            if self._closed:
+                return []
+            live = [job for job in self._jobs if not job.result.cancelled()]
+            self.stats.dropped += len(self._jobs) - len(live)
+            kinds = [(job.left(), self._alike(job.item, job.urgency.due is not None)) for job in live]
+            batch = [live[place] for place in urgency.first(kinds, self._max_batch)]
+            self._jobs = [job for job in live if job not in batch]
+            return batch
+
+    def _run(self, jobs: list[_Job[In, Out]], pressing: bool) -> None:
+        began = time.perf_counter()
+        self._pressed = math.inf if pressing else self._pressed
+        self.stats.waited += sum(began - job.came for job in jobs)
+        results: Sequence[Out | None] = [None] * len(jobs)
+        failure = None
+        try:
+            results = self._step([job.item for job in jobs])
+            if len(results) != len(jobs):
+                raise ModelError(self.name, f"the step answered {len(results)} of {len(jobs)} jobs")
+        except Exception as error:
+            results, failure = [None] * len(jobs), self._named(error)
+        self._ended = time.perf_counter()
+        self._pressed = self._ended if pressing else self._pressed
+        self.stats.busy += self._ended - began
+        self.stats.pressing += (self._ended - began) * pressing
+        self.stats.steps += 1
+        self.stats.jobs += len(jobs)
+        self._expected = self._came + len(jobs)
+        for job, result in zip(jobs, results, strict=True):
+            _answer(job, result, failure)
+
+
+def _answer(job: _Job[In, Out], result: Out | None, error: Exception | None) -> None:
+    def settle() -> None:
+        if job.result.done():  # the caller was cancelled while the model ran
+            return
+        if error is not None:
+            job.result.set_exception(error)
+        else:
+            job.result.set_result(result)  # type: ignore[arg-type]
+
+    try:
+        job.loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        pass  # the loop is closed: nobody waits any more

@@ -1,0 +1,1 @@
+"""The listening stages: voice activity and transcription."""

@@ -1,0 +1,1 @@
+"""The reply: from a speculative start to what was heard of it."""

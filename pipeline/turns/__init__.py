@@ -1,0 +1,1 @@
+"""Who has the floor: end of turn, interruption and silence, as plain decisions."""

@@ -1,0 +1,173 @@
+"""Several callers at once: when they speak, what is counted, and one small run of each bench for real."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import pairwise, repeat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from click.testing import Result
+from typer.testing import CliRunner
+
+from rejoinder.agent.bench import holds as bench_holds
+from rejoinder.agent.bench import load as bench_load
+from rejoinder.agent.bench import overhead as bench_overhead
+from rejoinder.agent.bench.cases.recordings import Recording
+from rejoinder.agent.bench.cases.worst_messages import WORST
+from rejoinder.agent.bench.load import REST_SECONDS, SCATTER, Level, Spoken, every, plan
+from rejoinder.agent.bench.overhead_subject import FRAME_SECONDS, Load, Spent
+from rejoinder.agent.cli.bench import app as bench
+from rejoinder.agent.client.player import RATE
+from rejoinder.agent.simulate import virtual_clock
+
+SCRIPTED = ["--llm", "scripted:llm|It is a sunny day today.", "--stt", "scripted:stt|what is the weather"]
+SCRIPTED += ["--tts", "scripted:tts", "--turn", "scripted:turn"]
+
+
+def spoken(seconds: float) -> Spoken:
+    recording = Recording("toy", Path("a.wav"), "somebody", None, seconds)
+    return Spoken(recording, np.zeros(int(seconds * RATE), np.float32), None, int(seconds * RATE))
+
+
+def test_turns_are_planned_before_the_first_and_spread() -> None:
+    said = spoken(2.0)
+    callers = plan(repeat(said), 4, 600.0)
+    assert callers == plan(repeat(said), 4, 600.0) != plan(repeat(said), 4, 600.0, seed=1)
+    assert every(callers) == 2.0 + REST_SECONDS
+    for turns in callers:
+        assert len(turns) == pytest.approx(600 / every(callers), rel=0.1)
+        rests = [after.at - before.at - 2.0 for before, after in pairwise(turns)]
+        assert min(rests) >= REST_SECONDS * (1 - SCATTER) and max(rests) <= REST_SECONDS * (1 + SCATTER)
+    begins = [turns[0].at for turns in plan(repeat(said), 8, REST_SECONDS)]
+    assert len(begins) == 8 and max(begins) - min(begins) > REST_SECONDS / 2, "not all at once"
+
+
+def test_callers_talk_in_turns_of_their_own() -> None:
+    load = Load(sessions=20, speaking=2, warm=1.0, seconds=1.0)
+    said = [[load.talks(session, frame) for frame in range(200)] for session in range(20)]
+    assert [sum(one) for one in said] == [60, 60] + [0] * 18
+    assert said[0] != said[1] and load.warm_frames == 50
+
+
+def test_a_level_is_processor_time_per_frame_and_session() -> None:
+    spent = Spent(processor=1.2, seconds=2.0, lags=[0.001] * 99 + [0.101], answers=7)
+    level = bench_overhead.level("Session", Load(200, 20, 1.0, 2.0), spent)
+    assert (level.microseconds, level.cores) == (pytest.approx(60.0), pytest.approx(0.6))
+    assert level.lag_p50_ms == pytest.approx(1.0) and 1.0 < level.lag_p99_ms < 101.0
+    assert bench_overhead.speakers(200, True) == 20 and bench_overhead.speakers(1, True) == 1
+    assert bench_overhead.speakers(200, False) == 0
+
+
+def test_idle_callers_send_what_is_due_together_and_nothing_is_left_out() -> None:
+    sent: list[tuple[int, int, float]] = []
+
+    async def feed(tick: float) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        async def send(session: int, frame: int) -> None:
+            sent.append((session, frame, loop.time() - began))
+
+        await Load(20, 0, 0.0, 2.0).feed(send, tick)
+
+    for tick in (0.0, 0.004):
+        sent.clear()
+        virtual_clock.run(feed(tick))
+        late = [at - (FRAME_SECONDS * frame + 0.001 * session) for session, frame, at in sent]
+        assert -1e-9 <= min(late) and max(late) <= tick + 1e-9
+        assert [frame for session, frame, _ in sent if session == 0] == list(range(100))
+        moments = len({round(at, 6) for _, _, at in sent})
+        assert (moments == len(sent)) if not tick else (moments <= 2.0 / tick)
+
+
+def said(result: Result) -> str:
+    """Return what a command wrote to stderr, without the frame around it."""
+    return " ".join(result.stderr.replace("│", " ").split())
+
+
+def toy_set(folder: Path) -> Path:
+    (folder / "toy").mkdir()
+    quiet = np.zeros(4_000, np.float32)
+    loud = np.random.default_rng(0).normal(0.0, 0.1, 16_000).astype(np.float32)
+    audio = np.concatenate((quiet, loud, quiet))
+    soundfile.write(folder / "toy" / "a.wav", audio, 16_000)
+    row = {"file": "a.wav", "speaker": "a", "duration_s": 1.5}
+    (folder / "toy" / "manifest.jsonl").write_text(json.dumps(row))
+    return folder
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="needs Linux")
+def test_two_callers_beside_silent_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra bench")
+    monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
+    flags = [*SCRIPTED, "--speech", str(toy_set(tmp_path)), "--sets", "toy", "--seconds", "9", "--idle", "3"]
+    flags += ["--sessions", "2", "--json", str(tmp_path / "load.json"), "--plot", str(tmp_path / "load.png")]
+    result = CliRunner().invoke(bench.app, ["load", *flags])
+    assert result.exit_code == 0, result.output
+    (level,) = json.loads((tmp_path / "load.json").read_text())["levels"]
+    assert level["answered"] == level["asked"] >= 3
+    assert level["ladder"] == {"0": level["asked"]}, "on which rung each answer was committed"
+    assert 100 < level["latency"]["p50"] < 2000 and level["processor_s"] > 0 and level["idle"] == 3
+    assert sum(part["ms"] for part in level["waterfall"]) == pytest.approx(level["latency"]["mean"])
+    assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG") and "2 + 3 idle" in result.stdout
+
+
+def test_the_overhead_of_both_ways_is_measured(tmp_path: Path) -> None:
+    flags = ["--sessions", "3", "--seconds", "3", "--json", str(tmp_path / "overhead.json")]
+    result = CliRunner().invoke(bench.app, ["overhead", *flags])
+    assert result.exit_code == 0, result.output
+    levels = json.loads((tmp_path / "overhead.json").read_text())["levels"]
+    assert [(level["way"], level["speaking"]) for level in levels] == [
+        ("Session", 0), ("Session", 1), ("WebSocket", 0), ("WebSocket", 1),
+    ]  # fmt: skip
+    assert all(level["microseconds"] > 1 and level["lag_p99_ms"] >= level["lag_p50_ms"] for level in levels)
+    assert [level["answers"] > 0 for level in levels] == [False, True, False, True]
+
+
+def test_how_long_a_message_holds_the_loop_is_measured_on_every_wire() -> None:
+    firsts = {one.wire: one for one in reversed(WORST)}
+    told: list[bench_holds.Hold] = []
+    holds = asyncio.run(bench_holds.measure("scripted:vad", told.append, [*firsts.values()]))
+    assert holds == told and {hold.wire for hold in holds} == {
+        "realtime",
+        "pcm",
+        "phone",
+        "completions",
+        "wyoming",
+    }
+    for hold in holds:
+        assert 0.0 < hold.p50_ms <= hold.p99_ms <= hold.longest_ms and hold.busy_ms > 0.0
+        assert hold.message in str(bench_holds.table(holds).columns[1]._cells)
+
+
+def test_the_messages_are_as_long_as_they_say() -> None:
+    for worst in WORST:
+        made = worst.made()
+        if "15 MiB" in worst.name:
+            assert 0.98 * 15 * 2**20 < len(made if isinstance(made, bytes) else made.encode()) < 15 * 2**20
+
+
+def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    for numbers in ("0", "", "1,x", "-1"):
+        refused = run(bench.app, ["load", "--sessions", numbers])
+        assert refused.exit_code == 2 and "numbers with commas" in said(refused)
+    both = run(bench.app, ["load", "--url", "ws://127.0.0.1:9/", "--tts", "hibari"])
+    assert both.exit_code == 2
+    way = run(bench.app, ["overhead", "--way", "pigeon"])
+    assert way.exit_code == 2 and "session, websocket or both" in said(way)
+    url = ["--url", "ws://127.0.0.1:9/", "--speech", str(toy_set(tmp_path)), "--sets", "toy"]
+    nobody = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url])
+    assert nobody.exit_code == 1 and "no turn was answered" in nobody.stderr
+    idle = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url, "--idle", "1"])
+    assert idle.exit_code == 1 and "an idle caller cannot call ws://127.0.0.1:9/" in idle.stderr
+
+
+def test_a_level_of_another_server_has_no_processor_time() -> None:
+    level = Level(1, 0, 2.0, 6.0, bench_load.count([]), [], {}, None)
+    assert level.cores is None
+    assert bench_load.report([level])["levels"][0]["cores"] is None

@@ -1,0 +1,174 @@
+"""The fit of the end of a turn: what it learns, from whom, and what it writes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rejoinder.agent.bench.turns import store as turn_store
+from rejoinder.agent.bench.turns.fit import (
+    SHIPPED,
+    Heard,
+    can_be_fitted,
+    cross_validated,
+    fit,
+    folds,
+    fused,
+    logistic,
+)
+from rejoinder.agent.bench.turns.report import fits_for, summary
+from rejoinder.agent.bench.turns.rules import Observation, curve, end_of_turn, latest_answer
+from rejoinder.models.turn.head import load_head
+from rejoinder.models.turn.smart_turn import SIZE
+from rejoinder.pipeline.errors import PipelineError
+from rejoinder.pipeline.turns import turn_end
+
+SAID = 2 * 384
+NOTHING = np.zeros(0, np.float32)
+DRAW = np.random.default_rng(0)
+
+
+def observed(speaker: int, over: bool, sure: float) -> Observation:
+    """Return an end or a pause of 1 s that the turn model hears rightly with so much noise around it."""
+    *sounds, ending = [DRAW.normal(0, 1, width).astype(np.float32) for width in (SIZE, SIZE, SIZE, SAID)]
+    for sound in (*sounds, ending):
+        sound[0] += 3.0 if over else -3.0
+    judged = tuple((150.0 * 2**ask, sure if over else 1.0 - sure) for ask in range(3))
+    words = "that is all." if over else "and then"
+    ends = None if over else 1000.0
+    who = f"who{speaker}"
+    return Observation(
+        "s", "f", who, False, 50.0, judged, words, 130.0, ends, tuple(sounds), ending, 0.5, "tiny.en"
+    )
+
+
+SEEN = [observed(speaker, over, 0.7) for speaker in range(24) for over in (True, False)]
+
+
+def test_the_regression_finds_the_odds_that_made_the_data() -> None:
+    x = DRAW.normal(0, 1, (20_000, 2)) * [1.0, 5.0] + [0.0, 3.0]
+    odds = 0.5 + 2.0 * x[:, 0] - 0.3 * x[:, 1]
+    y = (DRAW.random(len(x)) < 1 / (1 + np.exp(-odds))).astype(float)
+    assert logistic(x, y, 1.0) == pytest.approx([0.5, 2.0, -0.3], abs=0.1)
+
+
+def test_folds_share_no_speaker_and_leave_nobody_out() -> None:
+    found = folds([each.speaker for each in SEEN], 4)
+    assert sorted(place for _, part in found for place in part) == list(range(len(SEEN)))
+    for rest, part in found:
+        assert not {SEEN[place].speaker for place in rest} & {SEEN[place].speaker for place in part}
+
+
+def test_what_is_fitted_tells_ends_from_pauses_of_others() -> None:
+    fits = cross_validated(SEEN)
+    assert len({id(one) for one in fits}) == 2
+    points = curve(SEEN, lambda patience: fused(SEEN, fits, patience), (0.02, 5.0))
+    assert points[1].cut_off == 0.0 and points[1].p50 < 300
+    assert summary(points)["median_ms_at_5pct"] == points[1].p50
+    assert curve(SEEN, latest_answer, (1.0,))[0].cut_off == 1.0
+    made = fit(SEEN)
+    assert set(made.tables) == set(turn_end.SHIPPED)
+    assert set(made.tables["both"]) == set(turn_end.FEATURES)
+    assert all(weight > 0 for name, weight in made.tables["both"].items() if name in ("mean", "recogniser"))
+    heard, other = (made.heard(each) for each in SEEN[:2])
+    assert heard.over is not None and other.over is not None and heard.over > 0.5 > other.over
+
+
+def test_the_rule_of_the_bench_is_that_of_the_floor() -> None:
+    one = replace(SEEN[0], sounds=(), ending=NOTHING, over=None, judged=((150.0, 0.8), (300.0, 0.4)))
+    for patience, over in ((1.0, None), (5.0, None), (30.0, 0.7), (4.0, 0.7), (4.0, 0.1)):
+        one = replace(one, over=over)
+        rule = fused([one], [SHIPPED], patience)
+        pauses = [turn_end.Pause(known, one.text, over=over) for known in ([0.8], [0.8, 0.4])]
+        asked = [turn_end.wait_ms(pause, patience) for pause in pauses]
+        assert [rule(one, 1), rule(one, 2)] == [min(max(ms, 150.0), 2200.0) for ms in asked]
+    silent = replace(one, text="")
+    assert fused([silent], [SHIPPED], 5.0)(silent, 2) == 2200.0
+    assert end_of_turn(one, fused([one], [SHIPPED], 1.0)) >= 200
+
+
+def test_few_speakers_are_judged_by_what_is_shipped() -> None:
+    assert can_be_fitted(SEEN) and not can_be_fitted(SEEN[:2])
+    assert fits_for(SEEN[:2]) == [SHIPPED, SHIPPED]
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    for folder in ("pipeline/turns", "models/stt", "models/turn"):
+        (tmp_path / folder).mkdir(parents=True)
+    made = fit(SEEN)
+    made.write(tmp_path)
+    tables = turn_end.load(tmp_path / "pipeline/turns/turn_end.json")
+    assert {name: pytest.approx(dict(table), abs=0.001) for name, table in made.tables.items()} == tables
+    for head, name, sound in (
+        (made.head, "turn/smart_turn.json", SEEN[0].sounds[0]),
+        (made.ending, "stt/whisper_end.tiny.en.json", SEEN[0].ending),
+    ):
+        assert head is not None
+        again = load_head(tmp_path / "models" / name)
+        assert again.probability(sound) == pytest.approx(head.probability(sound), abs=0.01)
+
+
+def test_what_is_not_fitted_stays_as_it_was(tmp_path: Path) -> None:
+    for folder in ("pipeline/turns", "models/stt", "models/turn"):
+        (tmp_path / folder).mkdir(parents=True)
+    fit([replace(each, ending=NOTHING, over=None, whisper="") for each in SEEN]).write(tmp_path)
+    assert not list(tmp_path.rglob("*.json"))
+    fit([replace(each, sounds=()) for each in SEEN]).write(tmp_path)
+    tables = turn_end.load(tmp_path / "pipeline/turns/turn_end.json")
+    assert all(tables[name] != turn_end.SHIPPED[name] for name in ("both", "neither"))
+    assert [path.name for path in (tmp_path / "models").rglob("*.json")] == ["whisper_end.tiny.en.json"]
+
+
+def test_of_another_whisper_its_own_layer_is_fitted_and_nothing_else(tmp_path: Path) -> None:
+    for folder in ("pipeline/turns", "models/stt", "models/turn"):
+        (tmp_path / folder).mkdir(parents=True)
+    seen = [replace(each, whisper="base") for each in SEEN]
+    made = fit(seen)
+    assert made.tables is turn_end.SHIPPED and made.ending is not None
+    heard = made.heard(seen[0])
+    assert heard.over == made.ending.probability(seen[0].ending) and heard.over > 0.5
+    made.write(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.json")] == ["whisper_end.base.json"]
+
+
+def test_observations_are_kept_whole(tmp_path: Path) -> None:
+    turn_store.write(tmp_path / "seen.json.gz", SEEN)
+    again = turn_store.read(tmp_path / "seen.json.gz")
+    assert list(map(turn_store.row_of, again)) == list(map(turn_store.row_of, SEEN))
+    assert np.allclose(again[0].sounds, SEEN[0].sounds, atol=0.001)
+    assert np.allclose(again[0].ending, SEEN[0].ending, atol=0.001)
+    json.dumps(turn_store.row_of(SEEN[0]))
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"none", b'{"sounds": [], "judged": []}'], ids=str)
+@pytest.mark.parametrize("packed", [True, False])
+def test_what_was_not_kept_is_refused(tmp_path: Path, data: bytes, packed: bool) -> None:
+    path = tmp_path / "kept.json.gz"
+    path.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(PipelineError, match="is not what --keep writes"):
+        turn_store.read(path)
+
+
+def test_half_a_file_is_refused_and_a_folder_is_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json.gz"
+    turn_store.write(path, SEEN)
+    path.write_bytes(path.read_bytes()[:-2000])
+    for each in (path, tmp_path):
+        with pytest.raises(PipelineError, match="is not what --keep writes"):
+            turn_store.read(each)
+    turn_store.check(path)
+    for each in (tmp_path, tmp_path / "no" / "file"):
+        with pytest.raises(PipelineError, match="no file can be written there"):
+            turn_store.check(each)
+
+
+def test_without_sounds_the_answers_are_taken_as_they_are() -> None:
+    plain = [replace(each, sounds=(), ending=NOTHING, whisper="") for each in SEEN]
+    made = fit(plain)
+    assert made.head is None and made.ending is None
+    assert made.heard(plain[0]) == Heard((0.7, 0.7, 0.7), 0.5)

@@ -1,0 +1,62 @@
+"""The whole program from outside: a real server, a real conversation, a real interruption."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from rich.console import Console
+
+from rejoinder.agent.bench.reports.timeline import AGENT, Spoken, Timeline, draw, drawable, envelope, wrap
+from rejoinder.agent.cli.demo import demo
+from rejoinder.agent.client.player import RATE
+from rejoinder.pipeline.audio.chunk import to_float
+
+
+@pytest.mark.weights
+def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra bench")
+    pytest.importorskip("piper", reason="needs the extra piper")
+    pytest.importorskip("hibari", reason="needs the extra hibari")
+    console = Console(width=100, force_terminal=False)
+    with console.capture() as shown:
+        outcome = asyncio.run(demo(out=tmp_path, console=console))
+    told = shown.get()
+    assert len(outcome.exchanges) == 3
+    for exchange in outcome.exchanges:
+        assert exchange.reply is not None and exchange.latency_ms is not None and exchange.latency_ms > 0
+        assert exchange.reply.text.strip() and exchange.parts
+        assert sum(ms for _, ms in exchange.parts) == pytest.approx(exchange.latency_ms)
+    interrupted = outcome.exchanges[1].reply
+    assert interrupted is not None and interrupted.cut is not None
+    assert "ocean" in told and "[cut, unheard:" in told and "last word to first sound" in told
+    audio, rate = soundfile.read(outcome.wav, dtype="float32")
+    assert rate == RATE and audio.shape[1] == 2
+    cut = interrupted.cut.at
+    assert not audio[cut : cut + RATE // 10, 1].any(), "silence after the cut"
+    assert audio[: cut + 1, 1].any() and audio[:, 0].any()
+    assert outcome.png.read_bytes().startswith(b"\x89PNG") and outcome.png.stat().st_size > 20_000
+
+
+def test_an_envelope_keeps_its_peaks() -> None:
+    times, peaks = envelope(to_float(b"\x00\x00" * 480 + b"\x00\x40" + b"\x00\x00" * 479), RATE)
+    assert times.tolist() == pytest.approx([0.01, 0.03])
+    assert peaks.tolist() == [0.0, 0.5]
+    assert envelope(to_float(b""), RATE)[0].size == 0
+
+
+def test_captions_are_about_as_wide_as_their_speech() -> None:
+    assert wrap("one two three four five six", 2.0) == "one two three\nfour five six"
+    assert wrap("", 1.0) == ""
+
+
+def test_words_that_no_font_can_draw_do_not_spoil_the_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert drawable("A \N{GLOWING STAR} for you, Zoë.") == "A  for you, Zoë."
+    text = "It costs $5 or $6 \N{GLOWING STAR}"
+    silence = np.zeros(24_000, np.float32)
+    draw(
+        Timeline(silence, silence, 24_000, [Spoken(AGENT, 0.1, 0.9, text, text)], [], []), tmp_path / "x.png"
+    )
+    assert (tmp_path / "x.png").stat().st_size > 1000

@@ -1,0 +1,121 @@
+"""Which work comes first: a rule without threads, and what a conversation makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rejoinder.agent.simulate.scenario import Talk
+from rejoinder.models.scripted import ScriptedLlm, ScriptedTts
+from rejoinder.pipeline.audio.chunk import AudioChunk
+from rejoinder.pipeline.engines import deadline as urgency
+from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, SPARE_SECONDS, Urgency, first
+from rejoinder.pipeline.replying.turn import Turn
+
+NOW = 100.0
+FINAL, ANSWER, LATE = Urgency(due=NOW), Urgency(due=NOW - 0.1), Urgency(due=NOW - 0.5)
+SOUNDS, RUNS_DRY = Urgency(due=NOW + 3.0), Urgency(due=NOW + 0.1)
+GUESS, PARTIAL, TEXT = Urgency(GUESS_SECONDS), Urgency(PARTIAL_SECONDS), Urgency(SPARE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (FINAL, PARTIAL),
+        (FINAL, GUESS),
+        (GUESS, PARTIAL),
+        (PARTIAL, TEXT),
+        (LATE, ANSWER),
+        (ANSWER, RUNS_DRY),
+        (RUNS_DRY, GUESS),
+        (GUESS, SOUNDS),
+        (RUNS_DRY, SOUNDS),
+        (SOUNDS, TEXT),
+    ],
+)
+def test_what_is_needed_sooner_goes_first(before: Urgency, after: Urgency) -> None:
+    for pair in ([before, after], [after, before]):
+        (place,) = first([(each.left(NOW), None) for each in pair], 1)
+        assert pair[place] is before
+
+
+def test_a_guess_that_becomes_the_answer_goes_before_guesses_that_came_earlier() -> None:
+    guesses = [Urgency(), Urgency(), Urgency()]
+    guesses[2].due = NOW
+    assert first([(each.left(NOW), None) for each in guesses], 3) == [2, 0, 1]
+
+
+def test_only_what_is_alike_runs_together() -> None:
+    waiting = [(0.5, "10 s"), (0.1, "15 s"), (0.3, "10 s"), (0.2, "15 s"), (0.4, "15 s")]
+    assert first(waiting, 4) == [1, 3, 4]
+    assert first(waiting, 2) == [1, 3]
+    assert first([], 4) == []
+
+
+lefts = st.one_of(st.floats(-5, 5), st.just(math.inf))
+
+
+@given(st.lists(st.tuples(lefts, st.sampled_from("ab")), min_size=1, max_size=30), st.integers(1, 5))
+def test_nothing_more_urgent_of_its_kind_is_left_behind(waiting: list[tuple[float, str]], most: int) -> None:
+    taken = first(waiting, most)
+    kind = waiting[taken[0]][1]
+    assert min(left for left, _ in waiting) == waiting[taken[0]][0]
+    assert {waiting[place][1] for place in taken} == {kind} and len(set(taken)) == len(taken) <= most
+    passed = [place for place, one in enumerate(waiting) if one[1] == kind and place not in taken]
+    last = (waiting[taken[-1]][0], taken[-1])
+    assert all((waiting[place][0], place) > last for place in passed)
+    assert len(taken) == most or not passed
+
+
+class Asked:
+    """Notes how urgent the language model's work was when it was asked, and the voice's clause by clause."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, float, float | None]] = []
+
+    def note(self, what: str, now: float) -> None:
+        known = urgency.current.get()
+        assert known is not None, f"{what} has no urgency"
+        self.seen.append((what, round(known.left(now), 2), known.due))
+
+
+def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> None:
+    """Read in the voice's own task: the reply's urgency is known there, and moves while the reply does."""
+    asked = Asked()
+
+    class Voice(ScriptedTts):
+        async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
+            asked.note(text, asyncio.get_running_loop().time())
+            async for chunk in super().speak(text):
+                yield chunk
+
+    line = "One two three four. Five six seven eight nine ten eleven. Twelve thirteen fourteen."
+    talk = Talk("hello there", llm=ScriptedLlm([line]), tts=Voice())
+    talk.says(1.0, at=0.5)
+    talk.run(until=12.0)
+    clauses = [left for _, left, _ in asked.seen]
+    assert asked.seen[0][2] is None and clauses[0] == GUESS_SECONDS, "nobody is sure of the first clause"
+    assert asked.seen[-1][2] is not None and clauses[-1] > GUESS_SECONDS, "the last one has time"
+
+
+def test_a_reply_that_is_paused_is_in_doubt_again() -> None:
+    async def main() -> None:
+        turn = Turn(1, "hello")
+        assert turn.urgency.due is None
+        turn.make(2.0)
+        assert turn.urgency.due is None, "what is not committed is not awaited"
+        turn.commit()
+        now = asyncio.get_running_loop().time()
+        assert turn.urgency.left(now) == pytest.approx(2.0, abs=0.1), "what was made is heard first"
+        turn.pause()
+        turn.make(1.0)
+        assert turn.urgency.due is None
+        turn.resume()
+        assert turn.urgency.left(now) == pytest.approx(3.0, abs=0.1)
+
+    asyncio.run(main())

@@ -1,0 +1,263 @@
+"""What is left out under load: decided on handed-in figures, and seen in conversations and at the door."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient, WebSocketDenialResponse
+
+from rejoinder.agent.config import Settings
+from rejoinder.agent.server.limits import BUSY_SECONDS
+from rejoinder.agent.server.server import Server
+from rejoinder.agent.simulate.scenario import Talk
+from rejoinder.agent.wires.socket import TRY_AGAIN_LATER
+from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad
+from rejoinder.models.stt.whisper import window_seconds
+from rejoinder.pipeline import Models, PartialTranscript
+from rejoinder.pipeline.engines.engine import EngineStats
+from rejoinder.pipeline.engines.load_shedding import (
+    DOWN_SECONDS,
+    MOST_BUSY,
+    TARGET_SECONDS,
+    UP_SECONDS,
+    Ladder,
+    Load,
+    Rung,
+    next_rung,
+)
+from rejoinder.pipeline.events import TurnTraced
+from rejoinder.pipeline.listening.stages import PARTIAL_SAMPLES, is_worth_it
+from rejoinder.pipeline.replying.stages import BRIEF_TOKENS
+
+LONG = 1000.0
+
+
+def test_one_caller_more_is_predicted_by_what_those_there_are_cost() -> None:
+    load = Load(busy=0.6, answer=0.5, callers=3)
+    assert load.busy_with(4) == pytest.approx(0.8)
+    assert load.alone == pytest.approx(0.2), "0.5 s in a queue that is free 40 % of the time"
+    assert load.predicted(3) == pytest.approx(0.5), "with those there are it is what was measured"
+    assert load.predicted(4) == pytest.approx(0.2 / 0.2)
+    assert load.predicted(5) == math.inf, "there is no time for five"
+
+
+loads = st.builds(Load, st.floats(0.0, 1.0), st.floats(0.0, 5.0), st.integers(0, 40))
+
+
+@given(loads, st.integers(1, 40))
+def test_more_callers_never_make_it_better(load: Load, callers: int) -> None:
+    assert load.strain(callers + 1) >= load.strain(callers)
+
+
+@pytest.mark.parametrize(
+    ("rung", "load", "since", "wanted", "then"),
+    [
+        (Rung.NOTHING, Load(0.5, 0.3, 2), LONG, False, Rung.NOTHING),
+        (Rung.NOTHING, Load(0.9, 0.3, 4), LONG, False, Rung.PARTIALS),
+        (Rung.NOTHING, Load(0.7, 0.8, 4), LONG, False, Rung.PARTIALS),
+        (Rung.NOTHING, Load(0.9, 0.3, 4), UP_SECONDS / 2, False, Rung.NOTHING),
+        (Rung.PARTIALS, Load(0.7, 0.5, 4), LONG, False, Rung.PARTIALS),
+        (Rung.PARTIALS, Load(0.7, 0.5, 4), UP_SECONDS, True, Rung.WINDOW),  # there is no room for a fifth
+        (Rung.PARTIALS, Load(0.2, 0.3, 4), UP_SECONDS, True, Rung.PARTIALS),  # there is
+        (Rung.WINDOW, Load(0.8, 0.7, 6), UP_SECONDS, False, Rung.LENGTH),
+        (Rung.LENGTH, Load(0.9, 2.0, 6), LONG, False, Rung.LENGTH),  # nobody calls
+        (Rung.LENGTH, Load(0.8, 0.5, 6), UP_SECONDS, True, Rung.NEW_CALLS),
+        (Rung.NEW_CALLS, Load(0.95, 2.0, 6), LONG, False, Rung.NEW_CALLS),
+        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS / 2, False, Rung.NEW_CALLS),
+        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS, True, Rung.NEW_CALLS),
+        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS, False, Rung.LENGTH),
+        (Rung.PARTIALS, Load(), DOWN_SECONDS, False, Rung.NOTHING),
+    ],
+)
+def test_one_rung_after_the_other(rung: Rung, load: Load, since: float, wanted: bool, then: Rung) -> None:
+    assert next_rung(rung, load, since, wanted) is then
+
+
+def test_a_model_that_is_slow_by_itself_is_no_load() -> None:
+    """A hosted model that takes 3 s takes them for one caller as for ten: to refuse some helps nobody."""
+    load = Load(busy=0.1, answer=3.0, callers=1)
+    assert load.strain(2) < 1.0 and load.room(2)
+
+
+@dataclass
+class Scripted:
+    """An engine that is as busy as it is said to be."""
+
+    name: str = "whisper"
+    age: float = 0.0
+    stats: EngineStats = field(default_factory=EngineStats)
+
+
+COST = {Rung.NOTHING: 0.16, Rung.PARTIALS: 0.1, Rung.WINDOW: 0.085, Rung.LENGTH: 0.08, Rung.NEW_CALLS: 0.08}
+"""Of an engine's time, what the turns of one caller take on each rung."""
+ALONE = 0.2
+
+
+class Shop:
+    """Callers who come and stay, an engine they keep busy, and a ladder that looks every second."""
+
+    def __init__(self) -> None:
+        self.engine = Scripted()
+        self.ladder = Ladder([self.engine])  # type: ignore[list-item]
+        self.now = 0.0
+        self.callers = 0
+        self.answers: list[float] = []
+        self.rungs = [Rung.NOTHING]
+        self.refused = 0
+
+    def leave(self, left: int) -> None:
+        """Let all but so many hang up."""
+        for caller in range(left, self.callers):
+            self.ladder.left(caller)
+        self.callers = left
+
+    def pass_by(self, seconds: int, arriving: int = 0) -> None:
+        """Let time pass, and somebody call each second until so many are taken."""
+        for _ in range(seconds):
+            if self.callers < arriving:
+                if self.ladder.refuse(self.now):
+                    self.refused += 1
+                else:
+                    self.ladder.joined(self.callers, self.now)
+                    self.callers += 1
+            busy = min(0.98, self.callers * COST[self.ladder.rung])
+            self.engine.stats.pressing += busy
+            self.answers = [ALONE / (1.0 - busy)] * self.callers
+            for caller, answer in enumerate(self.answers):
+                self.ladder.answered(caller, answer, self.now)
+            self.now += 1.0
+            self.ladder.look(self.now)
+            if self.ladder.rung is not self.rungs[-1]:
+                self.rungs.append(self.ladder.rung)
+
+
+def test_few_callers_lose_nothing() -> None:
+    shop = Shop()
+    shop.pass_by(120, arriving=4)
+    assert shop.callers == 4 and shop.rungs == [Rung.NOTHING]
+
+
+def test_room_is_made_for_more_by_what_only_makes_it_better() -> None:
+    shop = Shop()
+    shop.pass_by(240, arriving=7)
+    assert shop.callers == 7 and max(shop.rungs) < Rung.NEW_CALLS and len(shop.rungs) > 1
+    assert shop.refused < 5 * UP_SECONDS, "the last of them waited for it"
+    assert max(shop.answers) <= 1.2 * TARGET_SECONDS
+
+
+def test_too_many_are_refused_before_those_there_are_wait() -> None:
+    shop = Shop()
+    shop.pass_by(300, arriving=300)
+    assert shop.rungs[: len(Rung)] == list(Rung), "to make room for who is refused, all is tried"
+    assert shop.refused > 200 and "can be answered in time" in shop.ladder.refuse(shop.now)
+    assert shop.engine.stats.pressing / shop.now <= MOST_BUSY + 0.02
+    assert max(shop.answers) < 2 * TARGET_SECONDS
+    shop.leave(1)
+    shop.pass_by(int(len(Rung) * (DOWN_SECONDS + 5)))
+    assert shop.ladder.rung is Rung.NOTHING and not shop.ladder.refuse(shop.now)
+
+
+def test_callers_without_answers_for_a_while_do_not_count() -> None:
+    shop = Shop()
+    shop.pass_by(20, arriving=5)
+    assert shop.ladder.load.callers == 5
+    shop.leave(2)
+    shop.pass_by(12)
+    assert shop.ladder.load.callers == 2
+
+
+def test_who_takes_the_place_of_one_who_has_left_is_taken() -> None:
+    """The same number of others is no more load, though those who left are still in the measured past."""
+    ladder = Ladder()
+    ladder.rung, ladder.load = Rung.LENGTH, Load(busy=0.8, answer=0.5, callers=8)
+    for caller in range(8):
+        ladder.joined(caller, 1.0)
+    assert ladder.refuse(2.0)
+    ladder.left(0)
+    assert not ladder.refuse(2.0)
+    ladder.joined(8, 2.0)
+    assert ladder.refuse(2.0), "and a second one is not"
+    assert not ladder.refuse(12.0), "but where the others have not said a word for long"
+    ladder.rung = Rung.NEW_CALLS
+    assert ladder.refuse(3.0) and not ladder.refuse(60.0), "and never where nobody talks"
+    ladder.load = Load(busy=0.4, answer=0.3, callers=8)
+    assert not ladder.refuse(3.0), "nor where there is room, on whatever rung"
+
+
+def test_what_is_worth_a_transcript_before_a_pause() -> None:
+    half = PARTIAL_SAMPLES
+    assert is_worth_it(half, False, Rung.NOTHING, False) and is_worth_it(1, True, Rung.NOTHING, False)
+    assert not is_worth_it(half - 1, False, Rung.NOTHING, False)
+    assert not is_worth_it(half, False, Rung.PARTIALS, False), "partial words are left out"
+    assert is_worth_it(half, True, Rung.LENGTH, False), "but not what may be the last ones"
+    assert not is_worth_it(4 * half, True, Rung.NOTHING, True), "behind, nothing that is not awaited"
+
+
+def test_the_smaller_window_holds_the_audio() -> None:
+    for tenths in range(1, 300):
+        whole, less = window_seconds(tenths / 10), window_seconds(tenths / 10, frugal=True)
+        assert min(30, tenths / 10) <= less <= whole
+
+
+ANSWER = "The first of them are twenty short words or so, one after the other and all in a row, to be long. "
+
+
+def call(rung: Rung, **more: object) -> Talk:
+    talk = Talk("what is it now", llm=ScriptedLlm([ANSWER + "And more. And on. And on it goes."]), **more)
+    talk.ladder.rung = rung
+    talk.says(3.0, at=0.5)
+    return talk.run(until=25.0)
+
+
+@pytest.mark.parametrize("rung", list(Rung))
+def test_a_call_is_answered_on_every_rung_and_its_trace_says_on_which(rung: Rung) -> None:
+    talk = call(rung)
+    assert talk.of(TurnTraced)[-1].trace.counts["ladder"] == rung
+    partial = [told.text for told in talk.of(PartialTranscript) if told.text != "what is it now"]
+    assert bool(partial) == (rung < Rung.PARTIALS), "but for the words at the end"
+    (done,) = talk.done()
+    assert done[1] == "completed"
+    assert len(ANSWER.split()) > BRIEF_TOKENS
+    assert (done[2] == ANSWER.strip()) == (rung >= Rung.LENGTH), "it ends with a sentence"
+    assert talk.ladder._answers, "and how long it took is told to the ladder"
+
+
+def program(rung: Rung) -> Server:
+    made = Server(Settings(), lambda name, seconds: None, lambda error: None)
+    made.models = Models(ScriptedVad(), ScriptedStt(["hi"]), ScriptedLlm(), ScriptedTts())
+    made.models.ladder.rung = rung
+    made.models.ladder.load = Load(busy=0.9, answer=0.5, callers=1)
+    made.models.ladder.joined(1, time.monotonic())
+    return made
+
+
+@pytest.mark.parametrize("path", ["/v1/realtime", "/v1/phone", "/v1/pcm"])
+def test_a_new_call_is_refused_with_a_reason_and_told_when_to_come_back(path: str) -> None:
+    client = TestClient(program(Rung.NEW_CALLS).app(), base_url="http://127.0.0.1")
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path):
+        pass
+    assert refused.value.status_code == 503 and "can be answered in time" in refused.value.text
+    assert refused.value.headers["Retry-After"] == str(BUSY_SECONDS)
+
+
+def test_a_page_is_told_in_words_that_it_can_read() -> None:
+    client = TestClient(program(Rung.NEW_CALLS).app(), base_url="http://127.0.0.1")
+    with client.websocket_connect(
+        "ws://127.0.0.1/v1/realtime", headers={"Origin": "http://127.0.0.1"}
+    ) as socket:
+        closed = socket.receive()
+    assert closed["code"] == TRY_AGAIN_LATER and "all lines are busy" in closed["reason"]
+
+
+def test_before_anything_is_left_out_a_call_is_taken_and_health_says_how_it_is() -> None:
+    client = TestClient(program(Rung.NOTHING).app(), base_url="http://127.0.0.1")
+    with client.websocket_connect("/v1/realtime") as socket:
+        assert socket.receive_json()["type"] == "session.created"
+        health = client.get("/healthz").json()
+    assert health["sessions"] == 1 and health["load"]["leaves_out"] == "nothing"
+    assert health["load"]["one_more_ms"] is None and health["load"]["engines"] == {}

@@ -1,0 +1,400 @@
+"""What goes wrong: models that fail, readers that do not read, sessions that end in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import pytest
+
+from rejoinder.agent.simulate import virtual_clock
+from rejoinder.agent.simulate.scenario import LOUD, QUIET, TIMES, Act, Talk
+from rejoinder.models.scripted import (
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedSttStream,
+    ScriptedTts,
+    ScriptedTurnModel,
+    ScriptedVad,
+    ScriptedVadStream,
+)
+from rejoinder.pipeline import (
+    AudioChunk,
+    Channel,
+    EndOfTurn,
+    Endpointer,
+    Message,
+    ModelError,
+    Models,
+    Options,
+    Overloaded,
+    ReplyAudio,
+    ReplyDone,
+    ReplyStarted,
+    Session,
+    SpeechStarted,
+    Transcript,
+    Usage,
+    open_session,
+)
+from rejoinder.pipeline.listening.stages import MEMORY_SAMPLES, Ears
+
+LONG = "It is sunny today and it will be so for the whole week. " * 10
+
+
+class FailingLlm(ScriptedLlm):
+    """Fails in the middle of its first reply only."""
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        self.fail_after = 6 if not self.prompts else None
+        async for token in super().reply(messages):
+            yield token
+
+
+def test_a_language_model_that_fails_in_the_middle_of_a_sentence() -> None:
+    talk = Talk("one", "two", llm=FailingLlm(["It is fine today. And so on for long.", "Good."], each=0.3))
+    talk.says(1.2, at=0.2)
+    talk.says(1.2, at=6.0)
+    talk.run(until=10.0)
+    first, second = talk.of(ReplyDone)
+    assert first == ReplyDone(
+        1, "failed", "It is fine today.", "scripted: failed after 6 tokens as the script says", Usage(1, 6)
+    )
+    assert second == ReplyDone(2, "completed", "Good.", usage=Usage(6, 1))
+    assert talk.said() == [
+        ("user", "one"),
+        ("assistant", "It is fine today.—"),
+        ("user", "two"),
+        ("assistant", "Good."),
+    ]
+
+
+def test_audio_that_was_sent_before_a_failure_is_heard() -> None:
+    """Nothing calls it back, so it belongs to what was heard, unless the user speaks into it."""
+    for interrupted in (False, True):
+        talk = Talk("one", llm=ScriptedLlm(["It is fine today. And so on."], each=0.3, fail_after=5))
+        talk.says(1.2, at=0.2)
+        failed = 1.48 + 0.14 + 5 * 0.3
+        if interrupted:
+            talk.does(lambda session: session.interrupt(), at=failed + 0.01)
+        talk.run(until=6.0)
+        assert talk.when(ReplyDone) == [round(failed, 3)]
+        sent = sum(event.chunk.seconds for event in talk.of(ReplyAudio))
+        assert sent > failed - talk.when(ReplyAudio)[0]  # some of it is still to be played
+        assert talk.said()[-1] == ("assistant", talk.heard(1, at=failed + 0.01 if interrupted else 9.0) + "—")
+
+
+def test_a_guess_that_failed_is_told_when_it_is_committed() -> None:
+    talk = Talk("one", llm=ScriptedLlm(["It is a fine day today."], fail_after=0))
+    talk.says(1.2, at=0.2)
+    talk.run(until=5.0)
+    assert talk.when(ReplyStarted) == talk.when(ReplyDone) == [1.74]
+    assert talk.done() == [(1, "failed", "")]
+    assert talk.session.turn is None
+
+
+def test_a_guess_that_failed_is_forgotten_when_it_is_dropped() -> None:
+    talk = Talk("one", llm=ScriptedLlm(["Yes."], fail_after=0))
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=1.68)
+    talk.does(lambda session: setattr(talk.llm, "fail_after", None), at=1.75)
+    talk.run(until=6.0)
+    assert len(talk.llm.prompts) == 2
+    assert talk.done() == [(2, "completed", "Yes.")]
+    assert talk.session._cancelled == set()
+
+
+class FailingTts(ScriptedTts):
+    """Has no voice for one word."""
+
+    async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
+        async for chunk in super().speak(text):
+            yield chunk
+            if "week" in text:
+                raise ModelError("hoarse", "no voice for that")
+
+
+def test_a_voice_that_fails() -> None:
+    talk = Talk("one", "two", tts=FailingTts(), replies=("This is the week. Not heard.", "Good."))
+    talk.says(1.2, at=0.2)
+    talk.says(1.2, at=5.0)
+    talk.run(until=9.0)
+    assert [(event.status, event.error) for event in talk.of(ReplyDone)] == [
+        ("failed", "hoarse: no voice for that"),
+        ("completed", ""),
+    ]
+    assert talk.said()[-2:] == [("user", "two"), ("assistant", "Good.")]
+
+
+def test_a_voice_without_sound_completes_with_nothing_heard() -> None:
+    class Silent(ScriptedTts):
+        async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
+            if text == "aloud":
+                yield AudioChunk(b"", 16_000)
+
+    talk = Talk("one", tts=Silent())
+    talk.says(1.2, at=0.2)
+    talk.run(until=5.0)
+    assert talk.done() == [(1, "completed", "")]
+    assert talk.when(ReplyDone) == [1.74]
+    assert talk.said() == [("user", "one")]
+
+
+class SoreLoserLlm(ScriptedLlm):
+    """Fails when its reply is cancelled, as a network client may that closes its connection."""
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        try:
+            async for token in super().reply(messages):
+                yield token
+        finally:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise ConnectionError("reset while closing")
+
+
+@pytest.mark.parametrize("at", [1.6, 2.2], ids=["guess", "committed"])
+def test_a_model_that_fails_while_it_is_cancelled(at: float) -> None:
+    gone: list[bool] = []
+    talk = Talk("one", llm=SoreLoserLlm([LONG]))
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: session.interrupt(), at=at)
+    talk.does(lambda session: session.add_text("typed"), at=at)
+    talk.does(lambda session: session.respond(), at=at)
+    talk.does(
+        lambda session: gone.append(session._cancelled == set() and session.turn is not None), at=at + 0.2
+    )
+    talk.run(until=at + 0.5)
+    assert gone == [True]  # the failed one is gone, and the one that replaced it is not
+    assert [status for _, status, _ in talk.done()][-1] == "cancelled"
+    assert talk.when(ReplyDone)[-1] >= at + 0.5
+    spoken = [entry.turn for entry in talk.session.history.entries if entry.role == "assistant"]
+    assert len(spoken) == len(set(spoken))
+
+
+def test_warming_that_fails_or_takes_long_only_costs_time() -> None:
+    class Cold(ScriptedLlm):
+        warmed = 0
+
+        async def warm(self, messages: Sequence[Message]) -> None:
+            self.warmed += 1
+            if self.warmed == 1:
+                raise ModelError("cold", "no cache")
+            await asyncio.sleep(0.6)
+
+    talk = Talk("one", llm=Cold(["Yes."]))
+    talk.says(1.2, at=0.2)
+    talk.run(until=5.0)
+    assert talk.llm.warmed == 2  # at 0.56 and at 1.06 s; the reply starts after the second, at 1.66 s
+    assert talk.when(ReplyAudio)[0] == 1.66 + 0.08 + 0.05
+    assert talk.done() == [(1, "completed", "Yes.")]
+
+
+def test_warming_ends_with_the_session() -> None:
+    class Frozen(ScriptedLlm):
+        async def warm(self, messages: Sequence[Message]) -> None:
+            await asyncio.sleep(3600.0)
+
+    talk = Talk("one", llm=Frozen(["Yes."]))
+    talk.says(1.2, at=0.2)
+    talk.run(until=2.0)  # fails on a task left behind
+    assert talk.done() == [(1, "cancelled", "")]
+
+
+# --- listening models: the session ends ---------------------------------------------------------------------
+
+
+class DeafStt(ScriptedStt):
+    def stream(self) -> ScriptedSttStream:
+        return DeafStream(self)
+
+
+class DeafStream(ScriptedSttStream):
+    async def transcribe(self, is_final: bool) -> Transcript:
+        await super().transcribe(is_final)
+        raise ModelError("deaf", "no ears")
+
+
+class LostTurnModel(ScriptedTurnModel):
+    async def probability(self, audio: object, text: str) -> float:
+        raise ModelError("lost", "no idea")
+
+
+class BrokenVad(ScriptedVad):
+    def stream(self) -> ScriptedVadStream:
+        return BrokenStream()
+
+
+class BrokenStream(ScriptedVadStream):
+    def feed(self, chunk: AudioChunk) -> list[tuple[int, float]]:
+        raise ModelError("broken", "no sound")
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ({"stt": DeafStt(["one"])}, "deaf: no ears"),
+        ({"turn": LostTurnModel()}, "lost: no idea"),
+        ({"vad": BrokenVad()}, "broken: no sound"),
+    ],
+)
+def test_a_listening_model_that_fails_ends_the_session(models: dict[str, Any], message: str) -> None:
+    talk = Talk("one", **models)
+    talk.says(1.2, at=0.2)
+
+    async def main() -> None:
+        told = Models(talk.vad, talk.stt, talk.llm, talk.tts, talk.turn_model)
+        with pytest.raises(ModelError, match=message):
+            async with open_session(told) as session:
+                talk.session = session
+                await talk._speak()
+
+    virtual_clock.run(main())
+    assert talk.session.events.closed
+    assert (talk.llm.open, talk.tts.open) == (0, 0)
+
+
+def test_what_fails_inside_the_block_comes_out_as_it_is() -> None:
+    async def main() -> None:
+        talk = Talk()
+        models = Models(talk.vad, talk.stt, talk.llm, talk.tts, None)
+        with pytest.raises(KeyError, match="mine"):
+            async with open_session(models) as session:
+                session.respond()
+                raise KeyError("mine")
+        assert session.events.closed
+        assert talk.llm.open == 0
+
+    virtual_clock.run(main())
+
+
+# --- readers and clocks -------------------------------------------------------------------------------------
+
+
+def hold(acts: list[tuple[float, Act]], until: float, llm: ScriptedLlm, tts: ScriptedTts) -> list[Session]:
+    """Hold a conversation whose events nobody reads."""
+    sessions = []
+
+    async def main() -> None:
+        models = Models(ScriptedVad(), ScriptedStt(["on and on"]), llm, tts, ScriptedTurnModel())
+        async with open_session(models) as session:
+            sessions.append(session)
+            for at, act in acts:
+                await asyncio.sleep(at - asyncio.get_running_loop().time())
+                if (doing := act(session)) is not None:
+                    await doing
+            await asyncio.sleep(until)
+
+    virtual_clock.run(main(), debug=False)
+    return sessions
+
+
+def test_a_client_that_does_not_read_holds_the_voice_up() -> None:
+    spoken: list[str] = []
+
+    class CountingTts(ScriptedTts):
+        async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
+            spoken.append(text)
+            async for chunk in super().speak(text):
+                yield chunk
+
+    (session,) = hold([(0.1, lambda session: session.respond())], 600.0, ScriptedLlm([LONG]), CountingTts())
+    assert session.events.peak <= 64 + 1  # what the session tells finds room
+    assert len(spoken) < 5
+
+
+def test_a_client_that_never_reads_is_given_up_on() -> None:
+    async def speak(session: Session) -> None:
+        for _ in range(200):
+            await session.hear(25 * LOUD + 75 * QUIET)
+            await asyncio.sleep(1.0)
+
+    with pytest.raises(Overloaded, match="nobody reads"):
+        hold([(0.1, speak)], 1.0, ScriptedLlm(["Yes."]), ScriptedTts())
+
+
+def test_an_hour_of_silence_leaves_nothing_behind() -> None:
+    class DullStream(ScriptedVadStream):
+        def feed(self, chunk: AudioChunk) -> list[tuple[int, float]]:
+            return [(chunk.end, 0.0)]
+
+    vad = ScriptedVad()
+    vad.stream = DullStream  # type: ignore[method-assign]
+
+    async def hour(session: Session) -> None:
+        for _ in range(3600):
+            await session.hear(50 * QUIET)
+            await asyncio.sleep(1.0)
+        assert len(asyncio.all_tasks()) <= 6
+
+    talk = Talk(vad=vad)
+    talk.does(hour, at=0.0)
+    talk.run(until=3600.0, debug=False, microphone=False)
+    assert talk.session.received == 3600 * 16_000
+    assert talk.log == []
+    assert len(talk.session._arrivals) <= 512
+    assert MEMORY_SAMPLES == 8 * 16_000
+
+
+def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
+    async def main() -> None:
+        floor = Endpointer()
+        floor.manual = True
+        models = Models(ScriptedVad(), ScriptedStt(["one"]), ScriptedLlm(), ScriptedTts())
+        ears = Ears(models, floor, lambda event: None)
+        channel: Channel[AudioChunk] = Channel(4)
+        transcribing = asyncio.create_task(ears.transcribe(channel))
+        for _ in range(1000):
+            await channel.send(AudioChunk(b"", 16_000, 0))
+        await asyncio.sleep(1.0)
+        assert len(ears._memory) == 0
+        for start in range(0, 20 * 16_000, 320):
+            await channel.send(AudioChunk(QUIET, 16_000, start))
+        channel.close()
+        await transcribing
+        assert len(ears._memory) == 2 * MEMORY_SAMPLES
+
+    virtual_clock.run(main(), debug=False)
+
+
+class GatedStt(ScriptedStt):
+    """Answers when the test says so."""
+
+    def stream(self) -> ScriptedSttStream:
+        self.gate = asyncio.Event()
+        return GatedStream(self)
+
+
+class GatedStream(ScriptedSttStream):
+    async def transcribe(self, is_final: bool) -> Transcript:
+        if is_final:
+            await self._stt.gate.wait()  # type: ignore[attr-defined]
+        return Transcript("one", is_final, self._end)
+
+
+def test_the_end_of_the_session_ends_what_is_about_to_start() -> None:
+    """The last transcript arrives while the session closes: no reply stays behind."""
+    talk = Talk(stt=GatedStt([""]))
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: talk.stt.gate.set(), at=1.6)
+    talk.run(until=1.6)  # fails on a task left behind
+    assert talk.of(ReplyStarted) == []
+
+
+def test_a_session_without_turn_model_waits_for_silence() -> None:
+    async def main() -> None:
+        talk = Talk("one")
+        models = Models(talk.vad, talk.stt, talk.llm, talk.tts)
+        async with (
+            asyncio.TaskGroup() as tasks,
+            open_session(models, Options(endpointing=TIMES)) as talk.session,
+        ):
+            talk.says(1.2, at=0.2)
+            tasks.create_task(talk._note(talk.session))
+            speaking = tasks.create_task(talk._speak())
+            await asyncio.sleep(5.0)
+            speaking.cancel()
+        assert talk.when(SpeechStarted) == [0.3]
+        assert talk.when(EndOfTurn) == [2.3]
+
+    virtual_clock.run(main())

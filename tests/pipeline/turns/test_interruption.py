@@ -1,0 +1,158 @@
+"""What stops the agent, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from rejoinder.pipeline.interfaces import Transcript
+from rejoinder.pipeline.turns.interruption import Overlap, is_backchannel, is_echo, is_interruption, kindest
+
+BACKCHANNELS = [
+    *(
+        "",
+        ".",
+        "...",
+        "Mm-hmm.",
+        "Mmhmm",
+        "Mhm.",
+        "M-hm",
+        "Hm.",
+        "Hmm...",
+        "Uh-huh.",
+        "Uh huh",
+        "Okay.",
+        "OK",
+        "Ok.",
+    ),
+    *(
+        "Yeah.",
+        "Yeah, yeah.",
+        "Yep!",
+        "Right.",
+        "Oh, right.",
+        "Sure.",
+        "I see.",
+        "Oh, I see!",
+        "Got it. Okay.",
+        "That makes sense.",
+        "Make sense.",
+    ),
+    *(
+        "All right.",
+        "Um...",
+        "Ha ha ha.",
+        "Hahaha",
+        "(coughs)",
+        "[LAUGHTER]",
+        "*sighs*",
+        "(coughing) Mm.",
+        "NMO",
+        "Mama",
+        "Thank you.",
+    ),
+]
+WORDS = [
+    *(
+        "Stop.",
+        "No.",
+        "Wait",
+        "Yeah, but what about Sunday?",
+        "Okay stop",
+        "What?",
+        "Hello?",
+        "I see a problem.",
+    ),
+    *("Right now?", "I", "She is here", "Hammer", "Noon", "(coughs) Sorry, go back."),
+]
+
+
+@pytest.mark.parametrize("text", BACKCHANNELS)
+def test_a_backchannel(text: str) -> None:
+    assert is_backchannel(text)
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_words_that_mean_something(text: str) -> None:
+    assert not is_backchannel(text)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "assertiveness", "stops"),
+    [
+        (Overlap(200), 0.5, None),
+        (Overlap(800), 0.5, True),
+        (Overlap(800, text="what is"), 0.5, True),
+        (Overlap(800, text=""), 0.5, None),
+        (Overlap(800, text="Mm-hm"), 0.5, None),
+        (Overlap(1000, text=""), 0.5, True),
+        (Overlap(1500), 1.0, None),
+        (Overlap(96), 0.0, True),
+        (Overlap(64), 0.0, None),
+        (Overlap(64, 64), 0.5, None),
+        (Overlap(64, 96), 0.5, False),
+        (Overlap(96, 96), 0.5, False),
+        (Overlap(160, 96), 0.5, None),
+        (Overlap(200, 500, "stop"), 0.5, None),
+        (Overlap(200, 32, "stop", True), 0.5, True),
+        (Overlap(200, 32, "", True), 0.5, False),
+        (Overlap(200, 32, "Okay.", True), 0.5, False),
+        (Overlap(200, 32, "Okay.", True, ending=True), 0.5, True),
+        (Overlap(200, 32, "(coughs)", True, ending=True), 0.5, False),
+        (Overlap(1500, text="the ship sailed", echo=True), 0.5, None),
+        (Overlap(200, 32, "the ship sailed", echo=True), 0.5, None),
+        (Overlap(200, 32, "the ship sailed", True, echo=True), 0.5, False),
+        (Overlap(200, 128, "I think", True), 0.5, True),
+        (Overlap(200, 128, "I think", True, echoing=True), 0.5, False),
+        (Overlap(300, 128, "Stop.", True, echoing=True), 0.5, True),
+        (Overlap(300, 128, "I think.", True, echoing=True, unlearnt=True), 0.5, False),
+        (Overlap(550, 128, "Stop that.", True, echoing=True, unlearnt=True), 0.5, True),
+    ],
+)
+def test_the_decision(overlap: Overlap, assertiveness: float, stops: bool | None) -> None:
+    assert is_interruption(overlap, 96, assertiveness) is stops
+
+
+SAYING = "On day two the ship sailed to the next island, and the people there told them about the weather."
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "echo"),
+    [
+        ("the ship sailed to the next island", 1, True),
+        ("The sheep sailed to the next island.", 1, True),
+        ("island", 1, True),
+        ("island", 3, False),
+        ("the weather", 3, False),
+        ("about the weather", 3, True),
+        ("the ship sailed to stop please wait a moment", 1, False),
+        ("Two day.", 1, True),
+        ("people weather next about", 3, False),
+        ("stop", 1, False),
+        ("", 1, False),
+    ],
+)
+def test_an_echo_has_the_agents_words_in_their_order(text: str, least: int, echo: bool) -> None:
+    assert is_echo(text, SAYING, least) is echo
+    assert not is_echo(text, "", least)
+
+
+@pytest.mark.parametrize(
+    "text, others, kind",
+    [
+        ("Rate.", ("Right.", "Write."), "Right."),
+        ("It hurts.", ("It has.", "Aha."), "Aha."),
+        ("Mm-hm.", ("Oh.",), "Mm-hm."),
+        ("Stop.", ("Top.", "Stock."), "Stop."),
+        ("Right and", ("Right.", "Right in"), "Right and"),  # only leaves out a word that was said
+        ("Not right.", ("Right.",), "Not right."),
+        ("No, okay.", ("Okay.",), "No, okay."),
+        ("Who?", ("You?",), "Who?"),  # recognisers make that up
+        ("Stop.", ("[BLANK_AUDIO]", "(sighs)"), "Stop."),
+        ("", (), ""),
+        ("No.", ("", "..."), "No."),
+    ],
+)
+def test_a_backchannel_that_is_nearly_as_likely_is_believed(
+    text: str, others: tuple[str, ...], kind: str
+) -> None:
+    assert kindest(Transcript(text, True, 1, others)) == kind

@@ -1,0 +1,147 @@
+"""The model of the end of a turn: its features, its weights, and the plain rules beside them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rejoinder.pipeline.interfaces import Transcript
+from rejoinder.pipeline.turns.turn_end import (
+    FEATURES,
+    LIKELY_MORE,
+    LONG_MS,
+    PATIENT_MS,
+    SHIPPED,
+    UNLIKELY,
+    Pause,
+    ending,
+    features,
+    hint,
+    long_ms,
+    odds,
+    wait_ms,
+    wants_more,
+)
+
+OVER = st.none() | st.floats(0.0, 1.0)
+ANSWERS = st.lists(st.floats(0.0, 1.0), max_size=6)
+TEXTS = st.sampled_from(
+    ["", "yes", "that is all.", "and then,", "is it?", "my", "so…", "4 5", '"No."', "ひと"]
+)
+
+
+def test_every_feature_has_a_weight_and_a_meaning() -> None:
+    assert set(SHIPPED["both"]) == set(FEATURES)
+    for pause in (Pause(said, "hi", over=over) for said in ([0.5], []) for over in (0.5, None)):
+        assert set(features(pause)) == set(SHIPPED[pause.table])
+    assert set(SHIPPED["turn_model"]) == set(FEATURES) - {"recogniser"}
+    assert set(SHIPPED["recogniser"]) == set(FEATURES) - {"mean", "lowest"}
+    assert set(SHIPPED["neither"]) == set(FEATURES) - {"mean", "lowest", "recogniser"}
+
+
+@pytest.mark.parametrize("table", SHIPPED)
+def test_the_weights_point_where_sense_says(table: str) -> None:
+    weights = SHIPPED[table]
+    assert weights["silence"] > 0 and weights["silence"] + weights["stop_silence"] > 0
+    assert weights["stop"] > 0 > weights["open"]
+    assert all(weights[name] > 0 for name in ("mean", "lowest", "recogniser") if name in weights)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("That is all.", "stop"),
+        ("Stop!", "stop"),
+        ('He said "no."', "stop"),
+        ("Is it?", "question"),
+        ("And then,", "open"),
+        ("And then...", "open"),
+        ("And then…", "open"),
+        ("a poly-", "open"),
+        ("And then", None),
+        ("", None),
+    ],
+)
+def test_what_words_end_in(text: str, end: str | None) -> None:
+    assert [name for name, value in ending(text).items() if value] == ([end] if end else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "direction"),
+    [
+        ("my number is", "", -1),
+        ("tell me about the", "", -1),
+        ("um", "", -1),
+        ("where is it at?", "", 0),
+        ("that is all", "", 0),
+        ("", "", 0),
+        ("Yes.", "Hello. Shall I book it?", 1),
+        ("no thanks", "Do you want it?", 1),
+        ("Yes.", "What do you want?", 0),
+        ("yes but", "Do you want it?", -1),
+        ("B.", "Please spell your name.", -1),
+        ("0 7 5", "What is your phone number?", -1),
+        ("A-B-C", "Can you spell it?", -1),
+        ("It is Smith.", "Please spell your name.", 0),
+        ("at five", "When shall we meet?", 0),
+    ],
+)
+def test_plain_rules(text: str, asked: str, direction: int) -> None:
+    assert math.copysign(1, hint(text, asked)) * bool(hint(text, asked)) == direction
+
+
+@given(ANSWERS, TEXTS, OVER, st.floats(1.1, 100.0))
+def test_the_wait_is_where_the_odds_reach_patience_or_long(
+    answers: list[float], text: str, over: float | None, patience: float
+) -> None:
+    pause = Pause(answers, text, over=over)
+    ms = wait_ms(pause, patience)
+    assert ms >= PATIENT_MS * patience
+    if ms == long_ms(patience):
+        assert -math.log(LIKELY_MORE) <= odds(replace(pause, silence_ms=ms)) <= math.log(patience)
+    elif PATIENT_MS * patience < ms < 1e6:
+        assert odds(replace(pause, silence_ms=ms)) == pytest.approx(math.log(patience), abs=1e-6)
+    assert wait_ms(pause, 2 * patience) >= ms
+    assert wait_ms(pause, 2 * patience) > ms or ms == long_ms(patience) == LONG_MS
+
+
+def test_a_long_pause_is_an_end_unless_more_is_likely() -> None:
+    assert wait_ms(Pause([0.5], "that is all"), 4.0) == LONG_MS == long_ms(0.1)
+    assert wait_ms(Pause([0.2], "that is the"), 4.0) > 2_200.0
+    assert wait_ms(Pause([0.5], "that is all", over=0.2), 4.0) > 2_000.0
+    assert wait_ms(Pause([0.5], "that is all", over=0.8), 4.0) < 400.0
+    assert [long_ms(patience) for patience in (5.0, 6.0)] == [2 * LONG_MS, 3 * LONG_MS]
+
+
+@given(ANSWERS, TEXTS, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_a_surer_answer_never_makes_the_wait_longer(
+    answers: list[float], text: str, one: float, other: float
+) -> None:
+    low, high = sorted((one, other))
+    unsure, sure = (wait_ms(Pause([*answers, last], text), 5.0) for last in (low, high))
+    assert sure <= unsure
+    unsure, sure = (wait_ms(Pause(answers, text, over=over), 5.0) for over in (low, high))
+    assert sure <= unsure
+
+
+def test_an_answer_is_begun_unless_words_or_their_sound_say_that_more_comes() -> None:
+    assert not wants_more("that is all") and not wants_more("that is all.", over=UNLIKELY)
+    assert wants_more("and then,") and wants_more("my") and wants_more("that is all.", over=UNLIKELY - 0.01)
+
+
+@pytest.mark.parametrize("over", [-0.1, 1.1, 90.0, math.nan, math.inf])
+def test_what_is_no_probability_is_refused(over: float) -> None:
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        Transcript("hi", True, 0, over=over)
+
+
+def test_weights_that_silence_does_not_help_still_decide() -> None:
+    flat = {name: 0.0 for name in SHIPPED["turn_model"]} | {"mean": 1.0}
+    tables = {"turn_model": flat}
+    assert wait_ms(Pause([0.9], "hi"), 5.0, tables) == 5 * PATIENT_MS
+    assert wait_ms(Pause([0.5], "hi"), 5.0, tables) == long_ms(5.0)
+    assert wait_ms(Pause([0.1], "hi"), 5.0, tables) == math.inf

@@ -1,0 +1,388 @@
+"""The page when the server is not there, not ready, full, or gone in mid-sentence; in a real Chromium."""
+
+import asyncio
+import base64
+import json
+import threading
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Error, Page
+from support.browsing import CHROMIUM, PHONE, browsing, noise, silence, wire_to
+from support.chat_server import chat_server, token
+from support.serving import Talk, serving
+
+from rejoinder.agent.server.keys import hashed
+from rejoinder.agent.server.own_server import free_port
+
+STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
+QUIET = [silence(30)]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+]
+
+
+async def problem(page: Page, title: str) -> str:
+    """Wait for a problem and return what to do about it."""
+    await page.wait_for_selector(f"#error .title:has-text('{title}')")
+    return await page.inner_text("#error .advice")
+
+
+def test_a_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -> None:
+    """There is one line only. What is typed meanwhile is answered; the agent knows all it has said."""
+    prompts: list[list[dict[str, str]]] = []
+    told = STORY[: STORY.index(" This is sentence number 4")]
+
+    def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        prompts.append(messages)
+        handler.wfile.write(token(told) + token(None, "stop") + b"data: [DONE]\n\n")
+
+    async def act() -> None:
+        received: list[dict[str, Any]] = []
+        async with (
+            wire_to(server.port) as wire,
+            browsing(tmp_path, [silence(1), noise(1), silence(60)]) as (page, errors),
+        ):
+            page.on("websocket", lambda ws: ws.on("framereceived", lambda f: received.append(json.loads(f))))
+            await page.goto(wire.http)
+            await page.click("#talk")
+            for number in (1, 2):
+                await page.wait_for_selector(f".entry.agent:has-text('number {number}')")
+                await wire.cut()
+                await page.wait_for_selector("#state[data-state=reconnecting]")
+                await page.wait_for_selector("#state[data-state=agent]")
+            await page.wait_for_selector("#state[data-state=listening]")
+            assert await page.locator("#error").is_hidden()
+            assert (await page.inner_text(".entry.agent .text")).strip() == told
+            assert await page.locator(".entry").count() == 2 and await page.locator(".cut").count() == 0
+            deltas = {e["event_id"]: e["delta"] for e in received if e["type"].endswith("output_audio.delta")}
+            sent_ms = sum(len(base64.b64decode(delta)) for delta in deltas.values()) // 48
+            played_ms = await page.get_attribute(".entry.agent", "data-played-ms")
+            assert int(played_ms or 0) == sent_ms, "all of it, and once"
+            await wire.cut(refuse=True)
+            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await page.fill("#text", "Thank you.")
+            await page.press("#text", "Enter")
+            await wire.mend()
+            await page.wait_for_selector("#state[data-state=agent]")
+            assert len([e for e in received if e["type"] == "session.created"]) == 4
+            assert len({e["session"]["id"] for e in received if e["type"] == "session.created"}) == 1
+            said = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
+            assert said == [("user", "what is the weather"), ("assistant", told), ("user", "Thank you.")]
+            assert await page.locator(".entry").count() == 4
+            assert errors == []
+
+    port = free_port()
+    llm = f"openai:http://127.0.0.1:{port}/v1#m"
+    with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
+        asyncio.run(act())
+
+
+def test_a_server_that_has_lost_the_conversation_is_told_of_it(tmp_path: Path) -> None:
+    """There is one line only, so the server must let go of it too; and what was heard is told again."""
+    prompts: list[list[dict[str, str]]] = []
+
+    def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        prompts.append(messages)
+        handler.wfile.write(token(STORY) + token(None, "stop") + b"data: [DONE]\n\n")
+
+    async def act() -> None:
+        async with (
+            wire_to(server.port) as wire,
+            browsing(tmp_path, [silence(1), noise(1), silence(40)]) as (page, errors),
+        ):
+            await page.goto(wire.http)
+            await page.click("#talk")
+            await page.wait_for_selector(".entry.agent:has-text('number 2')")
+            await wire.cut(refuse=True)
+            await page.wait_for_selector("#state[data-state=reconnecting]")
+            assert "What was said is kept" in await problem(page, "The connection broke off.")
+            await page.fill("#text", "Go on, please.")
+            await page.press("#text", "Enter")
+            await page.wait_for_selector(".entry.agent.cut")
+            said = await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data")
+            await wire.mend()
+            await page.wait_for_selector("#state[data-state=agent]")
+            assert await page.locator("#error").is_hidden()
+            assert await page.locator(".entry").count() == 4 and await page.locator(".divider").count() == 0
+            told = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
+            assert told == [
+                ("user", "what is the weather"),
+                ("assistant", said.strip()),
+                ("user", "Go on, please."),
+            ]
+            assert errors == []
+
+    port = free_port()
+    llm = f"openai:http://127.0.0.1:{port}/v1#m"
+    with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1", resume_s="0") as server:
+        asyncio.run(act())
+
+
+def test_what_arrived_just_before_the_break_is_asked_for_once(tmp_path: Path) -> None:
+    """The server has it, and answers; the page only hears of that when it is back."""
+    prompts: list[list[dict[str, str]]] = []
+
+    def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        prompts.append(messages)
+        handler.wfile.write(token("All is well.") + token(None, "stop") + b"data: [DONE]\n\n")
+
+    async def act() -> None:
+        async with wire_to(server.port) as wire, browsing(tmp_path, QUIET) as (page, errors):
+            await page.goto(wire.http)
+            await page.click("#talk")
+            await page.wait_for_selector("#state[data-state=listening]")
+            prompts.clear()  # the model was tried out at the start
+            for number in (1, 2):
+                wire.swallows = True
+                await page.fill("#text", f"Number {number}?")
+                await page.press("#text", "Enter")
+                while len(prompts) < number:  # noqa: ASYNC110 - what is waited for has no event
+                    await asyncio.sleep(0.05)
+                await wire.cut()
+                wire.swallows = False
+                await page.wait_for_selector(f".entry.agent:has-text('well') >> nth={number - 1}")
+                await page.wait_for_selector("#state[data-state=listening]")
+                await asyncio.sleep(1.0)
+            assert len(prompts) == 2 and await page.locator(".entry").count() == 4
+            assert [message["content"] for message in prompts[1][-3:]] == [
+                "Number 1?",
+                "All is well.",
+                "Number 2?",
+            ]
+            assert await page.locator("#error").is_hidden() and errors == []
+
+    port = free_port()
+    llm = f"openai:http://127.0.0.1:{port}/v1#m"
+    with chat_server(port, answer), serving(tmp_path, llm=llm) as server:
+        asyncio.run(act())
+
+
+def test_an_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(tmp_path: Path) -> None:
+    """Ten seconds went into a dead network, which is more than is kept; then somebody interrupts."""
+
+    async def act() -> None:
+        received: list[dict[str, Any]] = []
+        async with (
+            wire_to(server.port) as wire,
+            browsing(tmp_path, [silence(1), noise(1), silence(60)]) as (page, errors),
+        ):
+            page.on("websocket", lambda ws: ws.on("framereceived", lambda f: received.append(json.loads(f))))
+            await page.goto(wire.http)
+            await page.click("#talk")
+            await page.wait_for_selector(".entry.agent:has-text('number 1 ')")
+            wire.swallows = True
+            await asyncio.sleep(12.0)
+            await wire.cut()
+            wire.swallows = False
+            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await page.wait_for_selector("#state[data-state=agent]")
+            resumed = next(e for e in received if e["type"] == "rejoinder.resumed")
+            assert resumed["after"] is None and resumed["item_id"] and resumed["audio_start_ms"] > 0
+            await asyncio.sleep(1.0)
+            await page.click("#interrupt")
+            await page.wait_for_selector(".entry.agent.cut")
+            await page.wait_for_selector("#state[data-state=listening]")
+            await asyncio.sleep(1.0)
+            heard = await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data")
+            whole = await page.locator(".entry.agent .text").evaluate(
+                "p => p.firstChild.data + (p.querySelector('.unheard')?.textContent ?? '')"
+            )
+            assert STORY.startswith(heard.strip()) and STORY.startswith(whole.strip()), "once"
+            assert await page.locator(".entry").count() == 2
+            retrieved = [e["item"] for e in received if e["type"] == "conversation.item.retrieved"]
+            assert retrieved[-1]["status"] == "incomplete", "and the server knows where it was cut"
+            assert await page.locator("#error").is_hidden() and errors == []
+
+    with serving(tmp_path, llm=f"scripted:llm|{STORY} {STORY}") as server:
+        asyncio.run(act())
+
+
+def test_a_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    """The conversation is told to a server that has lost it, though nobody knows how much was heard of it."""
+    deaf = """
+    const { postMessage } = MessagePort.prototype;
+    MessagePort.prototype.postMessage = function (message, ...rest) {
+      if (!message?.flush) postMessage.call(this, message, ...rest);
+    };
+    """
+
+    async def act() -> None:
+        async with wire_to(server.port) as wire, browsing(tmp_path, QUIET) as (page, errors):
+            await page.add_init_script(deaf)
+            await page.goto(wire.http)
+            await page.fill("#text", "Where were we?")
+            await page.press("#text", "Enter")
+            await page.wait_for_selector(".entry.agent:has-text('number 1 ')")
+            await wire.cut()
+            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await page.wait_for_selector("#state:not([data-state=reconnecting])")
+            await page.fill("#text", "Go on.")
+            await page.press("#text", "Enter")
+            await page.wait_for_selector(
+                ".entry.user:has-text('Go on.') + .entry.agent:has-text('number 1 ')"
+            )
+            assert errors == []
+
+    with serving(tmp_path, llm=f"scripted:llm|{STORY}", resume_s="0") as server:
+        asyncio.run(act())
+
+
+def test_a_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path) -> None:
+    """It is kept until the tab is closed, and what was typed before it is answered."""
+    key = "rj_a-key.of~the-tests"
+
+    async def enter(page: Page, given: str) -> None:
+        assert await page.evaluate("document.activeElement.id") == "key"
+        await page.keyboard.type(given)
+        await page.keyboard.press("Enter")
+
+    async def act() -> None:
+        async with browsing(tmp_path, QUIET, viewport=PHONE) as (page, errors):
+            await page.goto(server.http)
+            await page.fill("#text", "Who is there?")
+            await page.press("#text", "Enter")
+            for given in ("not this one", "rj_nor-this-one", key):
+                await problem(page, "This server wants a key.")
+                found = await Axe().run(page, options={"resultTypes": ["violations"]})
+                assert found.violations_count == 0, found.generate_report()
+                if given == "not this one":
+                    await enter(page, given)
+                    assert not await page.evaluate("document.getElementById('key').validity.valid")
+                    await page.fill("#key", "")
+                    await page.focus("#key")
+                    continue
+                await enter(page, given)
+                await page.wait_for_selector("#key-form", state="hidden")
+            await page.wait_for_selector(".entry.agent:has-text('You said: Who is there?')")
+            assert await page.locator("#error").is_hidden()
+            await page.reload()
+            await page.click("#talk")
+            await page.wait_for_selector("#state[data-state=listening]")
+            assert await page.evaluate("localStorage.length") == 0 and errors == []
+
+    with serving(tmp_path, llm="scripted:llm", api_keys=hashed(key)) as server:
+        asyncio.run(act())
+
+
+def test_a_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path) -> None:
+    """And what was typed meanwhile is answered in the end."""
+
+    async def act() -> None:
+        async with wire_to(server.port) as wire, browsing(tmp_path, QUIET) as (page, errors):
+            await page.goto(wire.http)
+            await wire.cut(refuse=True)
+            await page.fill("#text", "Is anybody there?")
+            await page.press("#text", "Enter")
+            assert "Check that it is running" in await problem(page, "The server does not answer.")
+            await wire.mend()
+            with Talk(server):
+                await page.click("#again")
+                assert "all 1 lines are busy" in await problem(page, "All lines are busy.")
+                assert await page.get_attribute("#state", "data-state") == "idle"
+            server.wait_idle()
+            await page.click("#again")
+            await page.wait_for_selector(".entry.agent:has-text('You said: Is anybody there?')")
+            assert await page.locator("#error").is_hidden()
+            assert await page.locator(".entry").count() == 2 and await page.locator(".divider").count() == 0
+            assert errors == []
+
+    with serving(tmp_path, llm="scripted:llm", max_sessions="1") as server:
+        asyncio.run(act())
+
+
+def test_a_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
+    ready = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
+        ready.wait(20)
+        handler.wfile.write(token("Yes.") + token(None, "stop") + b"data: [DONE]\n\n")
+
+    async def act() -> None:
+        async with browsing(tmp_path, QUIET) as (page, errors):
+            for _ in range(200):  # the port is not open at once
+                try:
+                    await page.goto(server.http)
+                    break
+                except Error:
+                    await asyncio.sleep(0.1)
+            await page.click("#talk")
+            await problem(page, "The models are still loading.")
+            assert await page.inner_text("#state") == "Connecting"
+            ready.set()
+            await page.wait_for_selector("#state[data-state=listening]")
+            assert await page.locator("#error").is_hidden()
+            assert errors == []
+
+    port = free_port()
+    llm = f"openai:http://127.0.0.1:{port}/v1#m"
+    with chat_server(port, answer), serving(tmp_path, wait=False, llm=llm) as server:
+        asyncio.run(act())
+
+
+def test_an_address_that_may_not_call_is_told_so(tmp_path: Path) -> None:
+    """A name of somebody else's that leads to this machine: see ``may_call`` in agent/server/access.py."""
+
+    async def act() -> None:
+        page_of = f"http://talk.test:{server.port}"
+        flags = [
+            "--host-resolver-rules=MAP talk.test 127.0.0.1",
+            f"--unsafely-treat-insecure-origin-as-secure={page_of}",
+        ]
+        async with browsing(tmp_path, QUIET, *flags) as (page, errors):
+            await page.goto(page_of)
+            await page.click("#talk")
+            advice = await problem(page, "The server does not take calls from this address.")
+            assert page_of in advice and "allowed_origins" in advice
+            assert errors == []
+
+    with serving(tmp_path) as server:
+        asyncio.run(act())
+
+
+def test_cookies_that_are_too_large_are_named(tmp_path: Path) -> None:
+    """Other programs on this host set them, when the page is there already. Then they are cleared."""
+
+    async def act() -> None:
+        async with browsing(tmp_path, QUIET) as (page, errors):
+            await page.goto(server.http)
+            await page.click("#talk")  # so that the browser has the page's parts
+            await page.wait_for_selector("#state[data-state=listening]")
+            await page.click("#talk")
+            await page.wait_for_selector("#state[data-state=idle]")
+            cookies = [{"name": f"c{n}", "value": "x" * 3000, "url": server.http} for n in range(3)]
+            await page.context.add_cookies(cookies)  # type: ignore[arg-type]
+            await page.click("#talk")
+            advice = await problem(page, "The cookies of this address are too large.")
+            assert "Clear the cookies of 127.0.0.1" in advice
+            await page.context.clear_cookies()
+            await page.click("#again")
+            await page.wait_for_selector("#state[data-state=listening]")
+            assert await page.locator("#error").is_hidden() and errors == []
+
+    with serving(tmp_path, resume_s="0") as server:
+        asyncio.run(act())
+
+
+def test_who_has_no_microphone_can_type(tmp_path: Path) -> None:
+    async def act() -> None:
+        async with browsing(tmp_path, None) as (page, errors):
+            await page.goto(server.http)
+            await page.click("#talk")
+            assert "You can type meanwhile" in await problem(page, "The microphone was refused.")
+            await page.fill("#text", "Hello there")
+            await page.click("text=Send")
+            await page.wait_for_selector(".entry.agent:has-text('You said: Hello there')")
+            await page.wait_for_selector("#state:has-text('Write to the agent')")
+            await page.click("text=Use mic")
+            await problem(page, "The microphone was refused.")
+            assert await page.get_attribute("#state", "data-state") == "listening", "the call goes on"
+            assert errors == []
+
+    with serving(tmp_path, llm="scripted:llm") as server:
+        asyncio.run(act())

@@ -1,0 +1,48 @@
+"""The clock that the scenarios rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from rejoinder.agent.simulate import virtual_clock
+
+
+def test_time_jumps() -> None:
+    async def main() -> float:
+        await asyncio.sleep(3600.0)
+        return asyncio.get_running_loop().time()
+
+    began = time.monotonic()
+    assert virtual_clock.run(main()) == 3600.0
+    assert time.monotonic() - began < 60.0
+
+
+def test_a_deadlock_is_told() -> None:
+    with pytest.raises(virtual_clock.Deadlock):
+        virtual_clock.run(asyncio.Event().wait())
+
+
+def test_a_task_left_behind_is_told() -> None:
+    async def main() -> None:
+        left = asyncio.ensure_future(asyncio.sleep(1.0))
+        await asyncio.sleep(0)
+        assert not left.done()
+
+    with pytest.raises(virtual_clock.Leak, match="left behind"):
+        virtual_clock.run(main())
+
+
+def test_an_error_nobody_saw_is_told() -> None:
+    async def fail() -> None:
+        raise ValueError("unseen")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(fail())
+        await asyncio.sleep(1.0)
+        assert task.done()
+
+    with pytest.raises(virtual_clock.Leak, match="nobody saw"):
+        virtual_clock.run(main())

@@ -1,0 +1,145 @@
+"""A real Chromium in front of the page, with a recording as its microphone, and a wire that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from playwright.async_api import Page, async_playwright
+
+from rejoinder.agent.bench.cases.recordings import RecordingsMissing, read_set, speech_folder
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+RATE = 48_000
+FLAGS = [
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--autoplay-policy=no-user-gesture-required",
+]
+POLICY = "Content Security Policy"
+"""What the browser names where the page does what its headers forbid."""
+PHONE = {"width": 390, "height": 844}
+
+
+def question() -> np.ndarray:
+    """Return somebody asking about the weather, at 48 kHz."""
+    try:
+        recordings = read_set(speech_folder(), "assistant_utterances")
+    except RecordingsMissing as error:
+        pytest.skip(str(error))
+    return next(r for r in recordings if r.path.stem == "azure_whatstheweatherlike").load(RATE)
+
+
+def silence(seconds: float) -> np.ndarray:
+    return np.zeros(int(seconds * RATE), np.float32)
+
+
+def noise(seconds: float) -> np.ndarray:
+    """Return what the scripted VAD takes for speech."""
+    return np.random.default_rng(0).normal(0.0, 0.2, int(seconds * RATE)).astype(np.float32)
+
+
+@asynccontextmanager
+async def browsing(
+    folder: Path, microphone: list[np.ndarray] | None, *flags: str, **context: Any
+) -> AsyncIterator[tuple[Page, list[str]]]:
+    """Open Chromium and yield a blank page and the errors it will have had, violations of its policy too.
+
+    microphone: what it hears, once; None for one that is refused.
+    """
+    if microphone is None:
+        given = ["--use-fake-device-for-media-stream", "--deny-permission-prompts"]
+    else:
+        wav = folder / "microphone.wav"
+        soundfile.write(wav, np.concatenate(microphone), RATE, subtype="PCM_16")
+        given = [
+            "--use-fake-ui-for-media-stream",
+            "--use-fake-device-for-media-stream",
+            f"--use-file-for-fake-audio-capture={wav}%noloop",
+        ]
+    errors: list[str] = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *given, *flags])
+        page = await browser.new_page(**context)
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda told: errors.append(told.text) if POLICY in told.text else None)
+        try:
+            yield page, errors
+        finally:
+            await page.screenshot(path=folder / "page.png")
+            await browser.close()
+
+
+class Wire:
+    """A TCP relay in front of a server: a wire that can be cut and mended.
+
+    swallows: whether what the server says is lost, without anybody's noticing.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.swallows = False
+        self._target = target
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    @property
+    def http(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    async def mend(self) -> None:
+        """Take connections, at the same port as before."""
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def cut(self, *, refuse: bool = False) -> None:
+        """Break off all connections; refuse: take no new ones either."""
+        if refuse and self._server:
+            self._server.close()
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, back}
+        if self._server and not self._server.is_serving():
+            await self.cut()
+        await asyncio.gather(self._pump(reader, back), self._pump(there, writer, down=True))
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, down: bool = False
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(2**16):
+                if down and self.swallows:
+                    continue
+                writer.write(data)
+                await writer.drain()
+        self._writers.discard(writer)
+        with suppress(OSError):
+            writer.close()
+
+
+@asynccontextmanager
+async def wire_to(port: int) -> AsyncIterator[Wire]:
+    """Stand between the browser and the server at ``port``."""
+    wire = Wire(port)
+    await wire.mend()
+    try:
+        yield wire
+    finally:
+        await wire.cut(refuse=True)
+        await asyncio.sleep(0.05)

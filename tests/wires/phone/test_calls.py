@@ -1,0 +1,46 @@
+"""Telephone calls over real sockets: every carrier's wire, real recordings, and the models as they ship."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support import speech
+from support.carrier_sims import SIMS, TwilioSim
+from support.phone_caller import REAL, calling, plain, question, served, transcribed
+
+STORY = (
+    "Every morning the old fisherman took his small boat out to the island. He stayed there until the "
+    "evening, and he sang all day long. The gulls knew his songs. The children waited for him on the beach."
+)
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("carrier", SIMS, ids=lambda sim: sim.name)
+def test_a_caller_asks_and_interrupts(carrier: type[TwilioSim]) -> None:
+    speech.need(*REAL.values())
+
+    async def hold() -> None:
+        async with served(**REAL, llm=f"scripted:llm|{STORY}") as (program, url):
+            prompts = program.models.llm.prompts  # type: ignore[union-attr]
+            sim = carrier()
+            said = question(sim.rate)
+            # What is on its way when the agent knows that it is interrupted has to be cleared.
+            async with calling(url, sim, lag=1.0) as caller:
+                caller.say(said)
+                await caller.until(lambda: caller.seconds_heard > 3.0, 30)
+                assert "weather" in prompts[-1][-1]["content"].lower()
+                assert caller.returned, "marks are asked for"
+                caller.say(said)
+                await caller.until(lambda: "clear" in caller.asked)
+                heard = bytes(caller.ear)
+                asked = len(prompts)
+                await caller.until(lambda: len(prompts) > asked)
+                told = [message for message in prompts[-1] if message["role"] == "assistant"][-1]["content"]
+                assert told.endswith("—"), "the history knows that it was cut"
+                # The recogniser makes up the end of a word that is cut; test_phone_marks.py counts there.
+                really = plain(await transcribed(program, heard, sim.rate)).split()
+                assert len(told.split()) > 8 and len(really) > 8
+                assert speech.word_error_rate([" ".join(told.split()[:8])], [" ".join(really[:8])]) <= 0.25
+
+    asyncio.run(hold())

@@ -1,0 +1,163 @@
+"""Connections that say nothing, and reasons that do not fit: on real sockets, beside somebody who calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.serving import PATIENCE, Server, Talk, serving
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from rejoinder.agent.server.connection import LONG, REASON_BYTES, Connection, fitting, is_long, up_to_the_end
+from rejoinder.agent.server.requests import REQUEST_SECONDS
+from rejoinder.agent.wires.socket import BEHIND
+
+MANY = 1000
+HANDSHAKE = (
+    b"GET /v1/realtime HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+@contextmanager
+def sockets(server: Server, said: bytes, count: int = MANY) -> Iterator[list[socket.socket]]:
+    """Connect so many times, say this, and no more."""
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(count):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE))
+            client.sendall(said)
+            clients.append(client)
+        yield clients
+
+
+def until(client: socket.socket, word: bytes) -> bytes:
+    """Read until a word has come."""
+    read = b""
+    while word not in read:
+        piece = client.recv(4096)
+        assert piece, f"closed after {read!r}"
+        read += piece
+    return read
+
+
+def test_a_caller_is_answered_beside_a_thousand_calls_that_say_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path, max_sessions=str(MANY + 1), resume_s="0.5") as server:
+        with Talk(server) as talk:
+            assert talk.turn()["status"] == "completed"
+            before = server.memory()
+            with sockets(server, HANDSHAKE) as silent:
+                for client in silent:
+                    until(client, b"session.created")
+                assert server.sessions() == MANY + 1
+                assert server.memory() - before < MANY * 200_000, "bytes for each, with scripted models"
+                assert talk.turn()["status"] == "completed"
+                with sockets(server, HANDSHAKE, 1) as (more,):
+                    assert b"lines are busy" in until(more, b"busy")
+        server.wait_idle()
+
+
+def test_calls_beyond_the_last_line_are_told_so_and_take_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path, max_sessions="1") as server:
+        with Talk(server) as talk:
+            with sockets(server, HANDSHAKE) as refused:
+                for client in refused:
+                    assert b"all 1 lines are busy" in until(client, b"busy")
+                assert server.sessions() == 1
+                assert talk.turn()["status"] == "completed"
+        server.wait_idle()
+
+
+def test_connections_without_a_request_are_dropped(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        with sockets(server, b"", MANY // 2) as silent, sockets(server, HANDSHAKE[:60], MANY // 2) as halves:
+            with Talk(server) as talk:
+                assert talk.turn()["status"] == "completed"
+                talk.append(bytes(960))
+                for client in (*silent, *halves):
+                    client.settimeout(REQUEST_SECONDS + PATIENCE)
+                    with suppress(ConnectionResetError):
+                        assert client.recv(1) == b""
+                talk.send("session.update", session={})
+                talk.until("session.updated")
+        server.wait_idle()
+
+
+def test_the_server_may_hold_more_sockets_than_is_usual(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        with serving(tmp_path) as server:
+            assert psutil.Process(server.process.pid).rlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+# --- reasons --------------------------------------------------------------------------------------------
+
+
+@given(st.text() | st.text("😀\ud800é", max_size=80))
+def test_a_reason_fits_into_its_frame(reason: str) -> None:
+    told = fitting(reason)
+    assert len(told.encode()) <= REASON_BYTES
+    if len(reason.encode("utf-8", "replace")) <= REASON_BYTES:
+        assert told == reason.encode("utf-8", "replace").decode()
+
+
+def test_a_carrier_that_says_strange_things_is_told_so(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        url = f"ws://127.0.0.1:{server.port}/v1/phone"
+        for event, told in (("😀" * 40, "😀" * 30), ("\ud800", "? before the start"), ("é" * 100, "é" * 30)):
+            with connect(url, proxy=None) as call:
+                call.send(json.dumps({"event": event}))
+                with pytest.raises(ConnectionClosed) as closed:
+                    call.recv(timeout=PATIENCE)
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+            assert closed.value.rcvd.reason.startswith(told)
+
+
+def test_what_came_before_the_end_is_taken_and_the_end_keeps_its_order() -> None:
+    said = [{"type": "websocket.receive", "text": text} for text in ("a", "b")]
+    ends = [{"type": "websocket.disconnect", "code": code} for code in (1006, 1005)]
+    messages: Any = [*said, *ends]
+    assert up_to_the_end(messages) == (said, ends), "the first one tells why: the line broke"
+    assert up_to_the_end(messages[:2]) == (said, []) and up_to_the_end([]) == ([], [])
+
+
+def test_minutes_of_audio_are_long_and_frames_are_not() -> None:
+    assert is_long({"text": "x" * (LONG + 1)}) and not is_long({"text": "x" * 900})
+    assert not is_long({"bytes": bytes(640)}) and not is_long({"text": None})
+
+
+class Transport:
+    """What a connection is read from: it only notes that reading goes on."""
+
+    reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+@pytest.mark.parametrize("size", [900, LONG + 1])
+def test_reading_goes_on_behind_a_long_message_whatever_came_with_it(size: int) -> None:
+    """While minutes of audio are heard a client's pings want an answer; behind a frame nothing is read."""
+    connection: Any = Connection.__new__(Connection)
+    connection.queue, connection.transport, connection.read_paused = asyncio.Queue(), Transport(), True
+    connection.handshake_complete = True
+    for text in ("x" * size, "commit"):
+        connection.queue.put_nowait({"type": "websocket.receive", "text": text})
+    message = asyncio.run(connection.receive())
+    assert not connection.transport.reading, "what is here already is taken first"
+    assert [one["text"] for one in message[BEHIND]()] == ["commit"]
+    assert connection.transport.reading == (size > LONG)
