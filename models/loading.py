@@ -16,7 +16,7 @@ from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.registry import ROLES, check, create
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_pcm
-from rejoinder.pipeline.engines.load_shedding import Ladder
+from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
@@ -74,8 +74,10 @@ async def open_models(
                     away(spec, error)
                 else:
                     report(spec, time.perf_counter() - began)
-        ladder = Ladder([model.engine for model in loaded.values() if hasattr(model, "engine")])
-        yield Models(loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"), ladder)
+        load_shedder = LoadShedder([model.engine for model in loaded.values() if hasattr(model, "engine")])
+        yield Models(
+            loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"), load_shedder
+        )
 
 
 async def _load(spec: str, threads: Threads, placement: Placement) -> Any:

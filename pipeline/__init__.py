@@ -3,7 +3,7 @@
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_float, to_pcm
 from rejoinder.pipeline.channel import Channel, Closed
 from rejoinder.pipeline.engines.engine import Engine
-from rejoinder.pipeline.engines.load_shedding import Ladder, Rung
+from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.errors import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
@@ -30,7 +30,7 @@ from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import (
     Llm,
     Message,
-    MortalLlm,
+    MonitoredLlm,
     SharedVadStream,
     Stt,
     SttStream,
@@ -46,7 +46,7 @@ from rejoinder.pipeline.interfaces import (
     Vad,
     VadStream,
 )
-from rejoinder.pipeline.options import Asked, Endpointing, Models, Options
+from rejoinder.pipeline.options import Endpointing, Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.session import Session, open_session
@@ -55,7 +55,6 @@ from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 
 __all__ = [
     "RATE",
-    "Asked",
     "AudioChunk",
     "CallOver",
     "Channel",
@@ -70,12 +69,13 @@ __all__ = [
     "Floor",
     "History",
     "Key",
-    "Ladder",
     "Llm",
+    "LoadLevel",
+    "LoadShedder",
     "Message",
     "ModelError",
     "Models",
-    "MortalLlm",
+    "MonitoredLlm",
     "NobodySpoke",
     "NothingSaid",
     "Options",
@@ -89,9 +89,9 @@ __all__ = [
     "ReplyAudio",
     "ReplyCalled",
     "ReplyDone",
+    "ReplyRequest",
     "ReplyStarted",
     "ReplyText",
-    "Rung",
     "Session",
     "SharedVadStream",
     "Speculation",

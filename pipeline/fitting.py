@@ -33,7 +33,7 @@ PARTS = {
     "llm": Part(
         "language model",
         interfaces.Llm,
-        (interfaces.ToolLlm, interfaces.MortalLlm, interfaces.TextLlm, interfaces.TokenLlm),
+        (interfaces.ToolLlm, interfaces.MonitoredLlm, interfaces.TextLlm, interfaces.TokenLlm),
     ),
     "tts": Part("voice", interfaces.Tts),
 }

@@ -168,7 +168,7 @@ class ToolLlm(Protocol):
 
 
 @runtime_checkable
-class MortalLlm(Protocol):
+class MonitoredLlm(Protocol):
     """A language model whose engine may end before the program does; an ``Llm`` with one more property."""
 
     @property

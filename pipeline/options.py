@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rejoinder.pipeline.engines.load_shedding import Ladder
+from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Stt, Tools, Tts, TurnModel, Vad
@@ -28,7 +28,7 @@ class Models:
     llm: Llm
     tts: Tts
     turn: TurnModel | None = None
-    ladder: Ladder = field(default_factory=Ladder)
+    load_shedder: LoadShedder = field(default_factory=LoadShedder)
 
     def __post_init__(self) -> None:
         for role in ("vad", "stt", "llm", "tts"):
@@ -133,7 +133,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReplyRequest:
     """A reply that a client asks for, and what is to be different about it; None is as in the session.
 
     instructions: what the agent is told. prompt: what stands in the place of the history.

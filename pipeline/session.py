@@ -27,8 +27,8 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.listening.stages import Ears, hear
-from rejoinder.pipeline.options import Asked, Models, Options
+from rejoinder.pipeline.listening.stages import TurnTranscriber, hear
+from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replying.replies import Replies
 from rejoinder.pipeline.replying.speculation import Speculation
@@ -165,7 +165,7 @@ class Session:
         self._replies.drop_guess()
         self.history.remove(key)
 
-    def respond(self, asked: Asked | None = None) -> None:
+    def respond(self, asked: ReplyRequest | None = None) -> None:
         """Reply to the history as it stands, replacing a reply that runs.
 
         The user's turn, where there is one, is waited for and answered. asked: what is to be different.
@@ -230,11 +230,11 @@ class Session:
 
         Raises what a listening model raises, and CallOver.
         """
-        self.models.ladder.joined(id(self._replies), self._now())
+        self.models.load_shedder.joined(id(self._replies), self._now())
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
-        ears = Ears(self.models, self.floor, self._react)
+        ears = TurnTranscriber(self.models, self.floor, self._react)
         if self.options.greeting.strip():
-            self.respond(Asked(words=self.options.greeting))
+            self.respond(ReplyRequest(words=self.options.greeting))
         async with asyncio.TaskGroup() as tasks:
             vad = self.models.vad.stream()
             check_fits("vad stream", vad)
@@ -249,7 +249,7 @@ class Session:
         """Cancel the reply, wait until all it started is gone, and end ``events``."""
         self._settle_doubt()
         self._replies.close()
-        self.models.ladder.left(id(self._replies))
+        self.models.load_shedder.left(id(self._replies))
         if self._cancelled:
             await asyncio.wait(self._cancelled)
         self.events.close()

@@ -68,7 +68,7 @@ class Result:
     latency_ms: float | None = None
     parts: tuple[tuple[str, float], ...] = ()
     guesses: Guesses = field(default_factory=Guesses)
-    rung: int | None = None
+    level: int | None = None
     heard: str = ""
     reply: str = ""
     error: str = ""
@@ -135,7 +135,7 @@ def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, floa
         latency_ms=latency,
         parts=tuple(client_parts(reply, end, latency)) if reply and latency is not None else (),
         guesses=of_replies(reply.counts for reply in replies),
-        rung=int(reply.counts["ladder"]) if reply and "ladder" in reply.counts else None,
+        level=int(reply.counts["ladder"]) if reply and "ladder" in reply.counts else None,
         heard=heard,
         reply=" / ".join(reply.text.strip() for reply in replies),
         error="; ".join(caller.errors),

@@ -142,7 +142,7 @@ async def run(
     spent = _processor(process)
     used = None if spent is None or before is None else spent - before
     lasted = time.perf_counter() - began
-    rungs = Counter(result.rung for result in results if result.rung is not None)
+    rungs = Counter(result.level for result in results if result.level is not None)
     parts = mean_waterfall(results)
     return Level(len(callers), idle, lasted, every(callers), count(results), parts, rungs, used)
 
@@ -190,7 +190,7 @@ def tables(levels: Sequence[Level]) -> list[RenderableType]:
         cores = "–" if level.cores is None else f"{level.cores:.2f}"
         asked = f"{level.counted.answered} of {level.counted.clips}"
         name = f"{level.sessions}" + (f" + {level.idle} idle" if level.idle else "")
-        rungs = ", ".join(f"{rung}: {often}" for rung, often in sorted(level.rungs.items()))
+        rungs = ", ".join(f"{level}: {often}" for level, often in sorted(level.rungs.items()))
         rows.append((name, [asked, str(level.counted.cut_off), rungs, cores], level.counted.latency))
     title = "Planned last sample of speech to first audible sample, in ms, by callers"
     shown: list[RenderableType] = [summary_table(title, ("answered", "cut off", "ladder", "cores"), rows)]
@@ -214,7 +214,7 @@ def report(levels: Sequence[Level]) -> dict[str, Any]:
                 "processor_s": level.processor_s,
                 "cores": level.cores,
                 **asdict(level.counted),
-                "ladder": {str(rung): often for rung, often in sorted(level.rungs.items())},
+                "ladder": {str(level): often for level, often in sorted(level.rungs.items())},
                 "waterfall": [{"name": name, "ms": value} for name, value in level.parts],
             }
             for level in levels

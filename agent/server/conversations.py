@@ -13,14 +13,14 @@ from rejoinder.agent.server.access import shown
 from rejoinder.agent.server.keys import Keys, hashed
 from rejoinder.agent.server.limits import Limits
 from rejoinder.agent.wires.call import Call
-from rejoinder.agent.wires.realtime.call import Ended, Lent, RealtimeCall
-from rejoinder.agent.wires.realtime.resuming import Comeback
+from rejoinder.agent.wires.realtime.call import Ended, RealtimeCall, SocketLease
+from rejoinder.agent.wires.realtime.resuming import ResumeRequest
 
 PATH = "/v1/realtime"
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ActiveCall:
     """A call that runs, and who may take it up.
 
     shown, owner: the hashes of the key or secret that began it, and of the key that it counts for.
@@ -42,7 +42,7 @@ class Conversations:
         self._lines = lines
         self._keys = keys
         self._limits = limits
-        self._begun: dict[str, Begun] = {}
+        self._begun: dict[str, ActiveCall] = {}
         self._tasks: dict[asyncio.Task[None], RealtimeCall] = {}
 
     def find(self, conversation: str, key: str) -> RealtimeCall | None:
@@ -63,12 +63,12 @@ class Conversations:
         conversation = QueryParams(scope["query_string"]).get("conversation_id", "")
         return self.find(conversation, shown(scope)) is not None
 
-    async def begin(self, call: RealtimeCall, lent: Lent, key: str) -> Ended:
+    async def begin(self, call: RealtimeCall, lent: SocketLease, key: str) -> Ended:
         """Begin a call; return when it is done with its first socket.
 
         Cancelling leaves the call to itself.
         """
-        begun = Begun(call, hashed(key), self._keys.owner(key))
+        begun = ActiveCall(call, hashed(key), self._keys.owner(key))
         self._begun[call.conversation] = begun
         self._lines.add(call)
         task = asyncio.create_task(self._run(call), name="call")
@@ -81,7 +81,7 @@ class Conversations:
                 self._limits.hold(begun.owner)
                 task.add_done_callback(lambda _: self._limits.end(begun.owner))
 
-    async def lend(self, call: RealtimeCall, lent: Lent, asked: Comeback) -> Ended:
+    async def lend(self, call: RealtimeCall, lent: SocketLease, asked: ResumeRequest) -> Ended:
         """Let a call go on over this socket; return when it is done with it."""
         call.take(lent, asked)
         return await lent.ended

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rejoinder.pipeline.engines.load_shedding import Ladder
+from rejoinder.pipeline.engines.load_shedding import LoadShedder
 
 LOADING, READY = "loading models", "ready"
 """Statuses of ``GET /readyz``; each other one says what is wrong."""
 LOOK_SECONDS = 1.0
 
 
-async def keep_looking(ladder: Ladder) -> None:
+async def keep_looking(load_shedder: LoadShedder) -> None:
     """Let the ladder measure and step once a second, until this is cancelled."""
     loop = asyncio.get_running_loop()
     while True:
-        ladder.look(loop.time())
+        load_shedder.look(loop.time())
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def load(ladder: Ladder) -> dict[str, Any]:
+def load(load_shedder: LoadShedder) -> dict[str, Any]:
     """Return the load in JSON's words.
 
     leaves_out: the rung of the ladder. active_callers: with answers of late; one more would get one in
@@ -28,10 +28,10 @@ def load(ladder: Ladder) -> dict[str, Any]:
     of time, of late, and with what is pressing; waiting, jobs, and for how long the oldest of them does; jobs
     run since the start, and how many there were in a step at the mean.
     """
-    measured = ladder.load
+    measured = load_shedder.load
     more = measured.predicted(measured.callers + 1)
     return {
-        "leaves_out": ladder.rung.name.lower(),
+        "leaves_out": load_shedder.level.name.lower(),
         "active_callers": measured.callers,
         "one_more_ms": None if more == float("inf") else round(more * 1000),
         "engines": {
@@ -43,6 +43,6 @@ def load(ladder: Ladder) -> dict[str, Any]:
                 "jobs": engine.stats.jobs,
                 "batch": round(engine.stats.jobs / max(engine.stats.steps, 1), 2),
             }
-            for engine, (busy, pressing) in zip(ladder.engines, ladder.shares, strict=True)
+            for engine, (busy, pressing) in zip(load_shedder.engines, load_shedder.shares, strict=True)
         },
     }

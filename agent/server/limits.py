@@ -107,7 +107,7 @@ class Limits:
         return self._own.get(owner, self._usual)
 
 
-class Limited:
+class RateLimitMiddleware:
     """Every call and every POST below ``/v1/``, counted for the key that is shown.
 
     A WebSocket is refused before it is accepted, a request in the shape of OpenAI's errors; both with 429 and

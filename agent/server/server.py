@@ -40,12 +40,12 @@ from rejoinder.agent.server.connection import Connection
 from rejoinder.agent.server.conversations import Conversations
 from rejoinder.agent.server.descriptors import Listener, allow_sockets
 from rejoinder.agent.server.health import LOADING, READY, keep_looking, load
-from rejoinder.agent.server.http.captions import Watching
+from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.http.headers import HEADERS
 from rejoinder.agent.server.keys import Keys
-from rejoinder.agent.server.limits import Allowance, Limited, Limits, own_allowances
+from rejoinder.agent.server.limits import Allowance, Limits, RateLimitMiddleware, own_allowances
 from rejoinder.agent.server.requests import Requests
 from rejoinder.agent.server.uvicorn_server import Uvicorn
 from rejoinder.agent.wires.audiosocket.server import Line, listening
@@ -58,14 +58,14 @@ from rejoinder.agent.wires.pcm.messages import flag_of
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.phone.line import NotStarted, is_signed, pick_up
 from rejoinder.agent.wires.phone.protocol import Phone
-from rejoinder.agent.wires.realtime.call import JUST_ENDED, Lent, RealtimeCall
+from rejoinder.agent.wires.realtime.call import JUST_ENDED, RealtimeCall, SocketLease
 from rejoinder.agent.wires.realtime.protocol import Realtime
-from rejoinder.agent.wires.realtime.resuming import Comeback
+from rejoinder.agent.wires.realtime.resuming import ResumeRequest
 from rejoinder.agent.wires.socket import POLICY_VIOLATION, TRY_AGAIN_LATER, Socket, hang_up
 from rejoinder.agent.wires.wyoming.info import name_of
 from rejoinder.agent.wires.wyoming.server import wyoming
 from rejoinder.models.loading import Away, Report, open_models
-from rejoinder.pipeline import Models, MortalLlm, Options, ProtocolError, ToolLlm, Tools
+from rejoinder.pipeline import Models, MonitoredLlm, Options, ProtocolError, ToolLlm, Tools
 from rejoinder.pipeline.errors import first_error
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Server:
         self.completions = Completions(
             lambda: self.models, self._refuse, settings.max_completions, names(settings.specs())
         )
-        self.watching = Watching(lambda: [call.feed for call in self.calls], self._may_watch)
+        self.watching = Captions(lambda: [call.feed for call in self.calls], self._may_watch)
         self._keys = Keys([one.partition(":")[0] for one in settings.api_keys.split()], time.time)
         usual = Allowance(settings.key_sessions, settings.key_calls_per_min)
         self._limits = Limits(usual, own_allowances(settings.api_keys))
@@ -131,7 +131,9 @@ class Server:
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
         goes_on = self.conversations.goes_on
-        limited = Middleware(Limited, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy)
+        limited = Middleware(
+            RateLimitMiddleware, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy
+        )
         handlers = dict.fromkeys((404, 405), not_there)
         return Starlette(False, routes, [limited], handlers, lifespan=self._lifespan)
 
@@ -173,7 +175,7 @@ class Server:
             gc.collect()
             gc.freeze()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(keep_looking(self.models.ladder), name="ladder")
+                tasks.create_task(keep_looking(self.models.load_shedder), name="ladder")
                 tasks.create_task(self._absence.end(self.models.llm), name="absence")
         except Exception as error:
             first = first_error(error)
@@ -184,7 +186,7 @@ class Server:
 
     async def _health(self, request: Request) -> Response:
         known = {"status": "ok", "sessions": len(self.calls)}
-        return JSONResponse({**known, "load": load(self.models.ladder)} if self.models else known)
+        return JSONResponse({**known, "load": load(self.models.load_shedder)} if self.models else known)
 
     async def _ready(self, request: Request) -> Response:
         missing = (ENDED if self._failed_model() else "") or self._absence.reason
@@ -206,11 +208,11 @@ class Server:
         """Run one call of a client of the Realtime protocol."""
         key = shown(websocket.scope)
         session, asked = self._keys.session(key), websocket.query_params
-        back = Comeback.of(asked)
+        back = ResumeRequest.of(asked)
         known = self.conversations.find(back.conversation, key)
         if not await self._accept(websocket, "realtime", session is not None or known is not None):
             return
-        lent = Lent(websocket)
+        lent = SocketLease(websocket)
         if known:
             ended = await self.conversations.lend(known, lent, back)
             if ended == JUST_ENDED:
@@ -337,13 +339,13 @@ class Server:
 
     def _failed_model(self) -> str:
         llm = self.models.llm if self.models else None
-        return llm.failed if isinstance(llm, MortalLlm) else ""
+        return llm.failed if isinstance(llm, MonitoredLlm) else ""
 
     def _busy(self) -> str:
         if failed := self._failed_model():
             log.warning("no calls are taken: %s", failed)
             return f"{ENDED}: the server has to be started anew"
-        return self.models.ladder.refuse(asyncio.get_running_loop().time()) if self.models else ""
+        return self.models.load_shedder.refuse(asyncio.get_running_loop().time()) if self.models else ""
 
 
 async def wants_socket(request: Request) -> Response:

@@ -35,7 +35,7 @@ from rejoinder.pipeline import (
     TurnTraced,
     open_session,
 )
-from rejoinder.pipeline.engines.load_shedding import Ladder
+from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.errors import first_error
 
 TIMES = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
@@ -63,7 +63,7 @@ class Talk:
         self.tts: Any = more.pop("tts", None) or ScriptedTts()
         self.vad: Any = more.pop("vad", None) or ScriptedVad()
         self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
-        self.ladder = Ladder()
+        self.load_shedder = LoadShedder()
         self.line: Line = more.pop("line", Line())
         given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
@@ -98,7 +98,7 @@ class Talk:
             raise first_error(group) from group
 
     async def _hold(self, script: Callable[[], Awaitable[None]], microphone: bool) -> None:
-        models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model, self.ladder)
+        models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model, self.load_shedder)
         async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as session:
             self.session, self.opened = session, True
             tasks.create_task(self._note(session), name="client")

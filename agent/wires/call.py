@@ -65,16 +65,16 @@ log = logging.getLogger(__name__)
 
 SEND_SECONDS = 5.0
 """A client whose socket stays full for so long is hung up on."""
-STILL_SECONDS = 0.2
+IDLE_READ_SECONDS = 0.2
 """From one reading to the next while nobody speaks: to wake up for each frame is what an idle call costs."""
-LONG_STILL_SECONDS = 5.0
+LONG_IDLE_SECONDS = 5.0
 """Who has been silent for so long may be heard later while others wait for a model: they have the same
 processor, and a silence has time."""
-LATEST_SECONDS = 0.6
+LATEST_READ_SECONDS = 0.6
 """So late at most, from one reading to the next."""
 CLOCK_SECONDS = 0.001
 """Some clocks tell no less: a call is at its place then already, and waits for the next one."""
-TOGETHER_SECONDS = 0.005
+GROUP_READ_SECONDS = 0.005
 """Silent calls whose time comes within this are read one after the other: their code is in the caches then,
 and the models' threads are interrupted less often."""
 
@@ -117,21 +117,21 @@ class Wire(Protocol):
         """Note what was heard of a reply that the client has truncated."""
 
 
-def until_next(now: float, began: float) -> float:
+def until_next_read(now: float, began: float) -> float:
     """Return how long a silent call that began then waits before it reads again, by the loop's clock.
 
     Each call has its own places in time. If it counted from its last frame, two calls that once were read in
     the same turn of the loop would be for ever, and in the end all of them. The few whose places are close
     are read together.
     """
-    place = now + STILL_SECONDS - (now - began) % STILL_SECONDS
-    wait = place - now + -place % TOGETHER_SECONDS
-    return wait if wait > CLOCK_SECONDS else wait + STILL_SECONDS
+    place = now + IDLE_READ_SECONDS - (now - began) % IDLE_READ_SECONDS
+    wait = place - now + -place % GROUP_READ_SECONDS
+    return wait if wait > CLOCK_SECONDS else wait + IDLE_READ_SECONDS
 
 
-def may_rest(now: float, lively: float, since: float) -> bool:
+def may_skip_a_read(now: float, lively: float, since: float) -> bool:
     """Tell whether a call that was last ``lively`` then may miss one more place after ``since``."""
-    return now - lively >= LONG_STILL_SECONDS and now - since + STILL_SECONDS <= LATEST_SECONDS
+    return now - lively >= LONG_IDLE_SECONDS and now - since + IDLE_READ_SECONDS <= LATEST_READ_SECONDS
 
 
 class Call:
@@ -245,9 +245,9 @@ class Call:
         loop = asyncio.get_running_loop()
         since, limited = loop.time(), options.idle_s or options.max_call_s
         while True:
-            await asyncio.sleep(until_next(loop.time(), began))
-            others = self._models.ladder.pressing and not limited
-            if not (others and may_rest(loop.time(), self._lively, since)):
+            await asyncio.sleep(until_next_read(loop.time(), began))
+            others = self._models.load_shedder.pressing and not limited
+            if not (others and may_skip_a_read(loop.time(), self._lively, since)):
                 return
 
     async def _follow(self, session: Session, answers: Iterable[Command | Message]) -> Command | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rejoinder.pipeline import Asked, Entry, Key, Options
+from rejoinder.pipeline import Entry, Key, Options, ReplyRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Remove:
 class Respond:
     """Reply now; ``asked`` is what is to be different."""
 
-    asked: Asked | None
+    asked: ReplyRequest | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from rejoinder.pipeline.replying.utterance import MAX_THOUGHT, MAX_TOKENS
 CONNECT_SECONDS = 3.0
 TOKEN_SECONDS = 15.0
 """Longest wait for the first token and between two tokens."""
-FAREWELL_SECONDS = 0.25
+STREAM_END_SECONDS = 0.25
 """Wait for the stream's end after the answer's: a connection that ends in order can be used again."""
 ASKED_TOKENS = MAX_TOKENS + MAX_THOUGHT
 """Tokens asked for: servers count those of a thought, too. A reply may end before that (``Utterance``), and
@@ -113,7 +113,7 @@ class OpenAiChat:
             async with stream:
                 chunks = aiter(stream)
                 while True:
-                    async with asyncio.timeout(FAREWELL_SECONDS if finished else self._token_seconds):
+                    async with asyncio.timeout(STREAM_END_SECONDS if finished else self._token_seconds):
                         chunk = await anext(chunks, None)
                     left -= 1
                     if left < 0 and not finished:

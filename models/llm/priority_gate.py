@@ -19,7 +19,7 @@ def written(llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
     return uttered(llm.write(messages) if isinstance(llm, TextLlm) else llm.reply(messages), Utterance())
 
 
-class GivingWay:
+class PriorityGate:
     """Whether somebody is at work who goes first."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class GivingWay:
         self._none.set()
 
     @contextmanager
-    def going_first(self) -> Iterator[None]:
+    def priority(self) -> Iterator[None]:
         """Let those who give way wait for the length of the block."""
         self._first += 1
         self._none.clear()

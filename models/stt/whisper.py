@@ -155,8 +155,8 @@ class Whisper:
         """
         if len(audio) < RATE // 10:
             return NOTHING
-        urgency = current.get()
-        job = Job(audio, window_seconds(len(audio) / RATE, urgency is not None and urgency.frugal))
+        deadline = current.get()
+        job = Job(audio, window_seconds(len(audio) / RATE, deadline is not None and deadline.frugal))
         try:
             words = await self.engine.run(job)
         finally:

@@ -49,7 +49,7 @@ def open_part(path: Path, threads: int, cuda: bool = False) -> Run:
     return run
 
 
-class Bent:
+class FlowFrames:
     """A clause's frames behind the flow, of which as many are made as were asked for."""
 
     def __init__(self, drawn: Frames, flow: Run) -> None:
@@ -81,7 +81,7 @@ def slices(flow: Run, decode: Run, drawn: Frames, silent: int = 0) -> Iterator[S
     silent: as many at the beginning are silence, and need no decoding.
     """
     drawn = drawn.reshape(len(drawn), -1)  # a single one has lost its second axis
-    count, frames = drawn.shape[1], Bent(drawn, flow)
+    count, frames = drawn.shape[1], FlowFrames(drawn, flow)
     start = silent = min(silent, count - 1)
     for size in chain(SIZES, repeat(SIZES[-1])):
         end = count if count - start - size < OVERLAP_FRAMES else start + size  # no crumb at the end

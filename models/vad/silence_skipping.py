@@ -16,7 +16,7 @@ LONGEST = 31
 """Windows that are skipped in a row, at most: a second of them is judged in 2 ms."""
 
 
-class Calm:
+class SilenceSkipper:
     """Decides which windows of one session may be skipped, by their power and what was found in others.
 
     Skipped ones are judged later, together: one by one they cost up to ten times as much, because caches are

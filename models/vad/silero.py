@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.onnx.session import open_session
-from rejoinder.models.vad.silence_skipping import Calm
+from rejoinder.models.vad.silence_skipping import SilenceSkipper
 from rejoinder.models.vad.silero_graph import regrouped
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples
 from rejoinder.pipeline.errors import ModelError
@@ -83,7 +83,7 @@ class SileroStream:
         self._shared = shared
         self._audio: Samples = np.zeros(CONTEXT, np.float32)
         self._position = 0
-        self._calm = Calm()
+        self._calm = SilenceSkipper()
         self._told = 0  # windows at the beginning of the audio that were told of, and not judged
         self._found: list[tuple[int, float]] = []
 

@@ -21,7 +21,7 @@ SPARE_SECONDS = math.inf
 
 
 @dataclass(slots=True, eq=False)
-class Urgency:
+class Deadline:
     """How soon something is needed. It may be read on any thread.
 
     slack: seconds in which it would do, from whenever it is looked at, while nobody waits for it for sure.
@@ -37,7 +37,7 @@ class Urgency:
         return self.slack if self.due is None else self.due - now
 
 
-current: ContextVar[Urgency | None] = ContextVar("urgency", default=None)
+current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 """Of the work that a task does, and the tasks that it starts."""
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rejoinder.pipeline.engines import deadline as urgency
-from rejoinder.pipeline.engines.deadline import Urgency
+from rejoinder.pipeline.engines import deadline as deadline
+from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.errors import ModelError, Overloaded, PipelineError
 
 In = TypeVar("In")
@@ -30,13 +30,13 @@ LULL_SECONDS = 0.02
 @dataclass(slots=True, eq=False)
 class _Job(Generic[In, Out]):
     item: In
-    urgency: Urgency
+    deadline: Deadline
     loop: asyncio.AbstractEventLoop
     result: asyncio.Future[Out]
     came: float
 
     def left(self) -> float:
-        return self.urgency.left(self.loop.time())
+        return self.deadline.left(self.loop.time())
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class EngineStats:
 class Engine(Generic[In, Out]):
     """Run ``step(batch)`` on a thread that owns the model.
 
-    What is most urgent (``Urgency``) goes first, and up to ``max_batch`` of what waits and is alike goes with
+    What is most urgent (``Deadline``) goes first, and up to ``max_batch`` of what waits and is alike goes with
     it: an idle engine adds no delay and a busy one batches by itself. At most ``max_waiting`` jobs wait; one
     more raises Overloaded. An engine has no idea what a conversation is.
 
@@ -115,7 +115,7 @@ class Engine(Generic[In, Out]):
         raised: as it is if it is a PipelineError, else as the cause of a ModelError.
         """
         loop = asyncio.get_running_loop()
-        urgent = urgency.current.get() or Urgency(due=loop.time())
+        urgent = deadline.current.get() or Deadline(due=loop.time())
         job: _Job[In, Out] = _Job(item, urgent, loop, loop.create_future(), time.perf_counter())
         with self._news:
             if self._closed:
@@ -137,7 +137,7 @@ class Engine(Generic[In, Out]):
     def _work(self) -> None:
         while not self._closed:
             if batch := self._take():
-                self._run(batch, batch[0].left() <= urgency.GUESS_SECONDS)
+                self._run(batch, batch[0].left() <= deadline.GUESS_SECONDS)
         for job in self._jobs:
             _answer(job, None, ModelError(self.name, "the engine is closed"))
 
@@ -158,8 +158,8 @@ class Engine(Generic[In, Out]):
                 return []
             live = [job for job in self._jobs if not job.result.cancelled()]
             self.stats.dropped += len(self._jobs) - len(live)
-            kinds = [(job.left(), self._alike(job.item, job.urgency.due is not None)) for job in live]
-            batch = [live[place] for place in urgency.first(kinds, self._max_batch)]
+            kinds = [(job.left(), self._alike(job.item, job.deadline.due is not None)) for job in live]
+            batch = [live[place] for place in deadline.first(kinds, self._max_batch)]
             self._jobs = [job for job in live if job not in batch]
             return batch
 

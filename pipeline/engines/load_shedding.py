@@ -31,13 +31,13 @@ SMOOTH_SECONDS = 5.0
 """The time constant of the mean that ``busy`` is: one burst of work is no load."""
 UP_SECONDS, DOWN_SECONDS = 3.0, 10.0
 """So long it stays on a rung at least before the next one, and before the last one again."""
-CALM = 0.75
+STEP_DOWN_SHARE = 0.75
 """A rung is left downwards when so much of what would lead up to it is reached."""
 BEHIND_SECONDS = 0.3
 """Work that has waited so long for an engine tells that it is behind, whatever the mean."""
 
 
-class Rung(IntEnum):
+class LoadLevel(IntEnum):
     """What is left out; each rung leaves out what those below it do, too."""
 
     NOTHING = 0
@@ -92,21 +92,26 @@ class Load:
         return max(self.busy_with(callers) / MOST_BUSY, late)
 
 
-def next_rung(rung: Rung, load: Load, since: float, wanted: bool = False) -> Rung:
+def next_level(level: LoadLevel, load: Load, since: float, wanted: bool = False) -> LoadLevel:
     """Return the rung on which to stand after ``since`` seconds on this one.
 
     wanted: whether a call was turned away of late, for which another rung may make room.
     """
-    if rung < Rung.NEW_CALLS and since >= UP_SECONDS:
+    if level < LoadLevel.NEW_CALLS and since >= UP_SECONDS:
         no_room = wanted and not load.room(load.callers + 1)
-        if no_room or (rung < Rung.LENGTH and load.strain(load.callers) > 1.0):
-            return Rung(rung + 1)
-    if rung > Rung.NOTHING and since >= DOWN_SECONDS and not wanted and load.strain(load.callers) < CALM:
-        return Rung(rung - 1)
-    return rung
+        if no_room or (level < LoadLevel.LENGTH and load.strain(load.callers) > 1.0):
+            return LoadLevel(level + 1)
+    if (
+        level > LoadLevel.NOTHING
+        and since >= DOWN_SECONDS
+        and not wanted
+        and load.strain(load.callers) < STEP_DOWN_SHARE
+    ):
+        return LoadLevel(level - 1)
+    return level
 
 
-class Ladder:
+class LoadShedder:
     """The rung on which all calls of a process stand: the lowest, unless it may ``look`` now and then.
 
     Times are handed in, in seconds of one clock. shares: of its time that each engine has worked of late, and
@@ -115,7 +120,7 @@ class Ladder:
 
     def __init__(self, engines: Sequence[Engine[Any, Any]] = ()) -> None:
         self.engines = engines
-        self.rung = Rung.NOTHING
+        self.level = LoadLevel.NOTHING
         self.load = Load()
         self.shares = [(0.0, 0.0) for _ in engines]
         self._worked = [(engine.stats.busy, engine.stats.pressing) for engine in engines]
@@ -155,7 +160,7 @@ class Ladder:
         ladder go up.
         """
         active = sum(now - last <= WINDOW_SECONDS for last in self._calls.values())
-        if not active or self.rung == Rung.NOTHING or self.load.room(active + 1):
+        if not active or self.level == LoadLevel.NOTHING or self.load.room(active + 1):
             return ""
         self._refused = now
         return f"all lines are busy: {active} callers are as many as can be answered in time"
@@ -174,10 +179,10 @@ class Ladder:
         mean = sum(seconds) / len(seconds) if seconds else 0.0
         self.load = Load(max((pressing for _, pressing in self.shares), default=0.0), mean, callers)
         wanted = now - self._refused < DOWN_SECONDS
-        rung = next_rung(self.rung, self.load, now - self._stepped, wanted)
-        if rung != self.rung:
-            log.info("%s: %s -> %s", self.load, self.rung.name, rung.name)
-            self.rung, self._stepped = rung, now
+        level = next_level(self.level, self.load, now - self._stepped, wanted)
+        if level != self.level:
+            log.info("%s: %s -> %s", self.load, self.level.name, level.name)
+            self.level, self._stepped = level, now
             self._answers.clear()  # the next step is for answers to decide that were made on this rung
 
     def _measure(self, passed: float) -> None:

@@ -20,13 +20,13 @@ class LocalAgreement:
         """Take the next hypothesis and return all the text agreed on so far."""
         words = hypothesis.split()
         for index in range(len(self.agreed), min(len(words), len(self._previous))):
-            if bare(words[index]) != bare(self._previous[index]):
+            if normalise(words[index]) != normalise(self._previous[index]):
                 break
             self.agreed.append(words[index])
         self._previous = words
         return " ".join(self.agreed)
 
 
-def bare(text: str) -> str:
+def normalise(text: str) -> str:
     """Return the text in lower case without punctuation: what must stay the same for a guess to hold."""
     return " ".join(re.sub(r"[^\w\s']", " ", text.lower()).split())

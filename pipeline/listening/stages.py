@@ -10,8 +10,8 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, joined
 from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Urgency, current
-from rejoinder.pipeline.engines.load_shedding import Rung
+from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
+from rejoinder.pipeline.engines.load_shedding import LoadLevel
 from rejoinder.pipeline.errors import asking
 from rejoinder.pipeline.events import FloorEvent, OverlapStarted, PartialTranscript, SpeechStarted
 from rejoinder.pipeline.fitting import check_fits
@@ -102,26 +102,26 @@ def next_ask(quiet: int, asked: int | None) -> int:
     return quiet + 2 * (asked - quiet)
 
 
-def is_worth_it(new: int, dips: bool, rung: Rung, behind: bool) -> bool:
+def is_worth_it(new: int, dips: bool, level: LoadLevel, behind: bool) -> bool:
     """Tell whether so many new samples are worth a transcript before there is a pause.
 
     dips: whether the speaker has fallen quiet, for a moment or at the end. behind: whether work waits long.
     """
     if behind:
         return False
-    if rung >= Rung.PARTIALS:
+    if level >= LoadLevel.PARTIALS:
         return dips and new >= PARTIAL_SAMPLES
     return dips or new >= PARTIAL_SAMPLES
 
 
-class Ears:
+class TurnTranscriber:
     """The words and the sound of one session's current turn."""
 
     def __init__(self, models: Models, floor: Endpointer, react: React) -> None:
         self._stream = models.stt.stream()
         check_fits("stt stream", self._stream)
         self._turn_model = models.turn
-        self._ladder = models.ladder
+        self._ladder = models.load_shedder
         self._floor = floor
         floor.has_judge = models.turn is not None
         self._react = react
@@ -137,7 +137,7 @@ class Ears:
         self._latest = NOTHING
         self._recognising: asyncio.Task[None] | None = None
         self._complete = self._awaited = False
-        self._urgency = Urgency()
+        self._urgency = Deadline()
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
         """Keep the transcript of the turn up to date, and the turn model asked while a pause grows.
@@ -205,8 +205,8 @@ class Ears:
         start = self._turn_start or 0  # quiet from there on ends nothing
         fell = since is not None and start < since and self._reached < since + quiet <= self._fed
         dips = fell and new >= apart
-        rung, behind = self._ladder.rung, self._ladder.behind
-        if is_worth_it(new, dips, *((Rung.NOTHING, False) if overlap else (rung, behind))):
+        level, behind = self._ladder.level, self._ladder.behind
+        if is_worth_it(new, dips, *((LoadLevel.NOTHING, False) if overlap else (level, behind))):
             await self._recognise(tasks, complete=dips)
 
     def _fall(self, pause: int) -> None:
@@ -238,7 +238,7 @@ class Ears:
         self._reached, self._complete, self._awaited = self._fed, complete, awaited
         due = asyncio.get_running_loop().time() if awaited else None
         slack = GUESS_SECONDS if complete else PARTIAL_SECONDS
-        self._urgency = Urgency(slack, due, frugal=self._ladder.rung >= Rung.WINDOW)
+        self._urgency = Deadline(slack, due, frugal=self._ladder.level >= LoadLevel.WINDOW)
         self._recognising = tasks.create_task(self._write_down(complete, self._urgency))
         await asyncio.sleep(0)  # it begins with the audio that is here, not with what arrives meanwhile
 
@@ -247,8 +247,8 @@ class Ears:
             self._recognising.cancel()
             self._recognising = None
 
-    async def _write_down(self, complete: bool, urgency: Urgency) -> None:
-        current.set(urgency)
+    async def _write_down(self, complete: bool, deadline: Deadline) -> None:
+        current.set(deadline)
         with asking("speech recogniser"):
             self._latest = transcript = await self._stream.transcribe(is_final=complete)
         if self._awaited:

@@ -17,7 +17,7 @@ MAX_ASIDES = 4
 """At once, of one session: each is a request to the language model."""
 
 
-class Asides:
+class OutOfBandReplies:
     """The replies of one session that are beside its conversation, each over when its task is.
 
     see_off: takes the tasks that are cancelled and not gone yet.

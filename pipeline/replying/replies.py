@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Urgency, current
-from rejoinder.pipeline.engines.load_shedding import Rung
+from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
+from rejoinder.pipeline.engines.load_shedding import LoadLevel
 from rejoinder.pipeline.errors import ProtocolError
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyStarted, TurnTraced
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Message
-from rejoinder.pipeline.listening.agreement import bare
-from rejoinder.pipeline.options import Asked, Models, Options
+from rejoinder.pipeline.listening.agreement import normalise
+from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Key, prompt
-from rejoinder.pipeline.replying.out_of_band import Asides
+from rejoinder.pipeline.replying.out_of_band import OutOfBandReplies
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.replying.stages import attempt, over
 from rejoinder.pipeline.replying.turn import Turn
@@ -67,11 +67,11 @@ class Replies:
         self._out = out
         self._emit = emit
         self._turns = 0
-        self._asides = Asides(models, out, emit, self._see_off)
+        self._asides = OutOfBandReplies(models, out, emit, self._see_off)
         self._settled: deque[Turn] = deque(maxlen=8)
         self._warming: asyncio.Task[None] | None = None
-        self._reading = Urgency(PARTIAL_SECONDS)
-        self._asked: Asked | None = None
+        self._reading = Deadline(PARTIAL_SECONDS)
+        self._asked: ReplyRequest | None = None
         self._owed = False
 
     # --- which reply comes next -------------------------------------------------------------------------
@@ -120,9 +120,9 @@ class Replies:
         if self._owed and not self._replying and self._floor.floor is not Floor.USER:
             self.respond()
 
-    def respond(self, asked: Asked | None = None) -> None:
+    def respond(self, asked: ReplyRequest | None = None) -> None:
         """Reply to the history, or to the user's turn where there is one: nobody is talked over."""
-        asked = asked or Asked()
+        asked = asked or ReplyRequest()
         if not asked.remembered:
             turn = self._turn(None, asked, None)
             self._asides.start(turn, self._messages(turn, None, asked))
@@ -145,8 +145,8 @@ class Replies:
         return self.turn is None and not self._asked and not self._owed
 
     def _answer(self, text: str | None, key: Key | None = None) -> None:
-        asked, self._asked = self._asked or Asked(), None
-        if self.turn and text and asked == Asked(tag=asked.tag) and self._guessed(text):
+        asked, self._asked = self._asked or ReplyRequest(), None
+        if self.turn and text and asked == ReplyRequest(tag=asked.tag) and self._guessed(text):
             self.turn.tag = asked.tag
             self._commit(self.turn, key)
         else:
@@ -259,23 +259,25 @@ class Replies:
 
     def _guessed(self, text: str) -> bool:
         """Tell whether there is an answer to these words that waits for its commit."""
-        return bool(self.turn and not self.turn.committed and bare(self.turn.text or "") == bare(text))
+        return bool(
+            self.turn and not self.turn.committed and normalise(self.turn.text or "") == normalise(text)
+        )
 
-    def _start(self, text: str | None, asked: Asked | None = None, cue: str | None = None) -> Turn:
-        asked = asked or Asked()
+    def _start(self, text: str | None, asked: ReplyRequest | None = None, cue: str | None = None) -> Turn:
+        asked = asked or ReplyRequest()
         self.turn = turn = self._turn(text, asked, self.echo)
         turn.trace.marks.update(self.marks if text else {})
         turn.mark("reply_started")
         # What it waits for while its prompt is being read ahead is as urgent as the reply.
-        turn.urgency, self._reading = self._reading, Urgency(PARTIAL_SECONDS)
-        turn.urgency.slack = GUESS_SECONDS
-        turn.brief = self._models.ladder.rung >= Rung.LENGTH and not turn.tools.functions
+        turn.deadline, self._reading = self._reading, Deadline(PARTIAL_SECONDS)
+        turn.deadline.slack = GUESS_SECONDS
+        turn.brief = self._models.load_shedder.level >= LoadLevel.LENGTH and not turn.tools.functions
         # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
         messages = self._messages(turn, text or cue, asked)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
         return turn
 
-    def _turn(self, text: str | None, asked: Asked, echo: Echo | None) -> Turn:
+    def _turn(self, text: str | None, asked: ReplyRequest, echo: Echo | None) -> Turn:
         self._turns += 1
         speaks = self.options.speaks if asked.speaks is None else asked.speaks
         tools = self.options.tools if asked.tools is None else asked.tools
@@ -285,7 +287,7 @@ class Replies:
         turn.words = asked.words
         return turn
 
-    def _messages(self, turn: Turn, text: str | None, asked: Asked) -> list[Message]:
+    def _messages(self, turn: Turn, text: str | None, asked: ReplyRequest) -> list[Message]:
         if asked.words:
             return []
         if asked.prompt is None:
@@ -299,7 +301,7 @@ class Replies:
     def _commit(self, turn: Turn, key: Key | None = None) -> None:
         self._owed = False
         turn.trace.counts |= self.speculation.commit(turn.guess)
-        turn.trace.counts["ladder"] = float(self._models.ladder.rung)
+        turn.trace.counts["ladder"] = float(self._models.load_shedder.level)
         if turn.text:
             self._history.add_user(turn.text, key)
         self._history.begin_reply(turn.id)
@@ -360,7 +362,7 @@ class Replies:
         if not turn.done:
             turn.done = True
             if seconds := turn.trace.making():
-                self._models.ladder.answered(id(self), seconds, asyncio.get_running_loop().time())
+                self._models.load_shedder.answered(id(self), seconds, asyncio.get_running_loop().time())
             self._emit(over(turn, self._models.llm, status, played))
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
@@ -373,8 +375,8 @@ class Replies:
         if turn not in self._settled:
             self._settled.append(turn)
 
-    async def _prefill(self, text: str, urgency: Urgency) -> None:
-        current.set(urgency)
+    async def _prefill(self, text: str, deadline: Deadline) -> None:
+        current.set(deadline)
         try:
             await self._models.llm.warm(self._history.messages(text))
         except Exception as error:  # only speed is lost: the reply itself will say what is wrong

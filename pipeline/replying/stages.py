@@ -44,7 +44,7 @@ async def attempt(
 
     warming: fills the cache that it starts from. Cancelling discards everything in flight.
     """
-    current.set(turn.urgency)
+    current.set(turn.deadline)
     try:
         if turn.refused is not None:
             raise turn.refused
@@ -134,7 +134,7 @@ async def write(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[
             await turn.wait_running()
             await out.send(ReplyText(turn.id, token), CONTROL_PLACES)
             turn.written += token
-            turn.urgency.due = None  # it is read, and does not run dry
+            turn.deadline.due = None  # it is read, and does not run dry
     turn.made = True
 
 

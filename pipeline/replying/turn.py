@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rejoinder.pipeline.audio.chunk import AudioChunk, Words
 from rejoinder.pipeline.audio.echo import Echo
-from rejoinder.pipeline.engines.deadline import Urgency
+from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.replying.playout import Playout
@@ -62,7 +62,7 @@ class Turn:
         self.playout = Playout(holds)
         self.echo = echo
         self.trace = Trace(id, text or "")
-        self.urgency = Urgency()
+        self.deadline = Deadline()
         self.guess = False
         self.utterance = Utterance(max_tokens)
         self.max_seconds = max_seconds
@@ -103,7 +103,7 @@ class Turn:
     def pause(self) -> None:
         """Hold the reply where it is: from this call on nothing of it is sent, and nothing of it is lost."""
         self._running.clear()
-        self.urgency.due = None
+        self.deadline.due = None
         now = asyncio.get_running_loop().time()
         self.playout.pause(now)
         if self.echo and self.playout.holds:
@@ -132,7 +132,7 @@ class Turn:
         """Let more of it be due when all that was made of it has been heard."""
         if self.committed and self._running.is_set():
             now = asyncio.get_running_loop().time()
-            self.urgency.due = now + self.playout.left(now) + self.seconds_made - self.playout.seconds
+            self.deadline.due = now + self.playout.left(now) + self.seconds_made - self.playout.seconds
 
     def sent(self, text: str, chunk: AudioChunk, words: Words) -> float:
         """Note that audio was sent, and the clause that begins with it; return how long to wait with more.

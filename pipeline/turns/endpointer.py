@@ -41,7 +41,7 @@ from rejoinder.pipeline.events import (
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.listening.agreement import bare
+from rejoinder.pipeline.listening.agreement import normalise
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns import turn_end
 from rejoinder.pipeline.turns.interruption import Overlap, is_backchannel, is_echo, is_interruption, kindest
@@ -296,7 +296,7 @@ class Endpointer:
 
     def _agrees(self, text: str) -> bool:
         """Tell whether words over the agent ask it to go on; at its end they may be an answer."""
-        return not self._ending and bare(text) != "" and is_backchannel(text) and not self._echoed(text)
+        return not self._ending and normalise(text) != "" and is_backchannel(text) and not self._echoed(text)
 
     def _echoed(self, text: str) -> bool:
         """Tell whether the agent hears itself; whoever answers it may repeat some of its last words."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.listening.agreement import bare
+from rejoinder.pipeline.listening.agreement import normalise
 
 SHORT_MS = 130
 """So little voice is no word: what recognisers hear in it is made up."""
@@ -72,7 +72,7 @@ class Overlap:
 
 def is_backchannel(text: str) -> bool:
     """Tell whether the words, if there are any, only say that somebody listens."""
-    return _BACKCHANNEL.fullmatch(f"{bare(_ASIDE.sub(' ', text))} ".lstrip()) is not None
+    return _BACKCHANNEL.fullmatch(f"{normalise(_ASIDE.sub(' ', text))} ".lstrip()) is not None
 
 
 def kindest(transcript: Transcript) -> str:
@@ -83,14 +83,14 @@ def kindest(transcript: Transcript) -> str:
     """
     if is_backchannel(transcript.text):
         return transcript.text
-    likeliest = f" {bare(transcript.text)} "
-    others = (text for text in transcript.others if f" {bare(text)} " not in likeliest)
-    return next((text for text in others if _SAID_SO.fullmatch(f"{bare(text)} ")), transcript.text)
+    likeliest = f" {normalise(transcript.text)} "
+    others = (text for text in transcript.others if f" {normalise(text)} " not in likeliest)
+    return next((text for text in others if _SAID_SO.fullmatch(f"{normalise(text)} ")), transcript.text)
 
 
 def is_echo(text: str, saying: str, least: int = 1) -> bool:
     """Tell whether the words are mostly those that the agent says; fewer than ``least`` never are."""
-    said, words = bare(saying).split(), bare(text).split()
+    said, words = normalise(saying).split(), normalise(text).split()
     if len(words) <= SCRAMBLED:
         own = (Counter(said) & Counter(words)).total()
     else:
@@ -116,6 +116,6 @@ def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> 
     if overlap.voiced_ms < (short_ms if overlap.echoing else SHORT_MS) and overlap.silent_ms >= QUIET_MS:
         return False
     if overlap.silent_ms and overlap.is_final and overlap.text is not None:
-        answered = overlap.ending and bool(bare(_ASIDE.sub(" ", overlap.text)))
+        answered = overlap.ending and bool(normalise(_ASIDE.sub(" ", overlap.text)))
         return answered or meant
     return None

@@ -15,7 +15,7 @@ from rejoinder.agent.bench.heard import SPREAD, TOLD, Cut
 from rejoinder.models.tts.spoken import spoken
 
 
-def bare(text: str) -> list[str]:
+def normalise(text: str) -> list[str]:
     return ["".join(filter(str.isalnum, word)).lower() for word in text.split()]
 
 
@@ -29,7 +29,9 @@ def test_the_notation_has_what_is_written_and_what_is_said() -> None:
     "reply", heard_cases.written(), ids=lambda reply: " ".join(one for one, _ in reply)[:30]
 )
 def test_replies_are_said_as_they_are_noted(reply: list[heard_cases.Word]) -> None:
-    assert bare(spoken(" ".join(one for one, _ in reply))) == bare(" ".join(said for _, said in reply))
+    assert normalise(spoken(" ".join(one for one, _ in reply))) == normalise(
+        " ".join(said for _, said in reply)
+    )
 
 
 def cut(truth: int, told: int, length: int, numbers: bool = False, voice: str = "piper") -> Cut:

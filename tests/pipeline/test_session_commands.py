@@ -22,7 +22,6 @@ from rejoinder.models.scripted import (
     ScriptedVadStream,
 )
 from rejoinder.pipeline import (
-    Asked,
     AudioChunk,
     EndOfTurn,
     Floor,
@@ -32,6 +31,7 @@ from rejoinder.pipeline import (
     PartialTranscript,
     ReplyAudio,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     Session,
     SpeechStarted,
@@ -292,7 +292,7 @@ def test_typed_words() -> None:
     talk = Talk()
     talk.does(lambda session: session.add_text("Be kind.", "system"), at=0.1)
     talk.does(lambda session: session.add_text("hello"), at=0.2)
-    talk.does(lambda session: session.respond(Asked("Shout.")), at=0.3)
+    talk.does(lambda session: session.respond(ReplyRequest("Shout.")), at=0.3)
     talk.does(lambda session: floors.append(session.floor.floor), at=0.6)
     talk.run(until=3.0)
     assert floors == [Floor.AGENT]
@@ -363,7 +363,7 @@ def test_a_reply_asked_for_in_a_pause_answers_the_turn() -> None:
     talk = Talk("one", "two", create_response=False)
     talk.says(1.2, at=0.2)
     talk.says(0.6, at=3.0)
-    talk.does(lambda session: session.respond(Asked("Shout.")), at=1.6)
+    talk.does(lambda session: session.respond(ReplyRequest("Shout.")), at=1.6)
     talk.run(until=6.0)
     assert talk.when(EndOfTurn) == [1.74, 3.94]
     assert talk.when(ReplyStarted) == [1.74]

@@ -38,7 +38,7 @@ from rejoinder.pipeline import (
     Usage,
     open_session,
 )
-from rejoinder.pipeline.listening.stages import MEMORY_SAMPLES, Ears
+from rejoinder.pipeline.listening.stages import MEMORY_SAMPLES, TurnTranscriber
 
 LONG = "It is sunny today and it will be so for the whole week. " * 10
 
@@ -341,7 +341,7 @@ def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
         floor = Endpointer()
         floor.manual = True
         models = Models(ScriptedVad(), ScriptedStt(["one"]), ScriptedLlm(), ScriptedTts())
-        ears = Ears(models, floor, lambda event: None)
+        ears = TurnTranscriber(models, floor, lambda event: None)
         channel: Channel[AudioChunk] = Channel(4)
         transcribing = asyncio.create_task(ears.transcribe(channel))
         for _ in range(1000):

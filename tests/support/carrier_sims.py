@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 
 Frame = str | bytes
-Asked = tuple[str, Any]
+ReplyRequest = tuple[str, Any]
 
 
 def coded(pcm: bytes, subtype: str) -> bytes:
@@ -79,7 +79,7 @@ class TwilioSim:
     def stop(self) -> Frame | None:
         return self.message("stop", stop={"accountSid": "AC0", "callSid": "CA0"})
 
-    def take(self, frame: Frame) -> list[Asked]:
+    def take(self, frame: Frame) -> list[ReplyRequest]:
         assert isinstance(frame, str)
         message = json.loads(frame)
         assert message["streamSid"] == "MZ18ad3ab5a668481ce02b83e7395059f0"
@@ -126,7 +126,7 @@ class TelnyxSim(TwilioSim):
         self.early = []
         return [third, first, second]
 
-    def take(self, frame: Frame) -> list[Asked]:
+    def take(self, frame: Frame) -> list[ReplyRequest]:
         assert isinstance(frame, str)
         message = json.loads(frame)
         if message["event"] == "media":
@@ -162,7 +162,7 @@ class PlivoSim(TwilioSim):
     def stop(self) -> Frame | None:
         return None
 
-    def take(self, frame: Frame) -> list[Asked]:
+    def take(self, frame: Frame) -> list[ReplyRequest]:
         assert isinstance(frame, str)
         message = json.loads(frame)
         match message["event"]:
@@ -213,7 +213,7 @@ class ExotelSim(TwilioSim):
         self.early = b""
         return [self.message("media", media=media)]
 
-    def take(self, frame: Frame) -> list[Asked]:
+    def take(self, frame: Frame) -> list[ReplyRequest]:
         assert isinstance(frame, str)
         message = json.loads(frame)
         assert message["stream_sid"] == "MZxxxxxxxxxxxxxxxxxxxxxxxx"
@@ -247,7 +247,7 @@ class VonageSim(TwilioSim):
     def stop(self) -> Frame | None:
         return None
 
-    def take(self, frame: Frame) -> list[Asked]:
+    def take(self, frame: Frame) -> list[ReplyRequest]:
         if isinstance(frame, bytes):
             assert len(frame) == 640
             return [("media", frame)]
@@ -282,7 +282,7 @@ class AsteriskSim(TwilioSim):
     def stop(self) -> Frame | None:
         return None
 
-    def take(self, frame: Frame) -> list[Asked]:
+    def take(self, frame: Frame) -> list[ReplyRequest]:
         if isinstance(frame, bytes):
             return [("media", frame[: len(frame) // 640 * 640])]
         message = json.loads(frame)

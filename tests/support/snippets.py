@@ -147,8 +147,8 @@ def _is_part(code: str, program: str) -> None:
     path = ROOT / program
     if not path.is_file():
         raise Wrong(f"there is no {program}")
-    bare = re.sub(r"""(["'`]).*?\1|#.*|//.*""", "", code)
-    if strange := set(re.findall(r"[^\W\d]\w*", bare)) - set(re.findall(r"\w+", path.read_text())):
+    normalise = re.sub(r"""(["'`]).*?\1|#.*|//.*""", "", code)
+    if strange := set(re.findall(r"[^\W\d]\w*", normalise)) - set(re.findall(r"\w+", path.read_text())):
         raise Wrong(f"{program} has no {', '.join(sorted(strange))}")
 
 

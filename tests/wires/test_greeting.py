@@ -29,7 +29,7 @@ from rejoinder.agent.config import load
 from rejoinder.agent.server.own_server import free_port, own_server
 from rejoinder.agent.simulate.scenario import Talk as Scenario
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
-from rejoinder.pipeline import Asked, AudioChunk, ReplyDone, ReplyStarted, ReplyText
+from rejoinder.pipeline import AudioChunk, ReplyDone, ReplyRequest, ReplyStarted, ReplyText
 from rejoinder.pipeline.replying.clauses import ClauseSplitter
 
 GREETING = "Good morning, this is Ada. How can I help?"
@@ -84,7 +84,7 @@ def test_a_written_one_is_read() -> None:
 
 def test_an_integrator_lets_it_say_anything_at_any_time() -> None:
     talk = Scenario("one")
-    talk.does(lambda session: session.respond(Asked(words="One moment, please.", tag=7)), at=1.0)
+    talk.does(lambda session: session.respond(ReplyRequest(words="One moment, please.", tag=7)), at=1.0)
     talk.run(until=4.0)
     assert talk.llm.prompts == [] and talk.done() == [(1, "completed", "One moment, please.")]
     assert [event.tag for _, event in talk.log if isinstance(event, ReplyStarted)] == [7]

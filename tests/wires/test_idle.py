@@ -17,20 +17,20 @@ from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.scenario import LOUD, QUIET
 from rejoinder.agent.wires.call import (
     CLOCK_SECONDS,
-    LATEST_SECONDS,
-    LONG_STILL_SECONDS,
-    STILL_SECONDS,
-    TOGETHER_SECONDS,
+    GROUP_READ_SECONDS,
+    IDLE_READ_SECONDS,
+    LATEST_READ_SECONDS,
+    LONG_IDLE_SECONDS,
     Call,
-    may_rest,
-    until_next,
+    may_skip_a_read,
+    until_next_read,
 )
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.realtime.input import HELD_SECONDS
 from rejoinder.agent.wires.socket import BEHIND
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad, ScriptedVadStream
 from rejoinder.pipeline import RATE, AudioChunk, Models, Options, Vad
-from rejoinder.pipeline.engines.load_shedding import Ladder
+from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.session import STILL_SLICE
 
 FRAME_SECONDS = 0.02
@@ -39,35 +39,35 @@ FRAME_SECONDS = 0.02
 @given(st.floats(0.0, 1e5), st.floats(0.0, 1e3))
 def test_a_call_that_was_late_is_read_at_its_own_time_again(began: float, late: float) -> None:
     now = began + late
-    wait = until_next(now, began)
-    assert CLOCK_SECONDS < wait <= STILL_SECONDS + TOGETHER_SECONDS + CLOCK_SECONDS
-    behind = (now + wait - began) % STILL_SECONDS
-    assert min(behind, STILL_SECONDS - behind) <= TOGETHER_SECONDS + 1e-6
-    grid = (now + wait) / TOGETHER_SECONDS
+    wait = until_next_read(now, began)
+    assert CLOCK_SECONDS < wait <= IDLE_READ_SECONDS + GROUP_READ_SECONDS + CLOCK_SECONDS
+    behind = (now + wait - began) % IDLE_READ_SECONDS
+    assert min(behind, IDLE_READ_SECONDS - behind) <= GROUP_READ_SECONDS + 1e-6
+    grid = (now + wait) / GROUP_READ_SECONDS
     assert abs(grid - round(grid)) < 1e-4
 
 
 def test_calls_that_were_read_together_come_apart() -> None:
     now = 10.0  # all of them are late, and done at the same moment
-    assert len({round(until_next(now, began), 6) for began in (0.000, 0.017, 0.056, 0.101)}) == 4
-    assert until_next(now, 0.0561) == until_next(now, 0.0599), "those that are close stay together"
+    assert len({round(until_next_read(now, began), 6) for began in (0.000, 0.017, 0.056, 0.101)}) == 4
+    assert until_next_read(now, 0.0561) == until_next_read(now, 0.0599), "those that are close stay together"
 
 
 @pytest.mark.parametrize("place", range(1, 40))
 def test_who_is_at_his_place_waits_for_the_next(place: int) -> None:
-    assert until_next(10.0 + place * STILL_SECONDS, 10.0) > STILL_SECONDS / 2
+    assert until_next_read(10.0 + place * IDLE_READ_SECONDS, 10.0) > IDLE_READ_SECONDS / 2
 
 
 @pytest.mark.parametrize(
     ("now", "lively", "since", "may"),
     [
-        (9.0, 0.0, 9.0 - STILL_SECONDS, True),
-        (9.0, 0.0, 9.0 - LATEST_SECONDS, False),  # its second of unheard audio would fill up
-        (9.0, 8.0, 9.0 - STILL_SECONDS, False),  # who has just been answered may be about to say yes
+        (9.0, 0.0, 9.0 - IDLE_READ_SECONDS, True),
+        (9.0, 0.0, 9.0 - LATEST_READ_SECONDS, False),  # its second of unheard audio would fill up
+        (9.0, 8.0, 9.0 - IDLE_READ_SECONDS, False),  # who has just been answered may be about to say yes
     ],
 )
 def test_who_may_wait_for_a_later_place(now: float, lively: float, since: float, may: bool) -> None:
-    assert may_rest(now, lively, since) is may
+    assert may_skip_a_read(now, lively, since) is may
 
 
 @dataclass
@@ -163,31 +163,35 @@ def hold(line: Line, busy: Busy, options: Options | None = None, vad: Vad | None
     """Hold a call over this line."""
     said = "An answer of five seconds and some more, as it goes on and on and does not want to end. "
     vad = vad or ScriptedVad()
-    models = Models(vad, ScriptedStt(["hello"]), ScriptedLlm([said]), ScriptedTts(), ladder=Ladder())
-    models.ladder.engines = [busy]  # type: ignore[list-item]
+    models = Models(
+        vad, ScriptedStt(["hello"]), ScriptedLlm([said]), ScriptedTts(), load_shedder=LoadShedder()
+    )
+    models.load_shedder.engines = [busy]  # type: ignore[list-item]
     virtual_clock.run(Call(line, models, options or Options(), Pcm(Options()), None).run())
 
 
 def test_who_has_long_been_silent_is_not_read_while_others_wait() -> None:
-    begins = LONG_STILL_SECONDS + 1.0
+    begins = LONG_IDLE_SECONDS + 1.0
     found = reads(20.0, 10.0, Busy(begins, begins + 2.0))
     rests = {round(begin, 3): end - begin for begin, end in pairwise(found)}
     before = [rest for begin, rest in rests.items() if 1.0 < begin < begins - 1.0]
     during = [rest for begin, rest in rests.items() if begins < begin < begins + 1.0]
-    assert max(before) <= STILL_SECONDS + FRAME_SECONDS
-    assert during and STILL_SECONDS * 2 < max(during) <= LATEST_SECONDS + FRAME_SECONDS
-    assert all(rest <= STILL_SECONDS + FRAME_SECONDS for begin, rest in rests.items() if begin > begins + 2.0)
+    assert max(before) <= IDLE_READ_SECONDS + FRAME_SECONDS
+    assert during and IDLE_READ_SECONDS * 2 < max(during) <= LATEST_READ_SECONDS + FRAME_SECONDS
+    assert all(
+        rest <= IDLE_READ_SECONDS + FRAME_SECONDS for begin, rest in rests.items() if begin > begins + 2.0
+    )
 
 
 def test_who_has_just_called_is_read_whoever_waits() -> None:
-    found = reads(20.0, LONG_STILL_SECONDS - 0.5, Busy(0.0, 60.0))
-    assert max(end - begin for begin, end in pairwise(found)) <= STILL_SECONDS + FRAME_SECONDS
+    found = reads(20.0, LONG_IDLE_SECONDS - 0.5, Busy(0.0, 60.0))
+    assert max(end - begin for begin, end in pairwise(found)) <= IDLE_READ_SECONDS + FRAME_SECONDS
 
 
 def test_who_speaks_is_read_frame_by_frame_whoever_waits() -> None:
-    speaks = LONG_STILL_SECONDS + 2.0
+    speaks = LONG_IDLE_SECONDS + 2.0
     found = reads(speaks, speaks + 3.0, Busy(0.0, 60.0))
-    later = [read for read in found if read > speaks + LATEST_SECONDS + 2 * FRAME_SECONDS]
+    later = [read for read in found if read > speaks + LATEST_READ_SECONDS + 2 * FRAME_SECONDS]
     assert max(end - begin for begin, end in pairwise(later)) <= FRAME_SECONDS + 1e-6
 
 
@@ -199,19 +203,19 @@ def test_who_speaks_is_read_as_soon_where_voice_activity_waits_for_what_others_h
 @pytest.mark.parametrize("limits", [{"idle_s": 60.0}, {"max_call_s": 60.0}])
 def test_no_clock_runs_out_over_speech_that_was_not_read(limits: dict[str, float]) -> None:
     options = Options(**limits)  # type: ignore[arg-type]
-    found = reads(20.0, LONG_STILL_SECONDS + 4.0, Busy(0.0, 60.0), options)
-    assert max(end - begin for begin, end in pairwise(found)) <= STILL_SECONDS + FRAME_SECONDS
+    found = reads(20.0, LONG_IDLE_SECONDS + 4.0, Busy(0.0, 60.0), options)
+    assert max(end - begin for begin, end in pairwise(found)) <= IDLE_READ_SECONDS + FRAME_SECONDS
 
 
 def test_who_has_just_been_answered_is_read_whoever_waits() -> None:
     """Also one who sends nothing while the agent speaks, as with a button."""
     line = Line(20.0, 14.0, asks=True)
     hold(line, Busy(0.0, 60.0))
-    assert LONG_STILL_SECONDS < line.answered < 9.0
+    assert LONG_IDLE_SECONDS < line.answered < 9.0
     found = [read for read in line.reads if 0.0 < read - line.answered < 3.0]
     assert len(found) > 10
-    assert max(end - begin for begin, end in pairwise(found)) <= STILL_SECONDS + FRAME_SECONDS
+    assert max(end - begin for begin, end in pairwise(found)) <= IDLE_READ_SECONDS + FRAME_SECONDS
 
 
 def test_what_is_read_together_is_heard_together() -> None:
-    assert LATEST_SECONDS <= HELD_SECONDS and LATEST_SECONDS * RATE <= STILL_SLICE
+    assert LATEST_READ_SECONDS <= HELD_SECONDS and LATEST_READ_SECONDS * RATE <= STILL_SLICE

@@ -18,7 +18,7 @@ MAX_WATCHERS = 32
 """At a time, of all calls together: each is a connection, and up to ``MAX_EVENTS`` events."""
 
 
-class Watching:
+class Captions:
     """The calls of one server, for whoever may watch them.
 
     feeds: returns those of the calls that there are. refuse: returns why a request is not answered.

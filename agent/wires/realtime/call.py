@@ -14,7 +14,7 @@ from rejoinder.agent.wires.call import Call, Message
 from rejoinder.agent.wires.realtime.events import failure
 from rejoinder.agent.wires.realtime.outbox import Outbox
 from rejoinder.agent.wires.realtime.protocol import Realtime
-from rejoinder.agent.wires.realtime.resuming import Comeback, catch_up
+from rejoinder.agent.wires.realtime.resuming import ResumeRequest, catch_up
 from rejoinder.agent.wires.socket import (
     ABNORMAL,
     ALIVE,
@@ -37,7 +37,7 @@ Ended = tuple[int, str]
 """The code and the reason with which a socket is to be closed; 0: it is closed already."""
 
 
-class Lent:
+class SocketLease:
     """A socket that a call may use until ``ended``."""
 
     def __init__(self, socket: WebSocket) -> None:
@@ -66,7 +66,7 @@ class RealtimeCall(Call):
 
     def __init__(
         self,
-        lent: Lent,
+        lent: SocketLease,
         models: Models,
         options: Options,
         wire: Realtime,
@@ -83,7 +83,7 @@ class RealtimeCall(Call):
         self.seconds = seconds
         self._outbox = Outbox()
         self._lent = lent
-        self._next: tuple[Lent, Comeback] | None = None
+        self._next: tuple[SocketLease, ResumeRequest] | None = None
         self._arrived = asyncio.Event()
         self._dropped = False
         self._patience: asyncio.Timeout | None = None
@@ -93,7 +93,7 @@ class RealtimeCall(Call):
         """Whether its client is gone, and none has come back."""
         return self._dropped and self._next is None
 
-    def take(self, lent: Lent, asked: Comeback) -> None:
+    def take(self, lent: SocketLease, asked: ResumeRequest) -> None:
         """Go on over this socket, whatever has become of the one before."""
         if self.over:
             lent.give_back(*JUST_ENDED)

@@ -12,11 +12,11 @@ from rejoinder.agent.wires.realtime.messages import ItemTruncate, ResponseCancel
 from rejoinder.agent.wires.realtime.response import Response
 from rejoinder.agent.wires.realtime.tools import most_tokens
 from rejoinder.pipeline import (
-    Asked,
     ProtocolError,
     ReplyAudio,
     ReplyCalled,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     ReplyText,
     Tools,
@@ -81,7 +81,7 @@ class Responses:
         most = None if params.max_output_tokens is None else most_tokens(params.max_output_tokens)
         self._tag += 1
         self._asked[self._tag] = params
-        return Respond(Asked(params.instructions, entries, speaks, tools, not beside, self._tag, most))
+        return Respond(ReplyRequest(params.instructions, entries, speaks, tools, not beside, self._tag, most))
 
     def cancel(self, message: ResponseCancel) -> list[Interrupt]:
         """Stop a response; to cancel what is over is a race that clients lose all the time, and no error."""

@@ -22,7 +22,7 @@ CLOSING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Comeback:
+class ResumeRequest:
     """What a client says that comes back.
 
     conversation: the one that it wants to go on with. last_event: the last event that it has got, "" where it
@@ -35,7 +35,7 @@ class Comeback:
     played_ms: int | None = None
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> Comeback:
+    def of(cls, asked: Mapping[str, str]) -> ResumeRequest:
         """Read it from the query of an address."""
         played = asked.get("audio_end_ms", "")
         told = int(played) if played.isascii() and played.isdigit() and len(played) < 10 else None
@@ -59,7 +59,7 @@ class Missed:
     unheard: dict[int, float]
 
 
-def catch_up(wire: Realtime, outbox: Outbox, asked: Comeback, clock: tuple[int, float] | None) -> Missed:
+def catch_up(wire: Realtime, outbox: Outbox, asked: ResumeRequest, clock: tuple[int, float] | None) -> Missed:
     """Return what a client missed.
 
     clock: the reply that sounded last, and how much of it had been heard when the client was last heard of.
@@ -81,7 +81,7 @@ def catch_up(wire: Realtime, outbox: Outbox, asked: Comeback, clock: tuple[int, 
     return Missed(messages, {turn: ms / 1000.0 for turn, ms in unheard.items()})
 
 
-def _anew(wire: Realtime, outbox: Outbox, asked: Comeback, clock: tuple[int, float] | None) -> Missed:
+def _anew(wire: Realtime, outbox: Outbox, asked: ResumeRequest, clock: tuple[int, float] | None) -> Missed:
     """Tell all of it to a client that has kept nothing: its items, and what was not heard of the last one."""
     sounds: dict[int, float] = {}
     unheard = _unheard(wire, asked, clock)
@@ -98,7 +98,9 @@ def _anew(wire: Realtime, outbox: Outbox, asked: Comeback, clock: tuple[int, flo
     return Missed(map(outbox.note, told), sounds)
 
 
-def _unheard(wire: Realtime, asked: Comeback, clock: tuple[int, float] | None) -> tuple[Response, int] | None:
+def _unheard(
+    wire: Realtime, asked: ResumeRequest, clock: tuple[int, float] | None
+) -> tuple[Response, int] | None:
     """Return the response that was not heard to its end, and how many milliseconds of it were."""
     response = wire.responses.newest
     if response is None:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.llm.ort.ahead import ahead
-from rejoinder.models.llm.ort.decoder import Decoder, Logits, Reader, Shelf
+from rejoinder.models.llm.ort.decoder import Decoder, KvCachePool, Logits, Reader
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, prepared
 from rejoinder.models.llm.ort.drafts import OPENINGS, Drafts
 from rejoinder.models.llm.ort.kv_cache import Slots, shared
 from rejoinder.models.llm.ort.sampling import Sampling, choose
-from rejoinder.models.llm.priority_gate import GivingWay
-from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Urgency, current
+from rejoinder.models.llm.priority_gate import PriorityGate
+from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
@@ -85,13 +85,13 @@ class OrtLlm:
         self._sampling = sampling or Sampling()
         self._random = np.random.default_rng()
         decoder = Decoder(folder / "model.onnx", threads)
-        self._shelf = Shelf(decoder, SLOTS)
+        self._shelf = KvCachePool(decoder, SLOTS)
         self._readers = self._shelf.readers
         self._slots = Slots(SLOTS)
         self._drafts = Drafts()
         for opening in self._tokenizer.encode_batch(list(OPENINGS), add_special_tokens=False):
             self._drafts.learn(opening.ids)
-        self._replying = GivingWay()
+        self._replying = PriorityGate()
         self._decoder = decoder
         self._writer: Reader | None = None
         self._writing = asyncio.Lock()
@@ -110,7 +110,7 @@ class OrtLlm:
 
     async def _decode(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         prompt = await self._encoded(messages)
-        with self._replying.going_first():
+        with self._replying.priority():
             async with self._slots.take(messages) as slot:
                 tokens = self._tokens(self._readers[slot], prompt, self._drafts)
                 async with aclosing(self._text(tokens)) as pieces:
@@ -118,7 +118,7 @@ class OrtLlm:
                         yield piece
 
     async def _compose(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        current.set(Urgency(SPARE_SECONDS))
+        current.set(Deadline(SPARE_SECONDS))
         prompt = await self._encoded(messages)
         async with self._writing:
             if self._writer is None:  # 47 MB, which who is only called does without
@@ -171,7 +171,7 @@ class OrtLlm:
     async def warm(self, messages: Sequence[Message]) -> None:
         """Read the prompt into a slot's cache. Raises ModelError."""
         prompt = await self._encoded(messages)
-        with self._replying.going_first():
+        with self._replying.priority():
             async with self._slots.take(messages) as slot:
                 await self._read(self._readers[slot], prompt)
 

@@ -84,7 +84,7 @@ class Reader:
         return list(logits[0])
 
 
-class Shelf:
+class KvCachePool:
     """Readers side by side, which can read a token each in one run: it takes little longer than for one."""
 
     def __init__(self, decoder: Decoder, places: int) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.tts.graph import Parts, parts, seams
 from rejoinder.models.tts.piper import LENGTHS, open_voice
-from rejoinder.models.tts.slices import FLOW_REST, SIZES, Bent, open_part, silent_frames, slices
+from rejoinder.models.tts.slices import FLOW_REST, SIZES, FlowFrames, open_part, silent_frames, slices
 from rejoinder.models.tts.voice import AUDIBLE
 from rejoinder.models.tts.window import COUPLING, STRETCH, add_window
 from rejoinder.models.weights.fetch import WeightsMissing, locate
@@ -182,14 +182,14 @@ def test_no_more_is_bent_than_the_first_slice_needs_and_the_rest_in_few_runs(
         return bend(frames, start, stop)
 
     count = drawn.shape[1]
-    frames, whole = Bent(drawn, counted), bend(drawn, 0, count)
+    frames, whole = FlowFrames(drawn, counted), bend(drawn, 0, count)
     assert frames.between(0, 13).shape[1] == 13
     assert bent == [(0, 13)]
     for start in range(0, count, 40):
         assert frames.between(start, start + 56) == pytest.approx(whole[:, start : start + 56], abs=1e-4)
     assert [start for start, _ in bent] == [0, *(stop for _, stop in bent[:-1])]
     assert bent[-1][1] == count and len(bent) <= 4
-    Bent(drawn[:, : 13 + FLOW_REST - 1], counted).between(0, 13)
+    FlowFrames(drawn[:, : 13 + FLOW_REST - 1], counted).between(0, 13)
     assert bent[-1] == (0, 13 + FLOW_REST - 1)
 
 

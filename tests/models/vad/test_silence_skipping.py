@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.models.vad.silence_skipping import LONGEST, LOUDER, QUIET, REST, TRACE, Calm
+from rejoinder.models.vad.silence_skipping import LONGEST, LOUDER, QUIET, REST, TRACE, SilenceSkipper
 
 
-def calm(power: float = 1e-5) -> Calm:
-    made = Calm()
+def calm(power: float = 1e-5) -> SilenceSkipper:
+    made = SilenceSkipper()
     for _ in range(REST):
         assert not made.skips(power)
         made.judged(power, 0.0)
@@ -38,7 +38,7 @@ def test_a_trace_of_speech_and_a_noise_end_the_calm() -> None:
 
 
 def test_a_noisy_line_is_never_calm() -> None:
-    made = Calm()
+    made = SilenceSkipper()
     for _ in range(10 * REST):
         assert not made.skips(2 * QUIET)
         made.judged(2 * QUIET, 0.0)
@@ -51,7 +51,7 @@ def test_every_second_it_is_looked_nevertheless() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)), max_size=100))
 def test_windows_that_are_certainly_judged_are_never_skipped(windows: list[tuple[float, float]]) -> None:
-    made, certain = Calm(), 1
+    made, certain = SilenceSkipper(), 1
     for power, probability in windows:
         skipped = made.skips(power)
         if certain > 1:

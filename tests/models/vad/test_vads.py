@@ -14,7 +14,7 @@ from support import speech
 
 from rejoinder.agent.bench.cases.recordings import background
 from rejoinder.models.onnx.session import open_session
-from rejoinder.models.vad.silence_skipping import Calm
+from rejoinder.models.vad.silence_skipping import SilenceSkipper
 from rejoinder.models.vad.silero import CONTEXT, WINDOW, Silero
 from rejoinder.models.vad.silero_graph import regrouped
 from rejoinder.models.weights.fetch import locate
@@ -128,7 +128,7 @@ def test_speech_is_heard_at_the_same_window_as_if_no_window_were_skipped(
         pcm = speech.chunk(np.concatenate((line, audio, line)) * np.float32(10 ** (db / 20)))
         skipping = events(silero, pcm)
         with monkeypatch.context() as all_judged:
-            all_judged.setattr(Calm, "skips", lambda calm, power: False)
+            all_judged.setattr(SilenceSkipper, "skips", lambda calm, power: False)
             assert events(silero, pcm) == skipping, recording.path.name
 
 

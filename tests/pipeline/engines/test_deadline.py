@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedTts
 from rejoinder.pipeline.audio.chunk import AudioChunk
-from rejoinder.pipeline.engines import deadline as urgency
-from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, SPARE_SECONDS, Urgency, first
+from rejoinder.pipeline.engines import deadline as deadline
+from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, SPARE_SECONDS, Deadline, first
 from rejoinder.pipeline.replying.turn import Turn
 
 NOW = 100.0
-FINAL, ANSWER, LATE = Urgency(due=NOW), Urgency(due=NOW - 0.1), Urgency(due=NOW - 0.5)
-SOUNDS, RUNS_DRY = Urgency(due=NOW + 3.0), Urgency(due=NOW + 0.1)
-GUESS, PARTIAL, TEXT = Urgency(GUESS_SECONDS), Urgency(PARTIAL_SECONDS), Urgency(SPARE_SECONDS)
+FINAL, ANSWER, LATE = Deadline(due=NOW), Deadline(due=NOW - 0.1), Deadline(due=NOW - 0.5)
+SOUNDS, RUNS_DRY = Deadline(due=NOW + 3.0), Deadline(due=NOW + 0.1)
+GUESS, PARTIAL, TEXT = Deadline(GUESS_SECONDS), Deadline(PARTIAL_SECONDS), Deadline(SPARE_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ GUESS, PARTIAL, TEXT = Urgency(GUESS_SECONDS), Urgency(PARTIAL_SECONDS), Urgency
         (SOUNDS, TEXT),
     ],
 )
-def test_what_is_needed_sooner_goes_first(before: Urgency, after: Urgency) -> None:
+def test_what_is_needed_sooner_goes_first(before: Deadline, after: Deadline) -> None:
     for pair in ([before, after], [after, before]):
         (place,) = first([(each.left(NOW), None) for each in pair], 1)
         assert pair[place] is before
 
 
 def test_a_guess_that_becomes_the_answer_goes_before_guesses_that_came_earlier() -> None:
-    guesses = [Urgency(), Urgency(), Urgency()]
+    guesses = [Deadline(), Deadline(), Deadline()]
     guesses[2].due = NOW
     assert first([(each.left(NOW), None) for each in guesses], 3) == [2, 0, 1]
 
@@ -72,21 +72,21 @@ def test_nothing_more_urgent_of_its_kind_is_left_behind(waiting: list[tuple[floa
     assert len(taken) == most or not passed
 
 
-class Asked:
+class ReplyRequest:
     """Notes how urgent the language model's work was when it was asked, and the voice's clause by clause."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, float, float | None]] = []
 
     def note(self, what: str, now: float) -> None:
-        known = urgency.current.get()
+        known = deadline.current.get()
         assert known is not None, f"{what} has no urgency"
         self.seen.append((what, round(known.left(now), 2), known.due))
 
 
 def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> None:
     """Read in the voice's own task: the reply's urgency is known there, and moves while the reply does."""
-    asked = Asked()
+    asked = ReplyRequest()
 
     class Voice(ScriptedTts):
         async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
@@ -106,16 +106,16 @@ def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> N
 def test_a_reply_that_is_paused_is_in_doubt_again() -> None:
     async def main() -> None:
         turn = Turn(1, "hello")
-        assert turn.urgency.due is None
+        assert turn.deadline.due is None
         turn.make(2.0)
-        assert turn.urgency.due is None, "what is not committed is not awaited"
+        assert turn.deadline.due is None, "what is not committed is not awaited"
         turn.commit()
         now = asyncio.get_running_loop().time()
-        assert turn.urgency.left(now) == pytest.approx(2.0, abs=0.1), "what was made is heard first"
+        assert turn.deadline.left(now) == pytest.approx(2.0, abs=0.1), "what was made is heard first"
         turn.pause()
         turn.make(1.0)
-        assert turn.urgency.due is None
+        assert turn.deadline.due is None
         turn.resume()
-        assert turn.urgency.left(now) == pytest.approx(3.0, abs=0.1)
+        assert turn.deadline.left(now) == pytest.approx(3.0, abs=0.1)
 
     asyncio.run(main())

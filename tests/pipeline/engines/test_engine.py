@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rejoinder.pipeline.engines import engine as module
-from rejoinder.pipeline.engines.deadline import PARTIAL_SECONDS, SPARE_SECONDS, Urgency, current
+from rejoinder.pipeline.engines.deadline import PARTIAL_SECONDS, SPARE_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError, Overloaded
 
@@ -111,7 +111,7 @@ def test_cancelled_jobs_never_run(doubler: Doubler) -> None:
     run(main())
 
 
-async def ask_as(engine: Engine[int, int], item: int, urgent: Urgency) -> int:
+async def ask_as(engine: Engine[int, int], item: int, urgent: Deadline) -> int:
     current.set(urgent)
     return await engine.run(item)
 
@@ -122,8 +122,8 @@ def test_the_most_urgent_goes_first_by_what_is_true_when_the_step_begins(doubler
         running = await ask(engine, [1])
         await doubler.until_begun()
         now = asyncio.get_running_loop().time()
-        guess, partial, sounds = Urgency(), Urgency(PARTIAL_SECONDS), Urgency(due=now + 60.0)
-        asked = {2: partial, 3: Urgency(SPARE_SECONDS), 4: guess, 5: sounds, 6: Urgency(due=now)}
+        guess, partial, sounds = Deadline(), Deadline(PARTIAL_SECONDS), Deadline(due=now + 60.0)
+        asked = {2: partial, 3: Deadline(SPARE_SECONDS), 4: guess, 5: sounds, 6: Deadline(due=now)}
         tasks = [asyncio.create_task(ask_as(engine, item, urgent)) for item, urgent in asked.items()]
         await asyncio.sleep(0)
         assert engine.waiting == 5 and engine.age > 0.0
@@ -146,8 +146,8 @@ def test_it_tells_whether_anybody_waits_for_what_it_does(
     async def main() -> None:
         engine = Engine("doubler", doubler.step)
         assert not engine.pressing
-        sounds = Urgency(due=asyncio.get_running_loop().time() + 60.0)
-        for urgent, presses in ((sounds, False), (Urgency(PARTIAL_SECONDS), False), (Urgency(), True)):
+        sounds = Deadline(due=asyncio.get_running_loop().time() + 60.0)
+        for urgent, presses in ((sounds, False), (Deadline(PARTIAL_SECONDS), False), (Deadline(), True)):
             task = asyncio.create_task(ask_as(engine, 1, urgent))
             await doubler.until_begun()
             assert engine.pressing is presses
@@ -166,7 +166,7 @@ def test_only_what_is_alike_is_batched(doubler: Doubler) -> None:
         engine = Engine("doubler", doubler.step, max_batch=4, alike=lambda item, sure: (item % 2, sure))
         running = await ask(engine, [1])
         await doubler.until_begun()
-        guesses = [asyncio.create_task(ask_as(engine, item, Urgency())) for item in (2, 4)]
+        guesses = [asyncio.create_task(ask_as(engine, item, Deadline())) for item in (2, 4)]
         later = await ask(engine, [6, 3, 8, 10, 5])
         doubler.open()
         assert await asyncio.gather(*running, *guesses, *later) == [2, 4, 8, 12, 6, 16, 20, 10]

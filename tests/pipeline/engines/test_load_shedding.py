@@ -25,10 +25,10 @@ from rejoinder.pipeline.engines.load_shedding import (
     MOST_BUSY,
     TARGET_SECONDS,
     UP_SECONDS,
-    Ladder,
     Load,
-    Rung,
-    next_rung,
+    LoadLevel,
+    LoadShedder,
+    next_level,
 )
 from rejoinder.pipeline.events import TurnTraced
 from rejoinder.pipeline.listening.stages import PARTIAL_SAMPLES, is_worth_it
@@ -55,27 +55,35 @@ def test_more_callers_never_make_it_better(load: Load, callers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rung", "load", "since", "wanted", "then"),
+    ("level", "load", "since", "wanted", "then"),
     [
-        (Rung.NOTHING, Load(0.5, 0.3, 2), LONG, False, Rung.NOTHING),
-        (Rung.NOTHING, Load(0.9, 0.3, 4), LONG, False, Rung.PARTIALS),
-        (Rung.NOTHING, Load(0.7, 0.8, 4), LONG, False, Rung.PARTIALS),
-        (Rung.NOTHING, Load(0.9, 0.3, 4), UP_SECONDS / 2, False, Rung.NOTHING),
-        (Rung.PARTIALS, Load(0.7, 0.5, 4), LONG, False, Rung.PARTIALS),
-        (Rung.PARTIALS, Load(0.7, 0.5, 4), UP_SECONDS, True, Rung.WINDOW),  # there is no room for a fifth
-        (Rung.PARTIALS, Load(0.2, 0.3, 4), UP_SECONDS, True, Rung.PARTIALS),  # there is
-        (Rung.WINDOW, Load(0.8, 0.7, 6), UP_SECONDS, False, Rung.LENGTH),
-        (Rung.LENGTH, Load(0.9, 2.0, 6), LONG, False, Rung.LENGTH),  # nobody calls
-        (Rung.LENGTH, Load(0.8, 0.5, 6), UP_SECONDS, True, Rung.NEW_CALLS),
-        (Rung.NEW_CALLS, Load(0.95, 2.0, 6), LONG, False, Rung.NEW_CALLS),
-        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS / 2, False, Rung.NEW_CALLS),
-        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS, True, Rung.NEW_CALLS),
-        (Rung.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS, False, Rung.LENGTH),
-        (Rung.PARTIALS, Load(), DOWN_SECONDS, False, Rung.NOTHING),
+        (LoadLevel.NOTHING, Load(0.5, 0.3, 2), LONG, False, LoadLevel.NOTHING),
+        (LoadLevel.NOTHING, Load(0.9, 0.3, 4), LONG, False, LoadLevel.PARTIALS),
+        (LoadLevel.NOTHING, Load(0.7, 0.8, 4), LONG, False, LoadLevel.PARTIALS),
+        (LoadLevel.NOTHING, Load(0.9, 0.3, 4), UP_SECONDS / 2, False, LoadLevel.NOTHING),
+        (LoadLevel.PARTIALS, Load(0.7, 0.5, 4), LONG, False, LoadLevel.PARTIALS),
+        (
+            LoadLevel.PARTIALS,
+            Load(0.7, 0.5, 4),
+            UP_SECONDS,
+            True,
+            LoadLevel.WINDOW,
+        ),  # there is no room for a fifth
+        (LoadLevel.PARTIALS, Load(0.2, 0.3, 4), UP_SECONDS, True, LoadLevel.PARTIALS),  # there is
+        (LoadLevel.WINDOW, Load(0.8, 0.7, 6), UP_SECONDS, False, LoadLevel.LENGTH),
+        (LoadLevel.LENGTH, Load(0.9, 2.0, 6), LONG, False, LoadLevel.LENGTH),  # nobody calls
+        (LoadLevel.LENGTH, Load(0.8, 0.5, 6), UP_SECONDS, True, LoadLevel.NEW_CALLS),
+        (LoadLevel.NEW_CALLS, Load(0.95, 2.0, 6), LONG, False, LoadLevel.NEW_CALLS),
+        (LoadLevel.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS / 2, False, LoadLevel.NEW_CALLS),
+        (LoadLevel.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS, True, LoadLevel.NEW_CALLS),
+        (LoadLevel.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS, False, LoadLevel.LENGTH),
+        (LoadLevel.PARTIALS, Load(), DOWN_SECONDS, False, LoadLevel.NOTHING),
     ],
 )
-def test_one_rung_after_the_other(rung: Rung, load: Load, since: float, wanted: bool, then: Rung) -> None:
-    assert next_rung(rung, load, since, wanted) is then
+def test_one_rung_after_the_other(
+    level: LoadLevel, load: Load, since: float, wanted: bool, then: LoadLevel
+) -> None:
+    assert next_level(level, load, since, wanted) is then
 
 
 def test_a_model_that_is_slow_by_itself_is_no_load() -> None:
@@ -93,7 +101,13 @@ class Scripted:
     stats: EngineStats = field(default_factory=EngineStats)
 
 
-COST = {Rung.NOTHING: 0.16, Rung.PARTIALS: 0.1, Rung.WINDOW: 0.085, Rung.LENGTH: 0.08, Rung.NEW_CALLS: 0.08}
+COST = {
+    LoadLevel.NOTHING: 0.16,
+    LoadLevel.PARTIALS: 0.1,
+    LoadLevel.WINDOW: 0.085,
+    LoadLevel.LENGTH: 0.08,
+    LoadLevel.NEW_CALLS: 0.08,
+}
 """Of an engine's time, what the turns of one caller take on each rung."""
 ALONE = 0.2
 
@@ -103,49 +117,49 @@ class Shop:
 
     def __init__(self) -> None:
         self.engine = Scripted()
-        self.ladder = Ladder([self.engine])  # type: ignore[list-item]
+        self.load_shedder = LoadShedder([self.engine])  # type: ignore[list-item]
         self.now = 0.0
         self.callers = 0
         self.answers: list[float] = []
-        self.rungs = [Rung.NOTHING]
+        self.rungs = [LoadLevel.NOTHING]
         self.refused = 0
 
     def leave(self, left: int) -> None:
         """Let all but so many hang up."""
         for caller in range(left, self.callers):
-            self.ladder.left(caller)
+            self.load_shedder.left(caller)
         self.callers = left
 
     def pass_by(self, seconds: int, arriving: int = 0) -> None:
         """Let time pass, and somebody call each second until so many are taken."""
         for _ in range(seconds):
             if self.callers < arriving:
-                if self.ladder.refuse(self.now):
+                if self.load_shedder.refuse(self.now):
                     self.refused += 1
                 else:
-                    self.ladder.joined(self.callers, self.now)
+                    self.load_shedder.joined(self.callers, self.now)
                     self.callers += 1
-            busy = min(0.98, self.callers * COST[self.ladder.rung])
+            busy = min(0.98, self.callers * COST[self.load_shedder.level])
             self.engine.stats.pressing += busy
             self.answers = [ALONE / (1.0 - busy)] * self.callers
             for caller, answer in enumerate(self.answers):
-                self.ladder.answered(caller, answer, self.now)
+                self.load_shedder.answered(caller, answer, self.now)
             self.now += 1.0
-            self.ladder.look(self.now)
-            if self.ladder.rung is not self.rungs[-1]:
-                self.rungs.append(self.ladder.rung)
+            self.load_shedder.look(self.now)
+            if self.load_shedder.level is not self.rungs[-1]:
+                self.rungs.append(self.load_shedder.level)
 
 
 def test_few_callers_lose_nothing() -> None:
     shop = Shop()
     shop.pass_by(120, arriving=4)
-    assert shop.callers == 4 and shop.rungs == [Rung.NOTHING]
+    assert shop.callers == 4 and shop.rungs == [LoadLevel.NOTHING]
 
 
 def test_room_is_made_for_more_by_what_only_makes_it_better() -> None:
     shop = Shop()
     shop.pass_by(240, arriving=7)
-    assert shop.callers == 7 and max(shop.rungs) < Rung.NEW_CALLS and len(shop.rungs) > 1
+    assert shop.callers == 7 and max(shop.rungs) < LoadLevel.NEW_CALLS and len(shop.rungs) > 1
     assert shop.refused < 5 * UP_SECONDS, "the last of them waited for it"
     assert max(shop.answers) <= 1.2 * TARGET_SECONDS
 
@@ -153,49 +167,51 @@ def test_room_is_made_for_more_by_what_only_makes_it_better() -> None:
 def test_too_many_are_refused_before_those_there_are_wait() -> None:
     shop = Shop()
     shop.pass_by(300, arriving=300)
-    assert shop.rungs[: len(Rung)] == list(Rung), "to make room for who is refused, all is tried"
-    assert shop.refused > 200 and "can be answered in time" in shop.ladder.refuse(shop.now)
+    assert shop.rungs[: len(LoadLevel)] == list(LoadLevel), "to make room for who is refused, all is tried"
+    assert shop.refused > 200 and "can be answered in time" in shop.load_shedder.refuse(shop.now)
     assert shop.engine.stats.pressing / shop.now <= MOST_BUSY + 0.02
     assert max(shop.answers) < 2 * TARGET_SECONDS
     shop.leave(1)
-    shop.pass_by(int(len(Rung) * (DOWN_SECONDS + 5)))
-    assert shop.ladder.rung is Rung.NOTHING and not shop.ladder.refuse(shop.now)
+    shop.pass_by(int(len(LoadLevel) * (DOWN_SECONDS + 5)))
+    assert shop.load_shedder.level is LoadLevel.NOTHING and not shop.load_shedder.refuse(shop.now)
 
 
 def test_callers_without_answers_for_a_while_do_not_count() -> None:
     shop = Shop()
     shop.pass_by(20, arriving=5)
-    assert shop.ladder.load.callers == 5
+    assert shop.load_shedder.load.callers == 5
     shop.leave(2)
     shop.pass_by(12)
-    assert shop.ladder.load.callers == 2
+    assert shop.load_shedder.load.callers == 2
 
 
 def test_who_takes_the_place_of_one_who_has_left_is_taken() -> None:
     """The same number of others is no more load, though those who left are still in the measured past."""
-    ladder = Ladder()
-    ladder.rung, ladder.load = Rung.LENGTH, Load(busy=0.8, answer=0.5, callers=8)
+    load_shedder = LoadShedder()
+    load_shedder.level, load_shedder.load = LoadLevel.LENGTH, Load(busy=0.8, answer=0.5, callers=8)
     for caller in range(8):
-        ladder.joined(caller, 1.0)
-    assert ladder.refuse(2.0)
-    ladder.left(0)
-    assert not ladder.refuse(2.0)
-    ladder.joined(8, 2.0)
-    assert ladder.refuse(2.0), "and a second one is not"
-    assert not ladder.refuse(12.0), "but where the others have not said a word for long"
-    ladder.rung = Rung.NEW_CALLS
-    assert ladder.refuse(3.0) and not ladder.refuse(60.0), "and never where nobody talks"
-    ladder.load = Load(busy=0.4, answer=0.3, callers=8)
-    assert not ladder.refuse(3.0), "nor where there is room, on whatever rung"
+        load_shedder.joined(caller, 1.0)
+    assert load_shedder.refuse(2.0)
+    load_shedder.left(0)
+    assert not load_shedder.refuse(2.0)
+    load_shedder.joined(8, 2.0)
+    assert load_shedder.refuse(2.0), "and a second one is not"
+    assert not load_shedder.refuse(12.0), "but where the others have not said a word for long"
+    load_shedder.level = LoadLevel.NEW_CALLS
+    assert load_shedder.refuse(3.0) and not load_shedder.refuse(60.0), "and never where nobody talks"
+    load_shedder.load = Load(busy=0.4, answer=0.3, callers=8)
+    assert not load_shedder.refuse(3.0), "nor where there is room, on whatever rung"
 
 
 def test_what_is_worth_a_transcript_before_a_pause() -> None:
     half = PARTIAL_SAMPLES
-    assert is_worth_it(half, False, Rung.NOTHING, False) and is_worth_it(1, True, Rung.NOTHING, False)
-    assert not is_worth_it(half - 1, False, Rung.NOTHING, False)
-    assert not is_worth_it(half, False, Rung.PARTIALS, False), "partial words are left out"
-    assert is_worth_it(half, True, Rung.LENGTH, False), "but not what may be the last ones"
-    assert not is_worth_it(4 * half, True, Rung.NOTHING, True), "behind, nothing that is not awaited"
+    assert is_worth_it(half, False, LoadLevel.NOTHING, False) and is_worth_it(
+        1, True, LoadLevel.NOTHING, False
+    )
+    assert not is_worth_it(half - 1, False, LoadLevel.NOTHING, False)
+    assert not is_worth_it(half, False, LoadLevel.PARTIALS, False), "partial words are left out"
+    assert is_worth_it(half, True, LoadLevel.LENGTH, False), "but not what may be the last ones"
+    assert not is_worth_it(4 * half, True, LoadLevel.NOTHING, True), "behind, nothing that is not awaited"
 
 
 def test_the_smaller_window_holds_the_audio() -> None:
@@ -207,38 +223,38 @@ def test_the_smaller_window_holds_the_audio() -> None:
 ANSWER = "The first of them are twenty short words or so, one after the other and all in a row, to be long. "
 
 
-def call(rung: Rung, **more: object) -> Talk:
+def call(level: LoadLevel, **more: object) -> Talk:
     talk = Talk("what is it now", llm=ScriptedLlm([ANSWER + "And more. And on. And on it goes."]), **more)
-    talk.ladder.rung = rung
+    talk.load_shedder.level = level
     talk.says(3.0, at=0.5)
     return talk.run(until=25.0)
 
 
-@pytest.mark.parametrize("rung", list(Rung))
-def test_a_call_is_answered_on_every_rung_and_its_trace_says_on_which(rung: Rung) -> None:
-    talk = call(rung)
-    assert talk.of(TurnTraced)[-1].trace.counts["ladder"] == rung
+@pytest.mark.parametrize("level", list(LoadLevel))
+def test_a_call_is_answered_on_every_rung_and_its_trace_says_on_which(level: LoadLevel) -> None:
+    talk = call(level)
+    assert talk.of(TurnTraced)[-1].trace.counts["ladder"] == level
     partial = [told.text for told in talk.of(PartialTranscript) if told.text != "what is it now"]
-    assert bool(partial) == (rung < Rung.PARTIALS), "but for the words at the end"
+    assert bool(partial) == (level < LoadLevel.PARTIALS), "but for the words at the end"
     (done,) = talk.done()
     assert done[1] == "completed"
     assert len(ANSWER.split()) > BRIEF_TOKENS
-    assert (done[2] == ANSWER.strip()) == (rung >= Rung.LENGTH), "it ends with a sentence"
-    assert talk.ladder._answers, "and how long it took is told to the ladder"
+    assert (done[2] == ANSWER.strip()) == (level >= LoadLevel.LENGTH), "it ends with a sentence"
+    assert talk.load_shedder._answers, "and how long it took is told to the ladder"
 
 
-def program(rung: Rung) -> Server:
+def program(level: LoadLevel) -> Server:
     made = Server(Settings(), lambda name, seconds: None, lambda error: None)
     made.models = Models(ScriptedVad(), ScriptedStt(["hi"]), ScriptedLlm(), ScriptedTts())
-    made.models.ladder.rung = rung
-    made.models.ladder.load = Load(busy=0.9, answer=0.5, callers=1)
-    made.models.ladder.joined(1, time.monotonic())
+    made.models.load_shedder.level = level
+    made.models.load_shedder.load = Load(busy=0.9, answer=0.5, callers=1)
+    made.models.load_shedder.joined(1, time.monotonic())
     return made
 
 
 @pytest.mark.parametrize("path", ["/v1/realtime", "/v1/phone", "/v1/pcm"])
 def test_a_new_call_is_refused_with_a_reason_and_told_when_to_come_back(path: str) -> None:
-    client = TestClient(program(Rung.NEW_CALLS).app(), base_url="http://127.0.0.1")
+    client = TestClient(program(LoadLevel.NEW_CALLS).app(), base_url="http://127.0.0.1")
     with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path):
         pass
     assert refused.value.status_code == 503 and "can be answered in time" in refused.value.text
@@ -246,7 +262,7 @@ def test_a_new_call_is_refused_with_a_reason_and_told_when_to_come_back(path: st
 
 
 def test_a_page_is_told_in_words_that_it_can_read() -> None:
-    client = TestClient(program(Rung.NEW_CALLS).app(), base_url="http://127.0.0.1")
+    client = TestClient(program(LoadLevel.NEW_CALLS).app(), base_url="http://127.0.0.1")
     with client.websocket_connect(
         "ws://127.0.0.1/v1/realtime", headers={"Origin": "http://127.0.0.1"}
     ) as socket:
@@ -255,7 +271,7 @@ def test_a_page_is_told_in_words_that_it_can_read() -> None:
 
 
 def test_before_anything_is_left_out_a_call_is_taken_and_health_says_how_it_is() -> None:
-    client = TestClient(program(Rung.NOTHING).app(), base_url="http://127.0.0.1")
+    client = TestClient(program(LoadLevel.NOTHING).app(), base_url="http://127.0.0.1")
     with client.websocket_connect("/v1/realtime") as socket:
         assert socket.receive_json()["type"] == "session.created"
         health = client.get("/healthz").json()

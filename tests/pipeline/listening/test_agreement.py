@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.listening.agreement import LocalAgreement, bare
+from rejoinder.pipeline.listening.agreement import LocalAgreement, normalise
 
 
 def test_two_hypotheses_must_agree() -> None:
@@ -24,9 +24,9 @@ def test_punctuation_and_case_do_not_matter() -> None:
 
 
 def test_bare_words() -> None:
-    assert bare("  It's 5 O'clock, isn't it?! ") == "it's 5 o'clock isn't it"
-    assert bare("Ça va?") == "ça va"
-    assert bare("…") == ""
+    assert normalise("  It's 5 O'clock, isn't it?! ") == "it's 5 o'clock isn't it"
+    assert normalise("Ça va?") == "ça va"
+    assert normalise("…") == ""
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "A,", "c."]), max_size=8).map(" ".join), max_size=12))

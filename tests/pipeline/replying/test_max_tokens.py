@@ -18,7 +18,6 @@ from rejoinder.agent.wires.commands import Configure, Respond
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.models.scripted import ScriptedTts
 from rejoinder.pipeline import (
-    Asked,
     AudioChunk,
     Channel,
     Entry,
@@ -29,6 +28,7 @@ from rejoinder.pipeline import (
     Options,
     ReplyAudio,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     ReplyText,
     TokenLlm,
@@ -135,11 +135,11 @@ def test_a_reply_that_is_over_in_time_is_whole() -> None:
 
 def test_one_response_may_have_another_limit_than_its_session() -> None:
     talk = scenario.Talk(replies=(STORY,), max_tokens=2, speaks=False)
-    asked: tuple[tuple[float, Asked], ...] = (
-        (0.2, Asked(max_tokens=4)),
-        (1.2, Asked(max_tokens=0)),
-        (2.2, Asked()),
-        (3.2, Asked(prompt=[Entry("user", "and now?")], remembered=False, max_tokens=1)),
+    asked: tuple[tuple[float, ReplyRequest], ...] = (
+        (0.2, ReplyRequest(max_tokens=4)),
+        (1.2, ReplyRequest(max_tokens=0)),
+        (2.2, ReplyRequest()),
+        (3.2, ReplyRequest(prompt=[Entry("user", "and now?")], remembered=False, max_tokens=1)),
     )
     for at, one in asked:
         talk.does(lambda session, one=one: session.respond(one), at=at)  # type: ignore[misc]

@@ -9,11 +9,11 @@ import pytest
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedTurnModel
 from rejoinder.pipeline import (
-    Asked,
     Entry,
     ReplyAudio,
     ReplyCalled,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     ReplyText,
     Session,
@@ -131,7 +131,7 @@ def test_results_and_calls_in_odd_places_make_a_prompt_that_chat_servers_take() 
         Entry("tool", "late", call="b"),
         Entry("tool", "nobody's", call="c"),
     ]
-    call.does(lambda session: session.respond(Asked(prompt=entries)), at=0.2)
+    call.does(lambda session: session.respond(ReplyRequest(prompt=entries)), at=0.2)
     call.run(until=2.0, microphone=False)
     first, a, b, user = call.llm.prompts[0]
     assert [one["id"] for one in first["tool_calls"]] == ["a", "b"]
@@ -168,7 +168,7 @@ def test_a_written_reply_that_is_interrupted_keeps_what_was_sent() -> None:
 
 # --- beside the conversation ----------------------------------------------------------------------------
 
-BESIDE = Asked(prompt=[Entry("user", "mood?")], speaks=False, remembered=False, tag=7)
+BESIDE = ReplyRequest(prompt=[Entry("user", "mood?")], speaks=False, remembered=False, tag=7)
 
 
 def test_a_reply_beside_the_conversation_leaves_it_alone() -> None:

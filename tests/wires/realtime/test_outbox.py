@@ -7,7 +7,7 @@ import json
 from rejoinder.agent.wires.realtime.events import event
 from rejoinder.agent.wires.realtime.outbox import MAX_BYTES, Outbox
 from rejoinder.agent.wires.realtime.protocol import Realtime
-from rejoinder.agent.wires.realtime.resuming import Comeback, catch_up
+from rejoinder.agent.wires.realtime.resuming import ResumeRequest, catch_up
 from rejoinder.pipeline import Options
 from rejoinder.pipeline.replying.playout import Playout
 
@@ -48,11 +48,11 @@ def test_it_is_bounded_whatever_is_sent() -> None:
 
 
 def test_what_a_client_says_about_itself_is_no_matter_of_trust() -> None:
-    assert Comeback.of({}) == Comeback("")
+    assert ResumeRequest.of({}) == ResumeRequest("")
     for nonsense in ("", "-1", "1e9", "٣", "9" * 400, "null"):
         asked = {"conversation_id": "conv_1", "last_event_id": "x", "audio_end_ms": nonsense}
-        assert Comeback.of(asked) == Comeback("conv_1", "x", "", None)
-    assert Comeback.of({"audio_end_ms": "999999999", "item_id": "a"}).played_ms == 24 * 60 * 60 * 1000
+        assert ResumeRequest.of(asked) == ResumeRequest("conv_1", "x", "", None)
+    assert ResumeRequest.of({"audio_end_ms": "999999999", "item_id": "a"}).played_ms == 24 * 60 * 60 * 1000
 
 
 def test_who_comes_back_before_anything_was_said_gets_the_session() -> None:
@@ -60,7 +60,7 @@ def test_who_comes_back_before_anything_was_said_gets_the_session() -> None:
     for one in wire.open():
         outbox.note(one)
     for last in ("", "event_x"):
-        missed = catch_up(wire, outbox, Comeback(wire.conversation, last, "item_x", 20), None)
+        missed = catch_up(wire, outbox, ResumeRequest(wire.conversation, last, "item_x", 20), None)
         told = [json.loads(text) for text in missed.messages]
         assert [one["type"] for one in told] == [
             "session.created",
@@ -68,7 +68,7 @@ def test_who_comes_back_before_anything_was_said_gets_the_session() -> None:
             "rejoinder.resumed",
         ]
         assert told[2]["after"] is None and missed.unheard == {}
-    again = catch_up(wire, outbox, Comeback(wire.conversation, told[1]["event_id"]), None)
+    again = catch_up(wire, outbox, ResumeRequest(wire.conversation, told[1]["event_id"]), None)
     assert json.loads(again.messages[-1])["type"] == "rejoinder.resumed", (
         "the rest of the greeting, once more"
     )

@@ -12,7 +12,6 @@ from support.published import conforms
 from rejoinder.agent.wires.commands import Configure, EndTurn, Hear, Respond, Truncate
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.pipeline import (
-    Asked,
     AudioChunk,
     EndOfTurn,
     Endpointing,
@@ -23,6 +22,7 @@ from rejoinder.pipeline import (
     PauseStarted,
     ReplyAudio,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     ReplyText,
     SpeechStarted,
@@ -243,7 +243,7 @@ def test_manual_turns() -> None:
     assert say(realtime, "input_audio_buffer.commit") == [EndTurn()]
     assert types(realtime.tell(EndOfTurn("hi", 480)))[0] == "input_audio_buffer.committed"
     (respond,) = say(realtime, "response.create", response={"metadata": {"k": "v"}})
-    assert respond == Respond(Asked(tag=1))
+    assert respond == Respond(ReplyRequest(tag=1))
     assert types(say(realtime, "response.create")) == ["error"]
     (created, *_) = realtime.tell(ReplyStarted(1, tag=1))
     assert created["response"]["metadata"] == {"k": "v"}

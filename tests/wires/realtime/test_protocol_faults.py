@@ -18,7 +18,6 @@ from rejoinder.agent.wires.commands import (
 )
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.pipeline import (
-    Asked,
     AudioChunk,
     EndOfTurn,
     Entry,
@@ -26,6 +25,7 @@ from rejoinder.pipeline import (
     Options,
     ReplyAudio,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     ReplyText,
     SpeechStarted,
@@ -190,14 +190,14 @@ def test_a_low_threshold_still_lets_turns_end() -> None:
 
 def test_cancelling_a_response_that_has_not_begun() -> None:
     realtime = wire()
-    assert say(realtime, "response.create") == [Respond(Asked(tag=1))]
+    assert say(realtime, "response.create") == [Respond(ReplyRequest(tag=1))]
     assert say(realtime, "response.cancel") == [Interrupt()]
     assert refused(say(realtime, "response.create"))[0] == "conversation_already_has_active_response"
     realtime.tell(ReplyStarted(1, tag=1))
     done = realtime.tell(ReplyDone(1, "cancelled", ""))[-1]
     assert done["type"] == "response.done"
     assert done["response"]["status_details"]["reason"] == "client_cancelled"
-    assert say(realtime, "response.create") == [Respond(Asked(tag=2))]
+    assert say(realtime, "response.create") == [Respond(ReplyRequest(tag=2))]
     realtime.tell(ReplyStarted(2, tag=2))
     done = realtime.tell(ReplyDone(2, "cancelled", ""))[-1]
     assert done["response"]["status_details"]["reason"] == "turn_detected"
@@ -212,7 +212,7 @@ def test_cancelling_a_response_that_waits_for_a_transcript() -> None:
     assert say(realtime, "response.cancel") == [Interrupt()]
     realtime.tell(EndOfTurn("hi", 480))
     again = say(realtime, "response.create")
-    assert again == [Respond(Asked(tag=2))], "the cancelled one is not waited for"
+    assert again == [Respond(ReplyRequest(tag=2))], "the cancelled one is not waited for"
     assert realtime.tell(ReplyStarted(1, tag=2))[0]["response"]["metadata"] is None
 
 

@@ -13,7 +13,6 @@ from support.published import conforms
 from rejoinder.agent.wires.commands import AddItem, Configure, Interrupt, Respond
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.pipeline import (
-    Asked,
     AudioChunk,
     EndOfTurn,
     Entry,
@@ -21,6 +20,7 @@ from rejoinder.pipeline import (
     ReplyAudio,
     ReplyCalled,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     ReplyText,
     ToolCall,
@@ -45,7 +45,7 @@ class Wire:
         conforms(answers)
         return answers
 
-    def asks(self, **response: Any) -> Asked:
+    def asks(self, **response: Any) -> ReplyRequest:
         (respond,) = self.say("response.create", response=response)
         assert isinstance(respond, Respond), respond
         return respond.asked
@@ -103,9 +103,9 @@ def test_a_written_response_in_the_order_that_clients_expect() -> None:
 
 def test_one_response_may_be_written_where_others_are_spoken() -> None:
     wire = Wire()
-    assert wire.asks(output_modalities=["text"]) == Asked(speaks=False, tag=1)
+    assert wire.asks(output_modalities=["text"]) == ReplyRequest(speaks=False, tag=1)
     wire.tell(ReplyStarted(1, 1, False), ReplyDone(1, "completed", ""))
-    assert wire.asks(instructions="Shout.") == Asked("Shout.", tag=2)
+    assert wire.asks(instructions="Shout.") == ReplyRequest("Shout.", tag=2)
 
 
 def test_a_response_beside_the_conversation_adds_nothing_to_it() -> None:
@@ -121,7 +121,7 @@ def test_a_response_beside_the_conversation_adds_nothing_to_it() -> None:
     metadata = {"topic": "mood", "é": "ü"}
     given = [{"type": "item_reference", "id": "mine"}, {**typed, "id": "other", "role": "system"}]
     asked = wire.asks(conversation="none", input=given, metadata=metadata, output_modalities=["text"])
-    assert asked == Asked(None, [Entry("user", "hi"), Entry("system", "hi")], False, None, False, 2)
+    assert asked == ReplyRequest(None, [Entry("user", "hi"), Entry("system", "hi")], False, None, False, 2)
     begun = wire.tell(ReplyStarted(1, 1), ReplyStarted(2, 2, False))
     assert [event["response"]["metadata"] for event in begun] == [None, metadata]
     assert begun[0]["response"]["conversation_id"] and begun[1]["response"]["conversation_id"] is None
@@ -174,8 +174,8 @@ def test_what_cannot_be_a_prompt_is_refused(given: Any, param: str | None) -> No
 def test_whatever_happens_each_response_begins_and_ends_once(data: st.DataObject) -> None:
     """And so does everything in it, in the right order."""
     wire = Wire()
-    asked: list[Asked] = []
-    live: dict[int, Asked] = {}
+    asked: list[ReplyRequest] = []
+    live: dict[int, ReplyRequest] = {}
     events: list[dict[str, Any]] = []
     acts = st.sampled_from(("create", "beside", "cancel", "start", "guess", "text", "audio", "call", "done"))
     for turn, act in enumerate(data.draw(st.lists(acts, max_size=40)), 1):
@@ -191,7 +191,7 @@ def test_whatever_happens_each_response_begins_and_ends_once(data: st.DataObject
                 live[turn] = asked.pop(0)
                 events += wire.tell(ReplyStarted(turn, live[turn].tag, data.draw(st.booleans())))
             case "guess" if not asked and all(not other.remembered for other in live.values()):
-                live[turn] = Asked()
+                live[turn] = ReplyRequest()
                 events += wire.tell(EndOfTurn("hello", turn), ReplyStarted(turn))
             case "text" if one:
                 events += wire.tell(ReplyText(one, "word"))
