@@ -15,7 +15,8 @@ from uvicorn import Config
 
 from rejoinder.agent.config import Settings
 from rejoinder.agent.server.descriptors import allow_sockets
-from rejoinder.agent.server.server import Server, listen, web
+from rejoinder.agent.server.server import Server
+from rejoinder.agent.server.serving import listen, web
 from rejoinder.agent.server.uvicorn_server import Uvicorn
 from rejoinder.models.registry import create
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel

@@ -138,8 +138,8 @@ def serve(
     except ConfigError as error:
         complain(error)
         raise typer.Exit(2) from None
-    from rejoinder.agent.server.server import listen
-    from rejoinder.agent.server.server import serve as run
+    from rejoinder.agent.server.serving import listen
+    from rejoinder.agent.server.serving import serve as run
 
     try:
         sock = listen(settings.host, settings.port)

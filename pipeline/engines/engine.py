@@ -60,7 +60,8 @@ class Engine(Generic[In, Out]):
     """Run ``step(batch)`` on a thread that owns the model.
 
     The job with the earliest ``Deadline`` runs first, with up to ``max_batch`` others that are alike. An idle
-    engine adds no delay, and a busy one batches by itself. At most ``max_waiting`` jobs wait; one more raises Overloaded. An engine has no idea what a conversation is.
+    engine adds no delay, and a busy one batches by itself. At most ``max_waiting`` jobs wait; one more raises
+    Overloaded. An engine has no idea what a conversation is.
 
     alike: returns what an item must have in common with others to run with them, told whether somebody waits
         for it for sure.

@@ -20,7 +20,7 @@ from rejoinder.agent.bench.reports import output as bench_output
 from rejoinder.agent.cli import app as cli
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.config import OTHER_VARIABLES, Settings, authority, unknown_variables
-from rejoinder.agent.server import server
+from rejoinder.agent.server import serving
 from rejoinder.pipeline import ModelError
 
 
@@ -57,8 +57,8 @@ def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPa
         def getsockname(self) -> tuple[str, int, int, int]:
             return ("::1", 4711, 0, 0)
 
-    monkeypatch.setattr(server, "listen", lambda host, port: Listening())
-    monkeypatch.setattr(server, "serve", run)
+    monkeypatch.setattr(serving, "listen", lambda host, port: Listening())
+    monkeypatch.setattr(serving, "serve", run)
     result = CliRunner().invoke(app, ["serve", "--host", "::1"])
     assert result.stdout == "Talk to it at http://[::1]:4711/\n", "once"
     assert "no answer yet from e: it is down\n" in result.stderr

@@ -25,7 +25,7 @@ from websockets.frames import Frame, Opcode
 
 from rejoinder.agent.server import requests
 from rejoinder.agent.server.access import may_call
-from rejoinder.agent.server.server import listen
+from rejoinder.agent.server.serving import listen
 
 SECOND = bytes(48_000)
 TYPED = [{"type": "input_text", "text": "Are you there?"}]

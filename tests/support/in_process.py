@@ -9,7 +9,7 @@ from support.serving import LINE, PATIENCE, SCRIPTED
 
 from rejoinder.agent.config import load
 from rejoinder.agent.server.server import Server as Program
-from rejoinder.agent.server.server import listen, web
+from rejoinder.agent.server.serving import listen, web
 
 LONG = f"scripted:llm|{LINE * 40}"
 

@@ -17,7 +17,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from rejoinder.agent.config import load
-from rejoinder.agent.server.server import Server, listen, web
+from rejoinder.agent.server.server import Server
+from rejoinder.agent.server.serving import listen, web
 from rejoinder.pipeline import RATE, AudioChunk
 
 TICK = 0.02
