@@ -1,4 +1,4 @@
-"""The commands that install this program, worded for how it was installed here."""
+"""The commands that install this program and its extras, for a checkout or an installed package."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NOTES = {"piper": " (GPL-3.0-or-later)"}
 
 
 def require(adapter: str) -> None:
-    """Raise ModelError where the package of an adapter is not installed; module and extra go by its name."""
+    """Raise ModelError if the package of an adapter is missing. Module, extra and adapter share one name."""
     if find_spec(adapter) is None:
         raise ModelError(adapter, f"is not installed; run: {install(adapter)}{NOTES.get(adapter, '')}")
 
 
 def install(extra: str = "") -> str:
-    """Return the command that installs this program, with an extra if one is named."""
+    """Return the command that installs this program, with ``extra`` if it is not empty."""
     wanted = f"[{extra}]" if extra else ""
     if is_checkout():
         return f"{pip()} install -e '.{wanted}'"
@@ -27,13 +27,13 @@ def install(extra: str = "") -> str:
 
 
 def pip() -> str:
-    """Return the pip to type: in a checkout that of the environment that ``make setup`` makes."""
+    """Return the pip command to type: in a checkout, the one in the environment of ``make setup``."""
     return ".venv/bin/pip" if is_checkout() else "pip"
 
 
 def is_checkout() -> bool:
-    """Tell whether this program runs from a checkout that is installed editable."""
-    # All that go by the name: an egg-info folder in the current one would hide the installed one.
+    """Return whether this program runs from a checkout with an editable install."""
+    # Look at every distribution of the name: an egg-info folder in the current folder hides the installed one.
     for found in distributions(name=NAME):
         if text := found.read_text("direct_url.json"):
             if json.loads(text).get("dir_info", {}).get("editable"):

@@ -1,4 +1,4 @@
-"""Load a set of models and warm each of them up by one real inference."""
+"""Load a set of models and warm up each of them with one real inference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rejoinder.pipeline.options import Models
 
 @dataclass(frozen=True, slots=True)
 class Specs:
-    """Which models to load; ``turn`` may be empty for none."""
+    """The spec of each model to load. An empty ``turn`` means no turn model."""
 
     vad: str = "silero"
     turn: str = "smart-turn"
@@ -35,9 +35,9 @@ class Specs:
 
 
 Report = Callable[[str, float], None]
-"""Is told the name of a model that became ready, and the seconds that took."""
+"""Takes the spec of a model that is ready, and the seconds that loading and warming up took."""
 Away = Callable[[str, ModelError], None]
-"""Is told the name of a model behind a network that does not answer, and why."""
+"""Takes the spec of a remote model that does not answer, and the error."""
 
 
 @asynccontextmanager
@@ -48,11 +48,14 @@ async def open_models(
     placement: Placement = HERE,
     away: Away | None = None,
 ) -> AsyncIterator[Models]:
-    """Load and warm up the models for the length of the block; raises ModelError.
+    """Load and warm up the models, and close them at the end of the block.
 
-    What can be found out without loading is looked at first, of all of them. away: takes why a language
-    model behind a network (``OpenAiChat``) does not answer; without it, that raises, too. Cancelling waits
-    for the model that is being loaded.
+    All specs are checked before the first model is loaded.
+
+    report: called for each model that is ready.
+    away: called if a remote language model (``OpenAiChat``) does not answer. Without it, the error is raised.
+
+    Raises ModelError. Cancelling waits until the current model is loaded, then closes all models.
     """
     threads = threads or plan()
     for kind in ROLES:
@@ -81,17 +84,17 @@ async def open_models(
 
 
 async def _load(spec: str, threads: Threads, placement: Placement) -> Any:
-    # Loading blocks for seconds: on a thread of its own, the port answers meanwhile.
-    making = asyncio.get_running_loop().run_in_executor(None, create, spec, threads, placement)
+    # Loading blocks for seconds. On a thread, the event loop can serve the port meanwhile.
+    loading = asyncio.get_running_loop().run_in_executor(None, create, spec, threads, placement)
     try:
-        return await asyncio.shield(making)
+        return await asyncio.shield(loading)
     except asyncio.CancelledError:
-        # The thread cannot be cancelled, and what it makes has threads and sockets of its own.
-        while not making.done():
+        # The thread cannot be cancelled, and the loaded model has threads and sockets to close.
+        while not loading.done():
             with suppress(asyncio.CancelledError):
-                await asyncio.wait([making])
-        if making.exception() is None:
-            await _close(making.result())
+                await asyncio.wait([loading])
+        if loading.exception() is None:
+            await _close(loading.result())
         raise
 
 
@@ -118,7 +121,7 @@ async def _warm_stt(stt: Stt) -> None:
 
 
 async def warm_llm(llm: Llm) -> None:
-    """Let a language model say a word. Raises ModelError."""
+    """Generate one token with a language model. Cancelling closes the generation. Raises ModelError."""
     async with aclosing(llm.reply([Message(role="user", content="Say yes.")])) as tokens:
         async for _ in tokens:
             break

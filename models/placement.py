@@ -1,4 +1,4 @@
-"""Where models run, and what their runtimes are told."""
+"""The device that models run on, and the settings of their runtimes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from dataclasses import dataclass
 
 from rejoinder.models.llm.vllm.settings import VllmSettings
 
-UNTOLD = VllmSettings()
+VLLM_DEFAULTS = VllmSettings()
+"""No setting given: vLLM chooses all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What adapters are told besides their threads.
+    """Device and runtime settings of adapters.
 
-    cuda: the recogniser and Piper run on the first NVIDIA GPU. vllm: settings of its engine.
+    cuda: run Whisper and Piper on the first NVIDIA GPU. vllm: settings of vLLM's engine.
     """
 
     cuda: bool = False
-    vllm: VllmSettings = UNTOLD
+    vllm: VllmSettings = VLLM_DEFAULTS
 
 
 HERE = Placement()
-"""On the processor."""
+"""Run everything on the CPU."""

@@ -1,6 +1,6 @@
 """Find an adapter by a short string such as ``whisper:tiny.en`` or ``openai:http://host/v1#model``.
 
-The part before the first colon names the adapter, the rest is its own business. Other distributions add
+The part before the first colon names the adapter; the adapter interprets the rest. Other distributions add
 adapters with an entry point in the group ``rejoinder.models``: a callable that takes (argument, threads) and
 returns the model.
 """
@@ -25,19 +25,22 @@ from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.fitting import PARTS
 
 GROUP = "rejoinder.models"
+"""Entry-point group in which other distributions publish adapters."""
 GPU_BATCH = 8
-"""Recordings that Whisper hears at once on a GPU; unbatched, it falls behind from about 8 live streams on
+"""Most recordings in one Whisper batch on a GPU. Unbatched, Whisper falls behind from about 8 live streams
 (SYSTRAN/faster-whisper #1192)."""
 ROLES = {kind: PARTS[kind].name for kind in ("vad", "turn", "stt", "llm", "tts")}
-"""What a model can serve as, in the order in which a set is loaded."""
+"""Name of each role for error messages, by kind, in the order in which a set of models is loaded."""
 
 
 class Adapter(NamedTuple):
-    """One kind of model of ours.
+    """A built-in adapter.
 
-    find: takes the argument of a spec, returns what it names without loading it, and raises ModelError.
-    open: loads what was found, with so many threads, where it is to run. share: of the thread plan. kinds:
-    what it serves as.
+    find: takes the argument of a spec and returns what ``open`` needs, without loading the model. Raises
+        ModelError.
+    open: takes the result of ``find``, the number of threads and the placement, and returns the model.
+    share: field of ``Threads`` that holds this adapter's number of threads.
+    kinds: roles that the model can serve in, keys of ``ROLES``.
     """
 
     find: Callable[[str], Any]
@@ -47,7 +50,7 @@ class Adapter(NamedTuple):
 
 
 def create(spec: str, threads: Threads, placement: Placement = HERE) -> Any:
-    """Load the model that ``spec`` names. Raises ModelError where it is unknown, missing or broken."""
+    """Load the model that ``spec`` names. Raises ModelError if the model is unknown, missing or broken."""
     prefix, _, argument = spec.partition(":")
     if adapter := BUILT_IN.get(prefix):
         return adapter.open(adapter.find(argument), getattr(threads, adapter.share), placement)
@@ -64,9 +67,10 @@ def create(spec: str, threads: Threads, placement: Placement = HERE) -> Any:
 
 
 def check(kind: str, spec: str) -> None:
-    """Look whether ``spec`` names a model that serves as ``kind`` and is there, without loading it.
+    """Check that ``spec`` names an available model for the role ``kind``, without loading the model.
 
-    What a model of other distributions serves as shows when it is loaded. Raises ModelError.
+    For an adapter of another distribution, the role is checked only when the model is loaded. Raises
+    ModelError.
     """
     prefix, _, argument = spec.partition(":")
     there_are = f"there are: {', '.join(adapters(kind))}"
@@ -84,20 +88,20 @@ def check(kind: str, spec: str) -> None:
 
 
 def adapters(kind: str = "") -> list[str]:
-    """Return the names of the adapters that may serve as ``kind``, of all without one."""
+    """Return the sorted names of the adapters for the role ``kind``, or of all adapters if it is empty."""
     ours = {name for name, adapter in BUILT_IN.items() if not kind or kind in adapter.kinds}
     return sorted(ours | (set(entry_points(group=GROUP).names) - BUILT_IN.keys()))
 
 
 def voices() -> list[str]:
-    """Return the specs of the voices that have names, the catalog's and those of the package hibari."""
+    """Return the specs of all named voices: those in the catalog and those of the package hibari."""
     start = CATALOGUED["piper"].format("")
     names = [f"piper:{name.removeprefix(start)}" for name in catalog() if name.startswith(start)]
     return names + [f"hibari:{name}" for name in _hibari_voices()]
 
 
 def voice(name: str) -> str:
-    """Return the spec of a voice that is given by its name or its path alone; any other spec as it is."""
+    """Return the spec of a voice given by its bare name or path. Return any other spec unchanged."""
     if ":" in name or not name or name in adapters():
         return name
     if _is_path(name):
@@ -106,19 +110,19 @@ def voice(name: str) -> str:
 
 
 def no_voice(name: str) -> str:
-    """Return what to say of a voice that there is not."""
+    """Return the error message for an unknown voice."""
     return f"there is no voice {name!r}; there are: {', '.join(voices())}, and piper:PATH for any of Piper's"
 
 
 def weights(spec: str) -> str | None:
-    """Return the catalog's name of the weights that ``spec`` needs, None where it needs none of ours."""
+    """Return the catalog name of the weights that ``spec`` needs, or None if it needs none."""
     prefix, name = _name(spec)
     pattern = CATALOGUED.get(prefix)
     return None if pattern is None or _is_path(name) else pattern.format(name or DEFAULTS[prefix])
 
 
 def of_hub(spec: str) -> str | None:
-    """Return what ``rejoinder models fetch`` calls weights of the hub that ``spec`` needs, None for none."""
+    """Return the ``rejoinder models fetch`` name of the hub weights that ``spec`` needs, or None."""
     prefix, name = _name(spec)
     if prefix == "vllm":
         return name if is_repository(name) else None
@@ -128,7 +132,7 @@ def of_hub(spec: str) -> str | None:
 
 
 def own_path(spec: str) -> Path:
-    """Return the path in a spec that names a file or a folder instead of something in the catalog."""
+    """Return the path in a spec that names a file or folder instead of a catalog entry."""
     return Path(_name(spec)[1]).expanduser()
 
 
@@ -141,6 +145,7 @@ DEFAULTS = {
     "piper": "en_US-joe-medium",
     "hibari": "heart",
 }
+"""The argument that a spec without one stands for, by adapter."""
 CATALOGUED = {
     "silero": "silero-vad",
     "smart-turn": "smart-turn-v3.2",
@@ -149,6 +154,7 @@ CATALOGUED = {
     "ort": "{}",
     "piper": "piper-{}",
 }
+"""The catalog name of an adapter's weights; ``{}`` stands for the argument of the spec."""
 
 
 def _is_path(argument: str) -> bool:
@@ -161,7 +167,7 @@ def _name(spec: str) -> tuple[str, str]:
 
 
 def with_language(argument: str) -> tuple[str, str]:
-    """Split ``NAME@LANGUAGE``; a path that exists may have an @ of its own."""
+    """Split ``NAME@LANGUAGE`` into name and language. An existing path may itself contain an @."""
     name, at, language = argument.rpartition("@")
     if not at or "/" in language or (_is_path(argument) and Path(argument).expanduser().exists()):
         return argument, ENGLISH
@@ -169,7 +175,7 @@ def with_language(argument: str) -> tuple[str, str]:
 
 
 def _find(prefix: str, suffix: str, argument: str) -> Path:
-    """Return the folder of a model, or the one file in it that ends in ``suffix``."""
+    """Return the folder of a model, or with ``suffix`` the file in it that ends so. Raises ModelError."""
     if _is_path(argument):
         path = Path(argument).expanduser()
         if not path.exists():
@@ -181,7 +187,7 @@ def _find(prefix: str, suffix: str, argument: str) -> Path:
         path = locate(argument)
     if not suffix or path.is_file():
         return path
-    listed = catalog().get(argument)  # beside its files may lie what an older version fetched
+    listed = catalog().get(argument)  # the folder may also hold files that an older version fetched
     for file in [path / one.name for one in listed.files] if listed else sorted(path.iterdir()):
         if file.name.endswith(suffix):
             return file
@@ -191,7 +197,7 @@ def _find(prefix: str, suffix: str, argument: str) -> Path:
 def _find_whisper(argument: str) -> tuple[Path, str]:
     name, language = with_language(argument)
     path = whisper_snapshot(name) if of_hub(f"whisper:{name}") else _find("whisper", "", name)
-    if language != ENGLISH:  # which they all know
+    if language != ENGLISH:  # every Whisper model knows English
         check_language(path, language)
     return path, language
 
@@ -309,4 +315,4 @@ BUILT_IN: dict[str, Adapter] = {
     "hibari": Adapter(_find_hibari, _hibari, "small", ("tts",)),
     "scripted": Adapter(str, _scripted, "small", tuple(ROLES)),
 }
-"""Adapters by prefix. Hibari is slower on two threads."""
+"""Adapters by prefix. Hibari gets the ``small`` share because it is slower on two threads than on one."""

@@ -1,8 +1,8 @@
-"""Models without weights, for scenarios in virtual time, load tests and trying the wires out.
+"""Models without weights, for scenarios in virtual time, load tests and trials of the wires.
 
-They answer by rule and take time by ``asyncio.sleep``, so that in virtual time a conversation has one exact
-timeline. Speech is any audio that is loud; its words come from the script, not from the audio. They prove
-nothing about real audio and are never used to claim so.
+They answer from a script and take time with ``asyncio.sleep``, so that in virtual time a conversation has one
+exact timeline. Any loud audio counts as speech; its words come from the script, not from the audio. Results
+with these models say nothing about real audio.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Transcript
 
 WINDOW = 512
+"""Samples in one VAD window, 32 ms at 16 kHz."""
 LOUD = 0.02
+"""RMS level above which a window is speech, about -34 dBFS."""
 SECONDS_PER_CHARACTER = 0.06
+"""Length of the synthesised tone per character of text."""
 
 
 class ScriptedVad:
-    """Finds speech in windows of 32 ms that are louder than about -34 dBFS."""
+    """Takes each window of 32 ms that is louder than about -34 dBFS as speech."""
 
     def stream(self) -> ScriptedVadStream:
         """Open the state of one session."""
@@ -31,14 +34,17 @@ class ScriptedVad:
 
 
 class ScriptedVadStream:
-    """The windows of one session."""
+    """The VAD state of one session."""
 
     def __init__(self) -> None:
         self._rest: Samples = np.zeros(0, np.float32)
         self._position = 0
 
     def feed(self, chunk: AudioChunk) -> list[tuple[int, float]]:
-        """Return 1.0 for each loud window and 0.0 for each quiet one. Raises ValueError unless at 16 kHz."""
+        """Return for each whole window its end, in samples, and 1.0 if it is loud or 0.0 if it is quiet.
+
+        Raises ValueError if the audio is not at 16 kHz.
+        """
         if chunk.rate != RATE:
             raise ValueError(f"the scripted VAD listens at {RATE} Hz, not {chunk.rate}")
         audio = np.concatenate((self._rest, chunk.samples()))
@@ -53,10 +59,11 @@ class ScriptedVadStream:
 
 
 class ScriptedStt:
-    """Hears the lines of a script, one per turn, word by word as audio comes in.
+    """Transcribes each turn as the next line of a script, word by word as audio arrives.
 
-    lines: what each turn says; the last one repeats. seconds: how long a transcription takes.
-    words_per_second: how fast the script is spoken; a final transcript has the whole line.
+    lines: the transcript of each turn; the last line repeats.
+    seconds: duration of a transcription.
+    words_per_second: words in a partial transcript per second of audio. A final transcript has all words.
     """
 
     def __init__(self, lines: Iterable[str], seconds: float = 0.06, words_per_second: float = 3.0) -> None:
@@ -70,7 +77,7 @@ class ScriptedStt:
 
 
 class ScriptedSttStream:
-    """The turn of one session."""
+    """The STT state of one session."""
 
     def __init__(self, stt: ScriptedStt) -> None:
         self._stt = stt
@@ -79,14 +86,17 @@ class ScriptedSttStream:
         self._end = 0
 
     def feed(self, chunk: AudioChunk) -> None:
-        """Count the audio."""
+        """Add audio of the turn. Only its length counts."""
         if not self._fed and len(chunk):
             self._turn += 1
         self._fed += len(chunk)
         self._end = chunk.end
 
     async def transcribe(self, is_final: bool) -> Transcript:
-        """Return the words of the line that fit into the audio so far, all of them when final."""
+        """Return the words of the line that fit into the audio so far, or all words if ``is_final``.
+
+        Cancelling changes nothing.
+        """
         line = self._stt.lines[min(self._turn, len(self._stt.lines) - 1)] if self._fed else ""
         end, words = self._end, line.split()
         count = len(words) if is_final else int(self._fed / RATE * self._stt.words_per_second)
@@ -99,25 +109,26 @@ class ScriptedSttStream:
 
 
 class ScriptedTurnModel:
-    """Always equally sure, after ``seconds``."""
+    """Answers every call with the same probability, after ``seconds``."""
 
     def __init__(self, probability: float = 1.0, seconds: float = 0.04) -> None:
         self._probability = probability
         self._seconds = seconds
 
     async def probability(self, audio: Samples, text: str) -> float:
-        """Return the fixed probability."""
+        """Return the fixed probability. Audio, text and cancelling change nothing."""
         await asyncio.sleep(self._seconds)
         return self._probability
 
 
 class ScriptedLlm:
-    """Answers with the lines of a script, in turn, or repeats what was said.
+    """Answers with the lines of a script, in order. Without lines, it repeats the last message.
 
-    Where there are tools, what stands behind a ``@`` is a call: ``Let me see. @weather {"city": "Rome"}``.
+    If there are tools, the text after an ``@`` is a call: ``Let me see. @weather {"city": "Rome"}``.
 
-    first, each: seconds before the first token and before each later one.
-    fail_after: raise ModelError after so many tokens, None for never.
+    first: seconds before the first token.
+    each: seconds before each later token.
+    fail_after: number of tokens after which to raise ModelError; None for never.
     """
 
     def __init__(
@@ -135,13 +146,13 @@ class ScriptedLlm:
         self.open = 0
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        """Stream the next line word by word."""
+        """Stream the next line word by word. Closing the generator stops it."""
         async with aclosing(self._say(self._line(messages))) as words:
             async for word in words:
                 yield word
 
     async def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
-        """Stream the next line word by word, and then make the calls in it."""
+        """Stream the next line word by word, then its calls. Closing the generator stops it."""
         said, *calls = self._line(messages).split("@")
         async with aclosing(self._say(said)) as words:
             async for word in words:
@@ -168,15 +179,15 @@ class ScriptedLlm:
             self.open -= 1
 
     def count(self, messages: Sequence[Message]) -> int:
-        """Return the number of words in the prompt: a token here is a word."""
+        """Return the number of tokens in the prompt; each word counts as one token."""
         return sum(len(message["content"].split()) for message in messages)
 
     async def warm(self, messages: Sequence[Message]) -> None:
-        """Do nothing: there is no cache."""
+        """Do nothing, because there is no cache."""
 
 
 class ScriptedTts:
-    """Hums: ``SECONDS_PER_CHARACTER`` of a tone per character, made ``seconds`` after it was asked for."""
+    """Speaks text as a tone of ``SECONDS_PER_CHARACTER`` per character, ``seconds`` after the request."""
 
     def __init__(self, seconds: float = 0.05, rate: int = 24_000) -> None:
         self.seconds = seconds
@@ -184,7 +195,10 @@ class ScriptedTts:
         self.open = 0
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-        """Stream the tone in a single chunk; without a letter or a digit there is nothing to hum."""
+        """Stream the tone in a single chunk, or no chunk if the text has no letter or digit.
+
+        Closing the generator stops it.
+        """
         if not any(map(str.isalnum, text)):
             return
         self.open += 1
@@ -197,7 +211,10 @@ class ScriptedTts:
 
 
 def create(argument: str) -> object:
-    """Make a scripted model: ``vad``, ``turn``, ``tts``, ``stt|LINE|LINE…`` or ``llm|LINE|LINE…``."""
+    """Create a scripted model from ``vad``, ``turn``, ``tts``, ``stt|LINE|LINE…`` or ``llm|LINE|LINE…``.
+
+    Raises ModelError for another name.
+    """
     kind, *lines = argument.split("|")
     match kind:
         case "vad":

@@ -1,8 +1,8 @@
-"""How many threads each engine gets: decided in this one place, from the cores there are.
+"""The number of threads per engine, planned from the number of available cores.
 
-Threads that spin at barriers are the first latency bug of a pipeline on few cores: with two threads beside
-another busy one, llama.cpp was seen to fall from 130 tokens a second to 1, onnxruntime's small models ran
-twice as slow on two threads as on one, and OpenMP workers burn the core that the next stage waits for.
+Threads that spin at barriers are the main latency problem of a pipeline on few cores. Measured: with two
+threads beside another busy thread, llama.cpp falls from 130 tokens per second to 1; onnxruntime runs small
+models half as fast on two threads as on one; idle OpenMP workers use the core that the next stage needs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from threadpoolctl import threadpool_limits
 
 QUIET_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
-"""Keeps OpenMP's idle workers from spinning; only works when set before the runtimes are loaded."""
+"""Stops idle OpenMP workers from spinning. It takes effect only if set before the runtimes are loaded."""
 BLAS_ENVIRONMENT = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-"""By these somebody says how many threads numpy's matrices get."""
+"""Variables with which an operator sets the number of BLAS threads of numpy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Threads per engine. VAD and the turn model are so small that more than one slows them down."""
+    """Threads per engine. VAD and the turn model are small: a second thread slows them down."""
 
     stt: int
     llm: int
@@ -29,14 +29,14 @@ class Threads:
 
 
 def cores() -> int:
-    """Return the cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def plan(available: int | None = None, cuda: bool = False) -> Threads:
-    """Return the threads for a number of cores, by default those of this process.
+    """Return the threads per engine for ``available`` cores, by default the cores of this process.
 
-    cuda: the recogniser, the language model and the voice run on a GPU, and a thread each feeds it.
+    cuda: STT, LLM and TTS run on a GPU, so each gets the one thread that feeds the GPU.
     """
     if cuda:
         return Threads(stt=1, llm=1, tts=1)
@@ -45,10 +45,11 @@ def plan(available: int | None = None, cuda: bool = False) -> Threads:
 
 
 def quiet() -> None:
-    """Keep idle threads of native runtimes from spinning; call it before any model is loaded.
+    """Stop idle threads of native runtimes from spinning. Call it before any model is loaded.
 
-    It is for the whole process, and leaves alone what somebody has set. numpy's matrices are small here, and
-    a second thread that spins between them took a tenth of a core from four callers' models.
+    It applies to the whole process and keeps variables that are already set. numpy gets one BLAS thread: its
+    matrices are small here, and a second, spinning thread took a tenth of a core from the models of four
+    calls.
     """
     for name, value in QUIET_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
