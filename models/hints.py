@@ -33,7 +33,7 @@ def pip() -> str:
 
 def is_checkout() -> bool:
     """Return whether this program runs from a checkout with an editable install."""
-    # Look at every distribution of the name: an egg-info folder in the current folder hides the installed one.
+    # Look at every distribution of the name: an egg-info folder in the current one hides the other.
     for found in distributions(name=NAME):
         if text := found.read_text("direct_url.json"):
             if json.loads(text).get("dir_info", {}).get("editable"):

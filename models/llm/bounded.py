@@ -1,4 +1,4 @@
-"""Responses of HTTP servers that cannot fill the memory: bounds for events of a stream, and for the rest."""
+"""Size limits for HTTP responses: one limit for each event of a stream, and one for any other response."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from functools import partial
 from typing import Any
 
 MAX_BYTES = 2**20
-"""Bytes of one event, and of a response that is no stream. An event with one token has a few hundred."""
+"""Most bytes of one event, and of a response that is not a stream. A typical event has a few hundred."""
 EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
-"""Blank lines: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream"""
+"""Blank lines, which end an event.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+"""
 
 
 class TooLong(Exception):
-    """A server sent more than ``MAX_BYTES`` at once."""
+    """A server sent an event or a response of more than ``MAX_BYTES``."""
 
 
 class Measure:
-    """Counts the bytes of an event, or, where events do not count, of the whole. Raises TooLong."""
+    """Counts the bytes of the current event, or of the whole response if ``events`` is false."""
 
     def __init__(self, events: bool) -> None:
         self._events = events
@@ -26,7 +29,7 @@ class Measure:
         self._tail = b""
 
     def take(self, chunk: bytes) -> None:
-        """Take the bytes that follow."""
+        """Count the next bytes. Raises TooLong above ``MAX_BYTES``."""
         self._size += len(chunk)
         if self._events:
             text = self._tail + chunk
@@ -40,9 +43,10 @@ class Measure:
 
 
 async def bound(response: Any) -> None:
-    """Bound what is read of a response; a hook of HTTPX clients, which call it before they read the body.
+    """Limit the size of a response. This is an HTTPX response hook, called before the body is read.
 
-    Only uncompressed responses can be bounded, so ask for those. Raises TooLong for another one.
+    Only uncompressed responses can be limited, so request those. Raises TooLong for a compressed response.
+    Cancelling changes nothing.
     """
     if response.headers.get("content-encoding", "identity") != "identity":
         raise TooLong("the response is compressed, though that was not asked for")

@@ -17,20 +17,20 @@ from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.replying.utterance import MAX_TOKENS
 
 SLOTS = 4
-"""Requests decoded side by side; one more waits."""
+"""Most requests decoded at the same time; further requests wait."""
 CONTEXT = 2048
-"""Tokens per slot: the history is cut to about half of this."""
+"""Tokens per slot. The history is cut to about half of this."""
 SAMPLING = {"temperature": 0.4, "top_p": 0.9, "repeat_penalty": 1.1, "cache_prompt": True}
-"""Mild: a very small model is livelier and less often wrong with it than greedy."""
+"""Mild sampling: with it a very small model repeats less and makes fewer errors than with greedy decoding."""
 
 
 class LlamaCpp:
-    """A GGUF model on this machine.
+    """A GGUF model in llama.cpp on this machine.
 
     llama.cpp's own server runs on its own threads in this process and listens on loopback, behind a random
-    key; it is spoken to like any other chat server, so there is one path for all language models, and closing
-    a reply's connection stops its decoding. Which slot takes a request is decided here: llama.cpp itself
-    passes over a slot that has not noticed a closed connection yet, and reads the whole prompt into another.
+    key. The adapter is a client of it, as of any other chat server; closing a reply's connection stops the
+    decoding. This class assigns requests to slots. llama.cpp's own choice skips a slot that has not noticed a
+    closed connection yet, and reads the whole prompt again into another slot.
     """
 
     def __init__(self, path: Path, threads: int) -> None:
@@ -41,7 +41,7 @@ class LlamaCpp:
         if not path.is_file():
             raise ModelError("llama", f"there is no model file {path}")
         with path.open("rb") as file:
-            if file.read(4) != b"GGUF":  # llama.cpp would end the process over some other files
+            if file.read(4) != b"GGUF":  # on some other files llama.cpp ends the whole process
                 raise ModelError("llama", f"{path} is not a GGUF file")
         key = secrets.token_urlsafe(24)
         parameters: Any = xllamacpp.CommonParams()
@@ -50,7 +50,7 @@ class LlamaCpp:
         parameters.n_ctx = SLOTS * CONTEXT
         parameters.cpuparams.n_threads = threads
         parameters.cpuparams_batch.n_threads = threads
-        parameters.cache_ram_mib = 0  # otherwise up to 8 GiB of old prompts are kept
+        parameters.cache_ram_mib = 0  # the default keeps up to 8 GiB of old prompts
         parameters.n_threads_http = SLOTS + 2
         parameters.api_keys = [key]
         parameters.ui = False
@@ -76,11 +76,11 @@ class LlamaCpp:
                     yield token
 
     async def warm(self, messages: Sequence[Message]) -> None:
-        """Bring the prompt into a slot's cache. Raises ModelError."""
+        """Read the prompt into the cache of a slot. Cancelling closes the request. Raises ModelError."""
         async with self._slots.take(messages) as slot:
             await self._chat.warm(messages, {"id_slot": slot})
 
     async def aclose(self) -> None:
-        """Close the connections and unload the model."""
+        """Close the connections and unload the model. Cancelling may leave the model loaded."""
         await self._chat.aclose()
         self._server = None

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible chat server: vLLM, TGI, TensorRT-LLM, Ollama, llama-server, or a hosted one."""
+"""A client of any OpenAI-compatible chat server: vLLM, TGI, TensorRT-LLM, Ollama, llama-server, or hosted."""
 
 from __future__ import annotations
 
@@ -17,29 +17,36 @@ from rejoinder.pipeline.interfaces import Message, ToolCall, Tools
 from rejoinder.pipeline.replying.utterance import MAX_THOUGHT, MAX_TOKENS
 
 CONNECT_SECONDS = 3.0
+"""Longest wait for a connection."""
 TOKEN_SECONDS = 15.0
 """Longest wait for the first token and between two tokens."""
 STREAM_END_SECONDS = 0.25
-"""Wait for the stream's end after the answer's: a connection that ends in order can be used again."""
-ASKED_TOKENS = MAX_TOKENS + MAX_THOUGHT
-"""Tokens asked for: servers count those of a thought, too. A reply may end before that (``Utterance``), and
-what a server sends beyond it is not read."""
+"""Longest wait for the end of the stream after the last token. A stream read to its end leaves the connection
+reusable."""
+REQUESTED_TOKENS = MAX_TOKENS + MAX_THOUGHT
+"""Token limit sent to the server, which also counts reasoning tokens. ``Utterance`` may end a reply earlier;
+tokens beyond the limit are not read."""
 EMPTY_CHUNKS = 100
-"""Chunks beside those: with a role, with an end, or to keep the connection."""
+"""Most chunks without a token: with a role, with a finish reason, or to keep the connection open."""
 NEW_LIMIT = "max_completion_tokens"
+"""The name of the token limit that OpenAI's reasoning models require."""
 KEY_VARIABLES = ("REJOINDER_LLM_KEY", "OPENAI_API_KEY")
-"""The first one that is set has the key."""
+"""Environment variables for the key; the first one that is set counts."""
 NO_KEY = "none"
+"""Sent as the key if none is configured."""
 REASON_CHARACTERS = 300
-"""A failing server may answer with a whole web page."""
+"""Most characters of a server's error message: a failing server may answer with a whole web page."""
 
 
 class OpenAiChat:
     """A chat model behind HTTP.
 
-    url: up to and including ``/v1``. key: sent as a bearer token; servers without one ignore it.
-    can_warm: whether asking for no tokens fills the server's prefix cache, and costs nothing.
-    extra: further fields of each request, such as sampling parameters. name: what its errors call it.
+    url: the base URL, up to and including ``/v1``.
+    key: sent as a bearer token; servers that need no key ignore it.
+    can_warm: whether a request for 0 tokens fills the server's prefix cache at no cost.
+    token_seconds: longest wait for the first token and between two tokens.
+    extra: further fields of each request, such as sampling parameters.
+    name: name of the model in errors.
     """
 
     def __init__(
@@ -56,9 +63,9 @@ class OpenAiChat:
 
         self.name = name or f"openai:{without_secrets(url)}#{model}"
         self._key = key
-        # Retries would hide a dead server for seconds: in a conversation the next turn is the retry.
+        # No retries: they would hide a dead server for seconds. In a conversation the next turn is the retry.
         timeout = openai.Timeout(token_seconds, connect=CONNECT_SECONDS)
-        # No proxy leads to this machine, though the environment may name one for everything.
+        # Loopback must not go through a proxy, even if the environment names one for all requests.
         self._client = openai.AsyncOpenAI(
             base_url=url,
             api_key=key,
@@ -78,10 +85,12 @@ class OpenAiChat:
     async def reply(
         self, messages: Sequence[Message], extra: dict[str, Any] | None = None
     ) -> AsyncGenerator[str, None]:
-        """Stream the answer; closing the generator closes the connection, which stops the server's work.
+        """Stream the answer. Closing the generator closes the connection, which stops the server's work.
 
-        ``extra`` adds fields to this request. Raises ModelError where the server is down, refuses, falls
-        silent, breaks off in mid-sentence, or sends more than an answer can be.
+        extra: further fields of this request.
+
+        Raises ModelError if the server is down, refuses the request, sends nothing for ``token_seconds``,
+        ends the stream before the answer ends, or exceeds the token limit.
         """
         async with aclosing(self._stream(messages, extra)) as pieces:
             async for piece in pieces:
@@ -91,24 +100,24 @@ class OpenAiChat:
     def answer(
         self, messages: Sequence[Message], tools: Tools, extra: dict[str, Any] | None = None
     ) -> AsyncGenerator[str | ToolCall, None]:
-        """Stream the answer, and behind it the calls of tools; otherwise as ``reply``.
+        """Stream the answer, then the tool calls. Otherwise like ``reply``.
 
-        Raises ModelError also where a call broke off, or its arguments are no JSON object.
+        Raises ModelError also if a call is incomplete or its arguments are not a JSON object.
         """
-        wanted: dict[str, Any] = {"tools": list(tools.functions), "tool_choice": tools.choice}
-        if not tools.parallel:  # only then: not every server knows the field
-            wanted["parallel_tool_calls"] = False
-        return self._stream(messages, {**(extra or {}), **wanted})
+        fields: dict[str, Any] = {"tools": list(tools.functions), "tool_choice": tools.choice}
+        if not tools.parallel:  # sent only if needed: some servers do not know the field
+            fields["parallel_tool_calls"] = False
+        return self._stream(messages, {**(extra or {}), **fields})
 
     async def _stream(
         self, messages: Sequence[Message], extra: dict[str, Any] | None
     ) -> AsyncGenerator[str | ToolCall, None]:
         started = finished = False
-        left = ASKED_TOKENS + EMPTY_CHUNKS
+        left = REQUESTED_TOKENS + EMPTY_CHUNKS
         calls = ToolCalls(self.name)
         try:
             async with asyncio.timeout(self._token_seconds):
-                stream = await self._create(messages, ASKED_TOKENS, True, extra)
+                stream = await self._create(messages, REQUESTED_TOKENS, True, extra)
             started = True
             async with stream:
                 chunks = aiter(stream)
@@ -117,7 +126,7 @@ class OpenAiChat:
                         chunk = await anext(chunks, None)
                     left -= 1
                     if left < 0 and not finished:
-                        raise ModelError(self.name, f"it sent more than {ASKED_TOKENS} tokens")
+                        raise ModelError(self.name, f"it sent more than {REQUESTED_TOKENS} tokens")
                     if left < 0 or chunk is None:
                         break
                     for choice in chunk.choices:
@@ -133,7 +142,7 @@ class OpenAiChat:
         except ModelError:
             raise
         except Exception as error:  # the HTTP library's own errors surface while a stream is being read
-            if not finished:  # else the whole answer is here, and only its farewell went wrong
+            if not finished:  # after the finish reason the answer is complete, and the error does not matter
                 broke_off = "the answer broke off: " if started else ""
                 raise ModelError(self.name, broke_off + self._reason(error)) from error
         if not finished:
@@ -142,7 +151,7 @@ class OpenAiChat:
             yield call
 
     async def warm(self, messages: Sequence[Message], extra: dict[str, Any] | None = None) -> None:
-        """Prefill the prompt where the server can do that for nothing. Raises ModelError."""
+        """Prefill the prompt if ``can_warm`` is set. Cancelling closes the request. Raises ModelError."""
         if self._can_warm:
             try:
                 await self._create(messages, 0, False, extra)
@@ -150,7 +159,7 @@ class OpenAiChat:
                 raise ModelError(self.name, self._reason(error)) from error
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections. Cancelling may leave some open."""
         await self._client.close()
 
     async def _create(
@@ -169,7 +178,7 @@ class OpenAiChat:
                     extra_body={limit: max_tokens, **body},
                 )
             except openai.BadRequestError as error:
-                # OpenAI's reasoning models refuse the name that every other server knows.
+                # OpenAI's reasoning models refuse max_tokens, the name that all other servers know.
                 if limit == NEW_LIMIT or NEW_LIMIT not in str(error):
                     raise
                 self._limit = NEW_LIMIT
@@ -177,31 +186,31 @@ class OpenAiChat:
     def _reason(self, error: Exception) -> str:
         causes = [error, error.__cause__] if error.__cause__ is not None else [error]
         text = " ".join(": ".join(str(cause).rstrip(".") or type(cause).__name__ for cause in causes).split())
-        if self._key != NO_KEY:  # a server may quote it, and callers are told the reason
+        if self._key != NO_KEY:  # a server may quote the key, and clients receive the reason
             text = text.replace(self._key, "(the key)")
         return text[:REASON_CHARACTERS]
 
 
 def without_secrets(url: str) -> str:
-    """Return a URL without what may be a password in it."""
+    """Return a URL without credentials, query and fragment, which may contain a password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def is_loopback(url: str) -> bool:
-    """Tell whether a URL leads to this machine."""
+    """Return whether the host of a URL is a loopback address."""
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name, whatever it begins with
+    except ValueError:  # a host name, even one such as "127.example.org"
         return False
 
 
 def key_variable() -> str:
-    """Return the name of the variable that has the chat server's key, "" where none has."""
+    """Return the name of the environment variable that holds the chat server's key, or ""."""
     return next((name for name in KEY_VARIABLES if os.environ.get(name)), "")
 
 
 def key_from_environment() -> str:
-    """Return the chat server's key from REJOINDER_LLM_KEY or OPENAI_API_KEY; not every server wants one."""
+    """Return the chat server's key from REJOINDER_LLM_KEY or OPENAI_API_KEY, or ``NO_KEY``."""
     return os.environ.get(key_variable()) or NO_KEY

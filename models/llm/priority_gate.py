@@ -1,4 +1,4 @@
-"""Who may wait lets the others go first: text requests beside the replies of calls."""
+"""Run text requests only while no call needs a reply."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rejoinder.pipeline.interfaces import Llm, Message, TextLlm
 from rejoinder.pipeline.replying.utterance import Utterance, uttered
 
 
-def written(llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-    """Stream the answer to a text request, behind the replies of calls where the model can do that.
+def text_answer(llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+    """Stream the answer to a text request, at lower priority than replies if the model supports that.
 
-    It ends where a reply would, and has no thoughts either. Closing the generator cancels the request. Raises
-    ModelError.
+    As in a reply, the answer has a limited length and no reasoning text. Closing the generator cancels the
+    request. Raises ModelError.
     """
     return uttered(llm.write(messages) if isinstance(llm, TextLlm) else llm.reply(messages), Utterance())
 
 
 class PriorityGate:
-    """Whether somebody is at work who goes first."""
+    """Holds back low-priority work while high-priority work runs."""
 
     def __init__(self) -> None:
         self._first = 0
@@ -29,7 +29,7 @@ class PriorityGate:
 
     @contextmanager
     def priority(self) -> Iterator[None]:
-        """Let those who give way wait for the length of the block."""
+        """Mark high-priority work: callers of ``wait`` wait until the block ends."""
         self._first += 1
         self._none.clear()
         try:
@@ -40,5 +40,5 @@ class PriorityGate:
                 self._none.set()
 
     async def wait(self) -> None:
-        """Wait until nobody is at work who goes first."""
+        """Wait until no high-priority work runs. Cancelling ends the wait and changes nothing."""
         await self._none.wait()

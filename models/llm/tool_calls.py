@@ -1,4 +1,4 @@
-"""Calls of tools out of the pieces in which chat servers stream them."""
+"""Assemble tool calls from the deltas that chat servers stream."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import ToolCall
 
 MAX_CHARACTERS = 64 * 1024
-"""Names, identifiers and arguments of all calls of one answer."""
+"""Most characters in the names, identifiers and arguments of all calls of one answer."""
 MAX_CALLS = 64
+"""Most calls of one answer."""
 
 
 class ToolCalls:
-    """The calls of one answer. ``name`` is what errors call the model."""
+    """The tool calls of one answer. ``name`` is the name of the model in errors."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -26,10 +27,10 @@ class ToolCalls:
         self._room = MAX_CHARACTERS
 
     def add(self, pieces: Iterable[Any], finish: str | None = None) -> None:
-        """Take pieces: the first of a call has its name, all have its index and some of its arguments.
+        """Add deltas. The first delta of a call has the call's name; each has its index and some arguments.
 
-        Some servers give every call of an answer the same index, but an identifier of its own. Raises
-        ModelError where there are too many calls, or they are too long.
+        Some servers give all calls of an answer the same index but different identifiers. Raises ModelError
+        above ``MAX_CALLS`` or ``MAX_CHARACTERS``.
         """
         self._cut = self._cut or finish == "length"
         for piece in pieces:
@@ -48,7 +49,7 @@ class ToolCalls:
                 raise ModelError(self._name, f"it calls too much in one answer: {most}")
 
     def whole(self) -> list[ToolCall]:
-        """Return the calls of an answer that is over. Raises ModelError where one cannot be made."""
+        """Return the calls of a finished answer. Raises ModelError if a call is incomplete or invalid."""
         return [self._checked(call) for call in self._calls]
 
     def _checked(self, call: dict[str, str]) -> ToolCall:

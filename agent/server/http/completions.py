@@ -27,7 +27,7 @@ from rejoinder.agent.server.http.sse import (
 )
 from rejoinder.agent.wires.failures import reported
 from rejoinder.agent.wires.realtime.events import kind_of
-from rejoinder.models.llm.priority_gate import written
+from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.pipeline import (
     Channel,
     Closed,
@@ -211,7 +211,7 @@ class Completions:
 def _pieces(llm: Llm, messages: list[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
     if isinstance(llm, ToolLlm) and tools.functions:
         return uttered(llm.answer(messages, tools), Utterance())
-    return written(llm, messages)
+    return text_answer(llm, messages)
 
 
 async def _whole(writing: Writing, answer: Answer, shape: Shape, count: Count) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rejoinder.agent.wires.voices import check_voice
 from rejoinder.agent.wires.wyoming.info import heard, info, name_of, speaks
 from rejoinder.agent.wires.wyoming.protocol import Event
 from rejoinder.agent.wires.wyoming.requests import Describe, Handle, Hear, Ping, Request, Speak
-from rejoinder.models.llm.priority_gate import written
+from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.pipeline import (
     RATE,
     AudioChunk,
@@ -174,7 +174,10 @@ class Answers:
         yield Event("handled-start", context)
         answer = ""
         with asking("language model"):
-            async with self._thinking, aclosing(written(models.llm, history.messages(request.text))) as words:
+            async with (
+                self._thinking,
+                aclosing(text_answer(models.llm, history.messages(request.text))) as words,
+            ):
                 async for word in words:
                     if len(answer) + len(word) > MAX_ANSWER:
                         break

@@ -1,1 +1,1 @@
-"""A small language model in onnxruntime."""
+"""The embedded language model: a small one, in onnxruntime."""

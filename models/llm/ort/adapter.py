@@ -1,4 +1,4 @@
-"""A small language model in onnxruntime, read and written a step at a time between everybody's replies."""
+"""A small language model in onnxruntime. The engine interleaves the steps of all replies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.llm.ort.ahead import ahead
-from rejoinder.models.llm.ort.decoder import Decoder, KvCachePool, Logits, Reader
+from rejoinder.models.llm.ort.decoder import Decoder, KvCachePool, KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, prepared
 from rejoinder.models.llm.ort.drafts import OPENINGS, Drafts
-from rejoinder.models.llm.ort.kv_cache import Slots, shared
+from rejoinder.models.llm.ort.kv_cache import Slots, common_prefix
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 from rejoinder.models.llm.priority_gate import PriorityGate
 from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Deadline, current
@@ -28,39 +28,43 @@ from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.replying.utterance import MAX_TOKENS
 
 SLOTS = 8
-"""Conversations whose prompts are kept; one reply or warming each."""
-PROMPT_TOKENS, FORGET_MESSAGES = CONTEXT - 256, 8
-"""A longer conversation loses its oldest messages, so many at a time: each time the cache is useless once."""
+"""KV-cache slots for replies: most replies and warm-ups at the same time."""
+PROMPT_TOKENS = CONTEXT - 256
+"""Most tokens of a prompt. A longer conversation loses its oldest messages."""
+FORGET_MESSAGES = 8
+"""Messages that are dropped at a time, because each drop makes the KV cache useless once."""
 TEMPLATE_TOKENS = 6
-"""What a template adds to a message, about."""
+"""Approximate number of tokens that a chat template adds to a message."""
 STEP_TOKENS = 64
-"""Tokens of a prompt read at once: about 80 ms in which nobody else's step runs."""
+"""Most prompt tokens in one step: about 80 ms, in which no other step can run."""
 TEXT_STEP_TOKENS = 16
-"""The same for a text request, whose step a reply may have to wait for."""
+"""Most prompt tokens in one step of a text request. A reply may have to wait for such a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One run of the model: what follows each of the last ``rows`` tokens; ``reader`` knows most of them.
+    """One run of the model, which returns the logits after each of the last ``rows`` tokens.
 
-    drafted: how many of them at the end are guesses, and the reader knows all before them but one. Then they
-        may be left out, so that others read a token in the same run. None for what is read alone.
+    slot: the KV-cache slot of the conversation, which holds most of ``tokens`` already.
+    drafted: number of guessed tokens at the end, if the slot holds all tokens before them but one. The
+        guesses may then be left out, so that several conversations read one token each in one run. None if
+        the step must run alone.
     """
 
-    reader: Reader
+    slot: KvCacheSlot
     tokens: list[int]
     rows: int = 1
     drafted: int | None = None
 
     def alike(self, sure: bool) -> object:
-        """Return what is the same for all that can be run together; urgent or not, it costs them little."""
-        return None if self.drafted is not None and self.reader.place is not None else id(self)
+        """Return the batch key: steps with equal keys can run together. Urgency makes no difference."""
+        return None if self.drafted is not None and self.slot.index is not None else id(self)
 
 
 class OrtLlm:
-    """A GGUF model of the architecture llama on this machine, prepared for onnxruntime at its first start.
+    """A GGUF model of the architecture "llama" on this machine. The first start converts it for onnxruntime.
 
-    Raises ModelError where the file cannot be loaded or prepared.
+    Raises ModelError if the file cannot be loaded or converted.
     """
 
     def __init__(self, path: Path, threads: int, sampling: Sampling | None = None) -> None:
@@ -85,16 +89,16 @@ class OrtLlm:
         self._sampling = sampling or Sampling()
         self._random = np.random.default_rng()
         decoder = Decoder(folder / "model.onnx", threads)
-        self._shelf = KvCachePool(decoder, SLOTS)
-        self._readers = self._shelf.readers
+        self._cache_pool = KvCachePool(decoder, SLOTS)
+        self._cache_slots = self._cache_pool.slots
         self._slots = Slots(SLOTS)
         self._drafts = Drafts()
         for opening in self._tokenizer.encode_batch(list(OPENINGS), add_special_tokens=False):
             self._drafts.learn(opening.ids)
-        self._replying = PriorityGate()
+        self._priority_gate = PriorityGate()
         self._decoder = decoder
-        self._writer: Reader | None = None
-        self._writing = asyncio.Lock()
+        self._text_slot: KvCacheSlot | None = None
+        self._text_lock = asyncio.Lock()
         self.engine: Engine[Step, list[Logits]] = Engine("ort", self._step, max_batch=SLOTS, alike=Step.alike)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
@@ -102,17 +106,18 @@ class OrtLlm:
         return ahead(self._decode(messages), MAX_TOKENS)
 
     def write(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        """Stream the answer to a text request, in a place of its own: one at a time, behind all replies.
+        """Stream the answer to a text request, one request at a time and at lower priority than replies.
 
-        As ``reply`` otherwise. Once it is begun, a reply waits for one step of it at most.
+        A reply waits for at most one step of a text request. Closing the generator stops the decoding. Raises
+        ModelError.
         """
         return ahead(self._compose(messages), MAX_TOKENS)
 
     async def _decode(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         prompt = await self._encoded(messages)
-        with self._replying.priority():
-            async with self._slots.take(messages) as slot:
-                tokens = self._tokens(self._readers[slot], prompt, self._drafts)
+        with self._priority_gate.priority():
+            async with self._slots.take(messages) as index:
+                tokens = self._tokens(self._cache_slots[index], prompt, self._drafts)
                 async with aclosing(self._text(tokens)) as pieces:
                     async for piece in pieces:
                         yield piece
@@ -120,11 +125,11 @@ class OrtLlm:
     async def _compose(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         current.set(Deadline(SPARE_SECONDS))
         prompt = await self._encoded(messages)
-        async with self._writing:
-            if self._writer is None:  # 47 MB, which who is only called does without
-                making = asyncio.get_running_loop().run_in_executor(None, Reader, self._decoder)
-                self._writer = await making
-            async with aclosing(self._text(self._tokens(self._writer, prompt))) as pieces:
+        async with self._text_lock:
+            if self._text_slot is None:  # 47 MB, allocated on the first text request
+                allocating = asyncio.get_running_loop().run_in_executor(None, KvCacheSlot, self._decoder)
+                self._text_slot = await allocating
+            async with aclosing(self._text(self._tokens(self._text_slot, prompt))) as pieces:
                 async for piece in pieces:
                     yield piece
 
@@ -138,11 +143,11 @@ class OrtLlm:
                     yield piece
 
     async def _tokens(
-        self, reader: Reader, prompt: Sequence[int], drafts: Drafts | None = None
+        self, slot: KvCacheSlot, prompt: Sequence[int], drafts: Drafts | None = None
     ) -> AsyncGenerator[int, None]:
-        """Stream the answer's tokens, several of a step where what was drafted is what is chosen.
+        """Stream the tokens of an answer. A step yields several if the model chooses the guessed tokens.
 
-        drafts: of replies; what is written has none, and gives way to them.
+        drafts: guesses for a reply. None for a text request, which has lower priority than replies.
         """
         answer: list[int] = []
         longest = min(MAX_TOKENS, CONTEXT - len(prompt))
@@ -150,7 +155,7 @@ class OrtLlm:
             while len(answer) < longest:
                 tokens = [*prompt, *answer]
                 drafted = drafts.following(answer)[: longest - len(answer)] if drafts is not None else []
-                rows = await self._read(reader, tokens, drafted, drafts is None, decodes=bool(answer))
+                rows = await self._read(slot, tokens, drafted, drafts is None, decodes=bool(answer))
                 for logits, guess in zip(rows, [*drafted, None], strict=False):
                     token = choose(logits, tokens, self._sampling, self._random)
                     if token in self._ends or len(answer) == longest:
@@ -165,48 +170,50 @@ class OrtLlm:
                 drafts.learn(answer)
 
     def count(self, messages: Sequence[Message]) -> int:
-        """Return how many tokens of these messages a reply reads. Raises ModelError."""
+        """Return the number of prompt tokens that a reply to ``messages`` reads. Raises ModelError."""
         return len(self._prompt(messages))
 
     async def warm(self, messages: Sequence[Message]) -> None:
-        """Read the prompt into a slot's cache. Raises ModelError."""
+        """Read the prompt into the cache of a slot. Cancelling keeps what was read. Raises ModelError."""
         prompt = await self._encoded(messages)
-        with self._replying.priority():
-            async with self._slots.take(messages) as slot:
-                await self._read(self._readers[slot], prompt)
+        with self._priority_gate.priority():
+            async with self._slots.take(messages) as index:
+                await self._read(self._cache_slots[index], prompt)
 
     async def aclose(self) -> None:
-        """End the engine's thread."""
+        """Stop the engine's thread."""
         self.engine.close()
 
     async def _read(
         self,
-        reader: Reader,
+        slot: KvCacheSlot,
         tokens: list[int],
         drafted: Sequence[int] = (),
-        gives_way: bool = False,
+        yields: bool = False,
         decodes: bool = False,
     ) -> list[Logits]:
-        """Read on to the end of ``drafted``; return what follows the last of ``tokens`` and each of those.
+        """Read ``tokens`` and ``drafted``; return the logits after the last of ``tokens`` and each guess.
 
-        decodes: whether all but the last token was read before. Then what follows that may come alone.
+        yields: whether to wait for the replies of calls before each step.
+        decodes: whether all of ``tokens`` but the last were read before. Then the guesses may be left out,
+            and only the logits after the last of ``tokens`` are returned.
 
-        A prompt is read in pieces, so that others' steps run in between. The first token is a piece of its
-        own: its activations are far larger than all others', and one scale for both would leave the others a
-        few bits only.
+        A prompt is read in several steps, so that the steps of other replies run in between. The first token
+        is a step of its own: its activations are far larger than those of the others, and a common scale
+        would leave the others only a few bits.
         """
-        known, most = shared(reader.read, tokens), TEXT_STEP_TOKENS if gives_way else STEP_TOKENS
+        known, most = common_prefix(slot.cached, tokens), TEXT_STEP_TOKENS if yields else STEP_TOKENS
         for end in range(known + most if known else 1, len(tokens), most):
-            if gives_way:
-                await self._replying.wait()
-            await self.engine.run(Step(reader, tokens[:end]))
-        if gives_way:
-            await self._replying.wait()
+            if yields:
+                await self._priority_gate.wait()
+            await self.engine.run(Step(slot, tokens[:end]))
+        if yields:
+            await self._priority_gate.wait()
         left_out = len(drafted) if decodes else None
-        return await self.engine.run(Step(reader, [*tokens, *drafted], 1 + len(drafted), left_out))
+        return await self.engine.run(Step(slot, [*tokens, *drafted], 1 + len(drafted), left_out))
 
     async def _encoded(self, messages: Sequence[Message]) -> list[int]:
-        """Return the prompt, of which a long one, it may be a book, does not hold the event loop up."""
+        """Return the tokens of the prompt. A long prompt is encoded on a thread."""
         if is_long(messages):
             return await asyncio.to_thread(self._prompt, messages)
         return self._prompt(messages)
@@ -216,7 +223,7 @@ class OrtLlm:
             said = [Message(role=each["role"], content=self._plain(each["content"])) for each in messages]
             tokens = self._encode(said)
             if len(tokens) > PROMPT_TOKENS:
-                tokens = self._encode(self._remembered(said))
+                tokens = self._encode(self._shortened(said))
         except Exception as error:
             raise ModelError(self.name, f"cannot read the conversation: {error}") from error
         if not 0 < len(tokens) < CONTEXT:
@@ -234,12 +241,12 @@ class OrtLlm:
         return tokens
 
     def _plain(self, text: str) -> str:
-        """Return what somebody said without tokens that would begin another message."""
-        text.encode()  # raises for half a character
+        """Return a message's text without control tokens, which could begin another message."""
+        text.encode()  # raises for a lone surrogate
         return self._control.sub(" ", text)
 
-    def _remembered(self, messages: Sequence[Message]) -> list[Message]:
-        """Leave out the oldest messages of a conversation that is too long, but not what leads it."""
+    def _shortened(self, messages: Sequence[Message]) -> list[Message]:
+        """Drop the oldest messages of a conversation that is too long, but keep its system message."""
         sizes = [len(self._tokenizer.encode(each["content"]).ids) + TEMPLATE_TOKENS for each in messages]
         lead = 1 if messages and messages[0]["role"] == "system" else 0
         first = lead
@@ -249,11 +256,11 @@ class OrtLlm:
 
     def _step(self, batch: Sequence[Step]) -> list[list[Logits]]:
         if len(batch) == 1:
-            return [batch[0].reader.rows(batch[0].tokens, batch[0].rows)]
+            return [batch[0].slot.rows(batch[0].tokens, batch[0].rows)]
         known = [step.tokens[: len(step.tokens) - (step.drafted or 0)] for step in batch]
-        places = [step.reader.place or 0 for step in batch]
-        return [[logits] for logits in self._shelf.next(dict(zip(places, known, strict=True)))]
+        indexes = [step.slot.index or 0 for step in batch]
+        return [[logits] for logits in self._cache_pool.next(dict(zip(indexes, known, strict=True)))]
 
 
 def _refuse(reason: str) -> None:
-    raise ValueError(reason)  # what chat templates call where they want other messages
+    raise ValueError(reason)  # chat templates call this to reject messages

@@ -1,4 +1,4 @@
-"""Decode an answer as fast as the model can, however slowly it is read."""
+"""Decode an answer at the model's speed, even if the consumer is slower."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ Token = TypeVar("Token")
 
 
 async def ahead(tokens: AsyncGenerator[Token, None], most: int) -> AsyncGenerator[Token, None]:
-    """Yield what ``tokens`` yields, of which up to ``most`` may wait here; closing this closes that.
+    """Yield the items of ``tokens``, with up to ``most`` of them buffered. Closing this closes ``tokens``.
 
-    A voice takes seconds to speak what is written in a tenth of that, and a place in the model that waited
-    for it would keep other callers waiting.
+    A voice takes seconds to speak text that is decoded in a tenth of that time. A KV-cache slot that waits
+    for the voice would keep other callers waiting.
     """
-    written: Channel[Token] = Channel(most, "tokens")
+    decoded: Channel[Token] = Channel(most, "tokens")
 
-    async def write() -> None:
+    async def decode() -> None:
         try:
             async with aclosing(tokens):
                 async for token in tokens:
-                    await written.send(token)
+                    await decoded.send(token)
         finally:
-            written.close()
+            decoded.close()
 
-    writing = asyncio.create_task(write(), name="decode")
+    decoding = asyncio.create_task(decode(), name="decode")
     try:
-        async for token in written:
+        async for token in decoded:
             yield token
-        await writing
+        await decoding
     finally:
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
+        decoding.cancel()
+        await asyncio.gather(decoding, return_exceptions=True)

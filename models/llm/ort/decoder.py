@@ -1,4 +1,4 @@
-"""A decoder in onnxruntime, and what it has read of a conversation."""
+"""A decoder in onnxruntime, and the KV cache of each conversation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT
-from rejoinder.models.llm.ort.kv_cache import shared
+from rejoinder.models.llm.ort.kv_cache import common_prefix
 from rejoinder.models.onnx.session import open_session
 
 Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
+"""Scores of the next token, float32 [vocabulary]."""
 Memory = np.ndarray[Any, np.dtype[np.float32]]
+"""Keys or values of one layer, float32 [slots, heads, ``CONTEXT``, head width]."""
 
 
 class Decoder:
-    """The weights, shared by all ``Reader``s. Raises ModelError where the file cannot be loaded."""
+    """The weights, shared by all ``KvCacheSlot``s. Raises ModelError if the file cannot be loaded."""
 
     def __init__(self, path: Path, threads: int) -> None:
         self.session: Any = open_session(path, threads)
@@ -25,12 +27,12 @@ class Decoder:
         self.cache_shape = (1, shape[1], CONTEXT, shape[3])
         self.layers = sum(each.name.startswith("past.") for each in self.session.get_inputs()) // 2
 
-    def memory(self, places: int) -> list[Memory]:
-        """Return room for the keys and values of so many conversations; it costs nothing until it is used."""
-        return [np.zeros((places, *self.cache_shape[1:]), np.float32) for _ in range(2 * self.layers)]
+    def allocate(self, slots: int) -> list[Memory]:
+        """Return keys and values of all layers for ``slots`` conversations. Unused pages cost no memory."""
+        return [np.zeros((slots, *self.cache_shape[1:]), np.float32) for _ in range(2 * self.layers)]
 
-    def bound(self, memory: Sequence[Memory]) -> Any:
-        """Return a binding that reads from the memory, and writes over it."""
+    def bind(self, memory: Sequence[Memory]) -> Any:
+        """Return a binding that reads keys and values from ``memory`` and writes new ones into it."""
         import onnxruntime
 
         binding = self.session.io_binding()
@@ -42,77 +44,81 @@ class Decoder:
         return binding
 
     def run(self, binding: Any, tokens: list[list[int]], lengths: list[int], count: int) -> Any:
-        """Return the logits of the last ``count`` of the new tokens of each conversation.
+        """Return the logits after the last ``count`` new tokens, float32 [conversations, count, vocabulary].
 
-        lengths: of the conversations, with these tokens.
+        tokens: the new tokens of each conversation, equally many for each.
+        lengths: tokens of each conversation, including the new ones.
         """
         binding.bind_cpu_input("tokens", np.array(tokens, np.int64))
         binding.bind_cpu_input("last", np.array(lengths, np.int32) - 1)
         binding.bind_cpu_input("total", np.array([max(lengths)], np.int32))
         binding.bind_cpu_input("from", np.array([-count], np.int64))
-        binding.bind_output("logits")  # anew: its memory has the shape of the last run
+        binding.bind_output("logits")  # bound again, because its buffer has the shape of the previous run
         self.session.run_with_iobinding(binding)
-        return binding.get_outputs()[-1].numpy()  # the one bound last
+        return binding.get_outputs()[-1].numpy()  # the output that was bound last
 
 
-class Reader:
-    """The keys and values of one conversation, in one place of ``CONTEXT`` tokens that is written over.
+class KvCacheSlot:
+    """The keys and values of one conversation, in a fixed buffer of ``CONTEXT`` tokens.
 
-    46 KB a token, 47 MB for each reader where that is full, with SmolLM2-135M. place: on its shelf.
+    With SmolLM2-135M a token takes 46 KB, and a full slot 47 MB. cached: the tokens that were read. index:
+    position in the ``KvCachePool``, None for a slot outside of one.
     """
 
-    def __init__(self, decoder: Decoder, memory: Sequence[Memory] = (), place: int | None = None) -> None:
-        self.read: list[int] = []
-        self.place = place
+    def __init__(self, decoder: Decoder, memory: Sequence[Memory] = (), index: int | None = None) -> None:
+        self.cached: list[int] = []
+        self.index = index
         self._decoder = decoder
-        self._memory = memory or decoder.memory(1)  # which the binding does not keep alive
-        self._binding = decoder.bound(self._memory)
+        self._memory = memory or decoder.allocate(1)  # kept here: the binding does not keep it alive
+        self._binding = decoder.bind(self._memory)
 
     def logits(self, tokens: Sequence[int]) -> Logits:
-        """Return what follows ``tokens``: the last row of ``rows``."""
+        """Return the logits after ``tokens``: the last row of ``rows``."""
         return self.rows(tokens, 1)[0]
 
     def rows(self, tokens: Sequence[int], count: int) -> list[Logits]:
-        """Return what follows each of the last ``count`` of ``tokens``, at most ``CONTEXT`` of them.
+        """Return the logits after each of the last ``count`` of ``tokens``, at most ``CONTEXT`` tokens.
 
-        What was read before stays read. Runs for as long as the new ones take, on the thread that calls.
+        The prefix that is cached is not read again. Blocks the calling thread while the new tokens are read.
         """
-        known = min(shared(self.read, tokens), len(tokens) - count)
-        self.read = list(tokens[:known])  # stays true if the run fails
+        known = min(common_prefix(self.cached, tokens), len(tokens) - count)
+        self.cached = list(tokens[:known])  # stays true if the run fails
         logits = self._decoder.run(self._binding, [list(tokens[known:])], [len(tokens)], count)
-        self.read = list(tokens)
+        self.cached = list(tokens)
         return list(logits[0])
 
 
 class KvCachePool:
-    """Readers side by side, which can read a token each in one run: it takes little longer than for one."""
+    """KV-cache slots in one buffer. One run can read a token for each, in little more time than for one."""
 
-    def __init__(self, decoder: Decoder, places: int) -> None:
+    def __init__(self, decoder: Decoder, slots: int) -> None:
         self._decoder = decoder
-        self._memory = decoder.memory(places)
-        self.readers = [
-            Reader(decoder, [part[place : place + 1] for part in self._memory], place)
-            for place in range(places)
+        self._memory = decoder.allocate(slots)
+        self.slots = [
+            KvCacheSlot(decoder, [part[index : index + 1] for part in self._memory], index)
+            for index in range(slots)
         ]
         self._bindings: dict[tuple[int, int], Any] = {}
 
     def next(self, conversations: Mapping[int, list[int]]) -> list[Logits]:
-        """Return what follows the tokens of each place, of which all but the last were read before.
+        """Return the logits after the tokens of each slot, of which all but the last were read before.
 
-        Who stands between them reads its last token again, which changes nothing; where somebody there has
-        read nothing yet, they read one after the other.
+        conversations: tokens by the index of their slot.
+
+        The run covers all slots from the first index to the last. Other slots in that range read their last
+        token again, which changes nothing. If one of these slots is empty, the slots run one after another.
         """
         first, end = min(conversations), max(conversations) + 1
-        between = self.readers[first:end]
-        if any(len(reader.read) < 2 for reader in between):
-            return [self.readers[place].logits(tokens) for place, tokens in conversations.items()]
-        whole = [conversations.get(place, reader.read) for place, reader in enumerate(between, first)]
-        for place, tokens in conversations.items():
-            self.readers[place].read = tokens[:-1]  # stays true if the run fails
+        between = self.slots[first:end]
+        if any(len(slot.cached) < 2 for slot in between):
+            return [self.slots[index].logits(tokens) for index, tokens in conversations.items()]
+        whole = [conversations.get(index, slot.cached) for index, slot in enumerate(between, first)]
+        for index, tokens in conversations.items():
+            self.slots[index].cached = tokens[:-1]  # stays true if the run fails
         if (first, end) not in self._bindings:
-            self._bindings[first, end] = self._decoder.bound([part[first:end] for part in self._memory])
+            self._bindings[first, end] = self._decoder.bind([part[first:end] for part in self._memory])
         binding, lengths = self._bindings[first, end], [len(tokens) for tokens in whole]
         logits = self._decoder.run(binding, [[tokens[-1]] for tokens in whole], lengths, 1)
-        for place, tokens in conversations.items():
-            self.readers[place].read = tokens
-        return [logits[place - first, 0] for place in conversations]
+        for index, tokens in conversations.items():
+            self.slots[index].cached = tokens
+        return [logits[index - first, 0] for index in conversations]

@@ -1,12 +1,13 @@
-"""Turn a language model in a GGUF file into a folder that onnxruntime can run: graph, tokenizer, settings.
+"""Convert a language model in a GGUF file into a folder for onnxruntime: graph, tokenizer, settings.
 
-llama.cpp's prebuilt wheel knows AVX2 only. onnxruntime's knows what processors have learnt since, and reads a
-prompt several times as fast (docs/latency.md). The graph is that of Llama (Touvron et al. 2023) with grouped
-queries, as GGUF files of the architecture "llama" hold it.
+llama.cpp's prebuilt wheel uses AVX2 at most. onnxruntime's wheel also uses newer instruction sets, and reads
+a prompt several times as fast (docs/latency.md). The graph is Llama (Touvron et al. 2023) with grouped
+queries, the architecture "llama" of GGUF files.
 
-Weights have 8 bits and one scale a row, what they are multiplied with one scale for all. Where a few values
-are far larger than all others, there is a scale for every 32 of both: behind the gates of the first layers
-(the "massive activations" of Sun et al. 2024), and for the words.
+Weights have 8 bits and one scale per row; activations have 8 bits and one scale per tensor. Two products have
+a scale for each block of 32 weights and 32 activations, because a few of their values are far larger than the
+others: the down projections of the first layers ("massive activations", Sun et al. 2024), and the output
+layer.
 """
 
 from __future__ import annotations
@@ -24,28 +25,31 @@ from rejoinder.models.onnx.nodes import MICROSOFT
 from rejoinder.pipeline.errors import ModelError
 
 CONTEXT = 1024
-"""Tokens of prompt and answer at most."""
-BLOCK, MASSIVE_LAYERS = 32, 3
-MADE_BY = 3
-"""Version of what is made here: another one is made anew."""
+"""Most tokens of prompt and answer together."""
+BLOCK = 32
+"""Values that share one scale in block quantization."""
+MASSIVE_LAYERS = 3
+"""First layers whose down projections are quantized in blocks."""
+FORMAT = 3
+"""Version of the converted folder. A folder of another version is converted again."""
 
 Weights = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def prepared(path: Path) -> Path:
-    """Return the folder made of a GGUF file; made once, beside it, some seconds of work.
+    """Return the converted folder of a GGUF file. The first call takes seconds and writes it beside the file.
 
-    Raises ModelError for a model of another architecture, OSError where the folder cannot be written.
+    Raises ModelError for a model of another architecture, and OSError if the folder cannot be written.
     """
     stat = path.stat()
-    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{MADE_BY}")
+    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{FORMAT}")
     if not folder.exists():
         with TemporaryDirectory(dir=path.parent, suffix=".part") as part:
             _prepare(path, Path(part) / "model")
             try:
                 (Path(part) / "model").rename(folder)
             except OSError:
-                if not folder.exists():  # otherwise another process has made the same one
+                if not folder.exists():  # if it exists, another process has converted the same file
                     raise
         for older in path.parent.glob(f"{path.stem}.*.onnx*"):
             if older != folder:
@@ -60,7 +64,7 @@ def _prepare(path: Path, folder: Path) -> None:
     file = gguf.GGUFReader(path)
     settings = {name: field.contents() for name, field in file.fields.items()}
     if unknown := foreign(settings, [tensor.name for tensor in file.tensors]):
-        raise ModelError("ort", f"{path} has what is not known here, {unknown}: try llama:{path}")
+        raise ModelError("ort", f"{path} has an unsupported setting, {unknown}: try llama:{path}")
     folder.mkdir()
     onnx.save(
         Graph(settings, {tensor.name: tensor for tensor in file.tensors}).model(), folder / "model.onnx"
@@ -74,7 +78,7 @@ def _prepare(path: Path, folder: Path) -> None:
 
 
 def foreign(settings: dict[str, Any], tensors: Sequence[str]) -> str:
-    """Return what about a model would be computed wrongly here, "" for one that is like SmolLM2."""
+    """Return the setting or tensor of a model that is not supported, or "" if all are, as in SmolLM2."""
     known = {
         "general.architecture": "llama",
         "tokenizer.ggml.model": "gpt2",
@@ -111,9 +115,9 @@ def tokenizer(settings: dict[str, Any]) -> Any:
 
 
 class Graph:
-    """Builds the graph: tokens and past keys and values in, the logits of the last positions out.
+    """Builds the graph, from tokens and past keys and values to the logits of the last positions.
 
-    from: the first of these positions, counted from the end: -1 for the last alone.
+    The input ``from`` is the first of these positions, counted from the end: -1 for the last one only.
     """
 
     def __init__(self, settings: dict[str, Any], tensors: dict[str, Any]) -> None:
@@ -179,7 +183,7 @@ class Graph:
         self._blocks("final", ["token_embd" if tied else "output"], "logits")
 
     def _embedded(self) -> str:
-        """Look the tokens' vectors up, in the 8 bits that the last layer is multiplied with too."""
+        """Look up the embeddings of the tokens, in the 8-bit weights that the output layer uses too."""
         quantized, scales = self._quantized("token_embd", self._weights("token_embd"))
         self._add("Gather", [quantized, "tokens"], "looked.up", axis=0)
         self._add("Cast", ["looked.up"], "looked.up.float", to=1)
@@ -204,7 +208,7 @@ class Graph:
             num_heads=self.heads,
             kv_num_heads=self.kv_heads,
             do_rotary=1,
-            rotary_interleaved=1,  # how GGUF files order queries and keys
+            rotary_interleaved=1,  # the order of queries and keys in GGUF files
         )
         out = self._rows(attended, [block + "attn_output"], name + "attention")
         normed, hidden = self._skip(hidden, out, block + "ffn_norm", name + "between")
@@ -219,14 +223,14 @@ class Graph:
         return hidden, normed
 
     def _skip(self, hidden: str, out: str, norm: str, name: str) -> tuple[str, str]:
-        """Add a layer's output to what went around it; return the sum, normed, and the sum."""
+        """Add a layer's output to the residual; return the normalised sum and the sum."""
         outputs = [name + ".normed", "", "", name]
         inputs = [hidden, out, self._norm(norm)]
         self._add("SkipSimplifiedLayerNormalization", inputs, outputs, MICROSOFT, epsilon=self.epsilon)
         return outputs[0], name
 
     def _rows(self, given: str, names: Sequence[str], name: str) -> str:
-        """Multiply by 8-bit weights with one scale a row of the weights, and one for all of what is given."""
+        """Multiply by 8-bit weights, with one scale per row of weights and one scale for the whole input."""
         weights = np.concatenate([self._weights(each) for each in names])
         scales = np.maximum(np.abs(weights).max(axis=1), 1e-12) / 127
         quantized = np.rint(weights / scales[:, None]).astype(np.int8)
@@ -238,7 +242,7 @@ class Graph:
         return self._add("DynamicQuantizeMatMul", inputs, name, MICROSOFT)
 
     def _blocks(self, given: str, names: Sequence[str], name: str) -> str:
-        """Multiply by 8-bit weights with a scale for every block, and for every block of what is given."""
+        """Multiply by 8-bit weights, with one scale per block of weights and per block of the input."""
         weights = self._weights(names[0])
         return self._add(
             "MatMulNBits", [given, *self._quantized(names[0], weights)], name, MICROSOFT,

@@ -1,9 +1,9 @@
-"""How a model's answers begin, so that what it will probably say next is checked instead of waited for.
+"""Draft tokens for speculative decoding, from the beginnings of earlier answers.
 
-A small model on a processor takes as long for one token as for four: its weights have to be read either way.
-So the next tokens are guessed, read together with the last one, and kept as far as the model itself then
-chooses the same (speculative decoding, Leviathan et al. 2023; the guesses are n-grams, as in prompt lookup).
-Whatever is guessed, each token is chosen by the model from what stands before it.
+A small model on a CPU takes as long for one token as for four, because it reads all its weights either way.
+So the next tokens are guessed and read together with the last one. A guess is kept if the model itself then
+chooses the same token (speculative decoding, Leviathan et al. 2023; the guesses are n-grams, as in prompt
+lookup). The guesses never change the answer: the model chooses each token.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 OPENING = 8
-"""Tokens of an answer that are guessed at and learnt from: after its first clause nobody waits for words."""
+"""First tokens of an answer that are guessed and learnt. After the first clause, latency matters less."""
 DRAFT = 3
-"""Tokens guessed at once: each costs a twentieth of a step, and is right a third of the time."""
-PAIRS, FOLLOWERS = 4_096, 64
-"""Pairs of tokens that are remembered, those longest unused are forgotten; and what came after each."""
+"""Tokens guessed at once. A guess costs a twentieth of a step and is right a third of the time."""
+PAIRS = 4_096
+"""Most token pairs kept; the least recently used are dropped."""
+FOLLOWERS = 64
+"""Most different next tokens counted for a pair."""
 
 OPENINGS = (
     "I'm sorry, but I'm not",
@@ -36,17 +38,17 @@ OPENINGS = (
     "No, it isn't",
     "Hello! How are you",
 )
-"""How small models like to begin: what is known before the first answer."""
+"""Common beginnings of answers, learnt before the first answer."""
 
 
 class Drafts:
-    """What followed each two tokens at the beginning of the answers so far, whoever was answered."""
+    """Counts of the next token after each pair of tokens, from the beginnings of all answers so far."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, ...], Counter[int]] = {}
 
     def learn(self, answer: Sequence[int]) -> None:
-        """Remember how an answer began."""
+        """Count the tokens at the beginning of an answer."""
         for place, token in enumerate(answer[:OPENING]):
             pair = _pair(answer[:place])
             followed = self._seen.pop(pair, Counter())
@@ -56,7 +58,7 @@ class Drafts:
             del self._seen[next(iter(self._seen))]
 
     def following(self, answer: Sequence[int]) -> list[int]:
-        """Return up to ``DRAFT`` tokens that may follow an answer so far; none where nothing is known."""
+        """Return up to ``DRAFT`` tokens that may follow ``answer``; none for an unknown beginning."""
         guessed: list[int] = []
         while len(guessed) < DRAFT and len(answer) + len(guessed) < OPENING:
             followed = self._seen.get(_pair([*answer, *guessed]))

@@ -1,4 +1,4 @@
-"""Who reads where: a few places to keep a prompt in, and the one that serves the next prompt best."""
+"""Assigns prompts to KV-cache slots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rejoinder.pipeline.interfaces import Message
 
 
 class Slots:
-    """Which cached prompt each slot holds, and which slots are free, the longest unused one first."""
+    """The prompt that each slot holds, and the free slots, least recently used first."""
 
     def __init__(self, count: int) -> None:
         self._prompts = [""] * count
@@ -19,16 +19,16 @@ class Slots:
 
     @asynccontextmanager
     async def take(self, messages: Sequence[Message]) -> AsyncIterator[int]:
-        """Hold the free slot whose cache serves this prompt best; waits while none is free.
+        """Hold the free slot that shares the longest prefix with this prompt; wait while no slot is free.
 
-        A slot that would lose more than half of its prompt is somebody else's conversation: rather than that
-        one, the longest unused slot is taken.
+        A slot that would lose more than half of its prompt belongs to another conversation. In that case, the
+        least recently used slot is taken. Cancelling frees the slot, or ends the wait.
         """
         prompt = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
 
         def served(slot: int) -> int:
-            same = shared(self._prompts[slot], prompt)
-            return same if 2 * same >= len(self._prompts[slot]) else 0
+            length = common_prefix(self._prompts[slot], prompt)
+            return length if 2 * length >= len(self._prompts[slot]) else 0
 
         async with self._some:
             slot = max(self._free, key=served)
@@ -40,7 +40,7 @@ class Slots:
                 self._free.append(slot)
 
 
-def shared(first: Sequence[object], second: Sequence[object]) -> int:
-    """Return how many elements two sequences begin with together."""
+def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return the length of the longest common prefix of two sequences."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))

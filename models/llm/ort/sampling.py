@@ -12,10 +12,12 @@ from rejoinder.models.llm.ort.decoder import Logits
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Mild: a very small model is livelier and less often wrong with it than greedy.
+    """Sampling parameters. With the default a very small model makes fewer errors than with greedy decoding.
 
-    temperature: 0 is greedy. penalty: lowers the logits of the last ``memory`` tokens
-    (Keskar et al. 2019).
+    temperature: 0 is greedy.
+    top_k: number of most likely tokens that are considered.
+    top_p: share of the probability that the considered tokens cover.
+    penalty: lowers the logits of the last ``memory`` tokens (Keskar et al. 2019).
     """
 
     temperature: float = 0.4
@@ -26,7 +28,7 @@ class Sampling:
 
 
 def choose(logits: Logits, before: Sequence[int], sampling: Sampling, random: np.random.Generator) -> int:
-    """Return the next token after ``before``."""
+    """Return the token to follow ``before``. logits: float32 [vocabulary]."""
     scores = logits.copy()
     repeated = np.unique(np.asarray(before[-sampling.memory :], np.int64))
     some = scores[repeated]
@@ -36,6 +38,7 @@ def choose(logits: Logits, before: Sequence[int], sampling: Sampling, random: np
     best = np.argpartition(scores, -sampling.top_k)[-sampling.top_k :]
     best = best[np.argsort(-scores[best])]
     weights = np.exp((scores[best] - scores[best[0]]).astype(np.float64))
-    likely = np.cumsum(weights) - weights < sampling.top_p * weights.sum()  # the one that crosses is in
+    # Includes the token with which the sum reaches top_p.
+    likely = np.cumsum(weights) - weights < sampling.top_p * weights.sum()
     chances = np.where(likely, weights ** (1 / sampling.temperature), 0)
     return int(random.choice(best, p=chances / chances.sum()))

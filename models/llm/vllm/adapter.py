@@ -1,4 +1,4 @@
-"""vLLM's engine as a part of this program: no server in between, and a reply that is closed is aborted."""
+"""vLLM's engine inside this program, without a server in between. Closing a reply aborts its request."""
 
 from __future__ import annotations
 
@@ -19,25 +19,30 @@ from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
 from rejoinder.pipeline.replying.utterance import MAX_TOKENS
 
 ENVIRONMENT = {
-    "VLLM_NO_USAGE_STATS": "1",  # it would tell its makers what it runs on
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may never come to itself
+    "VLLM_NO_USAGE_STATS": "1",  # vLLM would report the hardware to its makers
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may deadlock
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output is for answers
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by itself it ties its threads to cores that others need, too
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default vLLM pins its threads to cores that other models need
 }
-"""What vLLM is told where nobody has told it otherwise."""
+"""Environment variables for vLLM. Variables that are already set keep their value."""
 CPU_DEFAULTS = {"kv_cache_memory_bytes": 1 << 30, "block_size": 32}
-"""Without a GPU it would fill most of the memory, and cache nothing of a prompt below 128 tokens."""
+"""Settings without a GPU. vLLM's own would fill most of the memory and not cache prompts below 128 tokens."""
 REASON_CHARACTERS = 400
+"""Most characters of vLLM's error message."""
 
 
 class Vllm:
-    """A model in vLLM, which batches all callers and keeps what their prompts begin with.
+    """A model in vLLM, which batches all requests and caches common prefixes of their prompts.
 
-    vLLM's scheduler and its workers are processes of its own, and end with ``aclose``. model: a folder with
-    the weights, a configuration and a tokenizer with a chat template. threads: used where there is no GPU.
-    sampling: by default the model's own where it comes with one, else a mild one. Blocks until the engine is
-    ready, half a minute at least. Raises ModelError where the settings or the model cannot be used.
+    vLLM's scheduler and workers are processes of their own; ``aclose`` ends them. The constructor blocks
+    until the engine is ready, for at least half a minute.
+
+    model: a folder with the weights, a configuration and a tokenizer with a chat template.
+    threads: number of CPU threads, used only without a GPU.
+    sampling: by default the model's own sampling, or else the default of ``Sampling``.
+
+    Raises ModelError if the settings or the model cannot be used.
     """
 
     def __init__(
@@ -48,7 +53,7 @@ class Vllm:
         sampling: Sampling | None = None,
     ) -> None:
         self.name = name_of(model)
-        with telling(threads):
+        with vllm_environment(threads):
             try:
                 from vllm.engine.arg_utils import AsyncEngineArgs
                 from vllm.platforms import current_platform
@@ -57,47 +62,50 @@ class Vllm:
                 defaults = CPU_DEFAULTS if current_platform.is_cpu() else {}
                 arguments = {**defaults, **(settings or VllmSettings()).engine()}
                 self._engine: Any = AsyncLLM.from_engine_args(AsyncEngineArgs(model=model, **arguments))
-            except Exception as error:  # each of its parts complains in its own way
-                clear_frames(error.__traceback__)  # half an engine in there would only end with the program
+            except Exception as error:  # each part of vLLM raises errors of its own
+                clear_frames(error.__traceback__)  # frees the half-started engine that the frames hold
                 raise ModelError(self.name, f"vLLM does not start: {reason(error)}") from error
         self._context: int = self._engine.model_config.max_model_len
         self._tokenizer: Any = self._engine.get_tokenizer()
         self._prompts = Prompts(self._tokenizer)
         own = {} if sampling else self._engine.model_config.get_diff_sampling_param()
-        self._sampling = {**_as_vllm_says(sampling or Sampling()), **own}
+        self._sampling = {**_sampling_fields(sampling or Sampling()), **own}
         self._numbers = count(1)
         self._running: set[str] = set()
 
     @property
     def failed(self) -> str:
-        """Why it can answer nobody any more: one of vLLM's processes has ended. "" while it can."""
+        """Why the model can no longer answer, if one of vLLM's processes has ended; "" otherwise."""
         ended = self._engine is None or self._engine.errored
         return f"{self.name}: its engine has ended" if ended else ""
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        """Stream the answer, in one piece for each step of the engine.
+        """Stream the answer, one piece of text for each step of the engine.
 
-        That is a token, or a few of them where tokens are guessed. Closing the generator aborts the request,
-        which frees what it holds of the cache. Raises ModelError.
+        A piece is one token, or a few tokens with speculative decoding. Closing the generator aborts the
+        request, which frees its part of the KV cache. Raises ModelError.
         """
         return ahead(self._words(messages, MAX_TOKENS), MAX_TOKENS)
 
     async def warm(self, messages: Sequence[Message]) -> None:
-        """Read the prompt into the cache, in whole blocks. Cancelling aborts that. Raises ModelError."""
+        """Read the whole blocks of the prompt into the cache. Cancelling aborts that. Raises ModelError."""
         async with aclosing(self._words(messages, 1)) as pieces:
             async for _ in pieces:
                 pass
 
     def count(self, messages: Sequence[Message]) -> int:
-        """Return how many tokens of these messages a reply reads. Raises ModelError."""
+        """Return the number of prompt tokens that a reply to ``messages`` reads. Raises ModelError."""
         return len(self._prompt(messages))
 
     async def aclose(self) -> None:
-        """End the engine and its processes; replies that run fail with a ModelError."""
+        """End the engine and its processes. Running replies fail with ModelError.
+
+        Cancelling may leave the processes running.
+        """
         if self._running:
             await self._engine.abort(list(self._running))
         if (reading := self._engine.output_handler) is not None:
-            reading.cancel()  # else it would log that the engine is gone
+            reading.cancel()  # otherwise it logs that the engine is gone
             await asyncio.gather(reading, return_exceptions=True)
         await asyncio.get_running_loop().run_in_executor(None, self._engine.shutdown)
         self._engine = None
@@ -111,7 +119,7 @@ class Vllm:
     async def _generate(
         self, prompt: list[int], most: int, more: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
-        """Stream vLLM's outputs, each with what is new in it; ``more`` is told of the sampling."""
+        """Stream vLLM's outputs, each with the new text only. more: further sampling parameters."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -128,7 +136,7 @@ class Vllm:
                         raise ModelError(self.name, "it was closed in the middle of an answer")
                     yield answer
         except (asyncio.CancelledError, GeneratorExit):
-            # It aborts by itself, but for a request that was cancelled on its way to the engine.
+            # vLLM aborts by itself, except for a request that is cancelled on its way to the engine.
             await self._engine.abort(request)
             raise
         except ModelError:
@@ -154,11 +162,11 @@ class Vllm:
 
 
 def name_of(model: str) -> str:
-    """Return what errors call a model."""
+    """Return the name of a model in errors."""
     return f"vllm:{model.rstrip('/').rpartition('/')[2]}"
 
 
-def _as_vllm_says(sampling: Sampling) -> dict[str, Any]:
+def _sampling_fields(sampling: Sampling) -> dict[str, Any]:
     return {
         "temperature": sampling.temperature,
         "top_k": sampling.top_k,
@@ -168,8 +176,8 @@ def _as_vllm_says(sampling: Sampling) -> dict[str, Any]:
 
 
 @contextmanager
-def telling(threads: int) -> Iterator[None]:
-    """Tell vLLM's processes what only the environment can tell them; they are started within the block."""
+def vllm_environment(threads: int) -> Iterator[None]:
+    """Set the environment of vLLM's processes, which are started within the block."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     before = os.environ.get("OMP_NUM_THREADS")
@@ -184,8 +192,8 @@ def telling(threads: int) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """Return what went wrong in one line, without what pydantic says before and behind it."""
+    """Return an error's message in one line, without pydantic's text around it."""
     text = str(error).rpartition("Value error,")[2].partition("[type=")[0] or type(error).__name__
     if "(above)" in text or "See root cause above" in text:
-        text = "its engine has ended, and said why above"
+        text = "its engine has ended; see the log above"
     return " ".join(text.split())[:REASON_CHARACTERS].rstrip(".")

@@ -1,4 +1,4 @@
-"""Prompts of models in vLLM, by the chat template that comes with their tokenizer."""
+"""Prompts for models in vLLM, rendered with the chat template of their tokenizer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
 
 TEMPLATE = {"enable_thinking": False}
-"""What templates are told: nobody waits on the telephone for that. Most know no such thing."""
+"""Parameters of chat templates: no reasoning text, which adds latency. Most templates ignore them."""
 
 
 class Prompts:
-    """Makes prompts in which nobody but the template begins or ends a message."""
+    """Renders prompts. Control tokens in messages are removed, so only the template delimits messages."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -22,7 +22,7 @@ class Prompts:
         self._control = re.compile("|".join(control) or "(?!)")
 
     def tokens(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> list[int]:
-        """Return the tokens of a prompt. Raises whatever the template does."""
+        """Return the tokens of a prompt. Raises any error that the template raises."""
         tokens: list[int] = self._tokenizer.apply_chat_template(
             [self._plain(message) for message in messages],
             tools=self._clean(list(tools.functions)) or None,
@@ -42,17 +42,17 @@ class Prompts:
         return plain
 
     def _arguments(self, function: dict[str, str]) -> Any:
-        """Return arguments as templates take them: what their JSON says. What is none was never told."""
+        """Return the arguments of a call as an object, as templates expect; {} if they are not one."""
         try:
             given = json.loads(function["arguments"])
-        except ValueError:  # a client may put any call into a conversation, and that is to go on
+        except ValueError:  # a client may add an invalid call to a conversation, which must go on
             given = None
         return self._clean(given) if isinstance(given, dict) else {}
 
     def _clean(self, value: Any) -> Any:
-        """Return what people and tools say without tokens that would begin another message."""
+        """Return a JSON value without control tokens, which could begin another message."""
         if isinstance(value, str):
-            value.encode()  # raises for half a character
+            value.encode()  # raises for a lone surrogate
             return self._control.sub(" ", value)
         if isinstance(value, dict):
             return {self._clean(key): self._clean(one) for key, one in value.items()}

@@ -1,4 +1,4 @@
-"""The settings of vLLM that can be told: the table ``[vllm]`` of the configuration."""
+"""The settings of vLLM: the table ``[vllm]`` of the configuration."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 LoadFormat = Literal["auto", "safetensors", "pt", "mistral", "sharded_state", "runai_streamer", "dummy"]
-"""vLLM itself would say of another one only in its log, when its workers have started."""
+"""Checked here because vLLM reports another value only in its log, after its workers have started."""
 
 
 class VllmSettings(BaseModel):
-    """What vLLM is told as it is, under vLLM's own names; what is not set is vLLM's choice.
+    """Settings that are passed to vLLM unchanged, under vLLM's own names. Unset ones take vLLM's default.
 
     Sizes are in tokens, unless their name says bytes.
     """
@@ -53,8 +53,8 @@ class VllmSettings(BaseModel):
 
     @field_validator("speculative_config")
     @classmethod
-    def _says_how_much(cls, given: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Refuse what vLLM would take for something else, or complain of only after minutes of loading."""
+    def _check_speculative_config(cls, given: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Refuse values that vLLM would misread, or refuse only after minutes of loading."""
         if given is None:
             return None
         if not given.get("method") and not given.get("model"):
@@ -65,9 +65,9 @@ class VllmSettings(BaseModel):
         return given
 
     def given(self) -> dict[str, Any]:
-        """Return what is set, by vLLM's names."""
+        """Return all settings that are set, by vLLM's names."""
         return self.model_dump(exclude_none=True)
 
     def engine(self) -> dict[str, Any]:
-        """Return what is set of that which the engine itself is told."""
+        """Return the settings that are set and are passed to the engine, by vLLM's names."""
         return self.model_dump(exclude_none=True, exclude={"tool_call_parser"})

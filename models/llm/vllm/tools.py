@@ -1,4 +1,4 @@
-"""Models in vLLM that call tools: what they write is read by vLLM's own parsers, as by its server."""
+"""Models in vLLM that call tools. vLLM's own parsers read the calls, as in its server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.sampling import Sampling
 from rejoinder.models.llm.tool_calls import ToolCalls
-from rejoinder.models.llm.vllm.adapter import Vllm, name_of, reason, telling
+from rejoinder.models.llm.vllm.adapter import Vllm, name_of, reason, vllm_environment
 from rejoinder.models.llm.vllm.prompt import TEMPLATE, Prompts
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.pipeline.errors import ModelError
@@ -19,8 +19,9 @@ from rejoinder.pipeline.interfaces import NO_TOOLS, CallMessage, Message, ToolCa
 from rejoinder.pipeline.replying.utterance import MAX_TOKENS
 
 HERMES = "hermes"
-"""The parser of most models that write calls as JSON between two tags, such as Qwen 2.5 and 3."""
+"""The parser for models that write calls as JSON between two tags, such as Qwen 2.5 and 3."""
 NOTHING = {"type": "object", "properties": {}}
+"""The JSON schema of a function without parameters."""
 TOOL: dict[str, Any] = {
     "type": "function",
     "function": {"name": "look_up", "description": "Looks.", "parameters": NOTHING},
@@ -31,20 +32,22 @@ CALLED = (
     Message(role="assistant", content="", tool_calls=[CALL]),
     Message(role="tool", content="up", tool_call_id="call00001"),
 )
-"""A conversation that shows how a chat template writes tools and calls."""
+"""A sample conversation, which shows how a chat template renders tools and calls."""
 LIKE_HERMES = re.compile(r'<tool_call>\s*\{\s*"name":\s*"look_up",\s*"arguments":')
+"""The call in ``CALLED`` as the ``hermes`` parser reads it."""
 
 
 def open_vllm(
     model: str, threads: int, settings: VllmSettings | None = None, sampling: Sampling | None = None
 ) -> Vllm:
-    """Return a model that answers, a ``ToolVllm`` where it can call tools; otherwise as ``Vllm``.
+    """Load a model: a ``ToolVllm`` if it can call tools, otherwise a ``Vllm``.
 
-    It can where ``tool_call_parser`` is set, or its chat template writes calls as ``hermes`` reads them.
-    Raises ModelError where vLLM knows no such parser, or the template no tools.
+    A model can call tools if ``tool_call_parser`` is set, or if its chat template renders calls as ``hermes``
+    reads them. Raises ModelError if vLLM has no such parser, or if the template has no tools, and like
+    ``Vllm``.
     """
     settings = settings or VllmSettings()
-    with telling(threads):
+    with vllm_environment(threads):
         parser = _parser(model, settings.tool_call_parser or "")
     if parser is None:
         return Vllm(model, threads, settings, sampling)
@@ -52,7 +55,7 @@ def open_vllm(
 
 
 class ToolVllm(Vllm):
-    """A model that calls tools. ``parser``: the class of vLLM's that reads what it writes."""
+    """A model that calls tools. parser: vLLM's parser class for the model's output."""
 
     def __init__(
         self, model: str, threads: int, settings: VllmSettings, sampling: Sampling | None, parser: Any
@@ -61,20 +64,23 @@ class ToolVllm(Vllm):
         self._parser = parser
 
     def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
-        """Stream the answer, and behind it the calls of tools; otherwise as ``reply``.
+        """Stream the answer, then the tool calls. Otherwise like ``reply``.
 
-        A call that has to be made is valid by its schema: vLLM lets the model write nothing else. Raises
-        ModelError also where a call cannot be read, or is longer than an answer may be.
+        A required call is valid by its schema, because vLLM constrains the decoding. Raises ModelError also
+        if a call cannot be parsed or is longer than an answer may be.
         """
         return ahead(self._answer(messages, tools), MAX_TOKENS)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        """Stream the answer as ``Vllm`` does, and no call, which a model may make where there were some."""
+        """Stream the answer as ``Vllm`` does, without calls.
+
+        After earlier calls in the conversation a model may write another call, which is dropped.
+        """
         if any("tool_calls" in message for message in messages):
-            return ahead(self._said(messages), MAX_TOKENS)
+            return ahead(self._text_only(messages), MAX_TOKENS)
         return super().reply(messages)
 
-    async def _said(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+    async def _text_only(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         async with aclosing(self._answer(messages, NO_TOOLS)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, str):
@@ -84,7 +90,7 @@ class ToolVllm(Vllm):
         self, messages: Sequence[Message], tools: Tools
     ) -> AsyncGenerator[str | ToolCall, None]:
         prompt, calls = self._prompt(messages, tools), ToolCalls(self.name)
-        parser, request = self._reader(tools)
+        parser, request = self._answer_parser(tools)
         more = {"skip_special_tokens": request.skip_special_tokens}
         if request.structured_outputs is not None:
             more["structured_outputs"] = request.structured_outputs
@@ -101,7 +107,7 @@ class ToolVllm(Vllm):
                         yield read.content
         except ModelError:
             raise
-        except Exception as error:  # each parser complains in its own way
+        except Exception as error:  # each parser raises errors of its own
             raise ModelError(self.name, f"cannot read what it wrote: {reason(error)}") from error
         made = calls.whole()
         if not made and wrote.strip() and not (said and wrote.rstrip().endswith(said)):
@@ -109,8 +115,8 @@ class ToolVllm(Vllm):
         for call in made if tools.parallel else made[:1]:
             yield call
 
-    def _reader(self, tools: Tools) -> tuple[Any, Any]:
-        """Return the parser of one answer, and the request that it belongs to."""
+    def _answer_parser(self, tools: Tools) -> tuple[Any, Any]:
+        """Return the parser for one answer, and the request that the parser needs."""
         try:
             request, config = _request(tools), self._engine.model_config
             parser = self._parser(
@@ -122,10 +128,11 @@ class ToolVllm(Vllm):
 
 
 def _request(tools: Tools) -> Any:
-    """Return the request that vLLM's server would make of this; without a tool its parsers read no calls.
+    """Return the request that vLLM's server would create for ``tools``.
 
-    Where a call has to be made its arguments are held to their schema, if there is a grammar for that; else
-    the model is free, as it was trained.
+    Without tools the request has a placeholder: vLLM's parsers read calls only if there is a tool. The
+    arguments of a required call must follow their schema if xgrammar has a grammar for it. Otherwise the
+    decoding is not constrained.
     """
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
@@ -146,13 +153,13 @@ def _has_grammar(schema: dict[str, Any]) -> bool:
 
     try:
         Grammar.from_json_schema(json.dumps(schema))
-    except Exception:  # it knows not all of JSON schema, and what a client sends need be none
+    except Exception:  # xgrammar supports part of JSON schema only, and a client may send an invalid schema
         return False
     return True
 
 
 def _parser(model: str, name: str) -> Any:
-    """Return vLLM's class for what the model writes, None where it calls nothing."""
+    """Return vLLM's parser class for the model's output, or None if the model cannot call tools."""
     from vllm.parser import ParserManager
     from vllm.tokenizers import get_tokenizer
     from vllm.tool_parsers import ToolParserManager
@@ -163,11 +170,11 @@ def _parser(model: str, name: str) -> Any:
         raise ModelError(name_of(model), f"vLLM has no tool_call_parser {name!r}; there are: {there}")
     try:
         tokenizer = get_tokenizer(model)
-    except Exception:  # the engine will say what is wrong with it
+    except Exception:  # the engine loads the same tokenizer next, and reports the error
         return None
-    if name and "look_up" not in _written(tokenizer, CALLED[:1]):
+    if name and "look_up" not in _rendered(tokenizer, CALLED[:1]):
         raise ModelError(name_of(model), f"tool_call_parser = {name!r}: its chat template knows no tools")
-    if not name and LIKE_HERMES.search(_written(tokenizer, CALLED)):
+    if not name and LIKE_HERMES.search(_rendered(tokenizer, CALLED)):
         name = HERMES
     try:
         return ParserManager.get_parser(name or None, enable_auto_tools=True, tokenizer=tokenizer)
@@ -176,9 +183,9 @@ def _parser(model: str, name: str) -> Any:
         raise ModelError(name_of(model), f"tool_call_parser = {name!r}: {reason(why)}") from error
 
 
-def _written(tokenizer: Any, messages: Sequence[Message]) -> str:
-    """Return a prompt with a tool as text, "" where the template fails."""
+def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
+    """Return a prompt with a tool as text, or "" if the template fails."""
     try:
         return str(tokenizer.decode(Prompts(tokenizer).tokens(messages, Tools([TOOL]))))
-    except Exception:  # a template raises what it likes, for no call or for one
+    except Exception:  # templates raise any kind of error
         return ""

@@ -17,7 +17,7 @@ from support.llm_contract import DONE, answer, asked, event, plain, serving
 
 from rejoinder.models.llm import tool_calls
 from rejoinder.models.llm.bounded import MAX_BYTES, Measure, TooLong
-from rejoinder.models.llm.openai import ASKED_TOKENS, EMPTY_CHUNKS
+from rejoinder.models.llm.openai import EMPTY_CHUNKS, REQUESTED_TOKENS
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.pipeline import ModelError
 
@@ -103,8 +103,8 @@ def test_many_events_are_no_long_one() -> None:
 
 @pytest.mark.parametrize("chunk", ['{"choices": []}', '{"choices": [{"delta": {"reasoning": "hm"}}]}'])
 def test_a_stream_that_does_not_end_is_given_up(chunk: str) -> None:
-    text = f"data: {chunk}\n\n" * (ASKED_TOKENS + EMPTY_CHUNKS + 1)
-    with pytest.raises(ModelError, match=f"#toy: it sent more than {ASKED_TOKENS} tokens"):
+    text = f"data: {chunk}\n\n" * (REQUESTED_TOKENS + EMPTY_CHUNKS + 1)
+    with pytest.raises(ModelError, match=f"#toy: it sent more than {REQUESTED_TOKENS} tokens"):
         whole(plain("200 OK", "text/event-stream", text))
 
 

@@ -13,10 +13,10 @@ import pytest
 from support import speech
 
 from rejoinder.models.llm.ort.adapter import SLOTS, OrtLlm, Step
-from rejoinder.models.llm.ort.decoder import Logits, Reader
+from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, foreign, prepared
 from rejoinder.models.llm.ort.drafts import DRAFT, FOLLOWERS, OPENING, PAIRS, Drafts
-from rejoinder.models.llm.ort.kv_cache import shared
+from rejoinder.models.llm.ort.kv_cache import common_prefix
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
@@ -37,20 +37,20 @@ def model() -> Iterator[OrtLlm]:
     asyncio.run(loaded.aclose())
 
 
-def read_afresh(model: OrtLlm, reader: Reader, tokens: list[int]) -> Logits:
+def read_afresh(model: OrtLlm, slot: KvCacheSlot, tokens: list[int]) -> Logits:
     """Return the logits after ``tokens``, with the first one read alone, as a reply does."""
-    reader.read = []
-    reader.logits(tokens[:1])
-    return reader.logits(tokens)
+    slot.cached = []
+    slot.logits(tokens[:1])
+    return slot.logits(tokens)
 
 
 @weights
 def test_it_knows_english(model: OrtLlm) -> None:
     text = "The sun rises in the east and sets in the west. There are seven days in a week, and twelve months"
     tokens = model._tokenizer.encode("<|im_start|>" + text).ids
-    reader, surprise = model._readers[0], []
+    slot, surprise = model._cache_slots[0], []
     for end in range(1, len(tokens)):
-        logits = reader.logits(tokens[:end])
+        logits = slot.logits(tokens[:end])
         surprise.append(np.log(np.exp(logits - logits.max()).sum()) - (logits[tokens[end]] - logits.max()))
     perplexity = float(np.exp(np.mean(surprise)))
     assert perplexity < 30  # a wrong rotation or a swapped gate makes hundreds
@@ -58,15 +58,15 @@ def test_it_knows_english(model: OrtLlm) -> None:
 
 @weights
 def test_what_was_read_before_counts_as_if_read_again(model: OrtLlm) -> None:
-    reader = model._readers[0]
+    slot = model._cache_slots[0]
     one, other = (model._prompt(asked(f"How many {what} are there?"))[:-5] for what in ("boats", "red cars"))
-    expected = read_afresh(model, reader, one)
-    known = shared(one, other)
+    expected = read_afresh(model, slot, one)
+    known = common_prefix(one, other)
     assert 10 < known < len(one) - 2
-    read_afresh(model, reader, one[:known])
-    reader.logits(other)
-    rolled_back = reader.logits(one)
-    again = reader.logits(one)  # nothing is new: the last token is read once more
+    read_afresh(model, slot, one[:known])
+    slot.logits(other)
+    rolled_back = slot.logits(one)
+    again = slot.logits(one)  # nothing is new: the last token is read once more
     for logits in (rolled_back, again):
         assert logits.argmax() == expected.argmax()
         # One scale for all that is multiplied at once: what is read together is rounded differently.
@@ -80,8 +80,8 @@ def test_a_warmed_prompt_is_read_once(model: OrtLlm) -> None:
     async def scenario() -> None:
         for question in ("How many", "How many boats are", "How many boats are there?"):
             await model.warm(asked(question, SYSTEM))
-            slot = max(model._readers, key=lambda reader: len(reader.read))
-            read.append(shared(slot.read, model._prompt(asked("How many boats are there?", SYSTEM))))
+            slot = max(model._cache_slots, key=lambda slot: len(slot.cached))
+            read.append(common_prefix(slot.cached, model._prompt(asked("How many boats are there?", SYSTEM))))
 
     asyncio.run(scenario())
     whole = len(model._prompt(asked("How many boats are there?", SYSTEM)))
@@ -89,7 +89,9 @@ def test_a_warmed_prompt_is_read_once(model: OrtLlm) -> None:
     assert read == sorted(read)
     assert read[-1] == whole
     kept = [
-        reader for reader in model._readers if shared(reader.read, model._prompt(asked("", SYSTEM))) > 100
+        slot
+        for slot in model._cache_slots
+        if common_prefix(slot.cached, model._prompt(asked("", SYSTEM))) > 100
     ]
     assert len(kept) == 1  # one slot took all three
 
@@ -99,21 +101,21 @@ def test_conversations_of_any_length_read_a_token_each_in_one_run(model: OrtLlm)
     """Somebody who is not asked stands between them, and is left as he was; one who is new does no harm."""
     said = [f"There are {count} in the harbour, and {count} more." for count in ("two boats", "ten", "one")]
     prompts = [model._prompt(asked(text, about)) for text, about in zip(said, ("", SYSTEM, "x"), strict=True)]
-    readers = model._readers[:3]
-    alone = [read_afresh(model, reader, prompt) for reader, prompt in zip(readers, prompts, strict=True)]
-    after = readers[1].logits([*prompts[1], 30])
-    for reader, prompt in zip(readers, prompts, strict=True):
-        read_afresh(model, reader, prompt[:-1] if reader is not readers[1] else prompt)
-    steps = [Step(readers[0], [*prompts[0], 5, 6], 3, 2), Step(readers[2], prompts[2], 1, 0)]
+    slots = model._cache_slots[:3]
+    alone = [read_afresh(model, slot, prompt) for slot, prompt in zip(slots, prompts, strict=True)]
+    after = slots[1].logits([*prompts[1], 30])
+    for slot, prompt in zip(slots, prompts, strict=True):
+        read_afresh(model, slot, prompt[:-1] if slot is not slots[1] else prompt)
+    steps = [Step(slots[0], [*prompts[0], 5, 6], 3, 2), Step(slots[2], prompts[2], 1, 0)]
     together = model._step(steps)
     assert [len(rows) for rows in together] == [1, 1], "what was drafted is left out"
     for (row,), expected in zip(together, (alone[0], alone[2]), strict=True):
         assert row.argmax() == expected.argmax()
         assert np.abs(row - expected).mean() < expected.std() / 4
-    assert [reader.read for reader in readers] == prompts
-    again = readers[1].logits([*prompts[1], 30])
+    assert [slot.cached for slot in slots] == prompts
+    again = slots[1].logits([*prompts[1], 30])
     assert np.abs((again - again.mean()) - (after - after.mean())).mean() < after.std() / 4
-    readers[1].read = []
+    slots[1].cached = []
     assert [len(rows) for rows in model._step(steps)] == [1, 1], "then one after the other"
 
 
@@ -136,10 +138,10 @@ def test_callers_at_once_share_the_models_steps(model: OrtLlm) -> None:
 def test_several_tokens_are_checked_at_once(model: OrtLlm) -> None:
     text = "The sun rises in the east and sets in the west. There are seven days in a week, and twelve months"
     tokens = model._tokenizer.encode("<|im_start|>" + text).ids
-    reader = model._readers[0]
-    read_afresh(model, reader, tokens[:-DRAFT])
-    rows = reader.rows(tokens, 1 + DRAFT)
-    alone = [read_afresh(model, reader, tokens[: len(tokens) - DRAFT + place]) for place in range(1 + DRAFT)]
+    slot = model._cache_slots[0]
+    read_afresh(model, slot, tokens[:-DRAFT])
+    rows = slot.rows(tokens, 1 + DRAFT)
+    alone = [read_afresh(model, slot, tokens[: len(tokens) - DRAFT + place]) for place in range(1 + DRAFT)]
     assert [row.argmax() for row in rows] == [row.argmax() for row in alone]
     assert len({int(row.argmax()) for row in rows}) > 1
 
@@ -239,7 +241,7 @@ def test_closing_stops_the_decoding(model: OrtLlm) -> None:
 
 
 def _nothing(model: OrtLlm) -> object:
-    return Step(model._readers[0], model._readers[0].read or [1])
+    return Step(model._cache_slots[0], model._cache_slots[0].cached or [1])
 
 
 @weights
@@ -272,7 +274,7 @@ def test_a_long_conversation_loses_its_oldest_messages(model: OrtLlm) -> None:
     texts = [model._tokenizer.decode(prompt, skip_special_tokens=False) for prompt in prompts]
     assert all("Be kind." in text and "And?" in text for text in texts)
     assert "turn 198." in texts[-1] and "turn 0." not in texts[-1]
-    kept = sum(shared(a, b) > len(a) / 2 for a, b in pairwise(prompts))
+    kept = sum(common_prefix(a, b) > len(a) / 2 for a, b in pairwise(prompts))
     assert kept > 0.7 * len(prompts)  # the cache serves the next prompt but where something is forgotten
 
 
@@ -309,7 +311,7 @@ def test_another_architecture_is_refused_with_the_way_out(tmp_path: Path) -> Non
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(ModelError, match=r"not known here, general.architecture = 'gpt2': try llama:"):
+    with pytest.raises(ModelError, match=r"unsupported setting, general.architecture = 'gpt2': try llama:"):
         prepared(path)
     assert [each.name for each in tmp_path.iterdir()] == ["other.gguf"]
 

@@ -38,7 +38,7 @@ from rejoinder.agent.cli.ask import ask
 from rejoinder.agent.config import Settings
 from rejoinder.agent.server.server import Server
 from rejoinder.models.llm.ort.sampling import Sampling
-from rejoinder.models.llm.vllm.adapter import Vllm, telling
+from rejoinder.models.llm.vllm.adapter import Vllm, vllm_environment
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.llm.vllm.tools import open_vllm
 from rejoinder.models.loading import Specs, open_models
@@ -244,7 +244,7 @@ def test_settings_that_vllm_refuses_are_named(settings: dict[str, Any], reason: 
 
 
 def test_a_cache_that_is_too_small_is_told(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ModelError, match="does not start: its engine has ended, and said why above"):
+    with pytest.raises(ModelError, match="does not start: its engine has ended; see the log above"):
         started(kv_cache_memory_bytes=1 << 20)
     assert "max_model_len" in capfd.readouterr().err
 
@@ -330,6 +330,6 @@ def test_the_engine_has_its_threads_and_no_cores_of_its_own(
             monkeypatch.setenv("OMP_NUM_THREADS", before)
         else:
             monkeypatch.delenv("OMP_NUM_THREADS")
-        with telling(3):
+        with vllm_environment(3):
             assert os.environ["OMP_NUM_THREADS"] == "3", "what processes that are started now are told"
         assert os.environ.get("OMP_NUM_THREADS") == before

@@ -300,7 +300,7 @@ def test_the_embedded_model_counts_what_it_reads_and_writes() -> None:
         turn.commit()
         models = Models(scenario.ScriptedVad(), scenario.ScriptedStt(["hm"]), model, ScriptedTts())
         status = await attempt(turn, models, prompt, out)
-        read = max(len(reader.read) for reader in model._readers)
+        read = max(len(slot.cached) for slot in model._cache_slots)
         return status, turn, read
 
     try:
