@@ -1,4 +1,4 @@
-"""An ONNX graph that grows node by node, for the graphs that are made anew as they are loaded."""
+"""Build ONNX graphs node by node, for models whose graph is rewritten when they are loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MICROSOFT = "com.microsoft"
 
 
 class Nodes:
-    """The nodes of a graph and its constants; tensors are told apart by name."""
+    """The nodes and constants of a graph. Methods take and return the names of tensors."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -27,7 +27,7 @@ class Nodes:
         return name
 
     def add(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """Add a node with one output, and return the output's name."""
+        """Add a node with one output, and return the name of the output."""
         from onnx import helper
 
         name = name or f"tensor_{len(self.nodes)}"
@@ -35,6 +35,6 @@ class Nodes:
         return name
 
     def cut(self, what: str, axis: int, first: int, last: int, step: int = 1) -> str:
-        """Take a part of a tensor."""
+        """Add a slice of ``what`` along ``axis``, as in ``first:last:step``, and return its name."""
         places = (self.constant([value]) for value in (first, last, axis, step))
         return self.add("Slice", what, *places)

@@ -1,4 +1,4 @@
-"""Open ONNX models the same way everywhere."""
+"""Open ONNX models in onnxruntime, on the CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ TENSORRT, CUDA, CPU = "TensorrtExecutionProvider", "CUDAExecutionProvider", "CPU
 def open_session(
     path: Path, threads: int, also: str = "", cuda: bool = False, graph: bytes | None = None
 ) -> Any:
-    """Open an onnxruntime session with idle threads that sleep. Raises ModelError.
+    """Open an onnxruntime session whose idle threads sleep instead of spinning. Raises ModelError.
 
-    graph: is opened instead of the file's. also: the name of a tensor inside the model that is to be an
-    output besides its own. cuda: on the GPU, as far as this onnxruntime can.
+    path: the model file.
+    threads: threads of the session.
+    also: name of an inner tensor to add to the model's outputs.
+    cuda: run on a GPU, if this onnxruntime supports one.
+    graph: a serialised model to open instead of the file.
     """
     import onnxruntime
 
@@ -32,7 +35,7 @@ def open_session(
     providers: list[Any] = [CPU]
     if cuda:
         if hasattr(onnxruntime, "preload_dlls"):
-            onnxruntime.preload_dlls()  # CUDA's libraries may lie in packages, where no loader looks
+            onnxruntime.preload_dlls()  # finds CUDA libraries in Python packages, unlike the system's loader
         providers = on_gpu(onnxruntime.get_available_providers(), path.parent)
     try:
         model = graph or (path.read_bytes() + _output(also) if also else str(path))
@@ -42,9 +45,10 @@ def open_session(
 
 
 def on_gpu(available: Iterable[str], folder: Path) -> list[Any]:
-    """Return what runs a model, in order of preference: TensorRT, CUDA, the CPU for the rest.
+    """Return the execution providers in order of preference: TensorRT, CUDA, the CPU for the rest.
 
-    folder: where TensorRT keeps what it has compiled, which takes it minutes.
+    available: names of the providers in this onnxruntime. folder: where TensorRT caches its compiled engines;
+    compiling takes minutes.
     """
     here = set(available)
     cache = {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(folder / "tensorrt")}

@@ -1,1 +1,1 @@
-"""Speech recognisers."""
+"""Speech recognisers (STT)."""

@@ -1,4 +1,4 @@
-"""Which languages a Whisper model knows, from its files alone: ``whisper:base@de``."""
+"""The languages of a Whisper model, read from its files: ``whisper:base@de``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from rejoinder.pipeline.errors import ModelError
 
 ENGLISH = "en"
 MULTILINGUAL_TOKENS = 51_865
-"""Size of the smallest multilingual vocabulary; the English one has one token less (openai/whisper)."""
+"""Size of the smallest multilingual vocabulary. The English one has one token fewer (openai/whisper)."""
 LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
+"""The token of a language in Whisper's tokenizer."""
 
 
 def check_language(path: Path, language: str) -> None:
-    """Raise ModelError where the model in a folder does not know a language, such as ``de``."""
+    """Raise ModelError if the model in a folder does not support a language, such as ``de``."""
     known = languages(path)
     if language in known:
         return
@@ -30,10 +31,10 @@ def check_language(path: Path, language: str) -> None:
 
 
 def languages(path: Path) -> list[str]:
-    """Return the languages of the model in a folder. Raises ModelError where it has no files that say."""
+    """Return the language codes of the model in a folder. Raises ModelError if its files cannot be read."""
     try:
         if _vocabulary(path) < MULTILINGUAL_TOKENS:
-            return [ENGLISH]  # its tokenizer has the others too, and they mean nothing to it
+            return [ENGLISH]  # its tokenizer has other languages too, but the model does not know them
         tokens = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))["added_tokens"]
         found = [LANGUAGE.fullmatch(token["content"]) for token in tokens]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -42,7 +43,7 @@ def languages(path: Path) -> list[str]:
 
 
 def _vocabulary(path: Path) -> int:
-    """Return the number of tokens; newer models have them in JSON."""
+    """Return the number of tokens in the vocabulary, a JSON file for newer models."""
     file = path / "vocabulary.json"
     if file.is_file():
         return len(json.loads(file.read_text(encoding="utf-8")))

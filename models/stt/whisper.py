@@ -1,9 +1,9 @@
-"""Whisper through faster-whisper and CTranslate2, with an encoder window cut to the audio.
+"""Whisper in faster-whisper and CTranslate2, with an encoder window cut to the length of the audio.
 
-Whisper was trained on windows of 30 s, and as shipped a two-second question costs as much as half a
-minute. CTranslate2 encodes shorter windows. Cutting them to the audio makes Whisper loop and invent; a floor
-under the window, a ban on repeated trigrams and a budget of tokens keep its accuracy, as
-``rejoinder bench stt`` shows.
+Whisper was trained on windows of 30 s. As shipped, two seconds of audio cost as much as 30 s. CTranslate2 can
+encode shorter windows, but with windows cut to the audio Whisper repeats itself and invents words. Three
+measures keep its accuracy: a minimum window, a ban on repeated trigrams, and a limit on tokens.
+``rejoinder bench stt`` measures it.
 """
 
 from __future__ import annotations
@@ -25,33 +25,43 @@ from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Transcript
 
 WINDOW_SECONDS = 30
-SHORT_SECONDS, SHORT_WINDOW_SECONDS = 5, 10
-LEAST_WINDOW_SECONDS, MARGIN_SECONDS = 15, 3
-"""The window: 10 s for audio up to 5 s; above, the audio and 3 s, but at least 15 s (docs/latency.md)."""
+"""Longest encoder window."""
+SHORT_SECONDS = 5
+"""Audio up to this length gets the short window (docs/latency.md)."""
+SHORT_WINDOW_SECONDS = 10
+"""The short window, and the shortest frugal one."""
+LEAST_WINDOW_SECONDS = 15
+"""Shortest window for audio longer than ``SHORT_SECONDS``."""
+MARGIN_SECONDS = 3
+"""Window beyond the end of audio longer than ``SHORT_SECONDS``."""
 FRUGAL_MARGIN_SECONDS = 1
-"""Where less will do, the audio and 1 s, but at least 10 s: a third faster, and a little less right."""
+"""Window beyond the end of the audio under load: a third faster and slightly less accurate."""
 FREEZE_SECONDS = 24
-"""Audio of a turn that is recognised again with each hypothesis; what is older has its words frozen."""
-WORD_SECONDS, READINGS = 1.5, 5
-"""Audio so short is a word or two, with nothing around them to tell them by: so many readings are weighed."""
+"""Audio of a turn that each transcription recognises again. The words of older audio are frozen."""
+WORD_SECONDS = 1.5
+"""Audio up to this length, a word or two without context, gets a beam search."""
+READINGS = 5
+"""Beam size, and number of hypotheses, of that search."""
 NEARLY = math.log(3)
-"""Readings that are at least a third as likely as the best are nearly as likely (docs/bargein.md)."""
+"""Alternatives are hypotheses at most this far, in log-probability, below the best (docs/bargein.md)."""
 INVENTED = ((0.6, -1.0), (0.2, -2.25))
 """Words count as invented above this probability of no speech and below this mean log-probability.
 
-The first pair is Whisper's own rule (Radford et al. 2022, 4.5). The second came out of recordings of noise
-and music: it passes hesitant speech, which is unsure of its words but sure to be speech.
+The first pair is Whisper's own rule (Radford et al. 2022, 4.5). The second was found on recordings of noise
+and music. It keeps hesitant speech, whose words are uncertain but whose probability of no speech is low.
 """
 STATES = RATE // 50
-"""Samples from one of the encoder's states to the next."""
-LAST, BEFORE = (2, 0), (75, 10)
-"""The last two states of the audio, and those from 1.5 to 0.2 s before its end: how it ends, and what."""
+"""Samples from one encoder state to the next."""
+LAST = (2, 0)
+"""The last two states of the audio: first and end, in states before the end of the audio."""
+BEFORE = (75, 10)
+"""The states from 1.5 s to 0.2 s before the end of the audio, in the same form."""
 
 
 def name_of(folder: Path) -> str:
-    """Return which Whisper a folder holds, by its name or the hub's: "tiny.en" of whisper-tiny.en.
+    """Return the name of the Whisper in a folder, such as "tiny.en", from the folder's or the hub's name.
 
-    Its shape does not tell: large-v3 and large-v3-turbo are as wide, and their states differ.
+    The model's shape does not identify it: large-v3 and large-v3-turbo have the same width.
     """
     at_hub = folder.parent.name == "snapshots"
     name = folder.parent.parent.name.rpartition("--")[2] if at_hub else folder.name
@@ -59,17 +69,21 @@ def name_of(folder: Path) -> str:
 
 
 def head_of(name: str) -> Head | None:
-    """Return what the states of a Whisper say about the end of a turn, None without (docs/turns.md)."""
+    """Return the end-of-turn layer for the encoder states of a Whisper, or None (docs/turns.md)."""
     path = Path(__file__).with_name(f"whisper_end.{name}.json")
     return load_head(path) if path.is_file() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What came out of one window: the text, Whisper's doubts about it, and what it may be as well.
+    """The result of one window.
 
-    ending: what the encoder made of the end of the audio, where it is kept. over: how likely it is that the
-        speaker is done, by the sound of these words; None where unknown.
+    text: the words, "" if there are none.
+    no_speech: Whisper's probability that the window has no speech.
+    confidence: mean log-probability of the tokens.
+    others: alternative texts that are nearly as likely.
+    ending: mean encoder states at the end of the audio, float32 [2 * width]; empty if not kept.
+    over: probability that the turn is over, from ``ending``; None if unknown.
     """
 
     text: str
@@ -85,7 +99,11 @@ NOTHING = Words("")
 
 @dataclass(slots=True)
 class Job:
-    """Audio to be recognised, until nobody wants its words any more."""
+    """Audio to recognise.
+
+    audio: float32 [samples] at 16 kHz. window: encoder window in seconds. wanted: whether the caller still
+    waits for the words.
+    """
 
     audio: Samples
     window: int
@@ -93,20 +111,23 @@ class Job:
 
     @property
     def readings(self) -> int:
-        """How many readings of it are weighed."""
+        """Number of hypotheses to search."""
         return READINGS if len(self.audio) <= WORD_SECONDS * RATE else 1
 
 
 class Whisper:
-    """Shared weights behind one engine; each session has a ``WhisperStream``.
+    """Shared weights behind one engine. Each session has a ``WhisperStream``.
 
-    batch: how much is recognised together at most, of one window, and nothing that somebody waits for with
-        what nobody does. On a processor that saves nothing, and the first waits for the last.
-    cuda: on the first NVIDIA GPU in float16, else on the processor in int8.
+    path: folder of the model.
+    threads: CPU threads.
+    language: code of the spoken language.
+    batch: most jobs in one run. Jobs of one batch have the same window and the same urgency. On a CPU
+        batching saves no time, and every job waits for the whole batch.
+    cuda: run on the first NVIDIA GPU in float16, instead of the CPU in int8.
 
-    name: which Whisper it is, such as "tiny.en". language: what it is told to hear. keeps_endings: whether
-    its words have an ``ending``; they do where a layer reads that, in English only: turns may end otherwise
-    in another language.
+    name: name of the model, such as "tiny.en".
+    keeps_endings: whether results have an ``ending``. They do in English, if the model has an end-of-turn
+        layer: turns may end differently in other languages.
     """
 
     def __init__(
@@ -140,17 +161,17 @@ class Whisper:
         return WhisperStream(self)
 
     async def recognise(self, audio: Samples) -> str:
-        """Return the words in up to 30 s of 16 kHz audio, or nothing where Whisper itself doubts them.
+        """Return the text of up to 30 s of 16 kHz audio, "" if Whisper doubts that there is speech.
 
-        Cancels and fails as ``words`` does.
+        Cancelling and errors are those of ``words``.
         """
         return (await self.words(audio)).text
 
     async def words(self, audio: Samples) -> Words:
-        """Return the words in up to 30 s of 16 kHz audio, and what else is known of them.
+        """Return the result for up to 30 s of 16 kHz audio, float32 [samples].
 
-        They have no text where Whisper itself doubts it; audio of more than ``WORD_SECONDS`` has one reading.
-        Cancelling before the words are written leaves the engine free after the encoder's step. Raises
+        The text is "" if Whisper doubts that there is speech. Audio longer than ``WORD_SECONDS`` has no
+        alternatives. Cancelling frees the engine after the encoder's run, if decoding has not begun. Raises
         ModelError.
         """
         if len(audio) < RATE // 10:
@@ -166,7 +187,7 @@ class Whisper:
         return replace(words, text="", others=(), over=None) if nothing else words
 
     def close(self) -> None:
-        """End the engine's thread."""
+        """Stop the engine's thread."""
         self.engine.close()
 
     def _step(self, batch: Sequence[Job]) -> list[Words]:
@@ -177,7 +198,7 @@ class Whisper:
             [self._model.feature_extractor(audio, padding=0)[:, : window * 100] for audio in padded]
         )
         encoded = self._model.encode(features)
-        if not any(job.wanted for job in batch):  # a final one waits behind this partial transcript
+        if not any(job.wanted for job in batch):  # a final transcript has cancelled this partial one
             return [NOTHING] * len(batch)
         results = self._model.model.generate(
             encoded,
@@ -193,23 +214,24 @@ class Whisper:
         if not self.keeps_endings:
             return words
         endings = [ending(found, len(audio)) for found, audio in zip(on_host(encoded), cut, strict=True)]
-        return [self._judged(one, its) for one, its in zip(words, endings, strict=True)]
+        return [self._with_ending(one, its) for one, its in zip(words, endings, strict=True)]
 
-    def _judged(self, words: Words, ending: Samples) -> Words:
-        fits = self._head is not None and len(self._head.weights) == len(ending)  # a name proves little
+    def _with_ending(self, words: Words, ending: Samples) -> Words:
+        # The folder's name may be wrong, so the width is compared.
+        fits = self._head is not None and len(self._head.weights) == len(ending)
         over = self._head.probability(ending) if self._head and fits else None
         return replace(words, ending=ending, over=over)
 
     def _words(self, result: Any) -> Words:
         best, *others = [self._tokenizer.decode(ids).strip() for ids in result.sequences_ids]
-        lengths = map(len, result.sequences_ids)  # CTranslate2 divides by them
+        lengths = map(len, result.sequences_ids)  # CTranslate2 divides scores by the length
         likely, *rest = [score * length for score, length in zip(result.scores, lengths, strict=True)]
         near = [text for text, its in zip(others, rest, strict=True) if its > likely - NEARLY]
         return Words(best, result.no_speech_prob, result.scores[0], tuple(near))
 
 
 class WhisperStream:
-    """The audio of one turn: at most ``FREEZE_SECONDS`` of it, and the words of what came before."""
+    """The audio of one turn: about the last ``FREEZE_SECONDS``, and the frozen words before that."""
 
     def __init__(self, whisper: Whisper) -> None:
         self._whisper = whisper
@@ -219,7 +241,7 @@ class WhisperStream:
         self._end = 0
 
     def feed(self, chunk: AudioChunk) -> None:
-        """Add audio of the turn. Raises ValueError for audio that is not at 16 kHz."""
+        """Add audio of the turn. Raises ValueError if the audio is not at 16 kHz."""
         if chunk.rate != RATE:
             raise ValueError(f"Whisper listens at {RATE} Hz, not {chunk.rate}")
         self._chunks.append(chunk.samples())
@@ -234,11 +256,11 @@ class WhisperStream:
         words = await self._whisper.words(self._audio())
         if self._frozen:
             whole = " ".join(filter(None, [*self._frozen, words.text]))
-            return Transcript(whole, is_final, end, over=words.over)  # None where the rest has no words
+            return Transcript(whole, is_final, end, over=words.over)  # over is None if the rest has no words
         return Transcript(words.text, is_final, end, words.others, words.over)
 
     def reset(self) -> None:
-        """Forget the turn."""
+        """Drop the audio and the words of the turn."""
         self._frozen, self._chunks, self._length = [], [], 0
 
     def _audio(self) -> Samples:
@@ -246,7 +268,7 @@ class WhisperStream:
         return self._chunks[0]
 
     async def _freeze(self) -> None:
-        """Settle the words up to the quietest moment in the second half of the audio."""
+        """Freeze the words up to the quietest moment in the second half of the audio."""
         audio = self._audio()[: FREEZE_SECONDS * RATE]
         cut = quietest(audio, len(audio) // 2)
         frozen = self._frozen
@@ -259,14 +281,17 @@ class WhisperStream:
 
 
 def on_host(encoded: Any) -> Samples:
-    """Return what CTranslate2 has encoded as an array, from wherever it is: [audio, time, width]."""
+    """Return CTranslate2's encoder output as an array in CPU memory, [audio, time, width]."""
     from ctranslate2 import Device
 
     return np.asarray(encoded if encoded.device == "cpu" else encoded.to_device(Device.cpu))
 
 
 def ending(states: Samples, samples: int) -> Samples:
-    """Return what the encoder made of the end of so many samples: its states [time, width], at two places."""
+    """Return the mean encoder states in ``LAST`` and ``BEFORE``, joined: float32 [2 * width].
+
+    states: float [time, width]. samples: length of the audio that they were computed from.
+    """
     end = min(len(states), samples // STATES)
     places = (slice(max(0, end - since), max(1, end - until)) for since, until in (LAST, BEFORE))
     found: Samples = np.concatenate([states[place].mean(axis=0) for place in places]).astype(np.float32)
@@ -274,7 +299,7 @@ def ending(states: Samples, samples: int) -> Samples:
 
 
 def window_seconds(audio: float, frugal: bool = False) -> int:
-    """Return the length of the encoder's window for so many seconds of audio; frugal: less will do."""
+    """Return the encoder window in seconds for ``audio`` seconds. frugal: prefer speed to accuracy."""
     if frugal:
         return min(WINDOW_SECONDS, max(SHORT_WINDOW_SECONDS, math.ceil(audio + FRUGAL_MARGIN_SECONDS)))
     if audio <= SHORT_SECONDS:
@@ -283,7 +308,7 @@ def window_seconds(audio: float, frugal: bool = False) -> int:
 
 
 def quietest(audio: Samples, start: int) -> int:
-    """Return the middle of the quietest fifth of a second at or after sample ``start``."""
+    """Return the middle sample of the quietest 0.2 s of audio at or after sample ``start``."""
     width = RATE // 5
     power = np.concatenate(([0.0], np.cumsum(np.square(audio[start:], dtype=np.float64))))
     sums = power[width:] - power[:-width]

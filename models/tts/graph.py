@@ -27,9 +27,9 @@ class Seams(NamedTuple):
     """Tensors where a graph hangs together: the frames before the flow, the mask of those that are in use,
     and the frames behind it."""
 
-    drawn: str
+    latents: str
     mask: str
-    bent: str
+    flowed: str
 
 
 def parts(path: Path) -> Parts:
@@ -47,15 +47,15 @@ def parts(path: Path) -> Parts:
         from onnx.utils import Extractor
 
         model = onnx.load(str(path))
-        drawn, mask, bent = seams(model.graph)
+        latents, mask, flowed = seams(model.graph)
         extractor = Extractor(model)
         folder.mkdir(exist_ok=True)
-        _save(extractor.extract_model([each.name for each in model.graph.input], [drawn]), made.front)
-        flow = extractor.extract_model([drawn, mask], [bent])
+        _save(extractor.extract_model([each.name for each in model.graph.input], [latents]), made.front)
+        flow = extractor.extract_model([latents, mask], [flowed])
         _without_mask(flow.graph, mask)
         add_window(flow.graph, COUPLING)
         _save(flow, made.flow)
-        decoder = extractor.extract_model([bent], [model.graph.output[0].name])
+        decoder = extractor.extract_model([flowed], [model.graph.output[0].name])
         add_window(decoder.graph, STRETCH)
         _save(decoder, made.decoder)
     return made
@@ -74,23 +74,23 @@ def seams(graph: Any) -> Seams:
     into_decoder = entering([node for node in graph.node if DECODER in node.name])
     if len(into_decoder) != 1 or into_decoder <= given:
         raise ValueError(f"the decoder has {len(into_decoder)} tensors to start from, not one")
-    (bent,) = into_decoder
-    flow = _between(graph, bent)
-    drawn = entering(flow)
-    masks = drawn & set(made_by[bent].input)
-    if len(drawn) != 2 or len(masks) != 1 or drawn & given:
-        raise ValueError(f"the flow has {len(drawn)} tensors to start from, not frames and their mask")
-    (mask,), (frames,) = masks, drawn - masks
-    return Seams(frames, mask, bent)
+    (flowed,) = into_decoder
+    flow = _between(graph, flowed)
+    latents = entering(flow)
+    masks = latents & set(made_by[flowed].input)
+    if len(latents) != 2 or len(masks) != 1 or latents & given:
+        raise ValueError(f"the flow has {len(latents)} tensors to start from, not frames and their mask")
+    (mask,), (frames,) = masks, latents - masks
+    return Seams(frames, mask, flowed)
 
 
-def _between(graph: Any, bent: str) -> list[Any]:
-    """Return the nodes from the flow's first to the one that makes ``bent``; not all are named after it."""
+def _between(graph: Any, flowed: str) -> list[Any]:
+    """Return the nodes from the flow's first to the one that makes ``flowed``; not all are named after it."""
     behind: set[str] = set()
     for node in graph.node:
         if FLOW in node.name or behind.intersection(node.input):
             behind.update(node.output)
-    needed = {bent}
+    needed = {flowed}
     for node in reversed(graph.node):
         if needed.intersection(node.output):
             needed.update(node.input)

@@ -86,9 +86,9 @@ def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
 def _open(path: Path, threads: int, cuda: bool) -> tuple[Any, Callable[..., Iterator[Samples]] | None]:
     """Open the graph in three parts, or whole and with nothing that makes slices."""
     try:
-        front, bending, decoding = parts(path)
-        bend, decode = open_part(bending, threads, cuda), open_part(decoding, threads, cuda)
-        return open_session(front, threads, LENGTHS, cuda), partial(slices, bend, decode)
+        front, flow_path, decoder_path = parts(path)
+        flow, decode = open_part(flow_path, threads, cuda), open_part(decoder_path, threads, cuda)
+        return open_session(front, threads, LENGTHS, cuda), partial(slices, flow, decode)
     except Exception as error:  # not only what parts says: onnx raises errors of its own on a broken file
         log.info("%s is not spoken in slices: %s", path.name, error)
     try:

@@ -52,18 +52,18 @@ def open_part(path: Path, threads: int, cuda: bool = False) -> Run:
 class FlowFrames:
     """A clause's frames behind the flow, of which as many are made as were asked for."""
 
-    def __init__(self, drawn: Frames, flow: Run) -> None:
-        self._drawn = drawn
+    def __init__(self, latents: Frames, flow: Run) -> None:
+        self._latents = latents
         self._flow = flow
-        self._made = drawn[:, :0]
+        self._made = latents[:, :0]
 
     def between(self, start: int, stop: int) -> Frames:
         """Return the frames from one to before another, as far as the clause has them."""
-        known, count = self._made.shape[1], self._drawn.shape[1]
+        known, count = self._made.shape[1], self._latents.shape[1]
         if known < min(stop, count):
             end = max(stop, min(known * FLOW_GROWTH, known + FLOW_MOST))
             end = count if end + FLOW_REST > count else end
-            self._made = np.concatenate((self._made, self._flow(self._drawn, known, end)), axis=1)
+            self._made = np.concatenate((self._made, self._flow(self._latents, known, end)), axis=1)
         return self._made[:, start:stop]
 
 
@@ -75,13 +75,13 @@ def silent_frames(lengths: NDArray[np.int64], hop: int) -> int:
     return max(0, int(lengths[0]) // hop - EARLY_FRAMES)
 
 
-def slices(flow: Run, decode: Run, drawn: Frames, silent: int = 0) -> Iterator[Samples]:
-    """Make the audio of the frames that a front has drawn, in slices that join without a seam.
+def slices(flow: Run, decode: Run, latents: Frames, silent: int = 0) -> Iterator[Samples]:
+    """Make the audio of the frames that a front has latents, in slices that join without a seam.
 
     silent: as many at the beginning are silence, and need no decoding.
     """
-    drawn = drawn.reshape(len(drawn), -1)  # a single one has lost its second axis
-    count, frames = drawn.shape[1], FlowFrames(drawn, flow)
+    latents = latents.reshape(len(latents), -1)  # a single one has lost its second axis
+    count, frames = latents.shape[1], FlowFrames(latents, flow)
     start = silent = min(silent, count - 1)
     for size in chain(SIZES, repeat(SIZES[-1])):
         end = count if count - start - size < OVERLAP_FRAMES else start + size  # no crumb at the end

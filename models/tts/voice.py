@@ -33,7 +33,7 @@ class Piece(NamedTuple):
     ends: Sequence[int] = ()
 
 
-Made = tuple[Samples, Words]
+Part = tuple[Samples, Words]
 """Some audio of a clause as it is heard, and when which words of its text are spoken, as known by now."""
 
 
@@ -47,7 +47,7 @@ class Voice:
         self.name = name
         self.rate = rate
         self._synthesize = synthesize
-        self.engine: Engine[Iterator[Made], Made | None] = Engine(name, self._step)
+        self.engine: Engine[Iterator[Part], Part | None] = Engine(name, self._step)
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
         """Stream the audio of one clause; nothing comes for text without a spoken form.
@@ -65,10 +65,10 @@ class Voice:
         """End the engine's thread."""
         self.engine.close()
 
-    def _step(self, batch: Sequence[Iterator[Made]]) -> list[Made | None]:
+    def _step(self, batch: Sequence[Iterator[Part]]) -> list[Part | None]:
         return [next(pieces, None) for pieces in batch]
 
-    def _clause(self, text: str) -> Iterator[Made]:
+    def _clause(self, text: str) -> Iterator[Part]:
         if words := spoken(text):
             tail = TAIL_SECONDS.get(text.rstrip("\"')*_ ")[-1:], CUT_TAIL_SECONDS)
             known, times = 0, Words()

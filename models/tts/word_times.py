@@ -53,7 +53,9 @@ def word_times(
     written, said = list(re.finditer(r"\S+", text)), words.split()
     if not ends or not written or not said:
         return ()
-    places = np.interp(_written([token[0] for token in written], said), *_from_zero(_said(said, spoken)))
+    places = np.interp(
+        _spoken_places([token[0] for token in written], said), *_from_zero(_phoneme_places(said, spoken))
+    )
     times = np.interp(places, *_from_zero(ends))
     return tuple(
         (float(time), token.end())
@@ -80,15 +82,17 @@ def _from_zero(values: Sequence[float]) -> tuple[range, list[float]]:
     return range(len(values) + 1), [0.0, *values]
 
 
-def _written(written: Sequence[str], said: Sequence[str]) -> list[float]:
+def _spoken_places(written: Sequence[str], said: Sequence[str]) -> list[float]:
     """Return for each word as written how many words as said are over when it is over."""
     places: list[float] = []
-    matcher = SequenceMatcher(None, [_bare(word) for word in written], [_bare(word) for word in said], False)
+    matcher = SequenceMatcher(
+        None, [_normalised(word) for word in written], [_normalised(word) for word in said], False
+    )
     for kind, first, last, begin, end in matcher.get_opcodes():
         if kind == "equal":
             places += range(begin + 1, end + 1)
             continue
-        lengths = list(accumulate((_length(word) for word in written[first:last]), initial=0.0))
+        lengths = list(accumulate((_spoken_length(word) for word in written[first:last]), initial=0.0))
         spoken = list(accumulate((len(word) for word in said[begin:end]), initial=0))
         for place, length in enumerate(lengths[1:], 1):  # by length, but each word is said in one at least
             share = spoken[-1] * length / lengths[-1] if lengths[-1] else 0.0
@@ -98,15 +102,15 @@ def _written(written: Sequence[str], said: Sequence[str]) -> list[float]:
     return places
 
 
-def _bare(word: str) -> str:
+def _normalised(word: str) -> str:
     return "".join(filter(str.isalnum, word)).lower()
 
 
-def _length(word: str) -> float:
+def _spoken_length(word: str) -> float:
     return sum(LETTERS_PER_DIGIT if c.isdigit() or c in "$€£%&+=@" else float(c.isalpha()) for c in word)
 
 
-def _said(said: Sequence[str], spoken: Sequence[str]) -> list[float]:
+def _phoneme_places(said: Sequence[str], spoken: Sequence[str]) -> list[float]:
     """Return for each word as said how many words of phonemes are over when it is over.
 
     Where their numbers differ, words that are run together share one, and one that is spelled out has
@@ -114,7 +118,10 @@ def _said(said: Sequence[str], spoken: Sequence[str]) -> list[float]:
     """
     if len(said) == len(spoken):
         return [*range(1, len(said) + 1)]
-    left, right = [_rough(word, SPELLING) for word in said], [_rough(sound, SOUNDS) for sound in spoken]
+    left, right = (
+        [_rough_sounds(word, SPELLING) for word in said],
+        [_rough_sounds(sound, SOUNDS) for sound in spoken],
+    )
     long, heard = (list(accumulate(map(len, each), initial=0)) for each in (left, right))
     more = len(left) - len(right)
     best: dict[tuple[int, int], tuple[float, int, int]] = {(0, 0): (0.0, 0, 0)}
@@ -146,7 +153,7 @@ def _before(i: int, j: int) -> list[tuple[int, int]]:
     return together + [(i - 1, j - n) for n in range(2, MOST_TOGETHER + 1)]
 
 
-def _rough(word: str, rules: list[tuple[re.Pattern[str], str]]) -> str:
+def _rough_sounds(word: str, rules: list[tuple[re.Pattern[str], str]]) -> str:
     word = word.lower() if rules is SPELLING else word
     for pattern, sound in rules:
         word = pattern.sub(sound, word)

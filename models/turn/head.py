@@ -1,4 +1,4 @@
-"""A last layer that tells ends of turns from pauses, on what a network makes of the sound."""
+"""A logistic layer that separates ends of turns from pauses, on top of a network's features."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rejoinder.pipeline.audio.chunk import Samples
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The log-odds of the end are ``bias`` plus ``weights`` times the sound, in so many numbers."""
+    """The log-odds that the turn is over are ``bias + weights @ sound``. weights: float32 [features]."""
 
     bias: float
     weights: Samples
 
     def probability(self, sound: Samples) -> float:
-        """Return how likely it is that the turn is over."""
+        """Return the probability that the turn is over. sound: float32 [features]."""
         return 1.0 / (1.0 + math.exp(-min(max(self.bias + float(self.weights @ sound), -30.0), 30.0)))
 
     def write(self, path: Path) -> None:
-        """Write it into the file that is shipped."""
+        """Write the layer as JSON to ``path``."""
         weights = [round(float(weight), 4) for weight in self.weights]
         path.write_text(
             json.dumps({"bias": round(self.bias, 4), "weights": weights}) + "\n", encoding="utf-8"
@@ -32,6 +32,6 @@ class Head:
 
 
 def load_head(path: Path) -> Head:
-    """Return the last layer in a file that the fit has written."""
+    """Return the layer in a file that ``Head.write`` has written."""
     table = json.loads(path.read_text(encoding="utf-8"))
     return Head(table["bias"], np.asarray(table["weights"], np.float32))

@@ -1,8 +1,8 @@
-"""Smart Turn v3: does the sound of the last eight seconds end here? (pipecat-ai/smart-turn, BSD-2).
+"""Smart Turn v3: the probability that a turn is over, from its last 8 s (pipecat-ai/smart-turn, BSD-2).
 
-Its last layers were trained to say done or not done for all the world. ``smart_turn.json`` has another last
-layer for the same network, fitted to pauses of people who went on and of people who did not: it tells the two
-apart far better (docs/turns.md), and costs nothing more. ``rejoinder bench turns --fit`` makes it.
+``smart_turn.json`` holds another last layer for the same network. It is fitted to pauses after which people
+went on and pauses after which they did not, and separates the two far better than the published layers
+(docs/turns.md), at no extra cost. ``rejoinder bench turns --fit`` makes it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 
 SECONDS = 8
-POOLED, SIZE = "sum_1", 384
-"""The tensor of the exported network that its last layers see: the sound, in so many numbers."""
+"""Length of the audio that the network sees."""
+POOLED = "sum_1"
+"""The tensor of the exported network that its last layers read: the pooled features."""
+SIZE = 384
+"""Number of pooled features."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """What the network makes of audio: the answer of its own last layers, and what they saw.
+    """The network's output.
 
-    pooled: ``SIZE`` numbers, none where the file names its tensors otherwise.
+    answer: probability from the published last layers that the turn is over.
+    pooled: the features that these layers read, float32 [``SIZE``]; empty if the file has other tensor names.
     """
 
     answer: float
@@ -38,10 +42,11 @@ class Sound:
 
 
 HEAD = load_head(Path(__file__).with_name("smart_turn.json"))
+"""The fitted last layer that ships."""
 
 
 class SmartTurn:
-    """The acoustic turn model behind one engine. Its answer is the probability that the turn is over."""
+    """The acoustic turn model behind one engine. Raises ModelError if ``path`` cannot be loaded."""
 
     def __init__(self, path: Path, threads: int = 1, head: Head = HEAD) -> None:
         from faster_whisper.feature_extractor import FeatureExtractor
@@ -49,32 +54,36 @@ class SmartTurn:
         self._mel = FeatureExtractor(chunk_length=SECONDS)
         self._session, named = _open(path, threads)
         self._head = head if named else None
-        # One at a time: sounds that are rounded together would hear each other, and gain nothing.
+        # No batching: sounds in a batch would share a quantization range and change each other's results.
         self.engine: Engine[Samples, Sound] = Engine("smart-turn", self._step)
 
     async def probability(self, audio: Samples, text: str) -> float:
-        """Judge the end of ``audio`` (16 kHz; only its last eight seconds count). The text is not used."""
+        """Return the probability that the turn is over at the end of ``audio``.
+
+        audio: float32 [samples] at 16 kHz, of which the last 8 s count. text: not used. Cancelling drops the
+        request, or the result if the network already runs. Raises ModelError.
+        """
         sound = await self.sound(audio)
         return self._head.probability(sound.pooled) if self._head else sound.answer
 
     async def sound(self, audio: Samples) -> Sound:
-        """Return what the network makes of the same audio."""
+        """Return the network's output for ``audio``. Arguments and cancelling are as in ``probability``."""
         return await self.engine.run(audio)
 
     def close(self) -> None:
-        """End the engine's thread."""
+        """Stop the engine's thread."""
         self.engine.close()
 
     def _step(self, batch: Sequence[Samples]) -> list[Sound]:
-        return [self._heard(audio) for audio in batch]
+        return [self._run(audio) for audio in batch]
 
-    def _heard(self, audio: Samples) -> Sound:
+    def _run(self, audio: Samples) -> Sound:
         answer, *more = self._session.run(None, {"input_features": self._features(audio)[None]})
         pooled = more[0].reshape(SIZE) if more else np.zeros(0, np.float32)
         return Sound(float(answer.item()), pooled)
 
     def _features(self, audio: Samples) -> Samples:
-        """Return Whisper's log-mel spectrogram, [80, 800], of the audio padded on its left."""
+        """Return Whisper's log-mel spectrogram of the audio, zero-padded on the left: float32 [80, 800]."""
         window = np.zeros(SECONDS * RATE, np.float32)
         tail = audio[-len(window) :]
         if len(tail):
@@ -85,18 +94,18 @@ class SmartTurn:
 
 
 def _open(path: Path, threads: int) -> tuple[Any, bool]:
-    """Return the session, and whether it tells the pooled sound. Raises ModelError."""
+    """Return the session, and whether it outputs the pooled features. Raises ModelError."""
     import onnx
 
     try:
         return open_session(path, threads, graph=merged(onnx.load(path), POOLED)), True
-    except KeyError:  # somebody's own export
+    except KeyError:  # another export of the network
         pass
     except ModelError:
         raise
-    except Exception as error:  # protocol buffers' own, and those of the disk
+    except Exception as error:  # errors of protocol buffers and of the file system
         raise ModelError("smart-turn", f"cannot load {path}: {error}") from error
     try:
         return open_session(path, threads, also=POOLED), True
-    except ModelError:  # with other names: its own last layer has to do
+    except ModelError:  # other tensor names: use the published last layers
         return open_session(path, threads), False

@@ -1,9 +1,8 @@
-"""Smart Turn's network with attention and GELU in one step each: closer to its weights, in 3/5 of the time.
+"""Smart Turn's network with fused attention and GELU: closer to its weights, in 3/5 of the time.
 
-The published graph (https://github.com/pipecat-ai/smart-turn) rounds every tensor to 8 bits, whether it is
-multiplied by 8-bit weights next or not, and by ranges that were fixed when it was exported. Here only what is
-multiplied by weights is rounded, by the range that it has. The weights are the published ones, and so is
-everything after the pooled sound.
+The published graph (https://github.com/pipecat-ai/smart-turn) quantizes every tensor to 8 bits, with ranges
+fixed at export. Here only inputs of products with weights are quantized, with the range that they have at run
+time. The weights and everything after the pooled features are as published.
 """
 
 from __future__ import annotations
@@ -14,16 +13,21 @@ import numpy as np
 
 from rejoinder.models.onnx.nodes import MICROSOFT, Nodes
 
-INPUT, ENCODER = "input_features", "inner.encoder."
-HEAD_WIDTH, EPSILON = 64, 1e-5
-"""Of Whisper's encoders, all sizes (Radford et al. 2022)."""
+INPUT = "input_features"
+"""Name of the graph's input, the log-mel spectrogram [1, 80, frames]."""
+ENCODER = "inner.encoder."
+"""Prefix of the names of the encoder's weights."""
+HEAD_WIDTH = 64
+"""Width of an attention head in Whisper's encoders of all sizes (Radford et al. 2022)."""
+EPSILON = 1e-5
+"""Epsilon of the layer norms in Whisper's encoders of all sizes."""
 
 
 def merged(model: Any, pooled: str) -> bytes:
-    """Return the graph that computes the same, with the tensor ``pooled`` as an output after its own.
+    """Return the serialised fused graph, with the tensor ``pooled`` as a further, last output.
 
-    One sound at a time: what is rounded together has one range, and sounds would hear each other. Raises
-    KeyError where the model is another export than those of Smart Turn v3 in 8 bits.
+    Run it with one sound at a time: sounds in a batch would share a quantization range and so change each
+    other's results. Raises KeyError if the model is not an 8-bit export of Smart Turn v3.
     """
     from onnx import TensorProto, helper
 
@@ -40,14 +44,14 @@ def merged(model: Any, pooled: str) -> bytes:
 
 
 class _Weights(NamedTuple):
-    """8-bit weights, a column for each output, with a scale for each."""
+    """8-bit weights [inputs, outputs], and a scale for each output."""
 
     columns: Any
     scales: Any
 
 
 class _Published:
-    """Finds weights in the published graph. Most have the names of tensors there; biases have their own."""
+    """Finds weights in the published graph by the names of the biases, which the export keeps."""
 
     def __init__(self, model: Any) -> None:
         from onnx import numpy_helper
@@ -60,17 +64,17 @@ class _Published:
                 self._users.setdefault(name, []).append(node)
 
     def product(self, bias: str) -> Any:
-        """Return the MatMul whose result is rounded, and then gets this bias."""
+        """Return the MatMul whose quantized result this bias is added to."""
         (add,) = self._users[bias]
         return self.made[self.made[self.made[add.input[0]].input[0]].input[0]]
 
     def weights(self, product: Any) -> _Weights:
-        """Return what a MatMul multiplies by."""
+        """Return the weights of a MatMul."""
         columns, scales, _ = (self.constants[name] for name in self.made[product.input[1]].input)
         return _Weights(columns, scales)
 
     def attention(self, layer: str) -> tuple[_Weights, Any]:
-        """Return the weights of queries, keys and values beside each other, and their biases."""
+        """Return the weights of queries, keys and values, joined by columns, and their biases."""
         query, value = (self.product(f"{layer}{part}_proj.bias") for part in "qv")
         (key,) = (
             node
@@ -84,7 +88,7 @@ class _Published:
         return _Weights(columns, scales), np.concatenate(biases)
 
     def convolution(self, name: str) -> tuple[_Weights, Any]:
-        """Return the weights of a convolution over three frames, as of a product with them, and the bias."""
+        """Return a convolution over three frames as weights for a matrix product, and its bias."""
         bias, scale, _ = (self.constants[one] for one in self.made[f"{name}.bias"].input)
         kernel, scales, _ = (
             self.constants[f"{name}.weight_{part}"] for part in ("quantized", "scale", "zero_point")
@@ -94,7 +98,7 @@ class _Published:
 
 
 def _encoded(built: Nodes, published: _Published) -> str:
-    """Return what the encoder makes of the spectrogram, 50 rows a second."""
+    """Add the encoder and return the name of its output, 50 rows per second."""
     positions = published.constants[ENCODER + "embed_positions.weight"]
     rows = built.add("Transpose", INPUT, perm=[0, 2, 1])
     for name, step in ((ENCODER + "conv1", 1), (ENCODER + "conv2", 2)):
@@ -128,14 +132,14 @@ def _layer(built: Nodes, published: _Published, rows: str, name: str) -> str:
 
 
 def _pool(built: Nodes, published: _Published, rows: str, name: str) -> None:
-    """Add up all rows, each by how much it tells."""
+    """Add attention pooling: the sum of all rows, weighted by their attention."""
     inner = built.add("Tanh", _linear(built, published, rows, "inner.pool_attention.0.bias"))
     shares = built.add("Softmax", _linear(built, published, inner, "inner.pool_attention.2.bias"), axis=1)
     built.add("ReduceSum", built.add("Mul", rows, shares), built.constant([1]), name=name, keepdims=0)
 
 
 def _rest(built: Nodes, model: Any, pooled: str) -> None:
-    """Add the published last layers, as they are: they cost nothing."""
+    """Add the published last layers unchanged; their cost is negligible."""
     from onnx.utils import Extractor
 
     rest = Extractor(model).extract_model([pooled], [output.name for output in model.graph.output]).graph
@@ -149,7 +153,7 @@ def _linear(built: Nodes, published: _Published, rows: str, bias: str) -> str:
 
 
 def _rounded(built: Nodes, rows: str) -> tuple[str, str, str]:
-    """Round to 8 bits by the range that these rows have; return them, their scale and their zero."""
+    """Quantize rows to 8 bits by their own range; return the names of the rows, scale and zero point."""
     from onnx import helper
 
     whole = f"rounded_{len(built.nodes)}"
@@ -175,5 +179,5 @@ def _gelu(built: Nodes, rows: str) -> str:
 
 
 def _sum(built: Nodes, rows: str, more: str) -> str:
-    """Add two tensors. Of "Add" and a norm onnxruntime makes one node, which takes eight times as long."""
+    """Add two tensors with "Sum". onnxruntime fuses "Add" and a norm into a node that is 8 times as slow."""
     return built.add("Sum", rows, more)

@@ -1,1 +1,1 @@
-"""Voice activity detectors."""
+"""Voice activity detectors (VAD)."""

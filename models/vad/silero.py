@@ -19,14 +19,16 @@ WINDOW = 512
 """Samples per decision, fixed by the model: 32 ms at 16 kHz."""
 CONTEXT = 64
 """Samples of the previous window that the model sees before each window."""
-GRAPH, INPUTS = "silero_vad_16k_sequence.onnx of silero-vad 6.2.3", ["input", "h", "c"]
+GRAPH = "silero_vad_16k_sequence.onnx of silero-vad 6.2.3"
+"""The graph that ``regrouped`` takes."""
+INPUTS = ["input", "h", "c"]
+"""Names of its inputs: the windows, and the two parts of the recurrent state."""
 
 
 class Silero:
-    """The shared weights, regrouped as they are loaded, and who waits for the next run.
+    """The shared weights, and the streams that wait for the next run of the network.
 
-    All streams belong to one event loop. Raises ModelError for a file that has none, or another of Silero's
-    graphs.
+    All streams belong to one event loop. Raises ModelError if the file is not ``GRAPH``.
     """
 
     def __init__(self, path: Path, threads: int = 1) -> None:
@@ -36,7 +38,7 @@ class Silero:
             graph = regrouped(onnx.load(path))
         except KeyError:
             raise ModelError("silero", f"{path} is another graph than {GRAPH}") from None
-        except Exception as error:  # protocol buffers' own, and those of the disk
+        except Exception as error:  # errors of protocol buffers and of the file system
             raise ModelError("silero", f"cannot load {path}: {error}") from error
         self._session = open_session(path, threads, graph=graph)
         self._offered: list[SileroStream] = []
@@ -46,17 +48,17 @@ class Silero:
         return SileroStream(self)
 
     def offer(self, stream: SileroStream) -> None:
-        """Let whoever is judged next take this stream along, if as many windows of it are due."""
+        """Let the next run include this stream, if it has as many windows per stream as are due."""
         self._offered.append(stream)
 
     def withdraw(self, stream: SileroStream) -> None:
-        """Take back what a stream has offered."""
+        """Exclude a stream from the next run."""
         self._offered = [one for one in self._offered if one is not stream]
 
-    def judge(self, stream: SileroStream) -> None:
-        """Judge what is due of a stream, in one run with those offered of which as much is.
+    def run(self, stream: SileroStream) -> None:
+        """Judge the due windows of a stream, together with offered streams that have as many due.
 
-        If that fails nothing has changed for the others, which are then judged by themselves.
+        If the run fails, the other streams are unchanged and run again by themselves.
         """
         count = stream.due
         group = dict.fromkeys([stream, *(one for one in self._offered if one.due == count)])
@@ -71,10 +73,13 @@ class Silero:
 
 
 class SileroStream:
-    """The recurrent state of one session; memory does not grow.
+    """The recurrent state of one session. Its memory is bounded.
 
-    On a calm line windows are told of before they are judged, as silence: many at once, when it is over.
-    state: of the network, two of shape [1, 1, 128]. due: windows for the next run, 0 for none.
+    On a calm line windows are skipped: reported as silence at once, and judged together later, which brings
+    the recurrent state up to date.
+
+    state: the network's state, two arrays float32 [1, 1, 128].
+    due: windows for the next run, 0 for none.
     """
 
     def __init__(self, shared: Silero) -> None:
@@ -83,25 +88,25 @@ class SileroStream:
         self._shared = shared
         self._audio: Samples = np.zeros(CONTEXT, np.float32)
         self._position = 0
-        self._calm = SilenceSkipper()
-        self._told = 0  # windows at the beginning of the audio that were told of, and not judged
+        self._skipper = SilenceSkipper()
+        self._skipped = 0  # windows at the beginning of the audio that were reported but not judged
         self._found: list[tuple[int, float]] = []
 
     def feed(self, chunk: AudioChunk) -> list[tuple[int, float]]:
-        """Return (index after the last sample, probability of speech) for each window completed.
+        """Return (index after the last sample, probability of speech) for each completed window.
 
-        Three windows at once take half the time of three by themselves: about 0.7 ms after a pause in which
-        other work has emptied the caches. Raises ValueError for audio that is not at 16 kHz.
+        Three windows in one call take half the time of three calls: about 0.7 ms with cold CPU caches. Raises
+        ValueError if the audio is not at 16 kHz.
         """
-        self._listen(chunk)
-        return self._judged()
+        self._add(chunk)
+        return self._results()
 
     async def feed_together(self, chunk: AudioChunk) -> list[tuple[int, float]]:
-        """Do the same, in one run with what other sessions hear in this turn of the event loop.
+        """Return what ``feed`` returns, with all sessions of this iteration of the event loop in one run.
 
-        Cancelling leaves what is not judged yet to the next time.
+        Cancelling leaves windows that are not judged yet to the next call.
         """
-        self._listen(chunk)
+        self._add(chunk)
         if self.due:
             self._shared.offer(self)
             try:
@@ -109,47 +114,47 @@ class SileroStream:
             except asyncio.CancelledError:
                 self._shared.withdraw(self)
                 raise
-        return self._judged()
+        return self._results()
 
     def window(self, place: int) -> Samples:
-        """Return what the network is given for one of the windows that are due, with its context."""
+        """Return a due window with its context, float32 [``CONTEXT + WINDOW``]. place: its index."""
         return self._audio[WINDOW * place : WINDOW * (place + 1) + CONTEXT]
 
     def take(self, probabilities: Sequence[float], state: list[Any]) -> None:
-        """Take what was found in the windows that were due.
+        """Take the probabilities of the due windows, and the state after them.
 
-        Those that had been told of have only brought the state to where it was.
+        Windows that were skipped are already reported; they only update the state.
         """
-        for place in range(self._told, len(probabilities)):
-            self._calm.judged(self._power(place), probabilities[place])
-            self._tell(probabilities[place])
+        for place in range(self._skipped, len(probabilities)):
+            self._skipper.add(self._power(place), probabilities[place])
+            self._report(probabilities[place])
         self.state = state
-        self._audio, self._told = self._audio[WINDOW * len(probabilities) :], 0
-        self._look()
+        self._audio, self._skipped = self._audio[WINDOW * len(probabilities) :], 0
+        self._schedule()
 
-    def _listen(self, chunk: AudioChunk) -> None:
+    def _add(self, chunk: AudioChunk) -> None:
         if chunk.rate != RATE:
             raise ValueError(f"Silero VAD listens at {RATE} Hz, not {chunk.rate}")
         self._audio = np.concatenate((self._audio, chunk.samples()))
         if not self.due:
-            self._look()
+            self._schedule()
 
-    def _look(self) -> None:
-        """Tell of the windows that are not judged yet, and find how many are due."""
-        while waiting := (len(self._audio) - CONTEXT) // WINDOW - self._told:
-            if not self._calm.skips(self._power(self._told)):
+    def _schedule(self) -> None:
+        """Report windows that may be skipped, and set how many windows are due."""
+        while waiting := (len(self._audio) - CONTEXT) // WINDOW - self._skipped:
+            if not self._skipper.skips(self._power(self._skipped)):
                 break
-            self._told += 1
-            self._tell(0.0)
-        self.due = self._told + min(waiting, self._calm.certain) if waiting else 0
+            self._skipped += 1
+            self._report(0.0)
+        self.due = self._skipped + min(waiting, self._skipper.required) if waiting else 0
 
-    def _tell(self, probability: float) -> None:
+    def _report(self, probability: float) -> None:
         self._position += WINDOW
         self._found.append((self._position, probability))
 
-    def _judged(self) -> list[tuple[int, float]]:
+    def _results(self) -> list[tuple[int, float]]:
         while self.due:
-            self._shared.judge(self)
+            self._shared.run(self)
         found, self._found = self._found, []
         return found
 

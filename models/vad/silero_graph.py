@@ -1,8 +1,8 @@
-"""Silero's network as matrix products over all windows at once: the same figures in a third of the time.
+"""Silero's network as matrix products over all windows: equal results in a third of the time.
 
-The published graph (https://github.com/snakers4/silero-vad) convolves each window by itself, and a window has
-only four frames of spectrum: onnxruntime makes a small product of each. Here the frames of all windows
-are the rows of one product, layer by layer, with the published weights.
+The published graph (https://github.com/snakers4/silero-vad) convolves each window by itself. A window has
+only four frames of spectrum, so onnxruntime computes many small products. Here the frames of all windows are
+the rows of one product per layer, with the published weights.
 """
 
 from __future__ import annotations
@@ -11,15 +11,22 @@ from typing import Any
 
 from rejoinder.models.onnx.nodes import Nodes
 
-WINDOW, FRAMES, HOP, BINS = 576, 4, 128, 129
-"""Samples of a window with its context; its frames of spectrum, samples from one to the next, frequencies."""
+WINDOW = 576
+"""Samples of a window with its context."""
+FRAMES = 4
+"""Frames of spectrum in a window."""
+HOP = 128
+"""Samples from one frame to the next."""
+BINS = 129
+"""Frequencies of a frame."""
 
 
 def regrouped(model: Any) -> bytes:
-    """Return the graph for sequences in that shape, of several sessions side by side.
+    """Return the serialised graph for sequences of windows of several sessions.
 
-    Sessions are the second axis of the state. The rows of the input are the first window of each, then the
-    second of each, and so on: as many of all. Raises KeyError where a weight is missing.
+    Sessions are the second axis of the state, float32 [1, sessions, 128]. The input is float32
+    [windows * sessions, ``WINDOW``]: the first window of each session, then the second of each, and so on.
+    Raises KeyError if a weight is missing.
     """
     from onnx import helper, numpy_helper
 
@@ -51,7 +58,7 @@ def _product(built: Nodes, rows: str, matrix: Any, bias: Any) -> str:
 
 
 def _spectrum(built: Nodes, basis: Any) -> str:
-    """Return the magnitudes of all frames, a row each."""
+    """Add the spectrum and return the name of its magnitudes, [frames, ``BINS``]."""
     mirrored = built.cut("input", 1, WINDOW - 2, WINDOW - 2 - HOP // 2, -1)
     hops = built.constant([-1, FRAMES + 1, HOP])
     halves = built.add("Reshape", built.add("Concat", "input", mirrored, axis=1), hops)
@@ -64,10 +71,10 @@ def _spectrum(built: Nodes, basis: Any) -> str:
 
 
 def _encoded(built: Nodes, rows: str, weights: dict[str, Any]) -> str:
-    """Return what the four convolutions make of the frames: one row for each window.
+    """Add the four convolutions and return the name of their output, one row per window.
 
-    The second and third go on by two frames, so that 4, 4, 2, 1 and 1 frames of a window are left; where a
-    layer would see nothing but padding, its weights are left out.
+    The second and third have a stride of two frames: a window has 4, 4, 2, 1 and 1 frames before and after
+    each layer. Weights that only see padding are left out.
     """
     places = (
         ("encoder.0", slice(0, 3), 4, ((0, 4), (1, 5), (2, 6)), 1),

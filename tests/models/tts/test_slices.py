@@ -49,7 +49,7 @@ def cut(voice: Path) -> Parts:
 
 
 @pytest.fixture(scope="module")
-def bend(cut: Parts) -> Any:
+def flow(cut: Parts) -> Any:
     return open_part(cut.flow, 1)
 
 
@@ -63,20 +63,20 @@ def published(voice: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What follows the front as it was published: in one piece, with a mask, and without a window."""
     model = onnx.load(str(voice))
     path = tmp_path_factory.mktemp("published") / "rest.onnx"
-    drawn, mask, _ = seams(model.graph)
-    rest = onnx.utils.Extractor(model).extract_model([drawn, mask], [model.graph.output[0].name])
+    latents, mask, _ = seams(model.graph)
+    rest = onnx.utils.Extractor(model).extract_model([latents, mask], [model.graph.output[0].name])
     onnx.save(rest, str(path))
     session = open_session(path, 1)
 
     def speak(frames: NDArray[np.float32]) -> Any:
-        feed = {drawn: frames[np.newaxis], mask: np.ones((1, 1, frames.shape[1]), np.float32)}
+        feed = {latents: frames[np.newaxis], mask: np.ones((1, 1, frames.shape[1]), np.float32)}
         return session.run(None, feed)[0].reshape(-1)
 
     return speak
 
 
 @pytest.fixture(scope="module")
-def drawn(cut: Parts) -> NDArray[np.float32]:
+def latents(cut: Parts) -> NDArray[np.float32]:
     """The frames of a real sentence; the front's noise is drawn anew in every run, so it is run once."""
     front = open_session(cut.front, 1)
     ids = np.random.default_rng(3).integers(10, 60, 120)
@@ -100,17 +100,17 @@ def same(pieces: list[NDArray[np.float32]], whole: NDArray[np.float32]) -> bool:
 
 @pytest.mark.parametrize("count", [1, 5, 6, 12, 13, 14, 17, 24, 25, 64, 65, 72, 73, 74, 200, 10_000])
 def test_slices_sound_like_the_whole(
-    bend: Any, decode: Any, published: Any, drawn: NDArray[np.float32], count: int
+    flow: Any, decode: Any, published: Any, latents: NDArray[np.float32], count: int
 ) -> None:
-    drawn = drawn[:, :count]
-    assert same(list(slices(bend, decode, drawn)), published(drawn))
+    latents = latents[:, :count]
+    assert same(list(slices(flow, decode, latents)), published(latents))
 
 
 @pytest.mark.parametrize(
     "text", ["Yes.", "No.", "Okay.", "I'm sorry for any", "She says", "Let me look at that."]
 )
 def test_a_short_clause_is_sliced_and_sounds_like_the_whole(
-    voice: Path, cut: Parts, bend: Any, decode: Any, published: Any, text: str
+    voice: Path, cut: Parts, flow: Any, decode: Any, published: Any, text: str
 ) -> None:
     from piper import PiperVoice
     from piper.config import PiperConfig
@@ -120,7 +120,7 @@ def test_a_short_clause_is_sliced_and_sounds_like_the_whole(
     (phonemes,) = front.phonemize(text)
     made, lengths = front.phoneme_ids_to_audio(front.phonemes_to_ids(phonemes), include_alignments=True)
     silent = silent_frames(lengths, HOP)
-    pieces, whole = list(slices(bend, decode, made, silent)), published(made)
+    pieces, whole = list(slices(flow, decode, made, silent)), published(made)
     assert same(pieces, whole)
     assert [len(audio) // HOP for audio in pieces[:2]] == [silent + SIZES[0], SIZES[1]]
     assert np.abs(whole[: silent * HOP]).max(initial=0.0) < 0.01  # -40 dBFS
@@ -147,50 +147,52 @@ def test_front_and_slices_are_what_the_uncut_voice_says(voice: Path, cut: Parts,
     assert same(list(pieces), whole)
 
 
-def test_slices_are_short(bend: Any, decode: Any, drawn: NDArray[np.float32]) -> None:
-    pieces = list(slices(bend, decode, drawn))
+def test_slices_are_short(flow: Any, decode: Any, latents: NDArray[np.float32]) -> None:
+    pieces = list(slices(flow, decode, latents))
     assert len(pieces) >= 4
     assert all(len(audio) <= (SIZES[-1] + 8) * HOP for audio in pieces)
 
 
-def test_silence_at_the_beginning_is_not_decoded(bend: Any, decode: Any, drawn: NDArray[np.float32]) -> None:
-    first, *others = slices(bend, decode, drawn, 4)
+def test_silence_at_the_beginning_is_not_decoded(
+    flow: Any, decode: Any, latents: NDArray[np.float32]
+) -> None:
+    first, *others = slices(flow, decode, latents, 4)
     assert not first[: 4 * HOP].any() and first[4 * HOP :].any()
-    assert len(first) + sum(map(len, others)) == drawn.shape[1] * HOP
-    (only,) = slices(bend, decode, drawn[:, :3], 4)
+    assert len(first) + sum(map(len, others)) == latents.shape[1] * HOP
+    (only,) = slices(flow, decode, latents[:, :3], 4)
     assert len(only) == 3 * HOP
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 5), (3, 8), (60, 108), (200, None), (0, None)])
 def test_a_window_of_flow_and_decoder_is_what_the_whole_has_there(
-    bend: Any, decode: Any, published: Any, drawn: NDArray[np.float32], start: int, stop: int | None
+    flow: Any, decode: Any, published: Any, latents: NDArray[np.float32], start: int, stop: int | None
 ) -> None:
-    stop = stop or drawn.shape[1]
-    frames = bend(drawn, 0, drawn.shape[1])
-    assert bend(drawn, start, stop) == pytest.approx(frames[:, start:stop], abs=1e-4)
+    stop = stop or latents.shape[1]
+    frames = flow(latents, 0, latents.shape[1])
+    assert flow(latents, start, stop) == pytest.approx(frames[:, start:stop], abs=1e-4)
     audio = decode(frames, start, stop).reshape(-1)
-    assert audio == pytest.approx(published(drawn)[start * HOP : stop * HOP], abs=1e-5)
+    assert audio == pytest.approx(published(latents)[start * HOP : stop * HOP], abs=1e-5)
 
 
-def test_no_more_is_bent_than_the_first_slice_needs_and_the_rest_in_few_runs(
-    bend: Any, drawn: NDArray[np.float32]
+def test_flow_first_makes_only_the_first_slice_then_the_rest_in_few_runs(
+    flow: Any, latents: NDArray[np.float32]
 ) -> None:
-    bent: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
 
     def counted(frames: NDArray[np.float32], start: int, stop: int) -> Any:
-        bent.append((start, stop))
-        return bend(frames, start, stop)
+        runs.append((start, stop))
+        return flow(frames, start, stop)
 
-    count = drawn.shape[1]
-    frames, whole = FlowFrames(drawn, counted), bend(drawn, 0, count)
+    count = latents.shape[1]
+    frames, whole = FlowFrames(latents, counted), flow(latents, 0, count)
     assert frames.between(0, 13).shape[1] == 13
-    assert bent == [(0, 13)]
+    assert runs == [(0, 13)]
     for start in range(0, count, 40):
         assert frames.between(start, start + 56) == pytest.approx(whole[:, start : start + 56], abs=1e-4)
-    assert [start for start, _ in bent] == [0, *(stop for _, stop in bent[:-1])]
-    assert bent[-1][1] == count and len(bent) <= 4
-    FlowFrames(drawn[:, : 13 + FLOW_REST - 1], counted).between(0, 13)
-    assert bent[-1] == (0, 13 + FLOW_REST - 1)
+    assert [start for start, _ in runs] == [0, *(stop for _, stop in runs[:-1])]
+    assert runs[-1][1] == count and len(runs) <= 4
+    FlowFrames(latents[:, : 13 + FLOW_REST - 1], counted).between(0, 13)
+    assert runs[-1] == (0, 13 + FLOW_REST - 1)
 
 
 @pytest.mark.parametrize("step", [STRETCH, COUPLING])

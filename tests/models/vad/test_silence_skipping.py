@@ -5,14 +5,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.models.vad.silence_skipping import LONGEST, LOUDER, QUIET, REST, TRACE, SilenceSkipper
+from rejoinder.models.vad.silence_skipping import (
+    CALM_WINDOWS,
+    MAX_POWER,
+    MAX_SKIPPED,
+    POWER_RATIO,
+    SPEECH_TRACE,
+    SilenceSkipper,
+)
 
 
 def calm(power: float = 1e-5) -> SilenceSkipper:
     made = SilenceSkipper()
-    for _ in range(REST):
+    for _ in range(CALM_WINDOWS):
         assert not made.skips(power)
-        made.judged(power, 0.0)
+        made.add(power, 0.0)
     return made
 
 
@@ -22,31 +29,31 @@ def test_a_line_is_calm_after_a_second_without_a_trace_of_speech() -> None:
 
 
 def test_what_is_louder_than_the_quietest_window_is_judged() -> None:
-    assert calm().skips(LOUDER * 1e-5)
-    assert not calm().skips(LOUDER * 1.01e-5)
+    assert calm().skips(POWER_RATIO * 1e-5)
+    assert not calm().skips(POWER_RATIO * 1.01e-5)
     made = calm()
-    made.judged(1e-7, 0.0)
+    made.add(1e-7, 0.0)
     assert not made.skips(1e-5)
 
 
 def test_a_trace_of_speech_and_a_noise_end_the_calm() -> None:
-    for power, probability in ((1e-5, TRACE), (2 * QUIET, 0.0)):
+    for power, probability in ((1e-5, SPEECH_TRACE), (2 * MAX_POWER, 0.0)):
         made = calm()
-        made.judged(power, probability)
+        made.add(power, probability)
         assert not made.skips(1e-5)
-        assert made.certain == REST
+        assert made.required == CALM_WINDOWS
 
 
 def test_a_noisy_line_is_never_calm() -> None:
     made = SilenceSkipper()
-    for _ in range(10 * REST):
-        assert not made.skips(2 * QUIET)
-        made.judged(2 * QUIET, 0.0)
+    for _ in range(10 * CALM_WINDOWS):
+        assert not made.skips(2 * MAX_POWER)
+        made.add(2 * MAX_POWER, 0.0)
 
 
 def test_every_second_it_is_looked_nevertheless() -> None:
     made = calm()
-    assert [made.skips(1e-5) for _ in range(2 * LONGEST + 2)] == 2 * [*[True] * LONGEST, False]
+    assert [made.skips(1e-5) for _ in range(2 * MAX_SKIPPED + 2)] == 2 * [*[True] * MAX_SKIPPED, False]
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)), max_size=100))
@@ -57,5 +64,5 @@ def test_windows_that_are_certainly_judged_are_never_skipped(windows: list[tuple
         if certain > 1:
             assert not skipped
         if not skipped:
-            made.judged(power, probability)
-            certain = max(made.certain, certain - 1) if certain > 1 else made.certain
+            made.add(power, probability)
+            certain = max(made.required, certain - 1) if certain > 1 else made.required
