@@ -1,4 +1,4 @@
-"""Cut a voice's ONNX graph in three, so that it can be heard before a sentence is over."""
+"""Cut a voice's ONNX graph into three parts, so that audio is ready before the sentence is complete."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 from rejoinder.models.tts.window import COUPLING, STRETCH, add_window
 
 FORM = 1
-"""Of the files that are made: one more whenever this module or ``window.py`` makes others."""
-FLOW, DECODER = "/flow/", "/dec/"
-"""What VITS exports call the nodes of their flow and of their decoder."""
+"""Version of the files. Increase it whenever this module or ``window.py`` writes other files."""
+FLOW = "/flow/"
+"""Part of the names of the flow's nodes in VITS exports."""
+DECODER = "/dec/"
+"""Part of the names of the decoder's nodes in VITS exports."""
 
 
 class Parts(NamedTuple):
-    """Files of the graph before its flow, and of flow and decoder with a window (``window.py``)."""
+    """The files of a cut graph: the part before the flow, then flow and decoder (``window.py``)."""
 
     front: Path
     flow: Path
@@ -24,8 +26,10 @@ class Parts(NamedTuple):
 
 
 class Seams(NamedTuple):
-    """Tensors where a graph hangs together: the frames before the flow, the mask of those that are in use,
-    and the frames behind it."""
+    """The tensors at which a graph is cut.
+
+    latents: the frames before the flow. mask: which of them are in use. flowed: the frames after the flow.
+    """
 
     latents: str
     mask: str
@@ -33,11 +37,11 @@ class Seams(NamedTuple):
 
 
 def parts(path: Path) -> Parts:
-    """Return a voice's graph in three parts, made once, in a folder beside it that is named after the voice's
-    size and time: another voice of the same name gets its own.
+    """Return the three parts of a voice's graph. The first call writes them to a folder beside the voice.
 
-    Raises ImportError without the onnx package, ValueError for a graph that hangs together in another way (a
-    voice of several speakers does) or has another decoder, and OSError where the files cannot be written.
+    The folder's name has the voice's size and modification time, so another voice of the same name gets a
+    folder of its own. Raises ImportError without the onnx package, ValueError for a graph of another
+    structure (such as a voice with several speakers), and OSError if the files cannot be written.
     """
     stat = path.stat()
     folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.parts{FORM}")
@@ -85,7 +89,7 @@ def seams(graph: Any) -> Seams:
 
 
 def _between(graph: Any, flowed: str) -> list[Any]:
-    """Return the nodes from the flow's first to the one that makes ``flowed``; not all are named after it."""
+    """Return the nodes from the flow's first to that of ``flowed``; not all of them have ``FLOW`` names."""
     behind: set[str] = set()
     for node in graph.node:
         if FLOW in node.name or behind.intersection(node.input):
@@ -99,7 +103,7 @@ def _between(graph: Any, flowed: str) -> list[Any]:
 
 
 def _without_mask(graph: Any, mask: str) -> None:
-    """Make the mask a constant: of one sentence at a time every frame is in use."""
+    """Replace the mask by a constant: with one sentence at a time, every frame is in use."""
     import numpy as np
     from onnx import numpy_helper
 
@@ -109,7 +113,7 @@ def _without_mask(graph: Any, mask: str) -> None:
 
 
 def _save(model: Any, path: Path) -> None:
-    # Another process may be making the same file, and none may see half of it.
+    # Another process may write or read the same file, so it is renamed into place when complete.
     with NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
         try:
             part.write(model.SerializeToString())

@@ -1,4 +1,4 @@
-"""Hibari voices (https://github.com/MMWilliams/hibari, Apache-2.0): 24 kHz, about 15 ms a sentence."""
+"""Hibari voices (https://github.com/MMWilliams/hibari, Apache-2.0): 24 kHz, about 15 ms per sentence."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from rejoinder.models.tts.word_times import sounds
 from rejoinder.pipeline.errors import ModelError
 
 RATE = 24_000
+"""Hertz."""
 ENDS = "/CumSum_output_0"
-"""What the export calls the frame after each phoneme."""
+"""The exported graph's tensor of the frame after each phoneme."""
 
 EARLY = 1
-"""Frames (25 ms) by which its sounds come before their durations say: by a forced alignment its words end 38
-ms earlier at the median, and Piper's 10 ms."""
+"""Frames (25 ms) to subtract from the end of each phoneme: a forced alignment finds Hibari's words to end 38
+ms before their predicted end, in the median (Piper's: 10 ms)."""
 
 
 def open_voice(name: str, threads: int) -> Voice:
-    """Open a voice by name; "heart" is inside the package. Raises ModelError."""
+    """Open a voice by name; "heart" is part of the package. Raises ModelError."""
     require("hibari")
     from hibari import Hibari
     from hibari.dsp import synth
@@ -33,7 +34,7 @@ def open_voice(name: str, threads: int) -> Voice:
         hibari = Hibari(voice=name, threads=threads)
     except Exception as error:
         raise ModelError("hibari", f"cannot load the voice {name!r}: {error}") from error
-    # The same graph with one output more; the package keeps the durations to itself.
+    # The package does not return durations, so its graph is opened again with one more output.
     hibari.sess = session = open_session(Path(hibari.model_path), threads, ENDS)
 
     def synthesize(text: str) -> Iterator[Piece]:

@@ -1,7 +1,7 @@
-"""Piper voices (https://github.com/OHF-Voice/piper1-gpl): GPL-3.0-or-later, hence an extra.
+"""Piper voices (https://github.com/OHF-Voice/piper1-gpl): GPL-3.0-or-later, therefore an extra.
 
-As shipped, Piper gives the first sample of a sentence when the last one is made. Its graph (VITS: Kim et al.
-2021) is cut in three here, and makes the audio in slices (``slices.py``).
+As shipped, Piper returns a sentence only when its last sample is synthesised. Here its graph (VITS: Kim et
+al. 2021) is cut into three parts that synthesise the audio in slices (``slices.py``).
 """
 
 from __future__ import annotations
@@ -28,18 +28,23 @@ from rejoinder.pipeline.errors import ModelError
 log = logging.getLogger(__name__)
 
 PEAK = 0.7
-"""Loudest sample of a sentence of the usual loudness; one gain for all of a voice's clauses keeps prosody."""
+"""Peak level of ``USUAL`` after normalisation. One gain for all clauses of a voice keeps its prosody."""
 USUAL = "The quick brown fox jumps over the lazy dog, and nobody minds."
+"""The sentence that a voice's loudness is measured with."""
 
 LENGTHS = "/Ceil_output_0"
-"""What VITS exports call the frames that each phoneme takes, before the flow."""
-BEGIN, PAD = "^", "_"
+"""The tensor of VITS exports with the number of frames of each phoneme."""
+BEGIN = "^"
+"""The phoneme before each sentence."""
+PAD = "_"
+"""The phoneme after each phoneme."""
 
 
 def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
-    """Open the voice ``path`` (an .onnx file with its .onnx.json beside it). Raises ModelError.
+    """Open the voice ``path``, an .onnx file with its .onnx.json beside it. Raises ModelError.
 
-    A voice that cannot be cut is spoken a sentence at a time. cuda: on the GPU, as far as onnxruntime can.
+    A voice whose graph cannot be cut is synthesised sentence by sentence. cuda: run on a GPU, if onnxruntime
+    supports one.
     """
     require("piper")
     from piper import PiperVoice
@@ -50,7 +55,7 @@ def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
         config = PiperConfig.from_dict(json.loads(settings.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError) as error:
         raise ModelError("piper", f"cannot read {settings}: {error}") from error
-    # PiperVoice.load would give its session all cores and let their threads spin.
+    # PiperVoice.load would use all cores, with threads that spin.
     front, sliced = _open(path, threads, cuda)
     voice = PiperVoice(session=front, config=config)
     phonemize = lru_cache(maxsize=256)(voice.phonemize)  # as in spoken.py
@@ -84,12 +89,12 @@ def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
 
 
 def _open(path: Path, threads: int, cuda: bool) -> tuple[Any, Callable[..., Iterator[Samples]] | None]:
-    """Open the graph in three parts, or whole and with nothing that makes slices."""
+    """Open the graph in three parts, or as a whole and without a function that makes slices."""
     try:
         front, flow_path, decoder_path = parts(path)
         flow, decode = open_part(flow_path, threads, cuda), open_part(decoder_path, threads, cuda)
         return open_session(front, threads, LENGTHS, cuda), partial(slices, flow, decode)
-    except Exception as error:  # not only what parts says: onnx raises errors of its own on a broken file
+    except Exception as error:  # besides the errors of parts: onnx raises its own for a broken file
         log.info("%s is not spoken in slices: %s", path.name, error)
     try:
         return open_session(path, threads, LENGTHS, cuda), None
@@ -98,7 +103,10 @@ def _open(path: Path, threads: int, cuda: bool) -> tuple[Any, Callable[..., Iter
 
 
 def _ends(phonemes: Sequence[str], lengths: NDArray[np.int64], config: Any) -> NDArray[np.int64]:
-    """Return the sample after each phoneme; it has one id or several, and a pad behind them."""
+    """Return the sample after each phoneme, int64 [phonemes].
+
+    lengths: samples of each id, int64 [ids]. A phoneme has one id or several, and a pad after them.
+    """
     ids = config.phoneme_id_map
     counts = [len(ids[each]) + len(ids[PAD]) if each in ids else 0 for each in (BEGIN, *phonemes)]
     ends: NDArray[np.int64] = np.cumsum(lengths)[np.cumsum(counts)[1:] - 1]

@@ -1,8 +1,8 @@
-"""Make a clause's audio in slices, of which the first is heard while the others are being made.
+"""Synthesise a clause in slices, so that the first slice plays while the others are synthesised.
 
-A VITS voice draws a clause's frames from its text (the front), bends them with a flow, and makes samples of
-them with a decoder. Flow and decoder see only some frames to either side of each, so both are run for no more
-than the next slice.
+A VITS voice samples the latent frames of a clause from its text (the front), transforms them with a
+normalising flow, and decodes them to audio. Flow and decoder see only a few frames on either side of each
+frame, so both run for little more than the next slice.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from rejoinder.models.tts.window import START, STOP
 from rejoinder.pipeline.audio.chunk import Samples
 
 SIZES = (6, 12, 48)
-"""Frames of 12 ms in the first slice, which somebody waits for, in the second, and in all others."""
+"""Frames of 12 ms in the first slice, in the second, and in each further slice. A short first slice keeps the
+latency low."""
 OVERLAP_FRAMES = 8
-"""Frames that the decoder sees on both sides of a slice: the audio then equals the whole's to 0.5 %."""
-FLOW_GROWTH, FLOW_MOST = 6, 240
-"""The flow bends so many times more frames whenever more are needed, as each run has overlap to pay for, but
-no more than so many at once, some 20 ms in which nobody else is spoken to."""
+"""Frames that the decoder sees on each side of a slice: the audio differs from the whole by 0.5 % at most."""
+FLOW_GROWTH = 6
+"""Factor by which each run of the flow extends its frames, because each run has the cost of an overlap."""
+FLOW_MOST = 240
+"""Most frames in one run of the flow: about 20 ms, in which no other clause can be synthesised."""
 FLOW_REST = 16
-"""Fewer frames than this are not left for a run of their own."""
+"""If fewer frames than this would remain, the current run of the flow includes them."""
 EARLY_FRAMES = 1
-"""So long before the end of the silence with which Piper begins every sentence, sound may begin."""
+"""Frames before the end of a sentence's initial silence in which sound may already begin."""
 
 Frames = NDArray[np.float32]
-"""Frames of a clause: (channels, time)."""
+"""Frames of a clause, float32 [channels, time]."""
 Run = Callable[[Frames, int, int], NDArray[np.float32]]
-"""Make what a part makes of frames, from one of them to before another."""
+"""Runs a part on frames and returns its output from the first frame up to, but without, the second one."""
 
 
 def open_part(path: Path, threads: int, cuda: bool = False) -> Run:
-    """Open a part that has a window, the flow or the decoder. Raises ModelError."""
+    """Open a part with a window, the flow or the decoder. Raises ModelError."""
     session = open_session(path, threads, cuda=cuda)
     (entry,) = {each.name for each in session.get_inputs()} - {START, STOP}
 
@@ -50,7 +52,7 @@ def open_part(path: Path, threads: int, cuda: bool = False) -> Run:
 
 
 class FlowFrames:
-    """A clause's frames behind the flow, of which as many are made as were asked for."""
+    """The frames of a clause after the flow, computed on demand."""
 
     def __init__(self, latents: Frames, flow: Run) -> None:
         self._latents = latents
@@ -58,7 +60,7 @@ class FlowFrames:
         self._made = latents[:, :0]
 
     def between(self, start: int, stop: int) -> Frames:
-        """Return the frames from one to before another, as far as the clause has them."""
+        """Return the frames ``start:stop``, cut to the length of the clause."""
         known, count = self._made.shape[1], self._latents.shape[1]
         if known < min(stop, count):
             end = max(stop, min(known * FLOW_GROWTH, known + FLOW_MOST))
@@ -68,23 +70,23 @@ class FlowFrames:
 
 
 def silent_frames(lengths: NDArray[np.int64], hop: int) -> int:
-    """Return how many frames hold silence before the first sound.
+    """Return the number of silent frames before the first sound.
 
-    lengths: how many samples each phoneme takes. hop: how many a frame has.
+    lengths: samples of each phoneme, int64 [phonemes]. hop: samples of a frame.
     """
     return max(0, int(lengths[0]) // hop - EARLY_FRAMES)
 
 
 def slices(flow: Run, decode: Run, latents: Frames, silent: int = 0) -> Iterator[Samples]:
-    """Make the audio of the frames that a front has latents, in slices that join without a seam.
+    """Synthesise the audio of a front's latent frames, in slices that join seamlessly.
 
-    silent: as many at the beginning are silence, and need no decoding.
+    silent: number of frames at the beginning that are silence and are not decoded.
     """
-    latents = latents.reshape(len(latents), -1)  # a single one has lost its second axis
+    latents = latents.reshape(len(latents), -1)  # a single frame comes without its second axis
     count, frames = latents.shape[1], FlowFrames(latents, flow)
     start = silent = min(silent, count - 1)
     for size in chain(SIZES, repeat(SIZES[-1])):
-        end = count if count - start - size < OVERLAP_FRAMES else start + size  # no crumb at the end
+        end = count if count - start - size < OVERLAP_FRAMES else start + size  # no tiny last slice
         left = max(0, start - OVERLAP_FRAMES)
         audio = decode(frames.between(left, end + OVERLAP_FRAMES), start - left, end - left).reshape(-1)
         hop = len(audio) // (end - start)

@@ -1,8 +1,8 @@
-"""Turns what a language model writes into what a voice should read.
+"""Convert text of a language model into words for a voice.
 
-Markdown is taken apart by markdown-it-py; numbers, dates, money, units and abbreviations are read by damga's
-compiled English grammars. The tables here are glue for what those two leave, and docs/spoken-text.md says why
-these two. All of it is a plain function of one clause, which may be half of a bold phrase.
+markdown-it-py parses Markdown; damga's compiled English grammars read numbers, dates, money, units and
+abbreviations. The tables here cover what these two leave; docs/spoken-text.md gives the reasons for the two.
+``spoken`` is a function of one clause, which may be half of a bold phrase.
 """
 
 import re
@@ -13,8 +13,8 @@ from functools import cache, lru_cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-# Rules that only make sense for whole documents are off: indented "code", underlined headings, HTML blocks
-# and link definitions would each swallow a clause that merely starts like one.
+# Rules for whole documents are off: a clause that only looks like indented code, an underlined heading, an
+# HTML block or a link definition would be lost.
 _MARKDOWN = (
     MarkdownIt("commonmark").enable(["table", "strikethrough"])
     .disable(["code", "lheading", "html_block", "reference"])
@@ -37,13 +37,13 @@ def _spaced(match: re.Match[str]) -> str:
 
 _Rules = list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]
 
-# Before Markdown is parsed: citations go, and a product is not emphasis ("2*3*4").
+# Before Markdown is parsed: citations are removed, and a product is kept from becoming emphasis ("2*3*4").
 _RAW: _Rules = [
     (re.compile(r"\[\^?\d+\](?:\(\S*?\))?"), ""),
     (re.compile(r"(?<=\d) ?\* ?(?=\d)"), " × "),
 ]
 
-# Before damga: forms that it does not know, rewritten as forms that it does.
+# Before damga: forms that damga does not know are rewritten as forms that it knows.
 _BEFORE: _Rules = [
     (re.compile(r"\]\([^)\s]*\)?"), " "),  # the tail of a link cut off by a clause boundary
     (re.compile(r"https?://(?:www\.)?([^\s/?#]*[^\s/?#.,;:!)])[/?#]?[^\s]*?(?=[.,;:!?)]*(?:\s|$))"), r"\1"),
@@ -66,7 +66,7 @@ _BEFORE: _Rules = [
     (re.compile(r"(?<=[\w)])\s*([+=×÷])\s*(?=[\w(])"), r" \1 "),
 ]  # fmt: skip
 
-# After damga: the symbols that are left are said; what has no words is dropped by _drop.
+# After damga: the remaining symbols are read as words. _drop removes symbols without words.
 _SYMBOLS = str.maketrans({
     "&": " and ", "+": " plus ", "=": " equals ", "@": " at ", "%": " percent ", "/": " slash ",
     "~": " about ", "≈": " about ", "×": " times ", "÷": " divided by ", "±": " plus or minus ",
@@ -85,18 +85,18 @@ _TIDY: _Rules = [
 ]
 
 
-@lru_cache(maxsize=256)  # "Yes." and "Sure," come again and again, and somebody waits for them
+@lru_cache(maxsize=256)  # short clauses such as "Yes." recur often, and are the first of a reply
 def spoken(text: str) -> str:
-    """Return the words in which a voice should read `text`, or "" where there is nothing to say.
+    """Return the words in which a voice should read `text`, or "" if there is nothing to say.
 
-    The first call loads the grammars (some 60 ms), so a voice calls it once while it warms up.
+    The first call loads the grammars, which takes about 60 ms; a voice's warm-up makes that call.
     """
     text = _apply(_RAW, text.encode("utf-8", "ignore").decode("utf-8"))
     text = re.sub(r"(?<=\d)(?=[¼-¾⅐-⅞])", " ", _plain(text))
     # Compatibility forms (a full-width digit, "½", "℃") become plain ones, but "²" must not become a 2.
     text = "".join(c if c in "²³…" else unicodedata.normalize("NFKC", c) for c in text).replace("⁄", "/")
     text = _words(_apply(_BEFORE, text))
-    if re.search(r"\d", text):  # damga passes over a number glued to something it does not know
+    if re.search(r"\d", text):  # damga skips a number next to characters that it does not know
         text = _words(re.sub(r"\d+(?:[.,]\d+)*", r" \g<0> ", text))
         text = re.sub(r"\d", lambda digit: f" {_DIGITS[int(digit[0])]} ", text)
     text = _apply(_TIDY, "".join(map(_drop, text.translate(_SYMBOLS)))).strip()
@@ -110,19 +110,21 @@ def _apply(rules: _Rules, text: str) -> str:
 
 
 def _plain(markdown: str) -> str:
-    """Return the text of `markdown`, its blocks ended like sentences."""
+    """Return the text of `markdown`, with each block ended like a sentence."""
     parts: list[str] = []
     for token in _MARKDOWN.parse(markdown):
         if token.type == "inline":
             parts.extend(map(_inline, token.children or ()))
         elif token.type == "list_item_open" and token.info:
-            parts.append(f"{token.info}. ")  # "1984." alone is a year as often as a list
+            parts.append(f"{token.info}. ")  # kept, because "1984." alone may be a year and not a list
         elif token.type in ("td_close", "th_close"):
             parts.append(", ")
         elif token.type in ("paragraph_close", "heading_close", "tr_close"):
             parts.append("\n")
         elif token.type == "fence" and not token.info and markdown.count(token.markup) % 2:
-            parts.append(_plain(token.content))  # a lone fence ended code of an earlier clause: prose
+            parts.append(
+                _plain(token.content)
+            )  # a single fence ends code of an earlier clause: prose follows
     text = "".join(parts).strip()
     return re.sub(r"\s*\n\s*", " ", re.sub(r"([^\s.,:;!?…])[\s,]*\n", r"\1. ", text))
 
@@ -146,7 +148,7 @@ def _words(text: str) -> str:
 
 
 def _drop(char: str) -> str:
-    """Return `char` if a voice can use it, and a space for an emoji, a bracket or a control character."""
+    """Return `char` if a voice can read it, or a space for an emoji, a bracket or a control character."""
     return char if char in " .,;:!?'-…" or unicodedata.category(char) in _SPEAKABLE else " "
 
 

@@ -1,4 +1,4 @@
-"""What all voices share: words instead of symbols, no silence at the edges, one engine."""
+"""The common part of all voices: text to words, trimmed silence, and one engine per voice."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 
 AUDIBLE = 10 ** (-50 / 20)
-"""Samples below this (-50 dBFS) at the edges of a clause are silence."""
+"""Amplitude (-50 dBFS) up to which samples at the edges of a clause are silence."""
 LEAD_SECONDS = 0.002
+"""Silence that is kept before a clause."""
 TAIL_SECONDS = {".": 0.2, "!": 0.2, "?": 0.2, ":": 0.15, ";": 0.15, ",": 0.1}
-"""Silence that stays after a clause, by its last character; one cut mid-phrase keeps next to none."""
+"""Silence that is kept after a clause, by its last character."""
 CUT_TAIL_SECONDS = 0.02
+"""Silence that is kept after a clause that ends without such a character."""
 
 
 class Piece(NamedTuple):
-    """Some audio of a clause.
+    """A piece of a clause's audio.
 
-    sounds: the phonemes of the whole clause, word by word, where a voice tells them. ends: the samples of the
-        clause at which they end, for as many words as is known by now.
+    audio: float32 [samples].
+    sounds: the phonemes of the whole clause, one string per word; empty if the voice does not report them.
+    ends: the sample of the clause at which each of these words ends, for the words known so far.
     """
 
     audio: Samples
@@ -34,13 +37,15 @@ class Piece(NamedTuple):
 
 
 Part = tuple[Samples, Words]
-"""Some audio of a clause as it is heard, and when which words of its text are spoken, as known by now."""
+"""A piece of a clause's trimmed audio, and the times of the words known so far."""
 
 
 class Voice:
-    """A TTS model behind one engine, which makes the audio of a clause piece by piece.
+    """A TTS model behind one engine, which synthesises a clause piece by piece.
 
-    The engine's step is one piece, so a long clause does not hold up somebody else's first word.
+    A step of the engine is one piece, so a long clause does not delay the first word of another caller.
+
+    rate: sample rate in hertz. synthesize: yields the pieces of a text.
     """
 
     def __init__(self, name: str, rate: int, synthesize: Callable[[str], Iterator[Piece]]) -> None:
@@ -50,10 +55,10 @@ class Voice:
         self.engine: Engine[Iterator[Part], Part | None] = Engine(name, self._step)
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-        """Stream the audio of one clause; nothing comes for text without a spoken form.
+        """Stream the audio of one clause; no audio for text without a spoken form.
 
-        Closing the generator drops the rest of the clause; a piece that is being made is finished and thrown
-        away. Raises ModelError.
+        Closing the generator drops the rest of the clause. A piece that is being synthesised is finished and
+        dropped. Raises ModelError.
         """
         pieces, position = self._clause(text), 0
         while piece := await self.engine.run(pieces):
@@ -62,7 +67,7 @@ class Voice:
             position += len(audio)
 
     def close(self) -> None:
-        """End the engine's thread."""
+        """Stop the engine's thread."""
         self.engine.close()
 
     def _step(self, batch: Sequence[Iterator[Part]]) -> list[Part | None]:
@@ -83,11 +88,11 @@ class Voice:
 
 
 def trim(pieces: Iterator[Piece], rate: int, tail: float) -> Iterator[Piece]:
-    """Cut the silence around speech down to ``LEAD_SECONDS`` before and ``tail`` seconds after it.
+    """Trim the silence around speech to ``LEAD_SECONDS`` before and ``tail`` seconds after it.
 
-    Models add up to 0.3 s before and 0.4 s after a clause (Hibari does); before the first word of a reply
-    that silence is latency, and between two clauses it is a stumble. Silence is held back until sound
-    follows it.
+    Models add up to 0.3 s of silence before and 0.4 s after a clause (Hibari does). Before the first word of
+    a reply that silence is latency; between two clauses it is an unnatural pause. Silence inside a clause is
+    held back until sound follows. rate: hertz.
     """
     held, cut, piece = np.zeros(0, np.float32), -1, Piece(np.zeros(0, np.float32))
     for piece in pieces:

@@ -1,7 +1,7 @@
-"""Let a part of a voice make a window of its output, with little work for what lies around it.
+"""Let a part of a voice compute a window of its output, with little work for the frames around it.
 
-How far each frame of a flow and each sample of a decoder sees is known from the graph. Where a step of it
-begins, only so much context is kept as what follows can see, and no value changes.
+The receptive field of each frame of a flow and each sample of a decoder follows from the graph. At the start
+of each step, only the context that later nodes can see is kept. No value changes.
 """
 
 from __future__ import annotations
@@ -10,24 +10,27 @@ from typing import Any
 
 from rejoinder.models.onnx.nodes import Nodes
 
-START, STOP = "start", "stop"
-"""Inputs of a part with a window: the first frame of which there is to be output, and the one behind."""
+START = "start"
+"""Input of a part with a window: the first frame to compute output for."""
+STOP = "stop"
+"""Input of a part with a window: the frame after the last one to compute output for."""
 STRETCH = "ConvTranspose"
-"""A decoder (HiFi-GAN, Kong et al. 2020) stretches frames to samples in steps; most work comes behind two."""
+"""The upsampling node of a decoder (HiFi-GAN, Kong et al. 2020). Most work follows the second one."""
 COUPLING = "Split"
-"""A flow (VITS, Kim et al. 2021) bends one half of the channels by the other, then the other way round."""
+"""The first node of a flow's coupling layer (VITS, Kim et al. 2021), which transforms one half of the
+channels depending on the other half."""
 IN_PLACE = frozenset(
     """Add Concat Constant ConstantOfShape Div Exp LeakyRelu Mul Neg Shape Sigmoid Slice Split Squeeze Sub
     Tanh Unsqueeze""".split()
 )
-"""Nodes of which an output sees no frame but its own. (Slices and splits are of channels.)"""
+"""Nodes whose receptive field is one frame. (Slices and splits are along channels.)"""
 
 
 def add_window(graph: Any, step: str) -> None:
-    """Give a part the inputs ``START`` and ``STOP``, each of one int64.
+    """Add the inputs ``START`` and ``STOP`` to a part, each int64 [1].
 
-    step: the kind of node with which a step begins, ``STRETCH`` or ``COUPLING``. Raises ValueError where the
-    part has not two of them.
+    step: the kind of node with which a step begins, ``STRETCH`` or ``COUPLING``. Raises ValueError if the
+    part has fewer than two of them.
     """
     from onnx import TensorProto, helper
 
@@ -37,7 +40,7 @@ def add_window(graph: Any, step: str) -> None:
     zero = origin = built.constant([0])
 
     def windowed(tensor: str, name: str = "") -> tuple[str, str]:
-        """Cut the context off that nobody sees, and return the rest and where it begins."""
+        """Cut off the context that no later node sees; return the rest and its first frame."""
         context, scale = built.constant([seen[tensor]]), built.constant([rate])
         first = built.add("Max", built.add("Sub", built.add("Mul", START, scale), context), zero)
         last = built.add("Add", built.add("Mul", STOP, scale), context)
@@ -60,9 +63,9 @@ def add_window(graph: Any, step: str) -> None:
 
 
 def reach(graph: Any) -> dict[str, int]:
-    """Return how far to either side of itself, in values of that tensor, an output sees into every tensor.
+    """Return half the receptive field of an output value in every tensor, in values of that tensor.
 
-    Raises ValueError for a node of which that is not known.
+    Raises ValueError for a node whose receptive field is unknown.
     """
     seen = {graph.output[0].name: 0}
     for node in reversed(graph.node):
@@ -71,18 +74,18 @@ def reach(graph: Any) -> dict[str, int]:
             left, right = _all(node, "pads")
             width += ints(node, "dilations") * (ints(node, "kernel_shape") // 2)
             if left != right:
-                raise ValueError("a convolution sees further to one side than to the other")
+                raise ValueError("a convolution has a different padding on each side")
         elif node.op_type == STRETCH:
             width = -(-(width + ints(node, "kernel_shape") // 2) // ints(node, "strides"))
         elif node.op_type not in IN_PLACE:
-            raise ValueError(f"it is not known how far {node.op_type} sees")
+            raise ValueError(f"the receptive field of {node.op_type} is not known")
         for name in node.input:
             seen[name] = max(seen.get(name, 0), width)
     return seen
 
 
 def ints(node: Any, name: str) -> int:
-    """Return an attribute of a convolution in one dimension. Raises ValueError."""
+    """Return an attribute of a one-dimensional convolution. Raises ValueError if it has more dimensions."""
     (value,) = _all(node, name)
     return value
 

