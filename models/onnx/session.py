@@ -38,7 +38,7 @@ def open_session(
             onnxruntime.preload_dlls()  # finds CUDA libraries in Python packages, unlike the system's loader
         providers = on_gpu(onnxruntime.get_available_providers(), path.parent)
     try:
-        model = graph or (path.read_bytes() + _output(also) if also else str(path))
+        model = graph or (_with_output(path, also) if also else str(path))
         return onnxruntime.InferenceSession(model, options, providers=providers)
     except Exception as error:
         raise ModelError("onnxruntime", f"cannot load {path}: {error}") from error
@@ -59,14 +59,13 @@ def on_gpu(available: Iterable[str], folder: Path) -> list[Any]:
     return [*providers, CPU]
 
 
-def _output(name: str) -> bytes:
-    """Return what makes a tensor an output when it is appended to an ONNX file.
+def _with_output(path: Path, name: str) -> bytes:
+    """Return a serialised model with an inner tensor as a further, last output.
 
-    Protocol buffers that stand one after the other are merged: ModelProto.graph (field 7) gets another
-    GraphProto.output (12), a ValueInfoProto with a name (1). It saves the onnx package, an extra of Piper's.
+    Protocol buffers merge messages that follow each other. So the addition is appended, and the model, which
+    may have 100 MB, is not parsed.
     """
-    message = name.encode()
-    for field in (1, 12, 7):
-        assert len(message) < 128, "a length of one byte"
-        message = bytes((field << 3 | 2, len(message))) + message
-    return message
+    from onnx import GraphProto, ModelProto, ValueInfoProto
+
+    addition = ModelProto(graph=GraphProto(output=[ValueInfoProto(name=name)]))
+    return path.read_bytes() + bytes(addition.SerializeToString())

@@ -40,7 +40,7 @@ def parts(path: Path) -> Parts:
     """Return the three parts of a voice's graph. The first call writes them to a folder beside the voice.
 
     The folder's name has the voice's size and modification time, so another voice of the same name gets a
-    folder of its own. Raises ImportError without the onnx package, ValueError for a graph of another
+    folder of its own. Raises ValueError for a graph of another
     structure (such as a voice with several speakers), and OSError if the files cannot be written.
     """
     stat = path.stat()

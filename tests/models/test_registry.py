@@ -1,4 +1,4 @@
-"""Models by short strings, what is missing or unknown, adapters of others, and a whole set loaded at once."""
+"""Specs of models: unknown and missing ones, adapters of other distributions, and loading a whole set."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_the_chat_adapter_takes_a_url_a_model_and_a_key(monkeypatch: pytest.Monk
         ("scripted:vad", None),
     ],
 )
-def test_the_weights_that_a_spec_needs(spec: str, name: str | None) -> None:
+def test_weights_names_what_a_spec_needs(spec: str, name: str | None) -> None:
     assert weights(spec) == name
 
 
@@ -163,7 +163,7 @@ def test_a_voice_is_found_by_its_name_alone(name: str, spec: str) -> None:
         ("hibari:nobody", "^hibari: there is no voice 'nobody'; there are: piper:en_US-joe-medium, hib"),
     ],
 )
-def test_what_cannot_be_opened_says_why(spec: str, reason: str) -> None:
+def test_unusable_specs_raise_with_the_reason(spec: str, reason: str) -> None:
     with pytest.raises(ModelError, match=reason):
         create(spec, THREADS)
 
@@ -181,7 +181,7 @@ def test_missing_weights_name_the_command_that_fetches_them(
 
 
 @pytest.mark.weights
-def test_what_an_older_version_left_in_the_cache_is_not_taken(
+def test_files_of_an_older_version_in_the_cache_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file,) = catalog()["silero-vad"].files
@@ -193,7 +193,7 @@ def test_what_an_older_version_left_in_the_cache_is_not_taken(
 
 
 @pytest.mark.parametrize("prefix", ["silero", "smart-turn", "whisper", "llama", "piper"])
-def test_a_folder_without_the_model_and_a_broken_file_say_so(prefix: str, tmp_path: Path) -> None:
+def test_folder_without_model_and_broken_file_are_refused(prefix: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=f"there is no .* in {tmp_path}|cannot load {tmp_path}"):
         create(f"{prefix}:{tmp_path}", THREADS)
     file = tmp_path / ("x.gguf" if prefix == "llama" else "x.onnx")
@@ -205,7 +205,7 @@ def test_a_folder_without_the_model_and_a_broken_file_say_so(prefix: str, tmp_pa
 
 
 @pytest.mark.weights
-def test_another_graph_than_sileros_is_refused() -> None:
+def test_graph_other_than_sileros_is_refused() -> None:
     with pytest.raises(ModelError, match=r"smart-turn.* is another graph than silero_vad_16k_sequence"):
         create(f"silero:{locate('smart-turn-v3.2')}", THREADS)
 
@@ -246,7 +246,7 @@ def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def toy_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Another distribution, with adapters that are called toy, lost, mute and whisper."""
+    """Another distribution, with adapters named toy, lost, mute and whisper."""
     (tmp_path / "toy_adapter.py").write_text(
         textwrap.dedent(
             """
@@ -293,12 +293,12 @@ def test_other_distributions_add_adapters() -> None:
     with pytest.raises(ModelError, match=r"there are: .*hibari, .*lost, .*toy, vllm, whisper$"):
         create("unknown:x", THREADS)
     with pytest.raises(ModelError, match="whisper-16000"):
-        create("whisper:16000", THREADS)  # nobody takes a built-in name over
+        create("whisper:16000", THREADS)  # an entry point cannot replace a built-in adapter
     assert weights("toy:16000") is None
 
 
 @pytest.mark.usefixtures("toy_adapter")
-def test_an_adapter_of_others_that_does_not_fit_is_told_and_closed() -> None:
+def test_model_of_an_entry_point_that_does_not_fit_is_closed() -> None:
     with pytest.raises(ModelError, match=r"^mute: toy_adapter\.Mute does .* the voice \(tts\): .*speak"):
         opening(Specs(**{**vars_of(SCRIPTED), "tts": "mute"}))
     assert len(sys.modules["toy_adapter"].closed) == 1
@@ -425,7 +425,7 @@ def opening(specs: Specs) -> None:
         ({"vad": ""}, "^vad: a voice activity detector is needed; there are: scripted, silero$"),
     ],
 )
-def test_a_typo_is_told_before_the_first_model_is_loaded(
+def test_unknown_spec_is_refused_before_any_model_is_loaded(
     wrong: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -435,7 +435,7 @@ def test_a_typo_is_told_before_the_first_model_is_loaded(
     assert made == []
 
 
-def test_missing_weights_of_the_last_model_are_told_before_the_first_is_loaded(
+def test_missing_weights_are_refused_before_any_model_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path))
@@ -481,7 +481,7 @@ def test_a_model_whose_loading_is_cancelled_is_closed(times: int, monkeypatch: p
     asyncio.run(use())
 
 
-def test_a_model_that_fails_after_its_loading_was_cancelled_is_no_news(
+def test_failure_after_cancelled_loading_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     began, go_on = threading.Event(), threading.Event()
@@ -506,7 +506,7 @@ def test_a_model_that_fails_after_its_loading_was_cancelled_is_no_news(
 
 
 def toy_whisper(folder: Path, tokens: int, in_json: bool = False) -> Path:
-    """Write the two files that say which languages a Whisper model knows."""
+    """Write the two files that define the languages of a Whisper model."""
     folder.mkdir()
     words = [f"w{number}" for number in range(tokens)]
     if in_json:
@@ -518,7 +518,7 @@ def toy_whisper(folder: Path, tokens: int, in_json: bool = False) -> Path:
     return folder
 
 
-def test_whispers_language_is_looked_up_in_its_files(tmp_path: Path) -> None:
+def test_whisper_languages_are_read_from_its_files(tmp_path: Path) -> None:
     small = toy_whisper(tmp_path / "many", 51_865)
     large = toy_whisper(tmp_path / "large@v3", 51_866, in_json=True)
     english = toy_whisper(tmp_path / "tiny.en", 51_864)

@@ -1,4 +1,4 @@
-"""The thread plan: every engine gets at least one, and together they leave the cores some air."""
+"""The thread plan: every engine gets at least one thread, and the plan does not overload the cores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_only_cores_that_may_be_used_count() -> None:
         os.sched_setaffinity(0, allowed)
 
 
-def test_quiet_sets_what_nobody_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_sets_only_unset_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     monkeypatch.delenv("KMP_BLOCKTIME", raising=False)
     try:
@@ -50,11 +50,11 @@ def test_quiet_sets_what_nobody_set(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.environ["OMP_WAIT_POLICY"] == "active"
         assert os.environ["KMP_BLOCKTIME"] == QUIET_ENVIRONMENT["KMP_BLOCKTIME"]
     finally:
-        monkeypatch.setenv("KMP_BLOCKTIME", "0")  # so that undoing takes it away again
+        monkeypatch.setenv("KMP_BLOCKTIME", "0")  # so that monkeypatch removes the variable afterwards
 
 
 @pytest.mark.parametrize(("set_to", "threads"), [(None, 1), ("2", 2)])
-def test_numpys_matrices_get_one_thread_unless_somebody_chose(
+def test_blas_gets_one_thread_unless_configured(
     monkeypatch: pytest.MonkeyPatch, set_to: str | None, threads: int
 ) -> None:
     for name in BLAS_ENVIRONMENT:

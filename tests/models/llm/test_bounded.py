@@ -1,4 +1,4 @@
-"""Chat servers that send more than an answer can be: the reply fails, and the memory stays as it was."""
+"""Chat servers that send too much: the reply fails, and memory does not grow."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rejoinder.pipeline import ModelError
 
 BLOCK = 64 * 1024
 MOST = 64 * 2**20
-"""Bytes that a server sends if nobody stops it."""
+"""Bytes that a server sends if the client does not hang up."""
 HEAD = "HTTP/1.1 {}\r\nContent-Type: {}\r\n{}Connection: close\r\n\r\n"
 
 
 class Flood:
-    """Sends a head, and then the same block until the client hangs up. sent: bytes of it."""
+    """Sends a head, and then repeats a block until the client hangs up. sent: bytes sent in blocks."""
 
     def __init__(self, head: str, begin: bytes, block: bytes) -> None:
         self._begin = head.encode() + begin
@@ -63,7 +63,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize(("head", "begin", "block", "reason"), FLOODS.values(), ids=FLOODS)
-def test_what_a_server_sends_at_once_is_bounded(head: str, begin: bytes, block: bytes, reason: str) -> None:
+def test_event_and_response_size_is_limited(head: str, begin: bytes, block: bytes, reason: str) -> None:
     flood = Flood(head, begin, block)
 
     async def talk() -> int:
@@ -80,7 +80,7 @@ def test_what_a_server_sends_at_once_is_bounded(head: str, begin: bytes, block: 
     assert flood.sent < 16 * MAX_BYTES, "the client hung up"
 
 
-def test_a_response_that_grows_when_it_is_unpacked_is_refused() -> None:
+def test_compressed_response_is_refused() -> None:
     head = HEAD.format("200 OK", "text/event-stream", "Content-Encoding: gzip\r\n")
     packed = Flood(head, b"", gzip.compress(b"data: " + b"x" * BLOCK))
 
@@ -93,7 +93,7 @@ def test_a_response_that_grows_when_it_is_unpacked_is_refused() -> None:
     asyncio.run(talk())
 
 
-def test_many_events_are_no_long_one() -> None:
+def test_many_small_events_stay_within_the_limit() -> None:
     words = [event("word " * 2_000) for _ in range(200)]
     text = "".join([*words, event(None, "stop"), DONE])
     assert len(text) > MAX_BYTES
@@ -102,7 +102,7 @@ def test_many_events_are_no_long_one() -> None:
 
 
 @pytest.mark.parametrize("chunk", ['{"choices": []}', '{"choices": [{"delta": {"reasoning": "hm"}}]}'])
-def test_a_stream_that_does_not_end_is_given_up(chunk: str) -> None:
+def test_endless_stream_is_refused(chunk: str) -> None:
     text = f"data: {chunk}\n\n" * (REQUESTED_TOKENS + EMPTY_CHUNKS + 1)
     with pytest.raises(ModelError, match=f"#toy: it sent more than {REQUESTED_TOKENS} tokens"):
         whole(plain("200 OK", "text/event-stream", text))
@@ -140,7 +140,7 @@ def called(index: int, arguments: str, id_: str = "") -> ChoiceDeltaToolCall:
     return ChoiceDeltaToolCall.model_validate({"index": index, "id": id_ or None, "function": function})
 
 
-def test_calls_of_tools_are_bounded() -> None:
+def test_tool_call_size_is_limited() -> None:
     calls = ToolCalls("model")
     calls.add(called(0, "x" * 20, "the same each time") for _ in range(3_000))
     for piece in (called(0, "x" * tool_calls.MAX_CHARACTERS), called(1, "x" * 10_000)):

@@ -1,4 +1,4 @@
-"""A chat server that is down, silent, or dies in mid-sentence, seen from the caller's end of the line."""
+"""A chat server that is down, silent, or dies in the middle of an answer, as the caller notices it."""
 
 import json
 import threading
@@ -69,7 +69,7 @@ def works(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> No
 
 
 def status(server: Server) -> str:
-    """Return what the server says of itself, "" before it listens."""
+    """Return the server's answer to /readyz, "" before it listens."""
     try:
         return str(server.get("/readyz")["status"])
     except urllib.error.HTTPError as error:
@@ -107,10 +107,8 @@ def test_a_server_starts_before_its_language_model_does(tmp_path: Path) -> None:
     assert log.count(f"  {llm} ready in") == 1
 
 
-def test_a_key_that_is_refused_is_told_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may be the chat server that knows it only later."""
+def test_refused_key_is_reported_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chat server may learn of a new key only later."""
     monkeypatch.setenv("REJOINDER_LLM_KEY", "sk-very-secret")
     port, known = free_port(), threading.Event()
     words = json.dumps({"error": {"message": "there is no key sk-very-secret"}}).encode()
@@ -124,7 +122,7 @@ def test_a_key_that_is_refused_is_told_and_tried_again(
     assert "401" in log and "there is no key (the key)" in log and "sk-very-secret" not in log
 
 
-def test_a_command_that_needs_its_language_model_now_says_that_it_is_away(tmp_path: Path) -> None:
+def test_command_that_needs_the_llm_reports_that_it_is_unreachable(tmp_path: Path) -> None:
     llm = f"openai:http://127.0.0.1:{free_port()}/v1#m"
     soundfile.write(tmp_path / "hello.wav", np.zeros(16_000), 16_000)
     flags = [f"--{kind}={spec}" for kind, spec in {**SCRIPTED, "llm": llm}.items()]
@@ -133,7 +131,7 @@ def test_a_command_that_needs_its_language_model_now_says_that_it_is_away(tmp_pa
         assert done.returncode == 1 and f"{llm}: Connection error" in " ".join(done.stderr.split())
 
 
-def test_a_name_that_is_none_ends_the_server(tmp_path: Path) -> None:
+def test_invalid_model_name_ends_the_server(tmp_path: Path) -> None:
     done = run_command("serve", "--port", "0", "--llm", "openai:http://127.0.0.1/v1", folder=tmp_path)
     assert done.returncode == 1 and "write openai:http://HOST/v1#MODEL" in done.stderr
 

@@ -1,4 +1,4 @@
-"""Every language model: real llama.cpp, a chat server on loopback, and servers that fail in every way."""
+"""All language models: real llama.cpp, a chat server on loopback, and servers with all kinds of faults."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def llama() -> Iterator[Llama]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(xllamacpp, "CommonParams", with_meters)
         for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
-            patch.setenv(variable, "http://127.0.0.1:9")  # nobody answers there
+            patch.setenv(variable, "http://127.0.0.1:9")  # no server listens there
         model = speech.model("llama")
     with asyncio.Runner(debug=True) as runner:
         yield Llama(runner, model)
@@ -71,7 +71,7 @@ def served(llama: Llama) -> Iterator[OpenAiChat]:
 
 @pytest.fixture(scope="module")
 def ort(llama: Llama) -> Iterator[OrtLlm]:
-    """The same weights in onnxruntime."""
+    """The weights of llama.cpp's model, in onnxruntime."""
     model: OrtLlm = speech.model("ort:")
     yield model
     llama.run(model.aclose())
@@ -114,7 +114,7 @@ def test_two_conversations_keep_their_caches(llama: Llama) -> None:
 
 
 @weights
-def test_a_reply_that_is_read_slowly_keeps_nobody_waiting(llama: Llama) -> None:
+def test_slow_consumer_does_not_block_other_replies(llama: Llama) -> None:
     async def listen() -> str:
         slow = [llama.model.reply(asked(f"Tell me {n} things about the sea.")) for n in range(2, 2 + SLOTS)]
         try:
@@ -133,7 +133,7 @@ def test_a_reply_that_is_read_slowly_keeps_nobody_waiting(llama: Llama) -> None:
 
 
 @weights
-def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_gguf_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"<html>not found</html>")
     with pytest.raises(ModelError, match=r"model\.gguf is not a GGUF file"):
@@ -149,7 +149,7 @@ def test_closing_early_stops_the_decoding(llama: Llama, llm: Llm) -> None:
         await llama.until_idle()
         return llama.meter("tokens_predicted_total") - before
 
-    assert llama.run(close_early()) < SLOTS * 40  # left alone, each goes on for hundreds
+    assert llama.run(close_early()) < SLOTS * 40  # without closing, each decodes hundreds of tokens
 
 
 @weights
@@ -179,7 +179,7 @@ def test_a_warmed_prompt_is_read_once(llama: Llama) -> None:
             lambda: llama.model.warm(asked("How many", system)),
             lambda: llama.model.warm(asked("How many boats are", system)),
             lambda: answer(llama.model, asked("How many boats are there?", system), 3),
-            # At once, while llama.cpp may not have noticed yet that the last one is gone:
+            # At once: llama.cpp may not have noticed yet that the previous request is closed.
             lambda: answer(llama.model, asked("How many boats are in the harbour?", system), 3),
         ):
             before = llama.meter("prompt_tokens_total")
@@ -219,7 +219,7 @@ def test_a_prompt_that_does_not_fit_is_refused_and_the_next_one_answered(llama: 
 
 
 @weights
-def test_half_a_character_is_refused_and_the_next_prompt_answered(llama: Llama, ort: OrtLlm) -> None:
+def test_lone_surrogate_is_refused_and_next_prompt_answered(llama: Llama, ort: OrtLlm) -> None:
     for model in (llama.model, ort):
         with pytest.raises(ModelError, match="surrogates not allowed"):
             llama.run(answer(model, asked("\ud800")))
@@ -227,7 +227,7 @@ def test_half_a_character_is_refused_and_the_next_prompt_answered(llama: Llama, 
 
 
 @weights
-def test_nobody_else_can_use_the_model(llama: Llama) -> None:
+def test_llama_server_requires_the_key(llama: Llama) -> None:
     async def stranger() -> None:
         chat = OpenAiChat(str(llama.model._chat._client.base_url), "any", "guess")
         try:
@@ -253,7 +253,7 @@ def test_a_slot_goes_to_the_conversation_that_it_holds() -> None:
         assert await take(slots, blue + " Very.") == second
         third = await take(slots, "Why not?")
         assert third not in (first, second)
-        assert await take(slots, "So far so good.") == first  # unused the longest
+        assert await take(slots, "So far so good.") == first  # the least recently used slot
         async with slots.take([]), slots.take([]), slots.take([]) as last:
             waiting = asyncio.create_task(take(slots, red))
             given_up = asyncio.create_task(take(slots, red))
@@ -272,7 +272,7 @@ def test_a_slot_goes_to_the_conversation_that_it_holds() -> None:
 
 
 def stalling(handler: Handler) -> Handler:
-    """Respond, then keep the connection open until the other side closes it."""
+    """Respond, then keep the connection open until the client closes it."""
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await handler(reader, writer)
@@ -299,7 +299,7 @@ def ask(handler: Handler, token_seconds: float = SOON) -> str:
         try:
             return runner.run(talk())
         finally:
-            gc.collect()  # what was left open would warn now
+            gc.collect()  # a resource that was left open warns now
 
 
 HTML = "<html><body><h1>Bad gateway</h1>" + "<p>very sorry</p>\n" * 500 + "</body></html>"
@@ -367,7 +367,7 @@ def test_a_whole_answer_is_read_however_it_comes(handler: Handler, text: str) ->
     [stalling(mute), stalling(streamed(end=False)), stalling(streamed(event("Hel"), end=False))],
     ids=["before the head", "before the first token", "in the middle"],
 )
-def test_a_server_that_falls_silent_is_given_up(handler: Handler) -> None:
+def test_silent_server_times_out(handler: Handler) -> None:
     with pytest.raises(ModelError, match=r"#toy: no token for 0\.1 s"):
         ask(handler, token_seconds=0.1)
 
@@ -383,12 +383,12 @@ def test_pings_do_not_count_as_tokens() -> None:
         ask(pinging, token_seconds=0.2)
 
 
-def test_a_whole_answer_survives_a_server_that_does_not_hang_up() -> None:
+def test_complete_answer_survives_a_stream_that_stays_open() -> None:
     handler = stalling(streamed(event("Hello"), event(None, "stop"), end=False))
     assert ask(handler) == "Hello"  # within SOON, the time that a token may take here
 
 
-def test_a_server_that_wants_the_new_name_of_the_limit_gets_it() -> None:
+def test_server_that_requires_max_completion_tokens_gets_it() -> None:
     bodies: list[dict[str, Any]] = []
     words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     refusal = plain("400 No", "application/json", json.dumps({"error": {"message": words}}))
@@ -413,7 +413,7 @@ def test_a_server_that_wants_the_new_name_of_the_limit_gets_it() -> None:
 
 
 def one_request(respond: Any) -> Handler:
-    """Read one request, respond to it knowing its body, and close the connection."""
+    """Read one request, respond depending on its body, and close the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Language models that call tools, out of the pieces that chat servers stream."""
+"""Tool calls, assembled from the deltas that chat servers stream."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def test_no_arguments_and_no_identifier() -> None:
         ([piece(0, "a", None, "{}")], "stop", "no call"),
     ],
 )
-def test_half_a_call_is_none(pieces: list[Piece], finish: str, reason: str) -> None:
+def test_incomplete_call_is_an_error(pieces: list[Piece], finish: str, reason: str) -> None:
     with pytest.raises(ModelError, match=reason):
         assembled(pieces, finish)
 
 
-def test_words_come_as_they_are_said_and_calls_behind_them() -> None:
+def test_text_is_streamed_before_tool_calls() -> None:
     choice = {"index": 0, "delta": {"tool_calls": STREAMS["openai"][:3]}, "finish_reason": None}
     called = {"id": "1", "object": "chat.completion.chunk", "choices": [choice]}
     parts = [
@@ -125,6 +125,6 @@ def test_scripted_calls() -> None:
 
 
 @pytest.mark.parametrize("kind", [OrtLlm, LlamaCpp])
-def test_models_in_this_process_do_not_say_that_they_can(kind: type[Any]) -> None:
-    """llama.cpp ignores even a required call where the model's template knows no tools."""
+def test_embedded_models_have_no_tool_calls(kind: type[Any]) -> None:
+    """llama.cpp ignores even a required call if the model's template has no tools."""
     assert not hasattr(kind, "answer")

@@ -1,4 +1,4 @@
-"""Tools of a model in vLLM's real engine, which writes in the format that many larger ones are made for."""
+"""Tool calls of a model in vLLM's real engine, in the format of many larger models."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def call(city: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The weights, with a chat template that knows tools; their own knows none."""
+    """The weights, with a chat template that has tools; their own template has none."""
     made = tmp_path_factory.mktemp("weights") / "smollm2-tools"
     made.mkdir()
     for file in MODEL.iterdir():
@@ -97,7 +97,7 @@ def parted(pieces: Sequence[str | ToolCall]) -> tuple[list[str], list[ToolCall]]
 
 
 def writes(model: ToolVllm, regex: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the model write nothing but this: what a larger one writes by itself."""
+    """Force the model to write this text, which a larger model would write by itself."""
     from vllm.sampling_params import StructuredOutputsParams
 
     monkeypatch.setitem(model._sampling, "structured_outputs", StructuredOutputsParams(regex=regex))
@@ -113,7 +113,7 @@ def writes(model: ToolVllm, regex: str, monkeypatch: pytest.MonkeyPatch) -> None
     ],
     ids=["call", "words and a call", "two calls", "no call"],
 )
-def test_words_are_streamed_and_calls_come_behind_them(
+def test_text_is_streamed_before_calls(
     engine: Engine,
     model: ToolVllm,
     monkeypatch: pytest.MonkeyPatch,
@@ -194,14 +194,14 @@ def test_a_tool_without_parameters_is_called_with_none(engine: Engine, model: To
     assert (made.name, json.loads(made.arguments)) == ("stop", {})
 
 
-def test_a_schema_that_is_none_binds_no_arguments(engine: Engine, model: ToolVllm) -> None:
+def test_invalid_schema_does_not_constrain_arguments(engine: Engine, model: ToolVllm) -> None:
     odd = {"type": "function", "function": {"name": "odd", "parameters": {"type": "nonsense"}}}
     tools = Tools([odd, LAMP], {"type": "function", "function": {"name": "odd"}})
     _, (made,) = parted(engine.run(answered(model, QUESTION, tools)))
     assert made.name == "odd" and isinstance(json.loads(made.arguments), dict)
 
 
-def test_a_tool_that_is_none_is_refused(engine: Engine, model: ToolVllm) -> None:
+def test_invalid_tool_is_refused(engine: Engine, model: ToolVllm) -> None:
     odd = {"type": "function", "function": {"name": "odd", "parameters": True}}
     with pytest.raises(ModelError, match=r"^vllm:smollm2-tools: cannot take these tools: .*parameters"):
         engine.run(answered(model, QUESTION, Tools([odd])))
@@ -270,7 +270,7 @@ def test_the_prompt_has_the_tools_and_what_they_returned(model: ToolVllm) -> Non
         (True, "jamba", "tool_call_parser = 'jamba': Jamba Tool parser could not locate"),
     ],
 )
-def test_a_parser_that_does_not_fit_is_told(folder: Path, known: bool, parser: str, reason: str) -> None:
+def test_unsuitable_parser_is_refused(folder: Path, known: bool, parser: str, reason: str) -> None:
     with pytest.raises(ModelError, match=f"^vllm:smollm2.*: {reason}"):
         open_vllm(str(folder if known else MODEL), 1, VllmSettings(**SMALL, tool_call_parser=parser))
 

@@ -1,4 +1,4 @@
-"""Every speech recogniser, on recordings with known words and on sounds that have none."""
+"""All speech recognisers, on recordings with known words and on sounds without words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rejoinder.pipeline.interfaces import Stt, SttStream
 
 pytestmark = pytest.mark.weights
 LONGEST = 24 + 8
-"""Seconds that a stream may hold when it is asked every eight."""
+"""Most seconds of audio that a stream holds if it transcribes every 8 s."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def run(coroutine: Any) -> Any:
 
 
 def words(stt: Stt, *utterances: AudioChunk) -> list[str]:
-    """Recognise the utterances all at once, each in a stream of its own."""
+    """Recognise the utterances concurrently, each in a stream of its own."""
 
     async def one(audio: AudioChunk) -> str:
         return await final(stt.stream(), audio)
@@ -65,7 +65,7 @@ async def final(stream: SttStream, audio: AudioChunk) -> str:
     return transcript.text
 
 
-def test_words_of_recordings_come_back(whisper: Stt) -> None:
+def test_recordings_are_transcribed(whisper: Stt) -> None:
     chosen = [
         *speech.recordings("ljspeech", 4),
         *[one for one in speech.recordings("read_misc", 6) if one.text],
@@ -122,7 +122,7 @@ def test_silence_and_hiss_have_no_words(whisper: Stt, sound: Samples) -> None:
 
 
 @pytest.mark.parametrize("name", ["noise", "music"])
-def test_no_words_are_invented_for_recordings_without_any(whisper: Stt, name: str) -> None:
+def test_recordings_without_speech_have_no_words(whisper: Stt, name: str) -> None:
     invented = {
         one.path.name: text
         for one in speech.recordings(name)
@@ -145,15 +145,15 @@ def test_no_words_are_invented_for_recordings_without_any(whisper: Stt, name: st
         ("♪", 0.1, -0.2, ""),
     ],
 )
-def test_words_that_whisper_doubts_are_dropped(
+def test_doubtful_words_are_dropped(
     whisper: Any, monkeypatch: pytest.MonkeyPatch, text: str, no_speech: float, confidence: float, kept: str
 ) -> None:
     monkeypatch.setattr(whisper.engine, "_step", lambda batch: [Words(text, no_speech, confidence)])
     assert words(whisper, speech.chunk(speech.noise(1))) == [kept]
 
 
-def test_a_word_by_itself_comes_with_what_it_may_be_as_well(whisper: Any) -> None:
-    """No more is asked of longer audio, and the likeliest reading is the transcript."""
+def test_single_word_has_alternatives(whisper: Any) -> None:
+    """Longer audio has no alternatives. The most likely hypothesis is the transcript."""
     one = next(each for each in speech.recordings("an4") if each.text)
     heard = speech.heard(one)
 
@@ -169,11 +169,11 @@ def test_a_word_by_itself_comes_with_what_it_may_be_as_well(whisper: Any) -> Non
     assert asyncio.run(read(2.0))[1] == ()
 
 
-def test_what_the_encoder_makes_of_the_end_is_taken_from_there() -> None:
+def test_ending_is_the_encoder_state_at_the_end_of_audio() -> None:
     states = np.zeros((500, 3), np.float32)
     states[98:100, 0] = 4.0
     states[25:90, 1] = 7.0
-    states[100:, 2] = 1.0  # behind the audio
+    states[100:, 2] = 1.0  # after the end of the audio
     assert ending(states, 2 * RATE).tolist() == [4.0, 0.0, 0.0, 0.0, 7.0, 0.0]
     assert np.isfinite(ending(states, RATE // 10)).all() and len(ending(states, 60 * RATE)) == 6
 
@@ -187,13 +187,13 @@ def test_what_the_encoder_makes_of_the_end_is_taken_from_there() -> None:
         ("/hub/models--someone--whisper-base.en/snapshots/0a1b", "base.en"),
     ],
 )
-def test_a_whisper_is_known_by_its_folder(folder: str, name: str) -> None:
+def test_whisper_name_comes_from_its_folder(folder: str, name: str) -> None:
     assert name_of(Path(folder)) == name
     assert (head_of(name) is None) == (name != "tiny.en")
 
 
 def test_states_of_a_gpu_are_fetched() -> None:
-    """Nothing here has a GPU: its states are stood in for by some that say they are there."""
+    """Without a GPU: a fake object claims that its states are in GPU memory."""
     here = StorageView.from_array(np.ones((2, 3, 4), np.float16))
 
     class There:
@@ -207,7 +207,7 @@ def test_states_of_a_gpu_are_fetched() -> None:
         assert states.shape == (2, 3, 4) and ending(states[0], RATE).dtype == np.float32
 
 
-def test_another_language_is_not_asked_about_ends() -> None:
+def test_other_languages_have_no_end_probability() -> None:
     german = speech.model("whisper:base@de")
     try:
         words = asyncio.run(german.words(speech.heard(speech.recordings("an4")[0]).samples()))
@@ -218,14 +218,14 @@ def test_another_language_is_not_asked_about_ends() -> None:
 
 @pytest.fixture(params=["tiny.en", "base"])
 def teller(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Each Whisper that has a layer."""
+    """Each Whisper that has an end-of-turn layer."""
     model = speech.model(f"whisper:{request.param}")
     yield model
     model.close()
 
 
-def test_ends_sound_more_like_ends_than_pauses_do(teller: Any) -> None:
-    """Cut in the middle of its words, at a gap, a recording ends in what is seldom an end."""
+def test_end_probability_is_higher_at_ends_than_at_pauses(teller: Any) -> None:
+    """A recording that is cut at a gap between its words rarely sounds like the end of a turn."""
     whole = speech.recordings("librispeech_test_other", 12)
 
     async def over(audio: Samples) -> float:
@@ -276,7 +276,7 @@ def test_a_long_turn_loses_no_words_and_keeps_little_audio(whisper: Stt, seconds
     assert speech.word_error_rate([said], [run(streamed())]) < speech.word_error_rate([said], [alone]) + 0.05
 
 
-def test_a_long_turn_at_once_reads_like_a_streamed_one(whisper: Stt) -> None:
+def test_long_turn_at_once_equals_a_streamed_one(whisper: Stt) -> None:
     chosen = speech.recordings("ljspeech")
     said = " ".join(one.text or "" for one in chosen)
     (text,) = words(whisper, speech.join([speech.heard(one) for one in chosen]))
@@ -305,15 +305,15 @@ def test_cancelling_keeps_the_audio(whisper: Stt, seconds: int, wait: float) -> 
 
 @pytest.fixture(scope="module")
 def batching() -> Iterator[Whisper]:
-    """Whisper as it is on a machine on which a batch costs less than one after the other."""
+    """Whisper with batches, as on a machine where a batch costs less than single runs."""
     speech.need("whisper:tiny.en")
     loaded = Whisper(locate("whisper-tiny.en"), batch=4)
     yield loaded
     loaded.close()
 
 
-def test_a_batch_reads_like_each_alone(batching: Whisper) -> None:
-    """Each in the window of its own length, so that not even the arithmetic differs."""
+def test_batch_equals_single_runs(batching: Whisper) -> None:
+    """Each job has the window of its own length, so the results are exactly equal."""
     chosen = [
         *speech.recordings("librispeech_test_other", 6, seconds=8.0),
         *speech.recordings("assistant_utterances", 4, seconds=4.0),
@@ -325,14 +325,14 @@ def test_a_batch_reads_like_each_alone(batching: Whisper) -> None:
     assert batching.engine.stats.steps - steps < len(audios)
 
 
-def test_streams_of_all_lengths_at_once_are_understood(batching: Whisper) -> None:
+def test_streams_of_all_lengths_at_once_are_transcribed(batching: Whisper) -> None:
     chosen = [*speech.recordings("ljspeech"), *speech.recordings("read_misc", 4)]
     chosen = [one for one in chosen if one.text]
     said = [one.text or "" for one in chosen]
     assert speech.word_error_rate(said, words(batching, *map(speech.heard, chosen))) < 0.12
 
 
-def test_reset_forgets_the_turn(stt: Stt) -> None:
+def test_reset_drops_the_turn(stt: Stt) -> None:
     first, second = (speech.heard(one) for one in speech.recordings("ljspeech", 2))
 
     async def reset() -> list[str]:
@@ -347,7 +347,7 @@ def test_reset_forgets_the_turn(stt: Stt) -> None:
     assert after == words(stt, second)[0]
 
 
-def test_reset_during_a_transcription_forgets_it_too(whisper: Stt) -> None:
+def test_reset_during_a_transcription_drops_its_result(whisper: Stt) -> None:
     recordings = [speech.heard(one) for one in speech.recordings("ljspeech", 8)]
 
     async def reset() -> str:
@@ -368,14 +368,14 @@ def test_another_rate_is_refused(whisper: Stt) -> None:
         whisper.stream().feed(AudioChunk(bytes(100), 8000))
 
 
-def test_a_closed_recogniser_says_so() -> None:
+def test_closed_recogniser_raises() -> None:
     stt: Any = speech.model("whisper:tiny.en")
     stt.close()
     with pytest.raises(ModelError, match="whisper: the engine is closed"):
         words(stt, speech.chunk(speech.noise(1)))
 
 
-def test_a_script_is_heard_word_by_word_and_turn_by_turn() -> None:
+def test_script_is_transcribed_word_by_word_and_turn_by_turn() -> None:
     async def turns() -> list[str]:
         stream = speech.model("scripted:stt|one two three four|five").stream()
         stream.feed(speech.chunk(speech.noise(1)))

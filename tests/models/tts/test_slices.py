@@ -1,4 +1,4 @@
-"""Piper's graph cut in three: slices that sound like the whole, and voices that cannot be cut."""
+"""Piper's graph cut into three parts: slices that equal the whole, and voices that cannot be cut."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def decode(cut: Parts) -> Any:
 
 @pytest.fixture(scope="module")
 def published(voice: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What follows the front as it was published: in one piece, with a mask, and without a window."""
+    """The published graph after the front: in one part, with a mask and without a window."""
     model = onnx.load(str(voice))
     path = tmp_path_factory.mktemp("published") / "rest.onnx"
     latents, mask, _ = seams(model.graph)
@@ -77,7 +77,7 @@ def published(voice: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def latents(cut: Parts) -> NDArray[np.float32]:
-    """The frames of a real sentence; the front's noise is drawn anew in every run, so it is run once."""
+    """The latent frames of a real sentence. The front samples new noise in every run, so it runs once."""
     front = open_session(cut.front, 1)
     ids = np.random.default_rng(3).integers(10, 60, 120)
     ids = np.stack([ids, np.zeros_like(ids)]).T.reshape(-1)  # Piper pads every phoneme
@@ -99,7 +99,7 @@ def same(pieces: list[NDArray[np.float32]], whole: NDArray[np.float32]) -> bool:
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 12, 13, 14, 17, 24, 25, 64, 65, 72, 73, 74, 200, 10_000])
-def test_slices_sound_like_the_whole(
+def test_slices_equal_the_uncut_decoder(
     flow: Any, decode: Any, published: Any, latents: NDArray[np.float32], count: int
 ) -> None:
     latents = latents[:, :count]
@@ -109,7 +109,7 @@ def test_slices_sound_like_the_whole(
 @pytest.mark.parametrize(
     "text", ["Yes.", "No.", "Okay.", "I'm sorry for any", "She says", "Let me look at that."]
 )
-def test_a_short_clause_is_sliced_and_sounds_like_the_whole(
+def test_slices_of_a_short_clause_equal_the_uncut_decoder(
     voice: Path, cut: Parts, flow: Any, decode: Any, published: Any, text: str
 ) -> None:
     from piper import PiperVoice
@@ -124,14 +124,14 @@ def test_a_short_clause_is_sliced_and_sounds_like_the_whole(
     assert same(pieces, whole)
     assert [len(audio) // HOP for audio in pieces[:2]] == [silent + SIZES[0], SIZES[1]]
     assert np.abs(whole[: silent * HOP]).max(initial=0.0) < 0.01  # -40 dBFS
-    assert np.abs(pieces[0]).max() > AUDIBLE  # what is heard begins in the first slice
+    assert np.abs(pieces[0]).max() > AUDIBLE  # audible sound begins in the first slice
 
 
 @pytest.mark.parametrize(
     "text", ["Yes.", "Could you tell me a little more about that, please, so that I can help?"]
 )
-def test_front_and_slices_are_what_the_uncut_voice_says(voice: Path, cut: Parts, text: str) -> None:
-    """Without the noise that is drawn anew each time, in which no two sentences are alike."""
+def test_front_and_slices_equal_the_uncut_voice(voice: Path, cut: Parts, text: str) -> None:
+    """Compared without noise, which is sampled anew in each run."""
     from piper import PiperVoice, SynthesisConfig
     from piper.config import PiperConfig
 
@@ -164,7 +164,7 @@ def test_silence_at_the_beginning_is_not_decoded(
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 5), (3, 8), (60, 108), (200, None), (0, None)])
-def test_a_window_of_flow_and_decoder_is_what_the_whole_has_there(
+def test_window_of_flow_and_decoder_equals_the_whole_run(
     flow: Any, decode: Any, published: Any, latents: NDArray[np.float32], start: int, stop: int | None
 ) -> None:
     stop = stop or latents.shape[1]
@@ -212,7 +212,7 @@ def test_a_part_without_steps_gets_no_window(step: str) -> None:
         (("Conv", ["x", "w"], ["y"], {"kernel_shape": [3], "dilations": [1], "pads": [2, 0]}), "to one side"),
     ],
 )
-def test_a_part_that_sees_in_another_way_gets_no_window(node: tuple[Any, ...], why: str) -> None:
+def test_part_with_unknown_receptive_field_gets_no_window(node: tuple[Any, ...], why: str) -> None:
     op, inputs, outputs, *attributes = node
     nodes = [onnx.helper.make_node(op, inputs, outputs, **(attributes[0] if attributes else {}))]
     nodes += [onnx.helper.make_node(COUPLING, [f"s{place}"], [f"t{place}"]) for place in range(2)]
@@ -232,7 +232,7 @@ def test_the_parts_are_made_once_and_again_for_another_voice(voice: Path) -> Non
 
 
 @pytest.mark.parametrize("broken", Parts._fields)
-def test_parts_that_are_broken_do_no_harm(voice: Path, broken: str) -> None:
+def test_broken_parts_fall_back_to_the_whole_voice(voice: Path, broken: str) -> None:
     path: Path = getattr(parts(voice), broken)
     path.write_bytes(b"half of it")
     whole = open_voice(voice, 1)
@@ -280,6 +280,6 @@ def test_a_voice_that_cannot_be_cut_is_spoken_whole(
     finally:
         whole.close()
     assert [[characters for _, characters in chunk.words] for chunk in chunks] == [
-        [5, 12] if told else []  # words are told wherever the graph knows how long they are
+        [5, 12] if told else []  # word times exist if the graph outputs their lengths
     ] * len(chunks)
     assert 0.4 < sum(chunk.seconds for chunk in chunks) < 2.0

@@ -1,4 +1,4 @@
-"""What a voice is given to read, for what a language model writes."""
+"""The words for a voice, from the text of a language model."""
 
 import re
 import unicodedata
@@ -97,16 +97,16 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("written", "said"), PLAIN + MARKDOWN + WORDS)
-def test_reads(written: str, said: str) -> None:
+def test_text_is_read_as_expected(written: str, said: str) -> None:
     assert spoken(written) == said
 
 
-def test_words_that_were_said_once_are_said_again_unchanged() -> None:
+def test_spoken_text_is_read_unchanged() -> None:
     for _, said in WORDS:
         assert spoken(said) == said
 
 
-# Text that looks like an answer: random code points alone would rarely meet a rule.
+# Text that resembles an answer: random code points would rarely match a rule.
 PIECES = st.sampled_from(
     [
         *"*_`#|[]()<>~-+=&@%/\\$€£°²½.,:;!?'\"^{}0123456789 \n",

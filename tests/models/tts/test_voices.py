@@ -1,4 +1,4 @@
-"""Every voice, listened to with Whisper."""
+"""All voices, transcribed by Whisper."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SENTENCES = {
     "See [our page](https://example.com/x) for more.": "see our page for more",
     CLAUSE: CLAUSE,
 }
-"""What is written, and what a listener should write down."""
+"""The text, and the expected transcript."""
 
 
 @pytest.fixture(scope="module", params=RATES)
@@ -75,7 +75,7 @@ def say(tts: Tts, text: str) -> list[AudioChunk]:
 
 
 def joined(chunks: list[AudioChunk]) -> AudioChunk:
-    """Return a clause in one piece, having seen that its pieces follow each other."""
+    """Return a clause's audio as one chunk, and assert that its chunks are contiguous."""
     assert [chunk.start for chunk in chunks[1:]] == [chunk.end for chunk in chunks[:-1]]
     return AudioChunk(b"".join(chunk.pcm for chunk in chunks), chunks[0].rate)
 
@@ -149,7 +149,7 @@ def test_unusual_characters_do_not_stop_the_voice(tts: Tts, text: str) -> None:
 
 
 def test_whisper_understands_what_is_said(tts: Tts, whisper: Stt) -> None:
-    # Over all of them at once: Piper draws lots, and now and then a word is mumbled.
+    # Over all clauses together: Piper's audio is random, and a word is sometimes unclear.
     heard = [listen(whisper, say(tts, text)) for text in SENTENCES]
     assert speech.word_error_rate(list(SENTENCES.values()), heard) < 0.15, heard
 
@@ -160,7 +160,7 @@ def test_a_long_clause_takes_about_as_long_as_its_words(tts: Tts) -> None:
     assert 6.0 < audio.seconds < 14.0
 
 
-def test_words_are_told_with_their_times(tts: Tts) -> None:
+def test_audio_carries_word_times(tts: Tts) -> None:
     text = "It costs $12.50 — or so, at the end of the *day*. Yes! 🎉"
     chunks = say(tts, text)
     audio, words = joined(chunks), chunks[-1].words
@@ -174,7 +174,7 @@ def test_words_are_told_with_their_times(tts: Tts) -> None:
 
 
 def test_a_listener_hears_the_words_up_to_the_end_of_each(tts: Tts, whisper: Stt) -> None:
-    plain = (  # of foxes and wizards Whisper mishears some in one clause of ten
+    plain = (  # in sentences with rarer words Whisper mishears a word in one clause of ten
         "I will be home before dinner, and my brother wants to cook something with fish and rice "
         "for the whole family, because it is a holiday tomorrow."
     )
@@ -187,7 +187,7 @@ def test_a_listener_hears_the_words_up_to_the_end_of_each(tts: Tts, whisper: Stt
         len(text.replace("-", " ").split()) - len(plain[:end].split())
         for (_, end), text in zip(words, heard, strict=True)
     ]
-    assert max(map(abs, off)) <= 2, heard  # a word that ends in the middle of a sound is misheard
+    assert max(map(abs, off)) <= 2, heard  # a word that is cut in the middle of a sound is misheard
     assert abs(sum(off)) < len(off) / 2, heard
 
 
@@ -195,7 +195,7 @@ def test_words_come_no_later_than_their_audio(tts: Tts) -> None:
     made = 0.0
     for chunk in say(tts, f"Yes. {CLAUSE} No, not today."):
         made += chunk.seconds
-        silence = 1.0  # behind a sentence, in a piece of its own
+        silence = 1.0  # after a sentence, in a chunk of its own
         assert any(time > made - silence for time, _ in chunk.words)
 
 
@@ -228,7 +228,7 @@ def test_clauses_asked_for_together_do_not_mix(tts: Tts) -> None:
     assert short.seconds < medium.seconds < long.seconds
 
 
-def test_a_voice_that_breaks_is_named(tts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_voice_is_named_in_the_error(tts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(text: str) -> Any:
         raise ValueError("no breath")
 
@@ -237,7 +237,7 @@ def test_a_voice_that_breaks_is_named(tts: Any, monkeypatch: pytest.MonkeyPatch)
         say(tts, "yes.")
 
 
-def test_a_closed_voice_says_so() -> None:
+def test_closed_voice_raises() -> None:
     voice = speech.model("hibari")
     voice.close()
     with pytest.raises(ModelError, match="hibari: the engine is closed"):

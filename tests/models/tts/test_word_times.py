@@ -1,4 +1,4 @@
-"""Which words have been spoken when: from phonemes to words as they are said, and as they are written."""
+"""Word times: from phonemes to spoken words, and from these to the words of the text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rejoinder.models.tts.word_times import sounds, word_times
 
 
 def over(text: str, words: str, spoken: list[str], ends: list[float] | None = None) -> dict[str, float]:
-    """Return when each word as written is over, where each word of phonemes takes a second."""
+    """Return the second at which each word of the text ends, if each phoneme word takes 1 s."""
     found = word_times(
         text, words, spoken, [*map(float, range(1, len(spoken) + 1))] if ends is None else ends
     )
@@ -24,13 +24,13 @@ def over(text: str, words: str, spoken: list[str], ends: list[float] | None = No
     return times
 
 
-def test_words_that_are_said_as_they_are_written() -> None:
+def test_words_spoken_as_written() -> None:
     text = "Hello there, it is sunny."
     found = over(text, text, ["həlˈoʊ", "ðˈɛɹ,", "ɪɾ", "ɪz", "sˈʌni."])
     assert found == {"Hello": 1, "there,": 2, "it": 3, "is": 4, "sunny.": 5}
 
 
-# What espeak-ng writes for these sentences, and in which of its words each of theirs is.
+# espeak-ng's phonemes for these sentences, and the phoneme word in which each word of a sentence is.
 @pytest.mark.parametrize(
     ("text", "spoken", "places"),
     [
@@ -56,12 +56,12 @@ def test_words_that_are_said_as_they_are_written() -> None:
         ),
     ],
 )
-def test_words_that_are_run_together(text: str, spoken: str, places: list[int]) -> None:
+def test_joined_words(text: str, spoken: str, places: list[int]) -> None:
     found = word_times(text, text, spoken.split(), [*map(float, range(1, len(spoken.split()) + 1))])
     assert [math.ceil(time - 1e-9) for time, _ in found] == places
 
 
-def test_words_that_are_run_together_share_their_time() -> None:
+def test_joined_words_share_their_time() -> None:
     assert over("been one of the best", "been one of the best", ["bɪn", "wʌn", "ʌvðə", "bɛst"]) == {
         "been": 1,
         "one": 2,
@@ -71,7 +71,7 @@ def test_words_that_are_run_together_share_their_time() -> None:
     }
 
 
-def test_a_word_that_is_spelled_out_has_several() -> None:
+def test_spelled_out_word_has_several_phoneme_words() -> None:
     found = over("the HTTP page", "the HTTP page", ["ðə", "eɪtʃ", "tiː", "tiː", "piː", "peɪdʒ"])
     assert found == {"the": 1, "HTTP": 5, "page": 6}
 
@@ -87,24 +87,24 @@ def test_a_word_that_is_spelled_out_has_several() -> None:
         ("at 10:30 AM on", "at ten thirty a m on", [1, 3, 5, 6]),
     ],
 )
-def test_words_that_are_said_in_others(text: str, words: str, times: list[float]) -> None:
+def test_words_spoken_in_other_words(text: str, words: str, times: list[float]) -> None:
     found = word_times(text, words, words.split(), [*map(float, range(1, len(words.split()) + 1))])
     assert [time for time, _ in found] == times
     assert [text[:end].split()[-1] for _, end in found] == text.split()
 
 
-def test_what_is_not_said_before_the_first_word_comes_with_it() -> None:
+def test_unspoken_text_before_the_first_word_gets_its_time() -> None:
     text = "- Yes it is"
     found = word_times(text, "Yes it is", ["jɛs", "ɪt", "ɪz"], [1.0, 2.0, 3.0])
     assert [(time, text[:end]) for time, end in found] == [(1, "- Yes"), (2, "- Yes it"), (3, text)]
 
 
-def test_no_time_is_given_for_words_of_which_none_is_known() -> None:
+def test_no_known_ends_give_no_times() -> None:
     assert over("Yes. It does.", "Yes. It does.", ["jɛs.", "ɪt", "dʌz."], ends=[0.5]) == {"Yes.": 0.5}
     assert over("Yes. It does.", "Yes. It does.", ["jɛs.", "ɪt", "dʌz."], ends=[]) == {}
 
 
-def test_pauses_are_no_part_of_a_word() -> None:
+def test_pauses_are_not_part_of_a_word() -> None:
     said = [("j", 10), ("ɛ", 20), ("s", 30), (",", 90), (" ", 95), ("n", 100), ("oʊ", 110), (".", 200)]
     assert sounds(said) == (["jɛs,", "noʊ."], [30, 110])
     assert sounds([("—", 10), (" ", 20), ("a", 30)]) == (["—", "a"], [10, 30])

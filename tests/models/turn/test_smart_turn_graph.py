@@ -1,4 +1,4 @@
-"""Smart Turn's network as it is merged when it is loaded, beside the published one and beside its weights."""
+"""Smart Turn's fused network, compared with the published graph and with its unquantized weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def path() -> Path:
 
 @pytest.fixture(scope="module")
 def features(path: Path) -> list[Samples]:
-    """Return what the network is given at 30 ends of utterances, and in 30 pauses in them."""
+    """Return the network's input at 30 ends of utterances, and in 30 pauses inside them."""
     audios = [
         recording.load(RATE) for recording in speech.recordings("speechocean762_adult", 15, seconds=7.0)
     ]
@@ -47,7 +47,7 @@ def model(path: Path) -> onnx.ModelProto:
 
 
 def unrounded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the published graph without any rounding between its layers, its weights as floats."""
+    """Return the published graph without quantization between its layers, and with float weights."""
     weights = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
     same: dict[str, str] = {}
     kept = []
@@ -92,14 +92,14 @@ def test_it_is_closer_to_the_weights_than_the_published_graph(
     assert error(ours) < error(published) / 1.5
     odds, other = ((found @ HEAD.weights) + HEAD.bias for found in (ours, right))
     assert np.median(np.abs(odds - other)) < 0.25
-    # What rounding adds to the published one is most of what is between the two.
+    # Most of the difference between the two is the quantization error of the published graph.
     assert np.median(np.abs(odds - ((published @ HEAD.weights) + HEAD.bias))) < 1.0
 
 
-def test_its_own_last_layers_are_the_published_ones(
+def test_last_layers_equal_the_published_ones(
     path: Path, model: onnx.ModelProto, features: list[Samples]
 ) -> None:
-    """Given the same pooled sounds, the last layers answer alike: they are published ones as they are."""
+    """Given equal pooled features, the last layers answer equally, because they are the published ones."""
     session = open_session(path, 1, graph=merged(model, POOLED))
     rest = onnx.utils.Extractor(model).extract_model([POOLED], ["logits"])
     last = open_session(path, 1, graph=rest.SerializeToString())
@@ -109,7 +109,7 @@ def test_its_own_last_layers_are_the_published_ones(
 
 
 def answers(path: Path, audio: Samples) -> tuple[float, float, int]:
-    """Return the probability, that of the network's own last layer, and how many numbers were pooled."""
+    """Return the probability, that of the network's own last layers, and the number of pooled features."""
 
     async def asked(model: SmartTurn) -> tuple[float, float, int]:
         sound = await model.sound(audio)
@@ -119,7 +119,7 @@ def answers(path: Path, audio: Samples) -> tuple[float, float, int]:
         return asyncio.run(asked(model))
 
 
-def test_an_export_with_other_names_answers_as_it_is(
+def test_export_with_other_names_uses_its_own_last_layers(
     path: Path, model: onnx.ModelProto, features: list[Samples], tmp_path: Path
 ) -> None:
     for node in model.graph.node:
@@ -143,7 +143,7 @@ def test_an_export_in_floats_keeps_our_last_layer(model: onnx.ModelProto, path: 
     assert probability == pytest.approx(answers(path, audio)[0], abs=0.2)
 
 
-def test_weights_that_are_wired_otherwise_are_another_graph(model: onnx.ModelProto) -> None:
+def test_graph_of_another_structure_is_refused(model: onnx.ModelProto) -> None:
     with pytest.raises(KeyError):
         merged(model, "a tensor that is not there")
     with pytest.raises(KeyError):
@@ -152,7 +152,7 @@ def test_weights_that_are_wired_otherwise_are_another_graph(model: onnx.ModelPro
         merged(onnx.ModelProto(), POOLED)
 
 
-def test_a_file_that_is_no_model_is_told(tmp_path: Path) -> None:
+def test_file_that_is_not_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     with pytest.raises(ModelError, match=r"broken\.onnx"):
         create(f"smart-turn:{tmp_path / 'broken.onnx'}", speech.THREADS)

@@ -1,4 +1,4 @@
-"""Every turn model, on whole utterances and on the same ones cut in the middle."""
+"""All turn models, on whole utterances and on utterances cut in the middle."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_whole_utterances_score_higher_than_cut_ones(smart_turn: TurnModel) -> N
     assert np.mean(done) > np.mean(held) + 0.2
 
 
-def test_our_last_layer_tells_more_than_the_networks_own(smart_turn: Any) -> None:
+def test_fitted_last_layer_beats_the_published_one(smart_turn: Any) -> None:
     whole = utterances(30)
     done = [np.concatenate((audio, PAUSE)) for audio in whole]
     held = [np.concatenate((audio[: len(audio) // 2], PAUSE)) for audio in whole]
@@ -91,7 +91,7 @@ def test_only_the_last_eight_seconds_count(smart_turn: TurnModel) -> None:
     assert judge(smart_turn, long) == judge(smart_turn, long[-8 * RATE :])
 
 
-def test_a_batch_scores_like_each_alone(smart_turn: TurnModel) -> None:
+def test_batch_scores_equal_single_runs(smart_turn: TurnModel) -> None:
     audios = utterances(4)
     alone = [judge(smart_turn, audio)[0] for audio in audios]
     assert judge(smart_turn, *audios) == pytest.approx(alone, abs=1e-3)

@@ -1,4 +1,4 @@
-"""Which windows of a calm line need not be judged."""
+"""Silence skipping: the windows of a calm line that are not judged at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_line_is_calm_after_a_second_without_a_trace_of_speech() -> None:
     assert calm(0.0).skips(0.0), "digital silence"
 
 
-def test_what_is_louder_than_the_quietest_window_is_judged() -> None:
+def test_window_louder_than_the_quietest_is_judged() -> None:
     assert calm().skips(POWER_RATIO * 1e-5)
     assert not calm().skips(POWER_RATIO * 1.01e-5)
     made = calm()
@@ -51,13 +51,13 @@ def test_a_noisy_line_is_never_calm() -> None:
         made.add(2 * MAX_POWER, 0.0)
 
 
-def test_every_second_it_is_looked_nevertheless() -> None:
+def test_one_window_is_judged_after_max_skipped() -> None:
     made = calm()
     assert [made.skips(1e-5) for _ in range(2 * MAX_SKIPPED + 2)] == 2 * [*[True] * MAX_SKIPPED, False]
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)), max_size=100))
-def test_windows_that_are_certainly_judged_are_never_skipped(windows: list[tuple[float, float]]) -> None:
+def test_required_windows_are_never_skipped(windows: list[tuple[float, float]]) -> None:
     made, certain = SilenceSkipper(), 1
     for power, probability in windows:
         skipped = made.skips(power)

@@ -1,4 +1,4 @@
-"""Every voice activity detector, on recordings of people, of noise and of nothing."""
+"""All VADs, on recordings of speech, noise and silence."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_speech_is_found_in_recordings_of_people(silero: Vad) -> None:
     assert share_of_speech(silero, ["speechocean762_adult"], 20) > 0.5
 
 
-def test_next_to_no_speech_is_found_in_noise_and_music(silero: Vad) -> None:
+def test_almost_no_speech_is_found_in_noise_and_music(silero: Vad) -> None:
     assert share_of_speech(silero, ["noise"]) < 0.01
     assert share_of_speech(silero, ["music"]) < 0.05
 
@@ -74,7 +74,7 @@ def test_no_speech_is_found_in_silence_and_hiss(vad: Vad, samples: Samples) -> N
     assert max(probabilities(vad, speech.chunk(samples))) < SPEECH
 
 
-def test_windows_end_in_order_and_what_is_too_short_makes_none(vad: Vad, spoken: AudioChunk) -> None:
+def test_windows_end_in_order_and_incomplete_ones_wait(vad: Vad, spoken: AudioChunk) -> None:
     ends = [end for end, _ in vad.stream().feed(spoken)]
     size = ends[0]
     assert ends == list(range(size, len(spoken) + 1, size))
@@ -94,7 +94,7 @@ def test_cutting_the_audio_elsewhere_changes_nothing(vad: Vad, spoken: AudioChun
     assert [p for _, p in cut] == pytest.approx([p for _, p in whole], abs=1e-5)  # sums are rounded
 
 
-def test_the_network_says_what_the_published_graph_says(silero: Vad) -> None:
+def test_network_equals_the_published_graph(silero: Vad) -> None:
     path = locate("silero-vad") / "silero_vad_16k_sequence.onnx"
     published, ours = open_session(path, 1), open_session(path, 1, graph=regrouped(onnx.load(path)))
     for name in ("phone_conversations", "music", "read_misc"):
@@ -119,7 +119,7 @@ def events(silero: Vad, pcm: AudioChunk) -> list[FloorEvent]:
 
 @pytest.mark.parametrize("db", [0, -20])
 @pytest.mark.parametrize("name", ["phone_conversations", "noise", "an4", "ami_meeting_excerpts", "read_misc"])
-def test_speech_is_heard_at_the_same_window_as_if_no_window_were_skipped(
+def test_skipping_does_not_delay_speech_onset(
     silero: Vad, name: str, db: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for recording in speech.recordings(name, 5):
@@ -150,7 +150,7 @@ def test_streams_do_not_disturb_each_other(vad: Vad, spoken: AudioChunk) -> None
 
 
 class Runs:
-    """The network, with a note of how many sessions each run had; it fails in so many of the first ones."""
+    """The network's session. It records the number of sessions of each run; the first ``fails`` runs fail."""
 
     def __init__(self, silero: Silero, monkeypatch: pytest.MonkeyPatch, fails: int = 0) -> None:
         self.sessions: list[int] = []
@@ -177,7 +177,7 @@ def assert_same(found: Windows, alone: Windows) -> None:
 
 
 def talkers() -> list[AudioChunk]:
-    """Return what seven sessions hear: people, some of them behind a calm line, noise and music."""
+    """Return the audio of seven sessions: speech, in some after a calm line, noise and music."""
     people = [*speech.recordings("phone_conversations", 2), *speech.recordings("read_misc", 3)]
     others = [*speech.recordings("noise", 1), *speech.recordings("music", 1)]
     spoken = [next(speech.heard(one).slices(5 * RATE)) for one in [*people, *others]]
@@ -185,9 +185,7 @@ def talkers() -> list[AudioChunk]:
     return [speech.join(pair) for pair in zip(lines, spoken, strict=True)]
 
 
-def test_what_sessions_hear_at_once_is_judged_in_one_run(
-    silero: Silero, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_simultaneous_sessions_share_one_run(silero: Silero, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = talkers()
     alone = [silero.stream().feed(audio) for audio in heard]
     runs = Runs(silero, monkeypatch)
@@ -201,7 +199,9 @@ def test_what_sessions_hear_at_once_is_judged_in_one_run(
     assert len(runs.sessions) < sum(runs.sessions) / 3
 
 
-def test_who_hangs_up_before_the_run_hurts_nobody(silero: Silero, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_before_the_run_leaves_other_sessions_unchanged(
+    silero: Silero, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard = talkers()
     alone = [silero.stream().feed(audio) for audio in heard]
     streams = [silero.stream() for _ in heard]
@@ -222,7 +222,7 @@ def test_who_hangs_up_before_the_run_hurts_nobody(silero: Silero, monkeypatch: p
     assert_same([window for part in rest for window in streams[0].feed(part)], alone[0])
 
 
-def test_who_is_heard_again_after_he_hung_up_is_judged_once(silero: Silero) -> None:
+def test_cancelled_session_that_goes_on_is_judged_once(silero: Silero) -> None:
     one, other, audio = silero.stream(), silero.stream(), talkers()[0]
     alone = silero.stream().feed(audio)
     first, second, *rest = audio.slices(320)
@@ -238,7 +238,7 @@ def test_who_is_heard_again_after_he_hung_up_is_judged_once(silero: Silero) -> N
         assert_same(found, alone)
 
 
-def test_who_hangs_up_leaves_nothing_behind(silero: Silero) -> None:
+def test_cancel_withdraws_the_offered_stream(silero: Silero) -> None:
     async def hang_up() -> None:
         calls = [asyncio.create_task(silero.stream().feed_together(audio)) for audio in talkers()[:3]]
         await asyncio.sleep(0)
@@ -251,7 +251,7 @@ def test_who_hangs_up_leaves_nothing_behind(silero: Silero) -> None:
     assert silero._offered == []
 
 
-def test_a_run_that_fails_is_the_failure_of_one(silero: Silero, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_run_fails_one_session_only(silero: Silero, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = talkers()
     alone = [silero.stream().feed(audio) for audio in heard]
     runs = Runs(silero, monkeypatch, fails=1)
@@ -289,6 +289,6 @@ def test_memory_does_not_grow_with_the_call(vad: Vad) -> None:
     assert sizes[1] - sizes[0] < 4 * RATE  # a minute of samples would be 60 times 4 * RATE bytes
 
 
-def test_a_probability_is_one(vad: Vad, spoken: AudioChunk) -> None:
+def test_probabilities_are_between_0_and_1(vad: Vad, spoken: AudioChunk) -> None:
     found = np.array(probabilities(vad, spoken))
     assert ((found >= 0) & (found <= 1)).all()

