@@ -9,7 +9,9 @@ from importlib.util import find_spec
 from rejoinder.pipeline.errors import ModelError
 
 NAME = "rejoinder"
+"""The name of the distribution."""
 NOTES = {"piper": " (GPL-3.0-or-later)"}
+"""Text after the install command, by extra."""
 
 
 def require(adapter: str) -> None:

@@ -183,7 +183,7 @@ class ScriptedLlm:
         return sum(len(message["content"].split()) for message in messages)
 
     async def warm(self, messages: Sequence[Message]) -> None:
-        """Do nothing, because there is no cache."""
+        """Do nothing, because there is no cache. Cancelling changes nothing."""
 
 
 class ScriptedTts:

@@ -11,7 +11,12 @@ from rejoinder.pipeline.errors import ModelError
 
 log = logging.getLogger(__name__)
 
-TENSORRT, CUDA, CPU = "TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
+"""onnxruntime's name for TensorRT."""
+CUDA = "CUDAExecutionProvider"
+"""onnxruntime's name for CUDA."""
+CPU = "CPUExecutionProvider"
+"""onnxruntime's name for the CPU."""
 
 
 def open_session(
@@ -55,7 +60,7 @@ def on_gpu(available: Iterable[str], folder: Path) -> list[Any]:
     providers: list[Any] = [(TENSORRT, cache)] if TENSORRT in here else []
     providers += [CUDA] if CUDA in here else []
     if not providers:
-        log.warning("this onnxruntime knows no GPU, and runs on the processor; install onnxruntime-gpu")
+        log.warning("this onnxruntime has no GPU support and runs on the CPU; install onnxruntime-gpu")
     return [*providers, CPU]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from rejoinder.pipeline.errors import ModelError
 
 ENGLISH = "en"
+"""The default language, which all Whisper models know."""
 MULTILINGUAL_TOKENS = 51_865
 """Size of the smallest multilingual vocabulary. The English one has one token fewer (openai/whisper)."""
 LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")

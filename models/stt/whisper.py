@@ -95,6 +95,7 @@ class Words:
 
 
 NOTHING = Words("")
+"""The result for audio without words."""
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ _MARKDOWN = (
     .disable(["code", "lheading", "html_block", "reference"])
 )  # fmt: skip
 
+# Units that damga does not know, and their words.
 _UNITS = {
     "°C": "degrees Celsius", "°F": "degrees Fahrenheit", "°": "degrees",
     "tbsp": "tablespoons", "tsp": "teaspoons", "ml": "milliliters", "mL": "milliliters",

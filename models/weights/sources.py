@@ -15,7 +15,9 @@ Report = Callable[[str, int, int], None]
 """Takes the name of the current download, its bytes so far, and its size in bytes (0 if unknown)."""
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
-_BLOCK = 1 << 20  # bytes read at a time
+"""A progress line of pip, in bytes."""
+_BLOCK = 1 << 20
+"""Bytes read at a time."""
 
 
 class SourceFailed(Exception):

@@ -310,10 +310,10 @@ def test_model_of_an_entry_point_that_does_not_fit_is_closed() -> None:
 def test_the_default_set_loads_warm_and_leaves_no_thread() -> None:
     for spec in vars_of(Specs()).values():
         close(speech.model(spec))
-    before, told = set(threading.enumerate()), {}
+    before, reported = set(threading.enumerate()), {}
 
     async def use() -> None:
-        async with open_models(Specs(), Threads(1, 1, 1), told.__setitem__) as models:
+        async with open_models(Specs(), Threads(1, 1, 1), reported.__setitem__) as models:
             assert engines() == {"engine-smart-turn", "engine-whisper", "engine-ort", "engine-piper"}
             assert models.vad and models.stt and models.llm and models.tts and models.turn
             tokens = models.llm.reply([Message(role="user", content="Say yes.")])
@@ -324,8 +324,8 @@ def test_the_default_set_loads_warm_and_leaves_no_thread() -> None:
     asyncio.run(use())
     gc.collect()
     assert set(threading.enumerate()) == before
-    assert list(told) == list(vars_of(Specs()).values())
-    assert all(seconds > 0 for seconds in told.values())
+    assert list(reported) == list(vars_of(Specs()).values())
+    assert all(seconds > 0 for seconds in reported.values())
 
 
 def vars_of(specs: Specs) -> dict[str, str]:
@@ -342,15 +342,15 @@ def test_a_later_model_that_fails_closes_the_earlier_ones(kind: str, tmp_path: P
     failing = {kind: f"{'llama' if kind == 'llm' else 'piper'}:{broken}"}
     specs = Specs(**{"vad": "scripted:vad", "llm": "scripted:llm|yes", **failing})
     before = set(threading.enumerate())
-    told: dict[str, float] = {}
+    reported: dict[str, float] = {}
 
     async def use() -> None:
-        async with open_models(specs, Threads(1, 1, 1), told.__setitem__):
+        async with open_models(specs, Threads(1, 1, 1), reported.__setitem__):
             raise AssertionError("it opened")
 
     with pytest.raises(ModelError, match=str(broken)):
         asyncio.run(use())
-    assert {"smart-turn", "whisper:tiny.en"} <= told.keys()
+    assert {"smart-turn", "whisper:tiny.en"} <= reported.keys()
     assert set(threading.enumerate()) == before
 
 

@@ -181,7 +181,7 @@ class OrtLlm:
                 await self._read(self._cache_slots[index], prompt)
 
     async def aclose(self) -> None:
-        """Stop the engine's thread."""
+        """Stop the engine's thread. Cancelling changes nothing, because there is no wait."""
         self.engine.close()
 
     async def _read(
@@ -189,12 +189,12 @@ class OrtLlm:
         slot: KvCacheSlot,
         tokens: list[int],
         drafted: Sequence[int] = (),
-        yields: bool = False,
+        low_priority: bool = False,
         decodes: bool = False,
     ) -> list[Logits]:
         """Read ``tokens`` and ``drafted``; return the logits after the last of ``tokens`` and each guess.
 
-        yields: whether to wait for the replies of calls before each step.
+        low_priority: whether to wait for the replies of calls before each step.
         decodes: whether all of ``tokens`` but the last were read before. Then the guesses may be left out,
             and only the logits after the last of ``tokens`` are returned.
 
@@ -202,12 +202,12 @@ class OrtLlm:
         is a step of its own: its activations are far larger than those of the others, and a common scale
         would leave the others only a few bits.
         """
-        known, most = common_prefix(slot.cached, tokens), TEXT_STEP_TOKENS if yields else STEP_TOKENS
+        known, most = common_prefix(slot.cached, tokens), TEXT_STEP_TOKENS if low_priority else STEP_TOKENS
         for end in range(known + most if known else 1, len(tokens), most):
-            if yields:
+            if low_priority:
                 await self._priority_gate.wait()
             await self.engine.run(Step(slot, tokens[:end]))
-        if yields:
+        if low_priority:
             await self._priority_gate.wait()
         left_out = len(drafted) if decodes else None
         return await self.engine.run(Step(slot, [*tokens, *drafted], 1 + len(drafted), left_out))

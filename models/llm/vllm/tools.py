@@ -26,7 +26,9 @@ TOOL: dict[str, Any] = {
     "type": "function",
     "function": {"name": "look_up", "description": "Looks.", "parameters": NOTHING},
 }
+"""The function in prompts that show how a chat template renders tools."""
 CALL = CallMessage(id="call00001", type="function", function={"name": "look_up", "arguments": "{}"})
+"""A call of ``TOOL``."""
 CALLED = (
     Message(role="user", content="Look up."),
     Message(role="assistant", content="", tool_calls=[CALL]),

@@ -331,5 +331,5 @@ def test_the_engine_has_its_threads_and_no_cores_of_its_own(
         else:
             monkeypatch.delenv("OMP_NUM_THREADS")
         with vllm_environment(3):
-            assert os.environ["OMP_NUM_THREADS"] == "3", "what processes that are started now are told"
+            assert os.environ["OMP_NUM_THREADS"] == "3", "the environment of processes started now"
         assert os.environ.get("OMP_NUM_THREADS") == before

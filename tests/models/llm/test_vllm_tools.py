@@ -278,8 +278,8 @@ def test_unsuitable_parser_is_refused(folder: Path, known: bool, parser: str, re
 def test_a_tool_is_called_over_the_wire_and_the_answer_is_spoken(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {**SMALL, "tool_call_parser": "hermes", "speculative_config": json.dumps(GUESS)}
-    for name, value in told.items():
+    settings = {**SMALL, "tool_call_parser": "hermes", "speculative_config": json.dumps(GUESS)}
+    for name, value in settings.items():
         monkeypatch.setenv(f"REJOINDER_VLLM_{name.upper()}", str(value))
     tool: dict[str, Any] = {"type": "function", **WEATHER["function"]}
     with serving(tmp_path, llm=f"vllm:{folder}") as server:

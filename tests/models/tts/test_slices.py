@@ -249,7 +249,7 @@ def test_broken_parts_fall_back_to_the_whole_voice(voice: Path, broken: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("renamed", "told", "why"),
+    ("renamed", "has_lengths", "why"),
     [
         ("/dec/", True, "the decoder has 0 tensors"),
         ("/dec/", False, "the decoder has 0 tensors"),
@@ -257,12 +257,12 @@ def test_broken_parts_fall_back_to_the_whole_voice(voice: Path, broken: str) -> 
     ],
 )
 def test_a_voice_that_cannot_be_cut_is_spoken_whole(
-    voice: Path, tmp_path: Path, renamed: str, told: bool, why: str
+    voice: Path, tmp_path: Path, renamed: str, has_lengths: bool, why: str
 ) -> None:
     graph = onnx.load(str(voice))
     for node in graph.graph.node:
         node.name = node.name.replace(renamed, "/other/")
-        for names in () if told else (node.input, node.output):
+        for names in () if has_lengths else (node.input, node.output):
             for place, name in enumerate(names):
                 names[place] = name.replace("/Ceil_", "/Lengths_")
     path = tmp_path / voice.name
@@ -280,6 +280,6 @@ def test_a_voice_that_cannot_be_cut_is_spoken_whole(
     finally:
         whole.close()
     assert [[characters for _, characters in chunk.words] for chunk in chunks] == [
-        [5, 12] if told else []  # word times exist if the graph outputs their lengths
+        [5, 12] if has_lengths else []  # word times exist if the graph outputs their lengths
     ] * len(chunks)
     assert 0.4 < sum(chunk.seconds for chunk in chunks) < 2.0

@@ -152,7 +152,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
 
 @pytest.fixture
 def index(wheels: Path, served: tuple[str, type[Served]], monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Serve the wheels as pip's package index on loopback; return their sizes in bytes by name."""
+    """Serve the wheels as pip's package index on loopback; return their sizes in bytes, sorted by name."""
     address, handler = served
     sizes = []
     for wheel in sorted(wheels.iterdir()):
