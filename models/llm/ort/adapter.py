@@ -76,6 +76,7 @@ class OrtLlm:
             folder = prepared(path)
             settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
             self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self._longest = max(map(len, self._tokenizer.get_vocab()))
             environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
             environment.globals["raise_exception"] = _refuse
             self._template = environment.from_string(settings["template"])
@@ -219,6 +220,8 @@ class OrtLlm:
         return self._prompt(messages)
 
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
+        if len(messages[-1]["content"]) > CONTEXT * self._longest:  # too many, without counting them
+            raise self._too_long(f"more than {CONTEXT}")
         try:
             said = [Message(role=each["role"], content=self._plain(each["content"])) for each in messages]
             tokens = self._encode(said)
@@ -227,17 +230,25 @@ class OrtLlm:
         except Exception as error:
             raise ModelError(self.name, f"cannot read the conversation: {error}") from error
         if not 0 < len(tokens) < CONTEXT:
-            raise ModelError(
-                self.name,
-                f"a prompt of {len(tokens)} tokens exceeds the context of {CONTEXT}: "
-                "shorten the instructions, or take a model with more (llama:, openai:)",
-                "context_length_exceeded",
-            )
+            raise self._too_long(str(len(tokens)))
         return tokens
 
     def _encode(self, messages: Sequence[Message]) -> list[int]:
         text = self._template.render(messages=messages, add_generation_prompt=True)
-        tokens: list[int] = self._tokenizer.encode(text).ids
+        return self._ids(text)
+
+    def _too_long(self, tokens: str) -> ModelError:
+        return ModelError(
+            self.name,
+            f"a prompt of {tokens} tokens exceeds the context of {CONTEXT}: "
+            "shorten the instructions, or take a model with more (llama:, openai:)",
+            "context_length_exceeded",
+        )
+
+    def _ids(self, text: str) -> list[int]:
+        """Return the tokens of a text. Only the tokenizer's methods for batches release the GIL."""
+        (encoded,) = self._tokenizer.encode_batch_fast([text])
+        tokens: list[int] = encoded.ids
         return tokens
 
     def _plain(self, text: str) -> str:
@@ -247,7 +258,7 @@ class OrtLlm:
 
     def _shortened(self, messages: Sequence[Message]) -> list[Message]:
         """Drop the oldest messages of a conversation that is too long, but keep its system message."""
-        sizes = [len(self._tokenizer.encode(each["content"]).ids) + TEMPLATE_TOKENS for each in messages]
+        sizes = [len(self._ids(each["content"])) + TEMPLATE_TOKENS for each in messages]
         lead = 1 if messages and messages[0]["role"] == "system" else 0
         first = lead
         while sum(sizes[:lead] + sizes[first:]) > PROMPT_TOKENS and first + FORGET_MESSAGES < len(messages):

@@ -245,6 +245,33 @@ def _nothing(model: OrtLlm) -> object:
 
 
 @weights
+def test_a_message_that_cannot_fit_is_refused_without_reading_it(
+    model: OrtLlm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte of digits took 7 s to split into tokens, and the tokenizer held all other threads up."""
+    monkeypatch.setattr(model, "_tokenizer", None)
+    with pytest.raises(ModelError, match=rf"more than {CONTEXT} tokens exceeds the context") as refused:
+        asyncio.run(model.warm(asked("7" * 1_000_000)))
+    assert refused.value.code == "context_length_exceeded"
+
+
+@weights
+def test_the_loop_turns_while_a_long_prompt_is_read(model: OrtLlm) -> None:
+    """The tokenizer releases the GIL, so that a loop beside it goes on by itself."""
+
+    async def scenario() -> int:
+        turns, reading = 0, asyncio.create_task(model.warm(asked("7" * 60_000)))
+        while not reading.done():
+            await asyncio.sleep(0)
+            turns += 1
+        with pytest.raises(ModelError, match="exceeds the context"):
+            await reading
+        return turns
+
+    assert asyncio.run(scenario()) > 100
+
+
+@weights
 def test_a_prompt_that_does_not_fit_is_refused_and_the_next_one_answered(model: OrtLlm) -> None:
     async def scenario() -> str:
         with pytest.raises(ModelError, match=rf"tokens exceeds the context of {CONTEXT}: shorten the instr"):
