@@ -21,7 +21,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 
 from rejoinder.agent.frames import Portions
-from rejoinder.agent.long_messages import MAX_BINARY, MAX_TEXT, Long
+from rejoinder.agent.long_messages import MAX_BINARY, MAX_WHOLE, Long
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -200,7 +200,7 @@ class Connection(WebSocketsSansIOProtocol):
     def handle_cont(self, event: Frame) -> None:
         """Take the next fragment of a message; of one that gets long, what is to be kept of it."""
         self._message += event.data
-        most = MAX_TEXT if self.curr_msg_data_type == "text" else MAX_BINARY
+        most = MAX_WHOLE if self.curr_msg_data_type == "text" else MAX_BINARY
         if self._cut is None and len(self._message) > most:
             self._cut = Long(self.curr_msg_data_type == "bytes")
         if self._cut is not None:
