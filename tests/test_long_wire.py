@@ -13,7 +13,7 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
 from rejoinder.agent.server.frames import FRAMES
-from rejoinder.agent.wires.long_messages import MAX_TEXT
+from rejoinder.agent.wires.long_messages import MAX_TEXT, MAX_WHOLE
 from rejoinder.agent.wires.pcm.messages import MAX_AUDIO
 from rejoinder.agent.wires.pcm.messages import MAX_TEXT as MOST_TYPED
 from rejoinder.agent.wires.phone.carrier import MAX_TEXT as MOST_CARRIED
@@ -63,7 +63,7 @@ def test_15_mib_of_a_list_are_refused_in_words_and_leave_no_memory(server: Serve
 @pytest.mark.parametrize("size", [100, 4096, 2**20])
 def test_long_audio_is_heard_in_fragments_of_any_size(server: Server, size: int) -> None:
     text = loud(4.0).encode()
-    assert len(text) > MAX_TEXT
+    assert len(text) > MAX_WHOLE
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     with Talk(server) as talk:
         frames = [
@@ -107,7 +107,7 @@ def test_a_close_behind_many_messages_is_answered(server: Server) -> None:
 
 def test_a_long_message_that_is_no_text_ends_the_call_in_words(server: Server) -> None:
     with Talk(server) as talk:
-        send_frames(talk, Frame(Opcode.TEXT, json.dumps({"a": "é" * 10}).encode()[:-5] + b"\xff" * MAX_TEXT))
+        send_frames(talk, Frame(Opcode.TEXT, json.dumps({"a": "é" * 10}).encode()[:-5] + b"\xff" * MAX_WHOLE))
         assert talk.until("error")["error"]["code"] == "invalid_value", "too long to be looked at"
         text = loud(4.0).encode()[:-1] + b',"a":"\xff"}'
         send_frames(talk, Frame(Opcode.TEXT, text))

@@ -21,7 +21,7 @@ from rejoinder.agent.logs import one_line
 from rejoinder.agent.server.frames import Portions
 from rejoinder.agent.server.request_head import BAD_REQUEST, Refused, answer
 from rejoinder.agent.wires.call_log import refused as log_refused
-from rejoinder.agent.wires.long_messages import MAX_BINARY, MAX_TEXT, Long
+from rejoinder.agent.wires.long_messages import MAX_BINARY, MAX_WHOLE, Long
 from rejoinder.agent.wires.socket import ABNORMAL, ALIVE, BEHIND, CUT
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Connection(WebSocketsSansIOProtocol):
     def handle_cont(self, event: Frame) -> None:
         """Take the next fragment of a message; of one that gets long, what is to be kept of it."""
         self._message += event.data
-        most = MAX_TEXT if self.curr_msg_data_type == "text" else MAX_BINARY
+        most = MAX_WHOLE if self.curr_msg_data_type == "text" else MAX_BINARY
         if self._cut is None and len(self._message) > most:
             self._cut = Long(self.curr_msg_data_type == "bytes")
         if self._cut is not None:

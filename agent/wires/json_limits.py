@@ -24,7 +24,8 @@ def excess(text: str, entries: int) -> str:
     entries: the most members of objects and entries of lists, counted together over the whole text.
     """
     numbers = len(text) > _SHORT and _NUMBER.search(text)
-    if _entries(text) <= entries and _opened(text) <= MAX_DEPTH and not numbers:
+    few = len(text) <= entries or _entries(text) <= entries
+    if few and not numbers and _opened(text) <= MAX_DEPTH:
         return ""
     too_many = f"more than {entries} values, which are the most"
     # Each value may have a name, and both may be strings. The quote that begins one is never behind "\\".

@@ -17,6 +17,8 @@ from pydantic_core import from_json
 
 MAX_TEXT = 2**17
 """Characters in a message without its audio: what is kept in memory, and parsed at once."""
+MAX_WHOLE = 2**18
+"""Bytes of a text message that is kept as it comes; one that is longer is cut as it comes."""
 MAX_BINARY = 2**20
 """Bytes in a binary message of any wire."""
 SHORTEST = 4096

@@ -11,7 +11,7 @@ from websockets.frames import Frame, Opcode
 REALTIME, PCM, PHONE, CHAT, WYOMING = "realtime", "pcm", "phone", "completions", "wyoming"
 MOST = 15 * 2**20 - 1024
 """Characters of the longest message here: the server takes 15 MiB."""
-PLAIN, TYPED, CARRIED, BODY, LINE = 2**17 - 64, 2**16 - 64, 2**17 - 64, 2**20 - 1024, 2**16 - 64
+PLAIN, TYPED, CARRIED, BODY, LINE = 2**17 - 64, 2**16 - 64, 2**18 - 64, 2**20 - 1024, 2**16 - 64
 """Just below what each wire parses: Realtime without audio, pcm, a carrier, a body, and a Wyoming header."""
 VALUES = 2**13 - 64
 """Just below the values that a Realtime message may have; a request may have twice as many."""
@@ -108,9 +108,9 @@ WORST = (
     Worst(PCM, "keys, 64 KiB", lambda: '{"type":"text",' + _keys(TYPED)[1:]),
     Worst(PCM, "lists, 64 KiB", lambda: TEXT % ("", _list(TYPED, "[]"))),
     Worst(PHONE, "list, 15 MiB", lambda: EVENT % _list(MOST)),
-    Worst(PHONE, "lists, 128 KiB", lambda: EVENT % _list(CARRIED, "[]")),
-    Worst(PHONE, "deep lists, 128 KiB", lambda: EVENT % _list(CARRIED, _deep(180))),
-    Worst(PHONE, "keys, 128 KiB", lambda: EVENT % _keys(CARRIED)),
+    Worst(PHONE, "lists, 256 KiB", lambda: EVENT % _list(CARRIED, "[]")),
+    Worst(PHONE, "deep lists, 256 KiB", lambda: EVENT % _list(CARRIED, _deep(180))),
+    Worst(PHONE, "keys, 256 KiB", lambda: EVENT % _keys(CARRIED)),
     Worst(CHAT, "keys, 1 MiB", lambda: ASKED % f'"x"}}],{_keys(BODY, "[]")[1:-1]},"a":[{{"b":1'),
     Worst(CHAT, "wrong parts, 1 MiB", lambda: ASKED % _list(BODY)),
     Worst(CHAT, "right parts, 1 MiB", lambda: ASKED % _list(BODY, '{"type":"text","text":""}')),

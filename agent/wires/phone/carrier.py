@@ -18,7 +18,7 @@ Frame = str | bytes
 
 MAX_AUDIO = 2**16
 """Bytes of audio in one message of a carrier; they send 20 to 100 ms, that is at most 4,800."""
-MAX_TEXT = 2**17
+MAX_TEXT = 2**18
 """Characters of one message; the longest, a start with many parameters, has some thousands."""
 MAX_VALUES = 1024
 """Members of objects and entries of lists in one."""
@@ -140,7 +140,7 @@ class Json:
         if len(frame) > MAX_TEXT:
             raise too_long(len(frame))
         if reason := excess(frame, MAX_VALUES):
-            raise ProtocolError(reason)
+            raise ProtocolError(f"no JSON to be read here: {reason}")
         try:
             fields = json.loads(frame)
         except (ValueError, RecursionError) as error:

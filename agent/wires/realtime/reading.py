@@ -52,7 +52,7 @@ class Reading:
 
 
 def _too_long(size: int) -> ProtocolError:
-    reason = f"{size} characters, which is more than {MAX_TEXT}: only audio in base64 may be longer"
+    reason = f"{size} bytes, which is more than {MAX_TEXT}: only audio in base64 may be longer"
     return ProtocolError(reason, "invalid_value")
 
 
