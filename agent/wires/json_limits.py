@@ -31,13 +31,13 @@ def excess(text: str, entries: int) -> str:
     # Each value may have a name, and both may be strings. The quote that begins one is never behind "\\".
     if text.count('"') - text.count('\\"') > 4 * (entries + 1):
         return too_many
-    normalise = _STRING.sub("", text)  # what is inside of strings costs nothing
-    if _entries(normalise) > entries:
+    outside = _STRING.sub("", text)  # what is inside of strings costs nothing
+    if _entries(outside) > entries:
         return too_many
-    if numbers and _NUMBER.search(normalise):
+    if numbers and _NUMBER.search(outside):
         return "a number of more than 1000 digits"
     depth = deepest = 0
-    for bracket in _BRACKET.findall(normalise):
+    for bracket in _BRACKET.findall(outside):
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
     return f"nested more than {MAX_DEPTH} deep" if deepest > MAX_DEPTH else ""

@@ -155,7 +155,7 @@ def test_a_variable_of_vllm_without_a_setting_is_no_error(monkeypatch: pytest.Mo
 
 
 def test_the_readme_says_the_same_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
     section = readme.partition("## Change the voice, the model, the prompt\n")[2].partition("\n## ")[0]
     commands = re.findall(r"^    \.venv/bin/rejoinder (serve .*)$", section, re.MULTILINE)
     assert len(commands) == 3

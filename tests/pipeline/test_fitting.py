@@ -304,7 +304,7 @@ def test_adapters_of_ours_fit(role: str, adapter: type) -> None:
 
 
 def test_every_built_in_adapter_was_looked_at() -> None:
-    modules = {adapter.__module__.rpartition(".")[2].replace("_", "-") for _, adapter in adapters()}
+    modules = {part.replace("_", "-") for _, adapter in adapters() for part in adapter.__module__.split(".")}
     named = {name.replace("llama", "llama-cpp") for name in BUILT_IN} - {"scripted", "piper", "hibari"}
     assert named <= modules
 

@@ -45,7 +45,7 @@ from rejoinder.agent.config import load, unknown_variables
 from rejoinder.agent.wires.pcm import messages as pcm_messages
 from rejoinder.agent.wires.realtime import messages as realtime_messages
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -147,8 +147,8 @@ def _is_part(code: str, program: str) -> None:
     path = ROOT / program
     if not path.is_file():
         raise Wrong(f"there is no {program}")
-    normalise = re.sub(r"""(["'`]).*?\1|#.*|//.*""", "", code)
-    if strange := set(re.findall(r"[^\W\d]\w*", normalise)) - set(re.findall(r"\w+", path.read_text())):
+    outside = re.sub(r"""(["'`]).*?\1|#.*|//.*""", "", code)
+    if strange := set(re.findall(r"[^\W\d]\w*", outside)) - set(re.findall(r"\w+", path.read_text())):
         raise Wrong(f"{program} has no {', '.join(sorted(strange))}")
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from rejoinder.agent.server.http import completion_request
 from rejoinder.agent.wires.pcm import messages as pcm_messages
-from rejoinder.agent.wires.realtime import messages as realtime_messages
 from rejoinder.agent.wires.realtime.protocol import Realtime
+from rejoinder.agent.wires.realtime.reading import Reading
 from rejoinder.pipeline import Options, ProtocolError
 
 MISSING, INVALID, UNREAD = "missing_required_parameter", "invalid_value", "unsupported_content"
@@ -19,6 +19,10 @@ def complaint(read: Callable[[Any], object], given: Any) -> tuple[str | None, st
     with pytest.raises(ProtocolError) as error:
         read(given)
     return error.value.code, error.value.param, str(error.value)
+
+
+def understood(text: str) -> object:
+    return Reading(text).message()
 
 
 def item(**fields: Any) -> dict[str, Any]:
@@ -74,11 +78,11 @@ NO_OTHERS = "are not understood here, only text"
     ],
 )
 def test_realtime(message: Any, code: str, param: str | None, sentence: str) -> None:
-    assert complaint(realtime_messages.parse, json.dumps(message)) == (code, param, sentence)
+    assert complaint(understood, json.dumps(message)) == (code, param, sentence)
 
 
 def test_an_unknown_event_is_told_with_those_that_there_are() -> None:
-    code, param, sentence = complaint(realtime_messages.parse, '{"type": "nope"}')
+    code, param, sentence = complaint(understood, '{"type": "nope"}')
     assert (code, param) == ("unknown_event", "type")
     assert sentence.startswith("type: 'nope' is none of 'session.update', ")
 

@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from rejoinder.agent.server.connection import LONG, REASON_BYTES, Connection, fitting, is_long, up_to_the_end
+from rejoinder.agent.server.frames import Portions
 from rejoinder.agent.server.requests import REQUEST_SECONDS
 from rejoinder.agent.wires.socket import BEHIND
 
@@ -154,7 +155,7 @@ def test_reading_goes_on_behind_a_long_message_whatever_came_with_it(size: int) 
     """While minutes of audio are heard a client's pings want an answer; behind a frame nothing is read."""
     connection: Any = Connection.__new__(Connection)
     connection.queue, connection.transport, connection.read_paused = asyncio.Queue(), Transport(), True
-    connection.handshake_complete = True
+    connection.handshake_complete, connection._came = True, Portions(LONG)
     for text in ("x" * size, "commit"):
         connection.queue.put_nowait({"type": "websocket.receive", "text": text})
     message = asyncio.run(connection.receive())

@@ -120,6 +120,7 @@ class RealtimeCall(Call):
             if self._next is None and (code not in BROKEN or not self._is_worth_waiting(session)):
                 return code
             self._drop(0, "")
+            self.feed.reason = ""  # of the socket that is lost; the call goes on
             heard = session.hold(self._lent.alive)
             if self._next is None:
                 self.log.lose("it broke off" if code == ABNORMAL else f"closed with {code}", self.seconds)
