@@ -21,7 +21,7 @@ SLOTS = 4
 CONTEXT = 2048
 """Tokens per slot. The history is cut to about half of this."""
 SAMPLING = {"temperature": 0.4, "top_p": 0.9, "repeat_penalty": 1.1, "cache_prompt": True}
-"""Mild sampling: with it a very small model repeats less and makes fewer errors than with greedy decoding."""
+"""Mild sampling: it makes a very small model more varied and less often wrong than greedy decoding."""
 
 
 class LlamaCpp:

@@ -16,9 +16,9 @@ OPENING = 8
 DRAFT = 3
 """Tokens guessed at once. A guess costs a twentieth of a step and is right a third of the time."""
 PAIRS = 4_096
-"""Most token pairs kept; the least recently used are dropped."""
+"""Most token pairs kept; the least recently learnt are dropped."""
 FOLLOWERS = 64
-"""Most different next tokens counted for a pair."""
+"""Most different next tokens counted for a pair; beyond it, the more common half is kept."""
 
 OPENINGS = (
     "I'm sorry, but I'm not",

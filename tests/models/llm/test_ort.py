@@ -198,7 +198,7 @@ def test_drafts_are_bounded() -> None:
     drafts.learn([2, 7, 8])
     assert drafts.following([0]) == []
     assert drafts.following([PAIRS]) == [PAIRS + 1]
-    assert drafts.following([])[0] == 2  # the first pair of an answer is never the least recently used
+    assert drafts.following([])[0] == 2  # the first pair of an answer is never the least recently learnt
     assert len(drafts._seen) == PAIRS
     assert max(map(len, drafts._seen.values())) <= FOLLOWERS
 

@@ -208,8 +208,11 @@ def test_a_part_without_steps_gets_no_window(step: str) -> None:
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (("ReduceMean", ["x"], ["y"]), "how far ReduceMean sees"),
-        (("Conv", ["x", "w"], ["y"], {"kernel_shape": [3], "dilations": [1], "pads": [2, 0]}), "to one side"),
+        (("ReduceMean", ["x"], ["y"]), "the receptive field of ReduceMean is not known"),
+        (
+            ("Conv", ["x", "w"], ["y"], {"kernel_shape": [3], "dilations": [1], "pads": [2, 0]}),
+            "a different padding on each side",
+        ),
     ],
 )
 def test_part_with_unknown_receptive_field_gets_no_window(node: tuple[Any, ...], why: str) -> None:
