@@ -74,7 +74,7 @@ async def hear(
                     floor.saying, floor.unlearnt = echo.saying(event.at), not echo.path.learnt
                 react(event)
         wait_on(floor, whole.end, react)
-        if floor.still and len(quiet) < QUIET:
+        if floor.idle and len(quiet) < QUIET:
             quiet.append(whole)
             continue
         for chunk in [joined(quiet), *chunks] if quiet else chunks:

@@ -119,7 +119,7 @@ class Endpointer:
         return self._open_turn and self._voiced_until >= self.now
 
     @property
-    def still(self) -> bool:
+    def idle(self) -> bool:
         """Tell whether nobody speaks, and nothing was heard that may become a turn."""
         return self.floor is Floor.NOBODY and not self._run and not self.manual
 
@@ -177,12 +177,12 @@ class Endpointer:
                 self._run = -_samples(LAG_MS)
                 return [event]
             if self.pause is not None and transcript.is_final and transcript.end >= self.pause:
-                self._final, self._sounds_over = transcript.text.strip(), transcript.over
+                self._final, self._sounds_over = transcript.text.strip(), transcript.end_probability
             return self._doubt()
         if self.pause is None or not transcript.is_final or transcript.end < self.pause:
             return []
         self._final = text = "" if self._echoed(transcript.text) else transcript.text.strip()
-        self._sounds_over = transcript.over
+        self._sounds_over = transcript.end_probability
         return [Transcribed(text), *self._decide()] if text else self._decide()
 
     def fell(self, pause: int, quiet: int) -> None:

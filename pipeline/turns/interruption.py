@@ -84,7 +84,7 @@ def kindest(transcript: Transcript) -> str:
     if is_backchannel(transcript.text):
         return transcript.text
     likeliest = f" {normalise(transcript.text)} "
-    others = (text for text in transcript.others if f" {normalise(text)} " not in likeliest)
+    others = (text for text in transcript.alternatives if f" {normalise(text)} " not in likeliest)
     return next((text for text in others if _SAID_SO.fullmatch(f"{normalise(text)} ")), transcript.text)
 
 

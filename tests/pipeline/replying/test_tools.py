@@ -62,7 +62,7 @@ def test_a_session_that_waits_for_a_result_is_not_still() -> None:
     call = talk(CALL, "It is sunny.")
     call.says(1.2, at=0.5)
     for at in (0.4, 3.0, 6.0):
-        call.does(lambda session: still.append(session.still), at=at)
+        call.does(lambda session: still.append(session.idle), at=at)
     call.does(returns("sunny"), at=3.1)
     call.run(until=6.5)
     assert still == [True, False, True]

@@ -458,7 +458,7 @@ def test_without_a_turn_model_words_and_silence_decide() -> None:
 
 def final(floor: Endpointer, over: float | None = None) -> list[FloorEvent]:
     """Let the recogniser say what it has heard, and how likely it was all."""
-    return floor.transcript(Transcript("that is all", True, floor.now, over=over))
+    return floor.transcript(Transcript("that is all", True, floor.now, end_probability=over))
 
 
 def test_words_that_sound_like_more_are_waited_for_and_answered_later() -> None:
