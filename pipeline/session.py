@@ -170,13 +170,13 @@ class Session:
         self._replies.drop_guess()
         self.history.remove(key)
 
-    def respond(self, asked: ReplyRequest | None = None) -> None:
+    def respond(self, request: ReplyRequest | None = None) -> None:
         """Start a reply to the history; it replaces the current reply.
 
-        If the user is in a turn, the reply waits for its end and answers it. asked: settings of this reply.
+        If the user is in a turn, the reply waits for its end and answers it. request: settings of this reply.
         Raises Overloaded if too many out-of-band replies run already.
         """
-        self._replies.respond(asked)
+        self._replies.respond(request)
 
     def interrupt(self, out_of_band: int | None = None) -> None:
         """Stop the current or requested reply; the history keeps the words that were heard.
@@ -268,7 +268,7 @@ class Session:
             case SpeechStarted():
                 self._emit(event)  # before the ReplyDone of the reply that it interrupts
                 self._settle_doubt()
-                self._replies.overtake()
+                self._replies.yield_to_user()
                 self._replies.marks = {}
                 return
             case OverlapStarted():

@@ -149,7 +149,7 @@ def test_thoughts_are_neither_said_nor_remembered_nor_part_of_the_limit(speaks: 
 @pytest.mark.parametrize(
     ("thought", "reason"),
     [
-        (long_thought(5).replace("</think>", ""), "the answer ended before the model had done thinking"),
+        (long_thought(5).replace("</think>", ""), "the answer ended inside the model"),
         (long_thought(MAX_THOUGHT), "no answer within 2000 tokens"),
         ("<think>" + "x" * 100_000, "no answer within 2000 tokens"),
     ],

@@ -25,7 +25,7 @@ from rejoinder.pipeline.events import (
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns.endpointer import EAGER_MS, Endpointer, Floor
-from rejoinder.pipeline.turns.turn_end import LONG_HARMED_MS
+from rejoinder.pipeline.turns.turn_end import LONG_CUT_OFF_MS
 
 
 def windows(count: int) -> int:
@@ -391,7 +391,7 @@ def test_equal_waits_are_plain_silence_detection() -> None:
     ],
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="need"):
+    with pytest.raises(ValueError, match="must"):
         Endpointing(**wrong)  # type: ignore[arg-type]
 
 
@@ -429,7 +429,7 @@ def test_whoever_was_cut_off_is_given_more_time(between: str, longer: bool) -> N
         play(floor, between)
     assert waits == sorted(waits)
     assert (waits[0] < waits[1] <= waits[2] == waits[3]) is longer
-    assert max(waits) * 32.0 <= LONG_HARMED_MS, "no longer than their own pauses last"
+    assert max(waits) * 32.0 <= LONG_CUT_OFF_MS, "no longer than their own pauses last"
     assert longer or waits[0] == waits[3]
 
 
