@@ -26,7 +26,7 @@ async def turns(count: int) -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_channel_needs_a_size(size: int) -> None:
-    with pytest.raises(ValueError, match="bounded"):
+    with pytest.raises(ValueError, match="at least 1"):
         Channel[int](size)
 
 
