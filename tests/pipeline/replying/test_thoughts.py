@@ -93,7 +93,7 @@ def test_little_is_kept(text: str) -> None:
         assert len(thoughts._text) < LONGEST and len(thoughts._head) < 100
 
 
-def test_a_thought_that_does_not_end_and_one_that_does_not_begin_are_told() -> None:
+def test_unopened_and_unclosed_thoughts_are_reported() -> None:
     thoughts = Thoughts()
     thoughts.feed("Hm.</th")
     assert not thoughts.unopened
@@ -171,7 +171,7 @@ def test_a_thought_behind_words_shortens_the_reply() -> None:
     assert (done.status, done.heard) == ("incomplete", "Well.")
 
 
-def test_a_thought_without_a_beginning_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unopened_thought_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     (done,) = call("They ask me. </think> It is sunny. </think>").of(ReplyDone)
     assert done.heard == "They ask me. It is sunny."
     (record,) = (record for record in caplog.records if "reasoning parser" in record.getMessage())
