@@ -51,7 +51,7 @@ class Echo:
         self._held: Samples | None = None
         self._resampler = ToSession(RATE)
         self._rest = _NOTHING
-        self._told = 0
+        self._returned = 0
         self._gain = 1.0
 
     @property
@@ -125,20 +125,20 @@ class Echo:
         """
         self._clock(chunk, now)
         if not len(self._rest) and chunk.start >= self._until:
-            self._told = chunk.end
+            self._returned = chunk.end
             return chunk
         place, audio = chunk.end - len(self._rest) - len(chunk), np.concatenate((self._rest, chunk.samples()))
-        told, clean, speaks = max(self._told, place), [_NOTHING], place < self._until
+        returned, clean, speaks = max(self._returned, place), [_NOTHING], place < self._until
         while speaks and (size := BLOCK - place % BLOCK) <= len(audio):
             block, audio = audio[:size], audio[size:]
-            clean.append((self._block(place, block) if size == BLOCK else block)[max(0, told - place) :])
+            clean.append((self._block(place, block) if size == BLOCK else block)[max(0, returned - place) :])
             place += size
-            self._told = max(told, place)
+            self._returned = max(returned, place)
         if not (speaks and self.possible and len(chunk)):
-            clean.append(audio[max(0, self._told - place) :])
-            self._told = chunk.end
+            clean.append(audio[max(0, self._returned - place) :])
+            self._returned = chunk.end
         self._rest = audio if speaks else _NOTHING
-        return AudioChunk(to_pcm(np.concatenate(clean)), RATE, told)
+        return AudioChunk(to_pcm(np.concatenate(clean)), RATE, returned)
 
     def _block(self, place: int, block: Samples) -> Samples:
         for skipped in range(max(self._done, place - BLOCKS * BLOCK), place, BLOCK):
