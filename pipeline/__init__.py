@@ -1,4 +1,8 @@
-"""The pipeline that integrators embed: nouns, decisions, stages and lifetimes. Needs only numpy."""
+"""The voice agent pipeline for embedding in another program. It depends on numpy only.
+
+Start with ``open_session``: it takes ``Models`` and ``Options`` and returns a ``Session``, which takes the
+user's audio and produces events and the agent's audio.
+"""
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_float, to_pcm
 from rejoinder.pipeline.channel import Channel, Closed

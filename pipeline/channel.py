@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class Closed(Exception):
-    """The channel was closed: nothing more can be sent, and everything sent was received."""
+    """The channel is closed: no item can be sent, and none is left to receive."""
 
 
 class Channel(Generic[T]):
-    """Carry items from one stage to the next, at most ``size`` at a time.
+    """Carries items from one stage to the next, and holds at most ``size`` of them.
 
-    Waiting to send is the backpressure. Closing ends the stream for the receiver after what is already
-    buffered. All methods belong to one event loop. There may be several senders and one receiver.
+    A full channel makes senders wait, which is the backpressure. After ``close`` the receiver gets the items
+    that are left. Use a channel on one event loop, with any number of senders and one receiver.
 
     peak: the most items ever held at once.
     waited: seconds that senders spent waiting for room, added up.
@@ -25,7 +25,7 @@ class Channel(Generic[T]):
 
     def __init__(self, size: int, name: str = "") -> None:
         if size < 1:
-            raise ValueError("a channel needs a size of at least 1: every queue is bounded")
+            raise ValueError(f"the size of a channel is {size}: it must be at least 1")
         self.size = size
         self.name = name
         self.peak = 0
@@ -36,16 +36,16 @@ class Channel(Generic[T]):
         self._writers: deque[asyncio.Future[None]] = deque()
 
     def __len__(self) -> int:
-        """Count the items that wait to be received."""
+        """The number of items that wait to be received."""
         return len(self._items)
 
     @property
     def closed(self) -> bool:
-        """Tell whether ``close`` was called."""
+        """Whether ``close`` was called."""
         return self._closed
 
     def send_nowait(self, item: T, leave: int = 0) -> bool:
-        """Put an item in if more than ``leave`` places are free; return whether it went in. Raises Closed."""
+        """Send an item if more than ``leave`` places are free; return whether it was sent. Raises Closed."""
         if self._closed:
             raise Closed(self.name)
         if len(self._items) >= self.size - leave:
@@ -56,9 +56,9 @@ class Channel(Generic[T]):
         return True
 
     async def send(self, item: T, leave: int = 0) -> None:
-        """Put an item in, waiting for room. Raises Closed. When cancelled, the item was not sent.
+        """Send an item; wait for room if needed. Raises Closed. If it is cancelled, the item was not sent.
 
-        leave: places to keep free for senders who may not wait.
+        leave: places to keep free for senders that cannot wait.
         """
         if self.send_nowait(item, leave):
             return
@@ -71,9 +71,9 @@ class Channel(Generic[T]):
             self.waited += loop.time() - since
 
     async def receive(self) -> T:
-        """Take the oldest item, waiting for one. Raises Closed at the end.
+        """Return the oldest item; wait for one if needed. Raises Closed at the end.
 
-        Cancelling loses nothing: the item is taken only after the last point where this can be cancelled.
+        Cancelling loses no item: it is taken after the last point at which the call can be cancelled.
         """
         while not self._items:
             if self._closed:
@@ -84,25 +84,25 @@ class Channel(Generic[T]):
         return item
 
     def receive_nowait(self, most: int) -> list[T]:
-        """Take up to ``most`` of the items that are here."""
+        """Return the oldest ``most`` items, or as many as there are."""
         items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
         for _ in items:
             _wake(self._writers)
         return items
 
     def close(self) -> None:
-        """End the stream. Items already inside are still delivered; closing twice does no harm."""
+        """End the stream. Items in the channel are still delivered. Closing twice has no effect."""
         self._closed = True
         for waiting in (self._readers, self._writers):
             while waiting:
                 _wake(waiting)
 
     def __aiter__(self) -> Channel[T]:
-        """Iterate over what arrives until the channel is closed and empty."""
+        """Iterate over the items until the channel is closed and empty."""
         return self
 
     async def __anext__(self) -> T:
-        """Receive the next item."""
+        """Return the next item. Cancelling loses no item."""
         try:
             return await self.receive()
         except Closed:
@@ -126,5 +126,5 @@ async def _wait(waiting: deque[asyncio.Future[None]]) -> None:
         if waiter in waiting:
             waiting.remove(waiter)
         elif waiter.done() and not waiter.cancelled():
-            _wake(waiting)  # we were woken and cannot act on it: pass the turn on, or it would be lost
+            _wake(waiting)  # this waiter was woken but is cancelled: wake the next one instead
         raise

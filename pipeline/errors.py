@@ -1,14 +1,15 @@
-"""Every error the pipeline raises on purpose.
+"""The errors that the pipeline raises on purpose.
 
     PipelineError
-    ├── ModelError      a model failed; names the adapter, chains the cause
-    ├── Overloaded      a bounded place is full and may not wait
-    └── ProtocolError   a peer said something its protocol does not allow
+    ├── ModelError      a model failed; names the adapter and chains the cause
+    ├── Overloaded      a bounded queue is full, and its owner does not wait
+    ├── CallOver        the call has reached its longest duration
+    └── ProtocolError   a peer sent a message that its protocol does not allow
 
-Three places catch ``Exception``: the turn boundary (hand it over with the end of the reply, go on with the
-next turn), the session boundary (close the socket with a code and a reason) and an engine's thread (hand it
-to the callers). What is in an error is for operators; what callers are told of it is said in one place,
-outside of the pipeline (``agent/wires/failures.py``).
+Three places catch ``Exception``. The boundary of a reply puts the error into ReplyDone, and the next turn
+goes on. The boundary of a session closes the socket with a code and a reason. The thread of an engine passes
+the error to its callers. Error messages are for operators. ``agent/wires/failures.py``, outside of the
+pipeline, chooses the text that callers see.
 """
 
 from collections.abc import Iterator
@@ -16,14 +17,15 @@ from contextlib import contextmanager
 
 
 class PipelineError(Exception):
-    """Something the pipeline can name went wrong."""
+    """The base class of all errors that the pipeline raises on purpose."""
 
 
 class ModelError(PipelineError):
     """A model could not be loaded or could not answer.
 
-    adapter: which one, for operators. code: what kind of failure it is, for callers: ``model_error``,
-    ``model_timeout`` or ``context_length_exceeded``. role: what the model is for, "" where that is not known.
+    adapter: name of the adapter, for operators.
+    code: kind of failure, for callers: ``model_error``, ``model_timeout`` or ``context_length_exceeded``.
+    role: purpose of the model, such as "language model"; "" if unknown.
     """
 
     def __init__(self, adapter: str, message: str, code: str = "model_error") -> None:
@@ -34,9 +36,9 @@ class ModelError(PipelineError):
 
 
 class Overloaded(PipelineError):
-    """A bounded place is full, and its owner may not wait for room.
+    """A bounded queue is full, and its owner does not wait for room.
 
-    adapter: the model whose queue that is, "" where it is none's; then the message is written for callers.
+    adapter: the model whose queue is full; "" if it is not a model's, and then the message is for callers.
     """
 
     def __init__(self, message: str, adapter: str = "") -> None:
@@ -45,13 +47,13 @@ class Overloaded(PipelineError):
 
 
 class CallOver(PipelineError):
-    """The call has lasted as long as it may."""
+    """The call has reached its longest duration, ``Options.max_call_s``."""
 
 
 class ProtocolError(PipelineError):
-    """A peer sent what its protocol does not allow.
+    """A peer sent a message that its protocol does not allow.
 
-    ``code`` and ``param`` are put into the protocol's own error message; ``code`` may be None.
+    code: error code for the peer, None for none. param: the field that is wrong, None if it is unknown.
     """
 
     def __init__(self, message: str, code: str | None = None, param: str | None = None) -> None:
@@ -62,7 +64,7 @@ class ProtocolError(PipelineError):
 
 @contextmanager
 def asking(role: str) -> Iterator[None]:
-    """Note in a ModelError that leaves the block which model failed, such as the "language model"."""
+    """Set ``role`` of a ModelError that leaves the block, such as "language model", if it has none yet."""
     try:
         yield
     except ModelError as error:
@@ -71,7 +73,7 @@ def asking(role: str) -> Iterator[None]:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """Return the error inside the exception groups that task groups wrap around it."""
+    """Return the first error inside nested exception groups, which task groups raise."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,7 +1,7 @@
-"""What happens in a conversation, as small frozen values.
+"""The events of a conversation, as small frozen values.
 
-The ``Endpointer`` produces the first group from audio and transcripts; a ``Session`` hands both groups to
-whoever embeds it.
+The ``Endpointer`` produces the events in ``FloorEvent`` from audio and transcripts. A ``Session`` sends all
+events in ``Event`` to the program that embeds it. Samples are at 16 kHz, counted from the session's start.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from rejoinder.pipeline.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
-    """Somebody began to speak at sample ``at``."""
+    """The user began to speak at sample ``at``."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class PauseStarted:
-    """The speaker fell silent; ``at`` is the end of the last voiced sample."""
+    """The user fell silent; ``at`` is the end of the last voiced sample."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Transcribed:
-    """The words of the turn up to the pause are known, and whether it is over is not."""
+    """The words of the turn up to the pause are final; the turn may go on."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class EagerEndOfTurn:
-    """The turn may soon be over with these words: worth starting an answer, not worth being heard."""
+    """The turn is probably over, with these words: a reply may start, but is not played yet."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResumed:
-    """The speaker went on after a pause: an eager answer is void."""
+    """The user went on after a pause: the reply started at EagerEndOfTurn is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndOfTurn:
-    """The turn is over: ``text`` is what was said, ``at`` the end of its last voiced sample."""
+    """The turn is over: ``text`` holds its words, and ``at`` is the end of its last voiced sample."""
 
     text: str
     at: int
@@ -56,16 +56,16 @@ class EndOfTurn:
 
 @dataclass(frozen=True, slots=True)
 class NothingSaid:
-    """What sounded like speech until sample ``at`` held no words."""
+    """The sound that ended at sample ``at`` contained no words."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class OverlapStarted:
-    """Somebody may be speaking, from sample ``at`` on, while the agent does; the reply pauses.
+    """A sound began at sample ``at`` while the agent speaks; the reply pauses.
 
-    OverlapEnded follows where it was nothing, SpeechStarted where it is an interruption.
+    SpeechStarted follows if it is an interruption, OverlapEnded if it is not.
     """
 
     at: int
@@ -73,14 +73,17 @@ class OverlapStarted:
 
 @dataclass(frozen=True, slots=True)
 class OverlapEnded:
-    """It was no interruption but a noise, or the ``text`` of a backchannel: the reply goes on."""
+    """The sound was no interruption, and the reply goes on.
+
+    text: the words of a backchannel such as "mm-hm", "" for a noise.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class NobodySpoke:
-    """Nobody has spoken between two samples, and the agent is about to ask whether somebody is there."""
+    """Both sides were silent from sample ``since`` to sample ``at``; the agent now prompts the user."""
 
     since: int
     at: int
@@ -88,7 +91,10 @@ class NobodySpoke:
 
 @dataclass(frozen=True, slots=True)
 class PartialTranscript:
-    """The words so far; ``agreed`` is their beginning that two hypotheses agreed on and only ever grows."""
+    """The words of the turn so far.
+
+    agreed: the first words, which two successive hypotheses share. Within a turn it only grows.
+    """
 
     text: str
     agreed: str
@@ -98,7 +104,8 @@ class PartialTranscript:
 class ReplyStarted:
     """A committed reply begins.
 
-    tag: of what was asked for, 0 where nobody did. speaks: False for one that is written only.
+    turn: number of the reply. tag: that of its ``ReplyRequest``, 0 without one.
+    speaks: False for a reply in text only.
     """
 
     turn: int
@@ -108,7 +115,7 @@ class ReplyStarted:
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
-    """The text of the clause whose audio follows; a piece of the text where no audio does."""
+    """The text of the clause whose audio follows, or the next piece of a reply in text only."""
 
     turn: int
     text: str
@@ -124,7 +131,7 @@ class ReplyAudio:
 
 @dataclass(frozen=True, slots=True)
 class ReplyCalled:
-    """A reply whose words are over calls a tool: run it, and add what it returns to the history."""
+    """A reply has finished its words and calls a tool: run it, and insert its result into the history."""
 
     turn: int
     call: ToolCall
@@ -132,14 +139,15 @@ class ReplyCalled:
 
 @dataclass(frozen=True, slots=True)
 class ReplyDone:
-    """Nothing more comes from this reply.
+    """A reply has ended: no more events of it follow.
 
-    status: "completed" when all of it was sent, "incomplete" when that ended where it might have no more
-        tokens or seconds, "cancelled" when it was cut short, "failed" when ``error`` says why.
-    heard: the text that had been played when the reply was cancelled; otherwise all that was sent.
-    usage: what it has cost, None where the language model does not count.
-    code: a word for the error, "" where it is a model's.
-    cause: the error itself, whose words are not for callers; None where there is none.
+    status: "completed" if all of it was sent, "incomplete" if it reached its limit of tokens or seconds,
+        "cancelled" if it was stopped, "failed" if a model failed.
+    heard: the text played before the reply was cancelled; otherwise all text sent.
+    error: the message of the failure, "" without one.
+    usage: tokens used, None if the language model does not count tokens.
+    code: error code of a ProtocolError, "" otherwise.
+    cause: the exception of a failed reply, for operators; do not show its text to callers.
     """
 
     turn: int
@@ -153,7 +161,7 @@ class ReplyDone:
 
 @dataclass(frozen=True, slots=True)
 class TurnTraced:
-    """The first audio of a turn left: here is where its time went."""
+    """The first audio of a reply was sent: ``trace`` says where the latency comes from."""
 
     trace: Trace
 

@@ -1,4 +1,4 @@
-"""Tell, before a model is used, whether it has the methods of its interface."""
+"""Checks that a model implements its protocol, before it is used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rejoinder.pipeline.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a model serves as: its protocol, and those that hold for it where it has their methods."""
+    """A role of a model: its protocol, and the optional protocols it may implement too."""
 
     name: str
     protocol: type
@@ -40,11 +40,11 @@ PARTS = {
 
 
 def check_fits(role: str, model: object, adapter: str = "") -> None:
-    """Raise ModelError where ``model`` cannot serve as ``role``, a key of ``PARTS``.
+    """Raise ModelError if ``model`` does not implement the protocol of ``role``, a key of ``PARTS``.
 
-    The error names the class, the method, its expected signature and the file of the protocol. Nothing is
-    called: how a method is written decides. What cannot be inspected, such as compiled code, is trusted.
-    adapter: whom the error is to name first, by default the class.
+    The error names the class, the method, its expected signature and the file of the protocol. The check
+    calls no method; it inspects the signatures. Methods that it cannot inspect, such as compiled code, pass.
+    adapter: name of the adapter in the error, by default the class.
     """
     part = PARTS[role]
     for protocol in (part.protocol, *(one for one in part.optional if isinstance(model, one))):
@@ -73,7 +73,7 @@ def _members(protocol: type) -> dict[str, Any]:
 
 
 def _misfit(model: object, name: str, declared: Any) -> str:
-    """Say what is wrong with one member of a model, "" where nothing is."""
+    """Return what is wrong with one member of a model, "" if it fits."""
     if isinstance(declared, property):
         static = inspect.getattr_static(model, name, None)
         return f"{name} is a method and not a property" if inspect.isroutine(static) else ""
@@ -89,20 +89,20 @@ def _misfit(model: object, name: str, declared: Any) -> str:
     except TypeError as error:
         return f"{name} cannot be called so: {error}"
     except ValueError:
-        return ""  # it has no signature that Python knows of
+        return ""  # Python knows no signature of it
     return ""
 
 
 @cache
 def _arguments(declared: FunctionType) -> tuple[tuple[None, ...], dict[str, None]]:
-    """Return the arguments that the pipeline calls a method with: by position, and by name after a ``*``."""
+    """Return placeholders for the positional and the keyword-only arguments of a method."""
     _, *parameters = inspect.signature(declared).parameters.values()
     named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     return (None,) * (len(parameters) - len(named)), dict.fromkeys(named)
 
 
 def _kind(method: Any) -> str:
-    """Say how a method is written, "" where that cannot be known."""
+    """Return the kind of a method in words, "" if it is unknown."""
     for is_one, kind in KINDS.items():
         if is_one(method):
             return kind
@@ -124,7 +124,7 @@ KINDS: dict[Callable[[Any], bool], str] = {
 
 
 def _is_kind(method: Any, wanted: type | None) -> bool:
-    """Tell whether calling a method returns what is wanted: an AsyncIterable, an Awaitable, or neither."""
+    """Return whether a call of the method returns an AsyncIterable, an Awaitable or neither, as wanted."""
     methods = (method, inspect.unwrap(method))
     if wanted is AsyncIterable:
         written = any(map(inspect.isasyncgenfunction, methods))
@@ -136,10 +136,10 @@ def _is_kind(method: Any, wanted: type | None) -> bool:
 
 
 def _annotated(method: Any, wanted: type) -> bool:
-    """Tell whether a plain function says, or leaves open, that what it returns is a ``wanted``."""
+    """Return whether the return annotation of a plain function is, or may be, a ``wanted``."""
     try:
         returned = inspect.signature(method, eval_str=True).return_annotation
-    except (NameError, ValueError):  # a name that only the type checker imports
+    except (NameError, ValueError):  # only the type checker imports this name
         return True
     if returned is inspect.Signature.empty:
         return False
@@ -149,14 +149,14 @@ def _annotated(method: Any, wanted: type) -> bool:
 
 @cache
 def _returns(declared: FunctionType) -> type | None:
-    """Return what calling a protocol's method is to return: AsyncIterable, Awaitable, or None for neither."""
+    """Return the result type of a protocol's method: AsyncIterable, Awaitable, or None for neither."""
     if inspect.iscoroutinefunction(declared):
         return Awaitable
     return AsyncIterable if "AsyncGenerator" in str(declared.__annotations__["return"]) else None
 
 
 def _written(name: str, declared: Any) -> str:
-    """Write down the signature of a protocol's member, as an implementation has it."""
+    """Return the signature of a protocol's member as an implementation writes it."""
     if isinstance(declared, property):
         return f"@property def {name}{_signature(declared.fget)}"
     if _returns(declared) is AsyncIterable:

@@ -1,4 +1,4 @@
-"""What was said and heard, and the prompt that follows from it."""
+"""The history of a conversation: what both sides heard, and the prompt built from it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from rejoinder.pipeline.interfaces import Message, ToolCall
 from rejoinder.pipeline.prompt import Entry, Key, prompt
 
 MAX_ENTRIES = 400
+"""Most entries kept; the oldest are dropped first."""
 PROMPT_CHARACTERS = 4_000
+"""Default for the most characters of the conversation in a prompt."""
 
 
 class History:
     """The conversation as both sides heard it, at most ``MAX_ENTRIES`` long.
 
-    pending: the calls of tools that have not returned yet. retention: see below.
-
-    The prompt holds the newest ``characters`` or so. Where there are more it forgets all but this share at a
-    time, because each change at its beginning makes the language model's prefix cache useless once. With None
-    it forgets nothing, and there is no prompt any more.
+    pending: identifiers of the tool calls that have not returned.
+    retention: share of ``characters`` that stays in the prompt when the conversation exceeds them. It is
+        well below 1 because each change at the start of the prompt invalidates the language model's prefix
+        cache. With None nothing is dropped, and ``messages`` raises ProtocolError instead.
     """
 
     def __init__(
@@ -35,33 +36,33 @@ class History:
         self._forgotten = 0
 
     def add_user(self, text: str, key: Key | None = None) -> None:
-        """Note what the user said."""
+        """Append the user's words."""
         self.add("user", text, key)
 
     def add(self, role: str, text: str, key: Key | None = None) -> None:
-        """Note what was said or written in one of the roles user, assistant and system."""
+        """Append words; ``role`` is user, assistant or system."""
         self._put(len(self.entries), Entry(role, text, key))
 
     def insert(self, entry: Entry, after: Key | None) -> None:
-        """Put something behind another entry, or at the beginning where ``after`` is None or forgotten."""
+        """Insert an entry behind the one with key ``after``; first if that is None or no longer there."""
         self._put(0 if after is None else self._place(after) + 1, entry)
         if entry.role == "tool":
             self.pending.discard(entry.call)
 
     def remove(self, key: Key) -> bool:
-        """Forget an entry as if it had never been said; return whether it was there."""
+        """Remove an entry; return whether it was there."""
         if (place := self._place(key)) >= 0:
             self._drop(place)
         return place >= 0
 
     def begin_reply(self, turn: int) -> None:
-        """Keep the place of a reply whose words are not heard yet; what is said during it comes after it."""
+        """Append an empty entry for a reply; ``settle`` fills in its words. Later entries follow it."""
         self.add("assistant", "", ("reply", turn))
 
     def settle(self, turn: int, heard: str, cut: bool) -> bool:
-        """Note what the user heard of a reply, again where more is known by now; return whether it was there.
+        """Set the words of a reply that the user heard; return whether the reply is in the history.
 
-        One of which nothing was heard is not in the prompt.
+        It may be called again when more is known. A reply without heard words is left out of the prompt.
         """
         place = self._place(("reply", turn))
         if place >= 0:
@@ -69,7 +70,7 @@ class History:
         return place >= 0
 
     def add_call(self, call: ToolCall) -> ToolCall:
-        """Note that a tool is called; return the call, with another identifier where that was taken."""
+        """Append a tool call and return it, with a new identifier if its own is taken."""
         id_, taken = call.id, {entry.call for entry in self.entries}
         while id_ in taken:
             id_ += "_"
@@ -79,18 +80,20 @@ class History:
         return ToolCall(id_, call.name, call.arguments)
 
     def messages(self, text: str | None = None, instructions: str | None = None) -> list[Message]:
-        """Return the prompt, with ``text`` as the user's words that are not yet part of the history.
+        """Return the prompt.
 
-        instructions: replace the conversation's own. Raises ProtocolError where the conversation is too long
-        and may not be forgotten.
+        text: the user's words that are not in the history yet; they come last.
+        instructions: replace those of the conversation, "" or None to keep them.
+
+        Raises ProtocolError if the conversation is too long and ``retention`` is None.
         """
         self._forget()
-        told = list(self.entries)[self._forgotten :]
-        said = [*told, Entry("user", text)] if text else told
+        kept = list(self.entries)[self._forgotten :]
+        said = [*kept, Entry("user", text)] if text else kept
         return prompt(said, instructions or self.instructions, self.examples)
 
     def _place(self, key: Key) -> int:
-        """Return where an entry is, -1 for nowhere; the newest come first, as they are asked for most."""
+        """Return the index of an entry, -1 if it is missing; search backwards, as most are recent."""
         for place in range(len(self.entries) - 1, -1, -1):
             if self.entries[place].key == key:
                 return place
@@ -113,8 +116,11 @@ class History:
         sizes = [len(entry.text) for entry in self.entries]
         if (size := sum(sizes[self._forgotten :])) > self._characters:
             if self.retention is None:
-                reason = f"The conversation has {size} characters, and {self._characters} are the most; "
-                raise ProtocolError(f"{reason}nothing is truncated.", "context_length_exceeded")
+                reason = (
+                    f"The conversation has {size} characters, and at most {self._characters} are allowed; "
+                )
+                advice = "truncation is off, so delete items or turn truncation on."
+                raise ProtocolError(reason + advice, "context_length_exceeded")
             while self._forgotten < len(sizes) - 1:
                 if sum(sizes[self._forgotten :]) <= self._characters * self.retention:
                     break

@@ -1,4 +1,4 @@
-"""What a model must offer to take part, in small protocols."""
+"""The protocols that models implement, and the values that they exchange with the pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rejoinder.pipeline.audio.chunk import AudioChunk, Samples
 
 
 class CallMessage(TypedDict):
-    """A call of a tool in a chat prompt: ``function`` has its name, and the arguments as JSON."""
+    """A tool call in a chat prompt; ``function`` holds the tool's name and its arguments as JSON."""
 
     id: str
     type: str
@@ -18,9 +18,10 @@ class CallMessage(TypedDict):
 
 
 class Message(TypedDict):
-    """One entry of a chat prompt: ``role`` is system, user or assistant, or tool for what a call returned.
+    """One message of a chat prompt, in OpenAI's chat format.
 
-    Where tools were called it has OpenAI's chat shape, and so more fields.
+    role: "system", "user" or "assistant"; "tool" for the result of a tool call.
+    tool_calls: the calls in an assistant message. tool_call_id: the call that a tool message answers.
     """
 
     role: str
@@ -31,7 +32,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool that the language model wants called: ``arguments`` is a JSON object."""
+    """A request of the language model to call a tool; ``arguments`` is a JSON object."""
 
     id: str
     name: str
@@ -40,10 +41,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The tools that a reply may call, in OpenAI's chat shape; without ``functions``, none.
+    """The tools that a reply may call.
 
-    choice: "auto", "required", or an object that names the one to call. parallel: whether it may call
-    several at once.
+    functions: their definitions in OpenAI's chat format; empty for no tools.
+    choice: "auto", "required", or an object that names the tool to call.
+    parallel: whether one reply may call several tools.
     """
 
     functions: Sequence[dict[str, Any]] = ()
@@ -56,90 +58,99 @@ NO_TOOLS = Tools()
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """Recognised words.
+    """The words that a speech recogniser found in a turn.
 
     text: the words of the whole turn so far.
-    is_final: no more words can come from the audio up to ``end``.
-    end: index of the sample after the last one that was recognised.
-    others: what ``text`` may be as well, nearly as likely; of a word by itself a recogniser is seldom sure.
-    over: how likely it is that the speaker is done, by the sound of these words, from 0 to 1; None where that
-        is unknown. More than 0.9 counts as 0.9; below 0.4 no answer is begun before the end of the turn is
-        near. Its weight is fitted to Whisper tiny.en: ``rejoinder bench turns --fit`` fits another's.
+    is_final: whether the audio up to ``end`` can add no more words.
+    end: index of the sample after the last recognised one, at 16 kHz, counted from the start of the session.
+    alternatives: other texts that are nearly as likely as ``text``. A recogniser is often unsure of a single
+        word.
+    end_probability: probability from 0 to 1 that the speaker has finished, judged by the sound of the words;
+        None if unknown. Values above 0.9 count as 0.9. Below 0.4, the reply starts only when the end of the
+        turn is near. Its weight is fitted to Whisper tiny.en; ``rejoinder bench turns --fit`` fits the
+        weight for another recogniser.
 
-    Raises ValueError for another ``over``.
+    Raises ValueError if ``end_probability`` is not between 0 and 1.
     """
 
     text: str
     is_final: bool
     end: int
-    others: tuple[str, ...] = ()
-    over: float | None = None
+    alternatives: tuple[str, ...] = ()
+    end_probability: float | None = None
 
     def __post_init__(self) -> None:
-        if self.over is not None and not 0.0 <= self.over <= 1.0:
-            raise ValueError(f"over is a probability, from 0 to 1, and not {self.over}")
+        if self.end_probability is not None and not 0.0 <= self.end_probability <= 1.0:
+            raise ValueError(f"end_probability is {self.end_probability}: it must be from 0 to 1, or None")
 
 
 class VadStream(Protocol):
-    """Voice activity in one session's audio."""
+    """Voice activity detection for the audio of one session."""
 
     def feed(self, chunk: AudioChunk) -> Sequence[tuple[int, float]]:
-        """Return (index after the last sample, probability of speech) for each window completed.
+        """Return (index after the last sample, probability of speech) for each completed window.
 
-        Runs inline: it must take well under a millisecond per window.
+        It runs on the event loop, so it must take well under a millisecond per window.
         """
         ...
 
 
 @runtime_checkable
 class SharedVadStream(Protocol):
-    """Voice activity that is cheaper for several sessions at once; for a ``VadStream``."""
+    """An optional addition to ``VadStream``: one model run serves several sessions."""
 
     async def feed_together(self, chunk: AudioChunk) -> Sequence[tuple[int, float]]:
-        """Return what ``feed`` does, found together with what other sessions hear in this moment.
+        """Return what ``feed`` returns, computed in one batch with the audio of other sessions.
 
-        It waits for one turn of the event loop at most. Cancelling hurts none of the others.
+        It waits for at most one iteration of the event loop. Cancelling it does not affect other sessions.
         """
         ...
 
 
 class Vad(Protocol):
-    """A voice activity detector whose weights are shared."""
+    """A voice activity detector; all sessions share its weights."""
 
     def stream(self) -> VadStream:
-        """Open the state of one session."""
+        """Return new state for one session."""
         ...
 
 
 class SttStream(Protocol):
-    """Speech recognition of one session, one turn at a time."""
+    """Speech recognition for one session, one turn at a time."""
 
     def feed(self, chunk: AudioChunk) -> None:
-        """Add audio of the current turn; memory is bounded by the adapter."""
+        """Add audio of the current turn. The adapter bounds how much it keeps."""
         ...
 
     async def transcribe(self, *, is_final: bool) -> Transcript:
-        """Recognise everything fed since the last reset; cancelling keeps the audio. Raises ModelError."""
+        """Return the words in the audio fed since the last reset. Raises ModelError.
+
+        is_final: copied to the transcript. Cancelling stops the recognition and keeps the audio.
+        """
         ...
 
     def reset(self) -> None:
-        """Forget the turn."""
+        """Drop the audio and the words of the current turn."""
         ...
 
 
 class Stt(Protocol):
-    """A speech recogniser whose weights are shared."""
+    """A speech recogniser; all sessions share its weights."""
 
     def stream(self) -> SttStream:
-        """Open the state of one session."""
+        """Return new state for one session."""
         ...
 
 
 class TurnModel(Protocol):
-    """A judge of whether a turn is over."""
+    """A model that predicts whether the speaker has finished the turn."""
 
     async def probability(self, audio: Samples, text: str) -> float:
-        """Return how likely it is that the speaker of ``audio`` (16 kHz) is done. Raises ModelError."""
+        """Return the probability from 0 to 1 that the speaker has finished. Raises ModelError.
+
+        audio: the newest audio of the turn, shape (samples,), float32 in [-1, 1], 16 kHz.
+        text: the words recognised so far, "" if there are none yet. Cancelling discards the prediction.
+        """
         ...
 
 
@@ -147,60 +158,64 @@ class Llm(Protocol):
     """A language model."""
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        """Stream the answer; closing the generator cancels the request. Raises ModelError."""
+        """Yield the answer in pieces of text. Raises ModelError. Closing the generator cancels it."""
         ...
 
     async def warm(self, messages: Sequence[Message]) -> None:
-        """Bring a prompt into the model's cache if that is cheap; do nothing otherwise."""
+        """Put a prompt into the model's cache if that is cheap; otherwise do nothing.
+
+        Cancelling stops the work. It only costs speed.
+        """
         ...
 
 
 @runtime_checkable
 class ToolLlm(Protocol):
-    """A language model that can call tools as well; it is an ``Llm`` with one more method."""
+    """An ``Llm`` with one more method: it can call tools."""
 
     def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
-        """Stream the answer and the calls in it, each of them whole; closing the generator cancels both.
+        """Yield the answer in pieces of text, and each tool call as one complete item. Raises ModelError.
 
-        Raises ModelError.
+        Closing the generator cancels the request.
         """
         ...
 
 
 @runtime_checkable
 class MonitoredLlm(Protocol):
-    """A language model whose engine may end before the program does; an ``Llm`` with one more property."""
+    """An ``Llm`` with one more property: its health. For an engine that can fail while the program runs."""
 
     @property
     def failed(self) -> str:
-        """Why it can answer nobody any more, "" while it can."""
+        """The reason why the model can no longer answer; "" while it is healthy."""
         ...
 
 
 @runtime_checkable
 class TextLlm(Protocol):
-    """A language model that tells text requests from replies; it is an ``Llm`` with one more method."""
+    """An ``Llm`` with one more method: it runs text requests at a lower priority than spoken replies."""
 
     def write(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        """Stream an answer that is read and gives way to those that are heard; otherwise as ``reply``."""
+        """Yield the answer to a text request. It works as ``reply`` does, at a lower priority."""
         ...
 
 
 @runtime_checkable
 class TokenLlm(Protocol):
-    """A language model that can say how long a prompt is; it is an ``Llm`` with one more method."""
+    """An ``Llm`` with one more method: it counts the tokens of a prompt."""
 
     def count(self, messages: Sequence[Message]) -> int:
-        """Return how many tokens a reply to these messages reads. Raises ModelError."""
+        """Return the number of prompt tokens for these messages. Raises ModelError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a reply has cost its language model, in tokens.
+    """The tokens that a reply used in the language model.
 
-    read: of the prompt, whether or not a cache held some of it. written: of the answer, in the pieces that
-    the model streams, which are tokens but where one of them is only a part of a character.
+    read: tokens of the prompt, cached ones included.
+    written: pieces of the answer that the model streamed. A piece is one token, or several tokens that
+        encode one character.
     """
 
     read: int
@@ -208,12 +223,13 @@ class Usage:
 
 
 class Tts(Protocol):
-    """A voice."""
+    """A voice: text to speech."""
 
     def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-        """Stream the audio of one clause, first sample at 0; closing the generator cancels it.
+        """Yield the audio of one clause; its first sample has index 0. Raises ModelError.
 
-        Yields nothing for text without a spoken form. A voice that knows when it says which word gives that
-        with each chunk (``AudioChunk.words``); else they are spread over the audio. Raises ModelError.
+        It yields nothing for text that has no spoken form. A voice that knows the time of each word sets
+        ``AudioChunk.words`` in each chunk; otherwise the pipeline estimates the times from the length of the
+        words. Closing the generator cancels the synthesis.
         """
         ...

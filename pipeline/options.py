@@ -1,4 +1,4 @@
-"""What a conversation is made with: its models, and what may differ from one session to the next."""
+"""The inputs of a conversation: its models, and the options of one session."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short s
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models of a conversation. Their weights are shared by all sessions.
+    """The models of a conversation. All sessions share their weights.
 
-    ladder: what is left out while there is more to do than they can do in time. Raises ModelError for a model
-    that lacks a method of its protocol in ``interfaces``, or has it in another shape.
+    turn: None to decide the end of a turn without a turn model.
+    load_shedder: chooses which work to skip under load.
+
+    Raises ModelError if a model does not implement its protocol in ``interfaces``.
     """
 
     vad: Vad
@@ -39,23 +41,28 @@ class Models:
 
 @dataclass(frozen=True, slots=True)
 class Endpointing:
-    """How turns begin and end; all times in milliseconds.
+    """Settings for the start and the end of turns. Times are in milliseconds.
 
-    threshold, release: speech probability that starts speech, or takes it up again after a pause, and below
-        which it may have stopped. A pause is noticed sooner with a release above the threshold; no turn ends
-        while the probability is above the threshold.
-    start_ms: speech that takes the floor. resume_ms: speech that ends a pause.
-    notice_ms: speech at which the agent falls silent, for the time being.
-    assertiveness: how firmly the agent keeps the floor, from 0 (any speech ends its reply) to 1.
-    padding_ms: audio before the start that belongs to the turn.
-    pause_ms: silence after which the transcript is made final and an answer may start, unheard.
-    patience: how many times as likely as more speech the end must be for the turn to be over, or, from
-        ``turn_end.long_ms`` on, not four times less likely; ``turn_end`` says how likely it is. Whoever
-        interrupts an answer in its first second was cut off, and gets three times as much for the next few
-        turns, up to 8, but is waited for no longer than 0.9 s for that, unless more is likely.
-    min_wait_ms, max_wait_ms: silence before which no turn is over however likely, and after which it is over
-        however unlikely. Equal values make it plain silence detection.
-    max_turn_ms: a turn longer than this is ended for the speaker.
+    threshold: speech probability that starts speech, or resumes it after a pause. A turn does not end while
+        the probability is above it.
+    release: speech probability below which speech may have stopped. A value above ``threshold`` detects
+        pauses sooner.
+    start_ms: speech needed to take the floor.
+    notice_ms: speech needed to pause the agent's reply.
+    resume_ms: speech needed to end a pause.
+    padding_ms: audio before the detected start of speech that belongs to the turn.
+    pause_ms: silence after which the transcript becomes final and a reply may start, without being played.
+    patience: the turn is over when its end is this many times as likely as more speech (see ``turn_end``).
+        After ``turn_end.long_ms`` of silence, the turn is also over unless more speech is four times as
+        likely as the end. A user who interrupts a reply within its first second was cut off: the patience
+        then triples for the next turns, up to 8. That extra patience waits at most 0.9 s, unless more speech
+        is likely.
+    min_wait_ms: silence before which no turn ends.
+    max_wait_ms: silence after which every turn ends. If it equals ``min_wait_ms``, silence alone decides.
+    max_turn_ms: a longer turn is ended while the user speaks.
+    assertiveness: how firmly the agent keeps the floor, from 0 (any speech stops its reply) to 1.
+
+    Raises ValueError for a value out of range.
     """
 
     threshold: float = 0.5
@@ -73,40 +80,52 @@ class Endpointing:
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.release <= 1.0 and 0.0 <= self.threshold <= 1.0):
-            raise ValueError("need release and threshold from 0 to 1")
+            raise ValueError(
+                f"release is {self.release} and threshold is {self.threshold}: both must be from 0 to 1"
+            )
         if not 0.0 <= self.assertiveness <= 1.0:
-            raise ValueError("need assertiveness from 0 to 1")
+            raise ValueError(f"assertiveness is {self.assertiveness}: it must be from 0 to 1")
         if not self.pause_ms <= self.min_wait_ms <= self.max_wait_ms:
-            raise ValueError("need pause_ms <= min_wait_ms <= max_wait_ms")
+            raise ValueError(
+                f"pause_ms is {self.pause_ms}, min_wait_ms is {self.min_wait_ms} and max_wait_ms is "
+                f"{self.max_wait_ms}: they must not decrease in this order"
+            )
         if not self.patience > 0.0:
-            raise ValueError("need a patience above 0")
+            raise ValueError(f"patience is {self.patience}: it must be above 0")
 
 
 @dataclass(slots=True)
 class Options:
-    """What may differ from one session to the next.
+    """The options of one session.
 
-    greeting: what the agent says when the session begins, word for word; empty for nothing.
-    examples: an imagined beginning of the conversation, which shows a small model how to answer.
-    prompt_characters: how much of the conversation is in a prompt at most, beside these two. retention: the
-        share of that which is kept where there is more; None: nothing is forgotten, and no reply is made.
-    detect_turns: False means that the client says where turns begin and end.
-    create_response: answer a turn when it ends.
-    interrupt_response: speech stops the agent; False means that it finishes first, and then answers.
-    speaks: False for replies that are written only. tools: what they may call; see ``ToolLlm``.
-    max_tokens: tokens of the language model after which a reply ends, whole or not; none has more than
-        ``utterance.MAX_TOKENS``, which is also what 0 stands for. Thoughts do not count.
-    max_reply_s: seconds of speech after which a reply ends with its clause, 0 for no such end.
-    holds_audio: the client holds what it has from OverlapStarted on, until OverlapEnded lets it play on or
-        SpeechStarted makes it void. False means that it plays on and falls silent when nothing more comes.
-    echo_gate: take the agent's own voice out of what the microphone of an open loudspeaker hears. Until it
-        knows that there is no echo, it doubts whoever speaks over the agent, so it is for who needs it.
-    speculate: start answers at the first sign of an end; False where those thrown away would be billed.
-    max_guesses: how often in one turn, at most; those of a turn with many pauses cost tokens.
-    idle_s: seconds of nobody speaking after which the agent says something, 0 for never.
-    idle_prompts: how often it does so before the user has spoken again. idle_cue: what stands in the prompt
-        then as the user's words; the history does not get it.
-    max_call_s: seconds after which the call ends as soon as nobody speaks, 0 for never.
+    instructions: the system prompt.
+    greeting: the agent's first words, spoken verbatim when the session begins; "" for none.
+    examples: an invented start of the conversation, which shows a small model how to answer.
+    prompt_characters: most characters of the conversation in one prompt, without the instructions and the
+        examples.
+    retention: share of ``prompt_characters`` that is kept when the conversation exceeds it. With None the
+        prompt is never shortened, and replies to a longer conversation fail.
+    endpointing: how turns begin and end.
+    detect_turns: False if the client says where turns end.
+    create_response: whether a reply follows each turn by itself.
+    interrupt_response: whether speech stops the agent. With False the agent finishes, then answers.
+    speaks: False for replies in text only.
+    tools: the tools that replies may call; they need a ``ToolLlm``.
+    max_tokens: most tokens of a reply, thoughts not counted; 0 for ``utterance.MAX_TOKENS``, which is also
+        the upper limit.
+    max_reply_s: seconds of speech after which a reply ends with the current clause; 0 for no limit.
+    holds_audio: whether the client stops its playback at OverlapStarted. It resumes at OverlapEnded and
+        discards the audio at SpeechStarted. With False it plays what it has.
+    echo_gate: remove the agent's own voice from the microphone signal, for a client with an open
+        loudspeaker. Until it has learnt that there is no echo, interruptions take longer, so turn it on
+        only where it is needed.
+    speculate: start replies before the turn is surely over. Use False if discarded replies are billed.
+    max_guesses: most replies started that way in one turn; each of them costs tokens.
+    idle_s: seconds of silence on both sides after which the agent prompts the user; 0 for never.
+    idle_prompts: most such prompts in a row while the user stays silent.
+    idle_cue: stands for the user's words in the language model's prompt when ``idle_s`` has passed; it does
+        not enter the history.
+    max_call_s: seconds after which the call ends at the next silence; 0 for no limit.
     """
 
     instructions: str = INSTRUCTIONS
@@ -134,13 +153,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """A reply that a client asks for, and what is to be different about it; None is as in the session.
+    """A client's request for a reply, with the settings of this one reply; None keeps the session's value.
 
-    instructions: what the agent is told. prompt: what stands in the place of the history.
-    words: what the agent says, word for word; the language model is not asked then.
+    instructions: the system prompt.
+    prompt: entries that replace the history in the language model's prompt.
     speaks, tools, max_tokens: as in ``Options``.
-    remembered: False for a reply beside the conversation: nobody's turn, and no part of the history.
-    tag: given back with its ReplyStarted; 0 is what nobody asked for.
+    remembered: False for an out-of-band reply: it does not take the floor and does not enter the history.
+    tag: an identifier that ReplyStarted returns; 0 for a reply without a request.
+    words: text to speak verbatim, without the language model; "" to ask the model.
     """
 
     instructions: str | None = None

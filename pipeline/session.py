@@ -1,4 +1,4 @@
-"""One conversation: the stages that listen, and what follows from what they hear and the client says."""
+"""One conversation: it runs the listening stages, and reacts to their events and to the client's commands."""
 
 from __future__ import annotations
 
@@ -38,23 +38,24 @@ from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 from rejoinder.pipeline.turns.silence import Silence, watch
 
 HEAR_SECONDS = 1.0
-"""Audio that may wait to be heard; more than that stops the reading of the socket."""
+"""Most audio that waits for voice activity detection. ``Session.hear`` then blocks its caller."""
 HEAR_SLICE = RATE // 50
-"""Longer chunks are cut up, so that a count of chunks bounds the seconds that wait."""
-STILL_SLICE = RATE * 6 // 10
-"""While nobody speaks nothing is waited for, and what came together stays together up to this length."""
+"""Longest chunk of audio in samples. Longer ones are cut, so that the queue's size bounds its seconds."""
+IDLE_SLICE = RATE * 6 // 10
+"""Longest chunk in samples while the line is idle: bursts stay whole, which saves processor time."""
 TRANSCRIBE_SLICES = 150
-"""Slices that may wait for the recogniser, three seconds of speech: VAD waits for none that keeps up."""
+"""Most slices that wait for the recogniser: three seconds of speech. Voice activity detection then waits."""
 
 DOUBT_SECONDS = 3.0
-"""So long a reply is paused at most: the floor counts samples, and a client may stop sending them."""
+"""Longest pause of a reply during an overlap. The floor counts samples, which a client may stop sending."""
 
 
 class Session:
-    """One conversation. Make it with ``open_session``; read ``events`` until it closes.
+    """One conversation. Open it with ``open_session``, and read ``events`` until they end.
 
-    events: what happens, in order. Whoever embeds the session must keep reading: audio waits for room, and a
-        session whose events are not read at all ends with Overloaded.
+    events: all events, in order. Keep reading them: audio waits until there is room, and the session ends
+        with Overloaded if the channel overflows.
+    received: samples of the user's audio taken so far, at 16 kHz.
     """
 
     def __init__(self, models: Models, options: Options | None = None) -> None:
@@ -80,77 +81,81 @@ class Session:
 
     @property
     def turn(self) -> Turn | None:
-        """The reply that runs, or waits for its commit; None between replies."""
+        """The current reply, committed or not; None between replies."""
         return self._replies.turn
 
     @property
-    def still(self) -> bool:
-        """Whether nobody speaks, nothing heard may become a turn, and the client is to ask for no answer.
+    def idle(self) -> bool:
+        """Whether the line is idle, so that audio may be read in bursts.
 
-        It is to ask for one where answers are not given by themselves, or a tool has been called.
+        It is idle if no side speaks, no sound may become a turn, no reply is pending and no client request is
+        expected. A client requests a reply where ``create_response`` is off, or after a tool call.
         """
         waits = self.options.create_response and not self.history.pending
-        return self.floor.still and self._replies.idle and waits
+        return self.floor.idle and self._replies.idle and waits
 
     @property
     def at_rest(self) -> bool:
-        """Whether nobody speaks, and there is no reply and none to come."""
+        """Whether neither side has the floor, and no reply is pending."""
         return self.floor.floor is Floor.NOBODY and self._replies.idle
 
     @property
     def speculation(self) -> Speculation:
-        """What became of the answers that were started before a turn was surely over."""
+        """Counts of the replies that started before the end of their turn: kept, dropped, tokens wasted."""
         return self._replies.speculation
 
     # --- what the client says ---------------------------------------------------------------------------
 
     async def hear(self, pcm: bytes) -> None:
-        """Take the next audio of the user, 16 kHz mono 16-bit. Waits while a second of it is unheard.
+        """Take the user's next audio: little-endian 16-bit mono PCM at 16 kHz.
 
-        Cancelling drops what was not taken yet; what is heard next follows what was taken.
+        It waits while one second of audio is unprocessed. Cancelling drops the part that was not taken yet;
+        the next audio follows the part that was.
         """
         chunk = AudioChunk(pcm, RATE, self.received)
         self._arrivals.append((chunk.end, self._now()))
-        whole = self.floor.still and not len(self._heard) and 0 < len(chunk) <= STILL_SLICE
+        whole = self.floor.idle and not len(self._heard) and 0 < len(chunk) <= IDLE_SLICE
         for piece in [chunk] if whole else chunk.slices(HEAR_SLICE):
             await self._heard.send(piece)
             self.received = piece.end
 
     async def end_user_turn(self) -> None:
-        """End the user's turn here, whatever the silence.
+        """End the user's turn at the last sample received.
 
-        Its transcript follows as an EndOfTurn event, or NothingSaid where there was no turn to end.
+        An EndOfTurn event with the transcript follows, or NothingSaid if there is no turn. Cancelling while
+        it waits for room does not undo the end of the turn.
         """
         ended = self.floor.end_turn(self.received)
         if not ended and self.floor.pause is None:
             ended = [NothingSaid(self.received)]
         for event in ended:
             self._react(event)
-        await self._heard.send(AudioChunk(b"", RATE, self.received))  # an empty chunk wakes the stages up
+        await self._heard.send(AudioChunk(b"", RATE, self.received))  # an empty chunk wakes the stages
 
     def clear_audio(self) -> None:
-        """Forget what the user said in the turn that has not ended yet."""
+        """Drop the user's unfinished turn."""
         self._replies.drop_guess()
         for event in self.floor.abandon(self.received):
             self._react(event)
         self._replies.end_empty_turn()
 
     def add_text(self, text: str, role: str = "user") -> None:
-        """Add words that were typed instead of spoken; ``role`` is user, assistant or system."""
+        """Append typed words to the history; ``role`` is user, assistant or system."""
         self._silence.user_spoke()
-        self._replies.drop_guess()  # it answers a history without them
+        self._replies.drop_guess()  # its prompt lacks these words
         self.history.add(role, text)
 
     def insert(self, entry: Entry, after: Key | None) -> None:
-        """Put anything into the history, behind an entry or at its beginning; see ``History.insert``."""
+        """Insert an entry into the history; see ``History.insert``."""
         self._silence.user_spoke()
         self._replies.drop_guess()
         self.history.insert(entry, after)
 
     async def insert_audio(self, pcm: bytes, key: Key, after: Key | None) -> str:
-        """Put a recording of the user into the history, 16 kHz mono 16-bit; return its words.
+        """Transcribe a recording of the user, insert its words into the history, and return them.
 
-        Raises ModelError. Cancelling, or a model that fails, leaves the history as it was.
+        pcm: little-endian 16-bit mono PCM at 16 kHz. Raises ModelError. The history stays unchanged if the
+        call fails or is cancelled.
         """
         stream = self.models.stt.stream()
         for piece in AudioChunk(pcm, RATE).slices(HEAR_SLICE):
@@ -161,34 +166,34 @@ class Session:
         return text
 
     def remove(self, key: Key) -> None:
-        """Forget an entry of the history as if it had never been said."""
+        """Remove an entry from the history."""
         self._replies.drop_guess()
         self.history.remove(key)
 
-    def respond(self, asked: ReplyRequest | None = None) -> None:
-        """Reply to the history as it stands, replacing a reply that runs.
+    def respond(self, request: ReplyRequest | None = None) -> None:
+        """Start a reply to the history; it replaces the current reply.
 
-        The user's turn, where there is one, is waited for and answered. asked: what is to be different.
-        Raises Overloaded where too many replies beside the conversation are asked for.
+        If the user is in a turn, the reply waits for its end and answers it. request: settings of this reply.
+        Raises Overloaded if too many out-of-band replies run already.
         """
-        self._replies.respond(asked)
+        self._replies.respond(request)
 
-    def interrupt(self, aside: int | None = None) -> None:
-        """Stop the reply, or the one that was asked for; the history keeps what was heard of it.
+    def interrupt(self, out_of_band: int | None = None) -> None:
+        """Stop the current or requested reply; the history keeps the words that were heard.
 
-        aside: stop that reply beside the conversation instead.
+        out_of_band: number of an out-of-band reply to stop instead.
         """
-        self._replies.interrupt(aside)
+        self._replies.interrupt(out_of_band)
 
     def truncate(self, turn: int, seconds: float) -> str | None:
-        """Take the client's word that only ``seconds`` of a reply were played; return what was heard of it.
+        """Record that the client played only ``seconds`` of reply ``turn``; return the words in them.
 
-        A reply that still speaks ends here. Returns None for one that is unknown or forgotten.
+        It stops a reply that is still speaking. It returns None for an unknown or old reply.
         """
         return self._replies.truncate(turn, seconds)
 
     def configure(self, options: Options) -> None:
-        """Change the options from the next turn on."""
+        """Replace the options, from the next turn on."""
         self.options = self._replies.options = options
         self.history.instructions = options.instructions
         self.history.examples = list(options.examples)
@@ -201,52 +206,56 @@ class Session:
         self._configured.set()
 
     def hold(self, since: float) -> tuple[int, float] | None:
-        """Let nothing be heard until ``release``: the client is gone, and may come back.
+        """Stop play-out until ``release``: the client has disconnected and may return.
 
-        since: the loop time at which it was there last. Returns the reply that sounded last, and how many
-        seconds of it had been heard by then.
+        since: loop time at which the client was last connected. Returns the number of the last reply that
+        played and the seconds of it played by then; None if no reply has played.
         """
         self._dismiss()
         self._settle_doubt()
         return self._replies.hold(since)
 
     def release(self, unheard: Mapping[int, float] | None = None) -> None:
-        """Go on after ``hold``.
+        """Resume after ``hold``.
 
-        unheard: of which replies the client is sent how many of the last seconds once more, in order. They
-        count as heard when they have sounded, and may be interrupted until then.
+        unheard: seconds at the end of each reply, by its number, that the client receives again, in order.
+        They count as heard once they have played, and can be interrupted until then.
         """
         self._replies.release(unheard or {})
 
     @property
     def user_has_floor(self) -> bool:
-        """Whether the user is in a turn that the session, and not the client, ends."""
+        """Whether the user is in a turn whose end the session decides, not the client."""
         return self.floor.floor in (Floor.USER, Floor.PAUSE) and not self.floor.manual
 
     # --- what the session does --------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Say the greeting, and run the listening stages until the session closes.
+        """Say the greeting, and run the listening stages until they fail or are cancelled.
 
-        Raises what a listening model raises, and CallOver.
+        Raises the error of a listening model, CallOver at the longest duration of a call, and Overloaded if
+        ``events`` overflow. Cancelling ends the stages; ``aclose`` does the rest.
         """
         self.models.load_shedder.joined(id(self._replies), self._now())
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
-        ears = TurnTranscriber(self.models, self.floor, self._react)
+        transcriber = TurnTranscriber(self.models, self.floor, self._react)
         if self.options.greeting.strip():
             self.respond(ReplyRequest(words=self.options.greeting))
         async with asyncio.TaskGroup() as tasks:
             vad = self.models.vad.stream()
             check_fits("vad stream", vad)
             tasks.create_task(hear(self._heard, vad, self.floor, self._react, audio, self._replies.echo))
-            tasks.create_task(ears.transcribe(audio))
+            tasks.create_task(transcriber.transcribe(audio))
             quiet = watch(self._silence, lambda: self.options, self._is_quiet, self._prompt, self._configured)
             tasks.create_task(quiet)
             await self._overflown.wait()
-            raise Overloaded("nobody reads this session's events")
+            raise Overloaded("the session's events are not read: keep receiving them")
 
     async def aclose(self) -> None:
-        """Cancel the reply, wait until all it started is gone, and end ``events``."""
+        """Cancel the replies, wait until their tasks have ended, and close ``events``.
+
+        Cancelling stops the wait; the replies are cancelled in any case, and ``events`` may stay open.
+        """
         self._settle_doubt()
         self._replies.close()
         self.models.load_shedder.left(id(self._replies))
@@ -257,9 +266,9 @@ class Session:
     def _react(self, event: FloorEvent | PartialTranscript) -> None:
         match event:
             case SpeechStarted():
-                self._emit(event)  # before the end of what it interrupts
+                self._emit(event)  # before the ReplyDone of the reply that it interrupts
                 self._settle_doubt()
-                self._replies.overtake()
+                self._replies.yield_to_user()
                 self._replies.marks = {}
                 return
             case OverlapStarted():
@@ -324,10 +333,10 @@ class Session:
 
 @asynccontextmanager
 async def open_session(models: Models, options: Options | None = None) -> AsyncIterator[Session]:
-    """Open a conversation for the length of an ``async with`` block.
+    """Open a conversation for the duration of an ``async with`` block.
 
-    A listening model that fails cancels the block, and its error is raised from it. On the way out the reply
-    and everything it started are cancelled and awaited.
+    If a listening model fails, the block is cancelled and the error is raised from it. At the end of the
+    block, or when it is cancelled, the replies and all that they started are cancelled and awaited.
     """
     session = Session(models, options)
     try:
@@ -340,4 +349,4 @@ async def open_session(models: Models, options: Options | None = None) -> AsyncI
     except BaseExceptionGroup as group:
         raise first_error(group) from group
     finally:
-        await session.aclose()  # only now, when nothing listens that could start another reply
+        await session.aclose()  # only after listening ended, which could start another reply

@@ -1,4 +1,4 @@
-"""Named marks on a turn, and the latency budget they add up to."""
+"""Named times of a turn, and the latency budget computed from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-FIRST_MARK, LAST_MARK = "speech_ended", "audio_sent"
+FIRST_MARK = "speech_ended"
+"""The mark at which the latency budget begins."""
+LAST_MARK = "audio_sent"
+"""The mark at which the latency budget ends."""
 
 PART_NAMES = {
     "pause_seen": "notice the pause",
@@ -18,14 +21,17 @@ PART_NAMES = {
     "committed": "wait for the end of the turn",
     "audio_sent": "send",
 }
-"""What the interval that *ends* at a mark is called."""
+"""The name of the interval that *ends* at each mark."""
 
 
 @dataclass(slots=True)
 class Trace:
-    """When what happened in one turn; times are ``loop.time()`` in seconds, the first of each name wins.
+    """The times and counts of one reply.
 
-    said: the user's words that the turn answers, "" where it answers the history as it stands.
+    turn: number of the reply.
+    said: the user's words that the reply answers, "" if it answers the history as it stands.
+    marks: ``loop.time()`` in seconds for each name; the first mark of a name counts.
+    counts: figures of the reply, such as the tokens of discarded replies.
     """
 
     turn: int
@@ -34,14 +40,14 @@ class Trace:
     counts: dict[str, float] = field(default_factory=dict)
 
     def mark(self, name: str, at: float) -> None:
-        """Note that ``name`` happened at ``at``."""
+        """Record that ``name`` happened at ``at``, unless it is recorded already."""
         self.marks.setdefault(name, at)
 
     def budget(self) -> list[tuple[str, float]]:
-        """Return (part, milliseconds) from the last speech sample to the first audio sent.
+        """Return (part, milliseconds) pairs from the last speech sample to the first audio sent.
 
-        The marks are put in order of time and each interval is named after the mark that ends it, so the
-        parts add up to the whole by construction, whatever ran in parallel. Empty while nothing was sent.
+        The marks are sorted by time, and each interval takes its name from the mark that ends it. So the
+        parts add up to the whole, whatever ran in parallel. The list is empty until audio is sent.
         """
         if FIRST_MARK not in self.marks or LAST_MARK not in self.marks:
             return []
@@ -54,16 +60,16 @@ class Trace:
         return parts
 
     def making(self) -> float:
-        """Return the seconds of the budget but for the wait for the end of the turn; 0 for none."""
+        """Return the seconds of the budget without the wait for the end of the turn; 0 without a budget."""
         return sum(ms for name, ms in self.budget() if name != PART_NAMES["committed"]) / 1000.0
 
     @property
     def origin(self) -> float:
-        """The time of the first mark, 0 while there is none."""
+        """The time of the earliest mark, 0 without marks."""
         return min(self.marks.values(), default=0.0)
 
     def described(self) -> dict[str, Any]:
-        """Return what JSON has of it: milliseconds since ``origin``, the budget and the counts, no words."""
+        """Return the trace for JSON, without words: marks in ms since ``origin``, budget and counts."""
         return {
             "turn": self.turn,
             "marks": {name: round((at - self.origin) * 1000.0, 1) for name, at in self.marks.items()},
@@ -72,5 +78,5 @@ class Trace:
         }
 
     def to_json(self) -> str:
-        """Return ``described`` as one line."""
+        """Return ``described`` as one line of JSON."""
         return json.dumps(self.described())

@@ -232,7 +232,7 @@ class Call:
             if isinstance(await self._follow(session, answers), Hear) and not more:
                 await asyncio.sleep(0)  # voice activity hears it first,
                 await asyncio.sleep(0)  # and judges it together with what other calls hear
-                if session.still:
+                if session.idle:
                     await self._rest(began, session.options)
                 else:
                     self._lively = loop.time()

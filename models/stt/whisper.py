@@ -257,7 +257,8 @@ class WhisperStream:
         words = await self._whisper.words(self._audio())
         if self._frozen:
             whole = " ".join(filter(None, [*self._frozen, words.text]))
-            return Transcript(whole, is_final, end, over=words.over)  # over is None if the rest has no words
+            # The probability is None if the rest has no words.
+            return Transcript(whole, is_final, end, end_probability=words.over)
         return Transcript(words.text, is_final, end, words.others, words.over)
 
     def reset(self) -> None:

@@ -1,1 +1,1 @@
-"""Audio: chunks, resampling, loudness, and removal of the agent's echo."""
+"""Audio: chunks, resampling, loudness and echo removal."""

@@ -1,4 +1,4 @@
-"""Audio as it travels: mono 16-bit PCM with a rate and a place in the session."""
+"""Audio chunks: mono 16-bit PCM with a sample rate and a position in their stream."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 RATE = 16_000
-"""Hertz at which the listening half of the pipeline works; wires resample to it at their edge."""
+"""Sample rate of the listening stages in hertz; wires resample to it."""
 
 Samples = NDArray[np.float32]
-"""Mono samples in [-1, 1]."""
+"""Mono samples in [-1, 1], shape (samples,), float32."""
 
 Words = tuple[tuple[float, int], ...]
-"""(seconds, characters) for one word after the other: when in a clause how much of its text is spoken."""
+"""The ends of words in a clause: (seconds from the clause's start, characters of its text spoken by then)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,11 @@ class AudioChunk:
     """A piece of mono audio.
 
     pcm: little-endian signed 16-bit samples.
-    rate: hertz.
-    start: index of the first sample, counted from the start of the stream the chunk belongs to.
-    words: of a voice: after so many seconds of its clause so many characters of the text are spoken, for all
-        words of which that is known by now; empty where the voice does not know.
+    rate: sample rate in hertz.
+    start: index of the first sample in the stream of the chunk.
+    words: the times of the words of a voice's clause that are known so far; empty if unknown.
+
+    Raises ValueError for an odd number of bytes or a rate that is not positive.
     """
 
     pcm: bytes
@@ -41,7 +42,7 @@ class AudioChunk:
             raise ValueError(f"the rate must be positive, not {self.rate}")
 
     def __len__(self) -> int:
-        """Count samples."""
+        """The number of samples."""
         return len(self.pcm) // 2
 
     @property
@@ -55,15 +56,15 @@ class AudioChunk:
         return len(self) / self.rate
 
     def samples(self) -> Samples:
-        """Return the audio as float samples in [-1, 1]."""
+        """Return the samples as float32 in [-1, 1], shape (samples,)."""
         return to_float(self.pcm)
 
     def int16(self) -> NDArray[np.int16]:
-        """Return the audio as 16-bit samples."""
+        """Return the samples as int16, shape (samples,)."""
         return np.frombuffer(self.pcm, dtype="<i2")
 
     def slices(self, size: int) -> Iterator[AudioChunk]:
-        """Yield the same audio in chunks of at most ``size`` samples."""
+        """Yield the audio in chunks of at most ``size`` samples."""
         if 0 < len(self) <= size:
             yield self
             return
@@ -72,16 +73,16 @@ class AudioChunk:
 
 
 def joined(chunks: Sequence[AudioChunk]) -> AudioChunk:
-    """Return chunks that follow each other as one; there has to be one at least."""
+    """Return consecutive chunks as one chunk. ``chunks`` must not be empty."""
     return AudioChunk(b"".join(chunk.pcm for chunk in chunks), chunks[0].rate, chunks[0].start)
 
 
 def to_float(pcm: bytes) -> Samples:
-    """Turn little-endian 16-bit PCM into float samples in [-1, 1]."""
+    """Convert little-endian 16-bit PCM to float32 samples in [-1, 1], shape (samples,)."""
     return np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768.0
 
 
 def to_pcm(samples: Samples) -> bytes:
-    """Turn float samples into little-endian 16-bit PCM; what exceeds [-1, 1] is clipped."""
+    """Convert float samples, shape (samples,), to little-endian 16-bit PCM, clipped to [-1, 1]."""
     clipped = np.minimum(np.maximum(samples, -1.0), 1.0)  # np.clip takes twice as long for a frame of 20 ms
     return (clipped * 32767.0).astype("<i2").tobytes()

@@ -1,9 +1,8 @@
-"""The agent's own voice in the user's microphone, taken out before anybody looks for speech there.
+"""Removes the agent's own voice from the microphone signal, before voice activity detection.
 
-An open loudspeaker plays the agent into the microphone: later by an unknown buffer, network and room,
-coloured by the room. ``Echo`` is told what the agent says and when that is heard by the play-out clock. It
-subtracts the echo that it expects, and turns down what is left as far as that may still be echo: most of it
-in the first second, next to nothing later, or where there is no echo at all.
+An open loudspeaker plays the agent into the microphone, with an unknown delay and the sound of the room.
+``Echo`` receives the agent's audio with its play-out times. It subtracts the estimated echo, and attenuates
+the rest where that may still be echo: most of it in the first second, almost nothing later or without echo.
 """
 
 from __future__ import annotations
@@ -17,23 +16,26 @@ from rejoinder.pipeline.audio.echo_path import BLOCK, BLOCKS, EchoPath
 from rejoinder.pipeline.audio.resample import ToSession
 
 NONE = 1e-3
-"""Power of the echo against what is played below which it is none: a headset, or a client that cancels."""
+"""Relative power of the echo below which there is none: a headset, or a client that cancels its echo."""
 GAP_SECONDS = 0.002
-"""Speech that begins within this of the end of other speech follows it: the lengths of slices are rounded."""
+"""Audio that begins within this time of the end of the last audio follows it: lengths are rounded."""
 AGAIN = 8
-"""Seconds that a client may be sent again when it comes back: what the outbox of a call holds."""
+"""Most seconds of audio that a returning client receives again: the size of a call's outbox."""
 AHEAD = AGAIN * RATE
-"""Samples to be played that are kept: play-out is never further ahead."""
-EARLY, LATE = RATE // 2, RATE
-"""From so long before a clause begins by the clock, until so long after its end, its words may be heard."""
+"""Samples of planned play-out that are kept; play-out is never further ahead."""
+EARLY = RATE // 2
+"""How long before the planned start of a clause its words may be heard, in samples."""
+LATE = RATE
+"""How long after the planned end of a clause its words may be heard, in samples."""
 
 _NOTHING: Samples = np.zeros(0, np.float32)
 
 
 class Echo:
-    """The echo of one session. Holds no clock and does no I/O; times are ``loop.time()``, in seconds.
+    """Echo removal for one session. It has no clock and does no I/O; times are ``loop.time()`` in seconds.
 
-    It takes time only while the agent speaks, and a second longer.
+    It uses processor time only while the agent speaks, and for one second after that.
+    path: the estimated echo path.
     """
 
     def __init__(self) -> None:
@@ -49,17 +51,17 @@ class Echo:
         self._held: Samples | None = None
         self._resampler = ToSession(RATE)
         self._rest = _NOTHING
-        self._told = 0
+        self._returned = 0
         self._gain = 1.0
 
     @property
     def possible(self) -> bool:
-        """Tell whether the microphone hears the agent, as far as is known."""
+        """Whether the microphone may pick up the agent, by the current estimate."""
         return self.path.level > NONE
 
     def play(self, chunk: AudioChunk, at: float, text: str = "") -> None:
-        """Note that ``chunk`` is played at time ``at``; ``text`` is the clause that begins with it."""
-        if not self._late:  # nothing was heard yet, so nobody knows where in the microphone's audio that is
+        """Record that ``chunk`` plays at time ``at``; ``text`` is the clause that begins with it."""
+        if not self._late:  # no microphone audio has arrived, so the time has no sample yet
             return
         self._remember(chunk, text)
         if chunk.rate != self._resampler.rate:
@@ -73,12 +75,12 @@ class Echo:
         self._place(self._resampler.feed(chunk))
 
     def hold(self, at: float) -> None:
-        """Note that the client keeps what is to be played after ``at`` until it is told to go on."""
+        """Record that the client holds the audio planned after ``at`` until ``release``."""
         if self._held is None:
             self._held = self._take(self._sample(at))
 
     def release(self, at: float) -> None:
-        """Note that the reply goes on after a sound that was no interruption: with what the client keeps."""
+        """Record that play-out resumes at ``at`` with the audio that the client holds."""
         self.path.doubt()
         held, self._held = self._held, None
         if held is not None:
@@ -87,12 +89,12 @@ class Echo:
             self._place(held)
 
     def cut(self, at: float) -> None:
-        """Note that nothing is played from ``at`` on."""
+        """Record that nothing plays from ``at`` on."""
         self._held = None
         self._take(self._sample(at))
 
     def play_again(self, seconds: float, at: float) -> None:
-        """Note that from ``at`` on the last ``seconds`` of what was to be played are, and nothing else."""
+        """Record that the last ``seconds`` of the audio play again from ``at`` on, and nothing else."""
         self.cut(at)
         self._resampler = ToSession(self._resampler.rate)
         last = []
@@ -111,31 +113,32 @@ class Echo:
             self._lasts -= self._last.popleft()[0].seconds
 
     def saying(self, sample: int) -> str:
-        """Return the clauses that the microphone may hear at that sample, "" if it hears none."""
+        """Return the clauses that the microphone may pick up at ``sample``, "" for none."""
         near = (text for begin, end, text in self._clauses if begin - EARLY <= sample <= end + LATE)
         return " ".join(near) if self.possible else ""
 
     def hear(self, chunk: AudioChunk, now: float) -> AudioChunk:
-        """Return the audio without the agent's voice: while that may be in it, a block at a time.
+        """Return the microphone audio without the agent's voice.
 
-        An empty chunk asks for what is left.
+        While the agent may be audible, it works on whole blocks and keeps the rest of the audio for the next
+        call; an empty chunk returns that rest.
         """
         self._clock(chunk, now)
         if not len(self._rest) and chunk.start >= self._until:
-            self._told = chunk.end
+            self._returned = chunk.end
             return chunk
         place, audio = chunk.end - len(self._rest) - len(chunk), np.concatenate((self._rest, chunk.samples()))
-        told, clean, speaks = max(self._told, place), [_NOTHING], place < self._until
+        returned, clean, speaks = max(self._returned, place), [_NOTHING], place < self._until
         while speaks and (size := BLOCK - place % BLOCK) <= len(audio):
             block, audio = audio[:size], audio[size:]
-            clean.append((self._block(place, block) if size == BLOCK else block)[max(0, told - place) :])
+            clean.append((self._block(place, block) if size == BLOCK else block)[max(0, returned - place) :])
             place += size
-            self._told = max(told, place)
+            self._returned = max(returned, place)
         if not (speaks and self.possible and len(chunk)):
-            clean.append(audio[max(0, self._told - place) :])
-            self._told = chunk.end
+            clean.append(audio[max(0, self._returned - place) :])
+            self._returned = chunk.end
         self._rest = audio if speaks else _NOTHING
-        return AudioChunk(to_pcm(np.concatenate(clean)), RATE, told)
+        return AudioChunk(to_pcm(np.concatenate(clean)), RATE, returned)
 
     def _block(self, place: int, block: Samples) -> Samples:
         for skipped in range(max(self._done, place - BLOCKS * BLOCK), place, BLOCK):
@@ -150,10 +153,10 @@ class Echo:
         self._gain = share
         return left * gains
 
-    # --- what is played when, in samples of the microphone ------------------------------------------------
+    # --- the planned play-out, in samples of the microphone -----------------------------------------------
 
     def _clock(self, chunk: AudioChunk, now: float) -> None:
-        """Learn when samples arrive: the earliest ones of this second and the last were delayed least."""
+        """Estimate when samples arrive, from the chunks with the least delay in this second and the last."""
         late = now - chunk.end / RATE
         if chunk.end // RATE != self._second:
             self._second = chunk.end // RATE
@@ -181,7 +184,7 @@ class Echo:
         return taken
 
     def _plan_at(self, place: int) -> Samples:
-        """Return the block that is played at sample ``place``; what was before it is forgotten."""
+        """Return the block that plays at sample ``place``, and drop the plan before it."""
         passed = min(max(0, place - self._planned), AHEAD)
         self._plan = np.concatenate((self._plan[passed:], np.zeros(passed, np.float32)))
         self._planned = place

@@ -1,9 +1,9 @@
-"""The way of the agent's voice from the play-out clock to the microphone, learnt while it speaks.
+"""The echo path from the agent's play-out to the user's microphone, estimated while the agent speaks.
 
-A filter of a second in blocks of 32 ms, followed by a Kalman filter in the frequency domain whose covariance
-is diagonal: Kuech, Mabande and Enzner, "State-space architecture of the partitioned-block-based acoustic
-echo controller" (ICASSP 2014). The covariance says how unsure it is, so that no second rule has to find out
-whether somebody speaks over the echo, or whether the filter has been learnt yet.
+It is a filter of one second in blocks of 32 ms, estimated by a Kalman filter in the frequency domain with a
+diagonal covariance: Kuech, Mabande and Enzner, "State-space architecture of the partitioned-block-based
+acoustic echo controller" (ICASSP 2014). The covariance measures the uncertainty of the estimate, so no
+separate rule has to detect speech over the echo or a filter that is not learnt yet.
 """
 
 from __future__ import annotations
@@ -15,34 +15,38 @@ import numpy as np
 from rejoinder.pipeline.audio.chunk import Samples
 
 BLOCK = 512
-"""Samples that are worked on at a time: the window of Silero, which so waits no longer than without."""
+"""Samples per block. It equals the window of Silero, so the blocks add no delay."""
 BLOCKS = 32
-"""Length of the filter: an echo may come a second late, which is a client's buffer, a network and a room."""
+"""Length of the filter in blocks: one second covers a client's buffer, a network and a room."""
 ROOM = 5.0
-"""Power of the echo against what is played that is thought possible before anything is known."""
+"""Assumed power of the echo relative to the played audio before anything is known."""
 KEPT = 0.9995
-"""How much of the way is still true a block later. With less it follows faster, and subtracts less."""
+"""Share of the path that stays valid for a block. A lower value adapts faster and removes less echo."""
 OTHERS_KEPT = 0.8
-"""How much of the spectrum of other sounds is taken over from the block before."""
-SPREAD, AGAIN = 3, 1.0
-"""A new stretch of speech may be heard so many blocks earlier or later, with this share of the power each."""
-CAUTION, LEAK = 4.0, 0.2
-"""What is left is taken for echo up to so many times what is uncertain, and this share of the echo itself."""
+"""Weight of the previous block in the mean spectrum of the sounds that are not echo."""
+SPREAD = 3
+"""Blocks by which the delay may change, in either direction, when the agent starts to speak again."""
+AGAIN = 1.0
+"""Uncertainty added for each such change of the delay, as a share of the path's power."""
+CAUTION = 4.0
+"""Factor on the uncertain power in the estimate of the remaining echo."""
+LEAK = 0.2
+"""Share of the estimated echo that is added to the estimate of the remaining echo."""
 LEVEL_KEPT = 0.97
-"""How much of the level is taken over from the block before: it is a mean over about a second."""
+"""Weight of the previous block in the mean level, which averages over about a second."""
 LEARNING_BLOCKS = 62
-"""So many blocks, two seconds of them, are played before the filter is any good where the echo is loud."""
+"""Played blocks before the filter is useful for a loud echo: two seconds."""
 FAINT = 1e-5
-"""Energy of a block below which nothing is played: -80 dBFS."""
+"""Energy of a block below which it counts as silence: -80 dBFS."""
 
 _BANDS = np.append(np.unique(np.round(np.geomspace(6, 240, 21)).astype(int)), BLOCK + 1)
-"""Edges of bands, in bins, from 94 Hz up: about equally wide to the ear."""
+"""Edges of the frequency bands, in bins, from 94 Hz up: about equally wide to the ear."""
 
 
 class EchoPath:
-    """The filter of one session; 0.4 MB.
+    """The echo path filter of one session; it takes 0.4 MB.
 
-    level: power of the echo against what is played, uncertainty included.
+    level: power of the echo relative to the played audio, uncertainty included.
     """
 
     def __init__(self) -> None:
@@ -58,19 +62,20 @@ class EchoPath:
 
     @property
     def learnt(self) -> bool:
-        """Tell whether enough was played for the filter to be of use."""
+        """Whether enough audio was played for the filter to be useful."""
         return self._played >= LEARNING_BLOCKS
 
     def play(self, block: Samples) -> None:
-        """Take the next ``BLOCK`` samples that are played, at 16 kHz."""
+        """Add the next played block: shape (``BLOCK``,), float32, 16 kHz."""
         spectrum = np.fft.rfft(np.concatenate((self._before, block)))
         self._before = block
         self._spectra = np.concatenate((spectrum[None].astype(np.complex64), self._spectra[:-1]))
 
     def hear(self, block: Samples) -> tuple[Samples, float]:
-        """Return what was heard at the time of the block played last, without the echo; learn from it.
+        """Remove the echo from a microphone block, and learn from it.
 
-        The second value is the share of its power that cannot be echo.
+        block: the audio recorded while the last block played: shape (``BLOCK``,), float32, 16 kHz.
+        Returns the block without the estimated echo, and the share of its power that cannot be echo.
         """
         echo = np.fft.irfft((self._spectra * self._way).sum(0))[BLOCK:].astype(np.float32)
         left = block - echo
@@ -83,19 +88,19 @@ class EchoPath:
         return left, share
 
     def shift(self) -> None:
-        """Note that what is played next may be heard a little earlier or later than before."""
+        """Raise the uncertainty of the delay: the next audio may be heard earlier or later than before."""
         power = np.abs(self._way) ** 2
         for blocks in range(-SPREAD, SPREAD + 1):
             first, last = max(0, blocks), BLOCKS + min(0, blocks)
             self._unsure[first:last] += AGAIN * power[first - blocks : last - blocks]
 
     def doubt(self) -> None:
-        """Note that echo may have come through: that it may be heard at any other time by now."""
+        """Raise the uncertainty of the whole path, because echo may have come through."""
         self._unsure += ROOM * min(self.level, 1.0) / BLOCKS
 
     def _learn(self, error: Any, heard: Any, uncertain: Any) -> None:
         power = _power(error)
-        # What may be echo is no other sound; without the second term it would trust itself too much.
+        # Power that may be echo is not another sound. The second term keeps the filter from overconfidence.
         others = np.maximum(power - uncertain, 0.02 * power)
         self._others = OTHERS_KEPT * self._others + (1 - OTHERS_KEPT) * others
         step = self._unsure / (uncertain + self._others + 1e-6)
@@ -121,6 +126,6 @@ def _power(spectrum: Any) -> Any:
 
 
 def _unexplained(power: Any, explained: Any) -> float:
-    """Return the share of the power in the bands of speech that is above what explains it, band by band."""
+    """Return the share of the power in the speech bands that exceeds ``explained``, band by band."""
     bands, echo = (np.add.reduceat(each[: _BANDS[-1]], _BANDS[:-1]) for each in (power, explained))
     return float(np.maximum(0.0, bands - echo).sum() / (bands.sum() + 1e-9))

@@ -1,4 +1,4 @@
-"""How loud a turn is, and since when its speaker has been quiet."""
+"""Measures the level of a turn, and since when it is quiet."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 
 HOP = RATE // 100
 LATE_SAMPLES = int(0.2 * RATE)
-"""Voice activity lags behind the level; where it lags by more than this, the turn ended in quiet speech."""
+"""Longest lag of voice activity behind the level, in samples; a longer one means quiet speech at the end."""
 QUIET = 10 ** (-25 / 10)
-"""Below this share of the power of the turn's loudest hop nobody speaks: a gap between words, or the end."""
+"""A hop below this share of the power of the turn's loudest hop is quiet."""
 
 
 class Loudness:
     """The level of one turn, in hops of 10 ms.
 
-    quiet_from: the sample since which every hop was quiet, None while somebody is loud.
+    quiet_from: the sample since which every hop is quiet, None if the last hop is loud.
     """
 
     def __init__(self) -> None:
@@ -24,15 +24,15 @@ class Loudness:
         self._loudest = 0.0
 
     def ended_by(self, pause: int) -> bool:
-        """Tell whether all that was said before ``pause``, by voice activity, was said before the quiet."""
+        """Return whether the speech that ends at ``pause`` by voice activity ended before the quiet."""
         return self.quiet_from is not None and pause <= self.quiet_from + LATE_SAMPLES
 
     def quiet_before(self, pause: int) -> int:
-        """Return the sample since which it is quiet where voice activity says ``pause``: that, or sooner."""
+        """Return the sample since which it is quiet: ``pause`` by voice activity, or sooner by the level."""
         return min(self.quiet_from or 0, pause) if self.ended_by(pause) else pause
 
     def feed(self, chunk: AudioChunk) -> None:
-        """Take the next audio of the turn."""
+        """Add the next audio of the turn."""
         samples = chunk.samples()
         for first in range(0, len(samples), HOP):
             power = float(np.mean(np.square(samples[first : first + HOP])))

@@ -1,7 +1,7 @@
-"""Audio at the rate of the listening half, at once: a windowed sinc that holds back 1 ms.
+"""Resamples audio to the rate of the listening stages with a delay of 1 ms, by a windowed sinc.
 
-soxr, through which all goes that people hear, holds back 10 ms of a stream (docs/latency.md), and whoever has
-fallen silent waits for them. Models that listen do not hear what this lets through in exchange.
+soxr, which resamples the audio that people hear, delays a stream by 10 ms (docs/latency.md), and each reply
+would wait for them. The lower quality of this filter does not affect the listening models.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples
 
 TAPS = 32
-"""Length of the filter in samples of the source: what it lets through wrongly is 50 dB below speech."""
+"""Length of the filter in source samples: aliases are 50 dB below speech."""
 PASSED = 0.92
-"""Share of the lower rate's band that is kept."""
+"""Share of the lower rate's band that the filter passes."""
 FEW = 8
-"""So many phases are filtered one by one: 24 kHz has two of them, 22,050 Hz has 320."""
+"""Most phases that are filtered one by one: 24 kHz has 2 phases, 22,050 Hz has 320."""
 
 
 class ToSession:
-    """Turns a stream of chunks at ``rate`` hertz into samples at 16 kHz, 1 ms late."""
+    """Resamples a stream of chunks at ``rate`` hertz to 16 kHz with a delay of 1 ms."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
@@ -35,7 +35,7 @@ class ToSession:
         self._at = 0  # in steps of a phase, from the first sample of the rest
 
     def feed(self, chunk: AudioChunk) -> Samples:
-        """Return the samples that can be told by now."""
+        """Add a chunk; return the samples that are complete, float32, shape (samples,)."""
         audio = np.concatenate((self._rest, chunk.samples()))
         reached = (len(audio) - TAPS + 1) * self._phases  # behind the places at which all taps have a sample
         out = np.empty(max(0, -(-(reached - self._at) // self._step)), np.float32)
@@ -54,7 +54,7 @@ class ToSession:
         np.vecdot(windows[first], self._taps[phase], out=out)
 
     def _filter_by_phase(self, audio: Samples, out: Samples) -> None:
-        """Do the same without copying anything, half as long as there are few phases."""
+        """Filter without copies, which takes half the time if there are few phases."""
         size = audio.itemsize
         for place in range(min(len(out), self._phases)):
             first, phase = divmod(self._at + self._step * place, self._phases)

@@ -1,1 +1,1 @@
-"""Engines: one thread for each model, deadlines, and load shedding."""
+"""Engines: one thread per model, deadlines for their work, and load shedding."""

@@ -1,8 +1,8 @@
-"""How soon work is needed: what the engines go by, and whoever asks for it sets.
+"""Deadlines: how soon a session needs the work that waits in an engine.
 
-Earliest deadline first (Liu and Layland 1973). The deadlines move while the work waits: a guess becomes the
-answer, and a reply that sounds is needed again when it runs dry. So each session's work carries an object
-that its owner changes, and an engine reads it each time that it takes work.
+Engines run the earliest deadline first (Liu and Layland 1973). Deadlines move while the work waits. For
+example, a guess becomes the reply, or a reply needs more audio when its audio runs out. So each piece of work
+refers to a ``Deadline`` that its owner changes, and the engine reads it whenever it takes work.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 GUESS_SECONDS = 0.25
-"""What may become the answer is due so long after it is looked at: before speech that has more left."""
+"""Slack of work that may become the reply."""
 PARTIAL_SECONDS = 0.5
-"""The same of what only helps: words that are not final, and prompts that are read ahead."""
+"""Slack of optional work: partial transcripts and prompts that are read ahead."""
 SPARE_SECONDS = math.inf
-"""The same of what nobody waits for on a telephone: it comes last."""
+"""Slack of background requests: they run last."""
 
 
 @dataclass(slots=True, eq=False)
 class Deadline:
-    """How soon something is needed. It may be read on any thread.
+    """How soon a piece of work is needed. Any thread may read it.
 
-    slack: seconds in which it would do, from whenever it is looked at, while nobody waits for it for sure.
-    due: the loop time at which somebody waits for it, None where that is not sure. frugal: less will do.
+    slack: seconds from the time of reading until the work is due, while ``due`` is None.
+    due: loop time at which the work is needed, None while it is not certain that it is needed.
+    frugal: whether a cheaper result is enough.
     """
 
     slack: float = GUESS_SECONDS
@@ -33,19 +34,19 @@ class Deadline:
     frugal: bool = False
 
     def left(self, now: float) -> float:
-        """Return the seconds that are left, below 0 where somebody waits already."""
+        """Return the seconds left until the work is due; below 0 if it is late."""
         return self.slack if self.due is None else self.due - now
 
 
 current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
-"""Of the work that a task does, and the tasks that it starts."""
+"""The deadline of the current task's work; the tasks that it starts inherit it."""
 
 
 def first(waiting: Sequence[tuple[float, Hashable]], most: int) -> list[int]:
-    """Return the places of what runs next, together: the most urgent one, and others that are like it.
+    """Return the indexes of the jobs that run next, in one batch: the most urgent one and others of its kind.
 
-    waiting: the seconds that are left to each, and what it must have in common with others to run with them;
-    in the order in which they came, which decides between equals.
+    waiting: for each job, the seconds left and its kind, in the order of arrival. Only jobs of one kind run
+    together; between equal deadlines the earlier job comes first. most: largest size of the batch.
     """
     order = sorted(range(len(waiting)), key=lambda place: waiting[place][0])
     alike = [place for place in order if waiting[place][1] == waiting[order[0]][1]]

@@ -1,4 +1,4 @@
-"""One model, one thread, many sessions: the most urgent work first, never block the loop."""
+"""An engine runs one model on one thread for many sessions, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 RETURN_SECONDS = 0.002
-"""So long after a step those it answered are waited for, where others wait.
+"""Grace period after a step for the next job of the callers it answered.
 
-Who asks for one token after the other is back in a fraction of that. Otherwise two of them would take turns
-instead of sharing a step, and the less urgent of them would get every other step.
+A caller that generates tokens one by one returns in a fraction of that. Without the grace period two such
+callers would take turns instead of sharing steps, and the less urgent one would get every other step.
 """
 LULL_SECONDS = 0.02
-"""Pressing work that has ended this moment goes on as a rule: with the next token, or in the next engine."""
+"""Pressing work counts as going on for this time after a step: the next token or engine usually follows."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,11 +41,12 @@ class _Job(Generic[In, Out]):
 
 @dataclass(slots=True)
 class EngineStats:
-    """What an engine did so far.
+    """Totals of an engine since its start.
 
-    steps: run. jobs: answered; several in one step make a batch. dropped: cancelled before they ran.
-    busy: seconds in steps. pressing: those of them that were due soon. waited: seconds that the answered jobs
-    waited for theirs, all together.
+    steps: steps that ran. jobs: jobs in these steps; several jobs in one step are a batch.
+    dropped: jobs cancelled before they ran.
+    busy: seconds spent in steps. pressing: seconds spent in steps whose first job was due soon.
+    waited: seconds that jobs waited for their step, added up.
     """
 
     steps: int = 0
@@ -57,14 +58,17 @@ class EngineStats:
 
 
 class Engine(Generic[In, Out]):
-    """Run ``step(batch)`` on a thread that owns the model.
+    """Runs ``step(batch)`` on a thread that owns the model.
 
-    The job with the earliest ``Deadline`` runs first, with up to ``max_batch`` others that are alike. An idle
-    engine adds no delay, and a busy one batches by itself. At most ``max_waiting`` jobs wait; one more raises
-    Overloaded. An engine has no idea what a conversation is.
+    The job with the earliest ``Deadline`` runs first, in a batch of at most ``max_batch`` jobs of its kind.
+    An idle engine adds no delay. A busy engine forms batches from the jobs that wait. An engine knows nothing
+    of conversations.
 
-    alike: returns what an item must have in common with others to run with them, told whether somebody waits
-        for it for sure.
+    name: the adapter's name in errors.
+    step: computes one result per item, in order.
+    max_waiting: most jobs that wait; one more raises Overloaded.
+    alike: returns the kind of an item; only items of equal kinds share a batch. Its second argument is
+        whether the work is certainly needed.
     """
 
     def __init__(
@@ -92,27 +96,27 @@ class Engine(Generic[In, Out]):
 
     @property
     def waiting(self) -> int:
-        """Count the jobs that no step has taken yet."""
+        """The number of jobs that no step has taken yet."""
         return len(self._jobs)
 
     @property
     def age(self) -> float:
-        """Return for how many seconds the oldest job has waited, 0 where none waits."""
+        """The seconds that the oldest job has waited, 0 if none waits."""
         with self._news:
             oldest = next((job.came for job in self._jobs if not job.result.cancelled()), None)
         return 0.0 if oldest is None else time.perf_counter() - oldest
 
     @property
     def pressing(self) -> bool:
-        """Tell whether it works on something that is due soon, or did a moment ago."""
+        """Whether a step with work due soon is running, or ended less than ``LULL_SECONDS`` ago."""
         return time.perf_counter() < self._pressed + LULL_SECONDS
 
     async def run(self, item: In) -> Out:
-        """Run one item through the model, as urgent as the task that asks; at once where that says nothing.
+        """Return the model's result for one item, by the current task's deadline, or at once without one.
 
-        Cancelling stops the wait at once: a job that has not started never runs, and the result of one that
-        has is dropped. Raises Overloaded when the queue is full, ModelError when closed, and what the step
-        raised: as it is if it is a PipelineError, else as the cause of a ModelError.
+        Cancelling ends the wait: a job that has not started never runs, and the result of a running one is
+        dropped. Raises Overloaded if the queue is full and ModelError if the engine is closed. A
+        PipelineError of the step is raised unchanged; any other error becomes the cause of a ModelError.
         """
         loop = asyncio.get_running_loop()
         urgent = deadline.current.get() or Deadline(due=loop.time())
@@ -128,7 +132,7 @@ class Engine(Generic[In, Out]):
         return await job.result
 
     def close(self) -> None:
-        """Finish the step that runs, fail what waits, and end the thread."""
+        """Finish the running step, fail the waiting jobs with ModelError, and end the thread."""
         with self._news:
             self._closed = True
             self._news.notify()
@@ -198,4 +202,4 @@ def _answer(job: _Job[In, Out], result: Out | None, error: Exception | None) -> 
     try:
         job.loop.call_soon_threadsafe(settle)
     except RuntimeError:
-        pass  # the loop is closed: nobody waits any more
+        pass  # the loop is closed, so no caller waits for the result

@@ -1,7 +1,7 @@
-"""What a machine does where more is asked of it than it can do in time: less, one rung after the other.
+"""Load shedding: which work to skip when the machine cannot do all of it in time.
 
-What the calls that there are need goes before new calls, and what is heard of an answer before what only
-makes it better.
+It first skips work that only improves replies, and refuses new calls last, so that current calls are answered
+in time.
 """
 
 from __future__ import annotations
@@ -19,41 +19,48 @@ from rejoinder.pipeline.engines.engine import Engine
 log = logging.getLogger(__name__)
 
 MOST_BUSY = 0.85
-"""The share of its time that an engine may spend on what is pressing: above, who comes by chance waits."""
+"""Largest share of its time that an engine may spend on pressing work. Above it, random arrivals queue."""
 TARGET_SECONDS = 0.6
-"""What making an answer may take at the mean. One in twenty takes half as much again, and the wait for the
-end of the turn comes on top of it: together a second (docs/capacity.md)."""
+"""Target for the mean time to make a reply. One reply in twenty takes 1.5 times as long; with the wait for
+the end of the turn, that is one second (docs/capacity.md)."""
 MOST_SECONDS = 1.0
-"""What it may take at the mean before a new call is refused rather than all wait longer for it."""
+"""Limit of the predicted mean time to make a reply; above it a new call is refused."""
 WINDOW_SECONDS = 10.0
-"""Answers that are so old tell nothing about now, and who had none since is not active."""
+"""Ignore replies older than this, in seconds; a call without a newer reply is not active."""
 SMOOTH_SECONDS = 5.0
-"""The time constant of the mean that ``busy`` is: one burst of work is no load."""
-UP_SECONDS, DOWN_SECONDS = 3.0, 10.0
-"""So long it stays on a rung at least before the next one, and before the last one again."""
+"""Time constant of the mean in ``Load.busy``, so that a single burst of work is not load."""
+UP_SECONDS = 3.0
+"""Least time on a level before the next higher one."""
+DOWN_SECONDS = 10.0
+"""Least time on a level before the next lower one."""
 STEP_DOWN_SHARE = 0.75
-"""A rung is left downwards when so much of what would lead up to it is reached."""
+"""Step down below this share of the step-up threshold."""
 BEHIND_SECONDS = 0.3
-"""Work that has waited so long for an engine tells that it is behind, whatever the mean."""
+"""An engine is behind if a job has waited longer than this, whatever the mean load."""
 
 
 class LoadLevel(IntEnum):
-    """What is left out; each rung leaves out what those below it do, too."""
+    """The work that is skipped; each level includes the lower ones."""
 
     NOTHING = 0
+    """All work is done."""
     PARTIALS = 1
+    """Partial transcripts between dips of the level: there are fewer of them."""
     WINDOW = 2
+    """The part of the recogniser's window that the audio does not fill."""
     LENGTH = 3
+    """The rest of a long reply: it ends with a sentence."""
     NEW_CALLS = 4
+    """New calls: there is no other work left to skip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was measured of late.
+    """The load in the last seconds.
 
-    busy: the share of its time that the busiest engine spends on what is pressing. What has time fills the
-    rest, and moves over into it when it has none any more. answer: mean seconds that making an answer
-    takes. callers: who had answers.
+    busy: share of its time that the busiest engine spends on pressing work. Other work fills the rest of the
+        time, and becomes pressing when its slack is used up.
+    answer: mean seconds to make a reply. callers: number of callers with a reply.
     """
 
     busy: float = 0.0
@@ -61,41 +68,41 @@ class Load:
     callers: int = 0
 
     def busy_with(self, callers: int) -> float:
-        """Return how busy so many callers would keep it: by Little's law, what comes times what it takes."""
+        """Return ``busy`` predicted for this many callers: by Little's law it is proportional to them."""
         return self.busy * callers / self.callers if self.callers else self.busy
 
     @property
     def alone(self) -> float:
-        """Return the seconds that making an answer would take if nothing else were going on.
+        """The seconds to make a reply on an otherwise idle machine.
 
-        The time in a queue that serves all in turn is the work alone over the share of time that is free
-        (processor sharing, Kleinrock 1976).
+        With processor sharing, the time in a system is the time alone divided by the free share of the
+        machine (Kleinrock 1976).
         """
         return self.answer * (1.0 - self.busy)
 
     def predicted(self, callers: int) -> float:
-        """Return the seconds that making an answer would take with so many callers."""
+        """Return the seconds to make a reply predicted for this many callers."""
         free = 1.0 - self.busy_with(callers)
         return self.alone / free if free > 0.0 else math.inf
 
     def room(self, callers: int) -> bool:
-        """Tell whether so many callers are bearable, at the worst."""
+        """Return whether this many callers stay within ``MOST_BUSY`` and ``MOST_SECONDS``."""
         slow = self.alone < TARGET_SECONDS and self.predicted(callers) > MOST_SECONDS
         return self.busy_with(callers) <= MOST_BUSY and not slow
 
     def strain(self, callers: int) -> float:
-        """Return how much of what is good is reached with so many callers, above 1 where it is more.
+        """Return the load of this many callers as a share of the limits; above 1 it exceeds one of them.
 
-        Answers that would take too long without any other caller are no matter of load.
+        The time of replies counts only if a single caller would be answered in time.
         """
         late = self.predicted(callers) / TARGET_SECONDS if self.alone < TARGET_SECONDS else 0.0
         return max(self.busy_with(callers) / MOST_BUSY, late)
 
 
 def next_level(level: LoadLevel, load: Load, since: float, wanted: bool = False) -> LoadLevel:
-    """Return the rung on which to stand after ``since`` seconds on this one.
+    """Return the level that follows after ``since`` seconds on ``level``.
 
-    wanted: whether a call was turned away of late, for which another rung may make room.
+    wanted: whether a call was refused recently, for which a higher level may make room.
     """
     if level < LoadLevel.NEW_CALLS and since >= UP_SECONDS:
         no_room = wanted and not load.room(load.callers + 1)
@@ -112,10 +119,13 @@ def next_level(level: LoadLevel, load: Load, since: float, wanted: bool = False)
 
 
 class LoadShedder:
-    """The rung on which all calls of a process stand: the lowest, unless it may ``look`` now and then.
+    """Chooses the load level for all calls of a process. It changes only when ``look`` is called.
 
-    Times are handed in, in seconds of one clock. shares: of its time that each engine has worked of late, and
-    has worked on what was pressing.
+    The caller passes the times, in seconds of one clock.
+
+    engines: the engines whose load is measured.
+    level: the current level. load: the last measurement.
+    shares: for each engine, the share of its time spent on work and on pressing work, smoothed.
     """
 
     def __init__(self, engines: Sequence[Engine[Any, Any]] = ()) -> None:
@@ -132,32 +142,31 @@ class LoadShedder:
 
     @property
     def behind(self) -> bool:
-        """Tell whether work waits at this moment that has waited for long."""
+        """Whether a job has waited for an engine longer than ``BEHIND_SECONDS``."""
         return any(engine.age > BEHIND_SECONDS for engine in self.engines)
 
     @property
     def pressing(self) -> bool:
-        """Tell whether an engine of this process works at this moment on what is due soon."""
+        """Whether an engine is working on something that is due soon."""
         return any(engine.pressing for engine in self.engines)
 
     def joined(self, call: int, now: float) -> None:
-        """Note that a call has begun; for a while it counts as if there had been an answer."""
+        """Record the start of a call; it counts as active for ``WINDOW_SECONDS``."""
         self._calls[call] = now
 
     def answered(self, call: int, seconds: float, now: float) -> None:
-        """Note that making an answer took so long, the wait for the end of the turn not counted."""
+        """Record the seconds it took to make a reply, without the wait for the end of the turn."""
         self._calls[call] = now
         self._answers.append((now, call, seconds))
 
     def left(self, call: int) -> None:
-        """Note that a call is over."""
+        """Record the end of a call."""
         self._calls.pop(call, None)
 
     def refuse(self, now: float) -> str:
-        """Return why no new call is taken, "" where one is.
+        """Return the reason to refuse a new call, "" to accept it.
 
-        Nobody is refused before something is left out, or where nobody talks. Who finds no room makes the
-        ladder go up.
+        No call is refused at level NOTHING, or while no call is active. A refusal lets the level go up.
         """
         active = sum(now - last <= WINDOW_SECONDS for last in self._calls.values())
         if not active or self.level == LoadLevel.NOTHING or self.load.room(active + 1):
@@ -166,7 +175,7 @@ class LoadShedder:
         return f"all lines are busy: {active} callers are as many as can be answered in time"
 
     def look(self, now: float) -> None:
-        """Measure, and go up or down."""
+        """Measure the load, and move up or down by one level at most. Call it about once a second."""
         if self._looked is None:
             self._looked = self._stepped = now
         if now > self._looked:
@@ -183,7 +192,7 @@ class LoadShedder:
         if level != self.level:
             log.info("%s: %s -> %s", self.load, self.level.name, level.name)
             self.level, self._stepped = level, now
-            self._answers.clear()  # the next step is for answers to decide that were made on this rung
+            self._answers.clear()  # only replies made on this level decide the next step
 
     def _measure(self, passed: float) -> None:
         weight = 1.0 - math.exp(-passed / SMOOTH_SECONDS)

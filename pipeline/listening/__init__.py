@@ -1,1 +1,1 @@
-"""The listening stages: voice activity and transcription."""
+"""The listening stages of a session: voice activity detection and transcription."""

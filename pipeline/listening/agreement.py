@@ -1,4 +1,4 @@
-"""LocalAgreement: believe the words that two successive hypotheses share.
+"""LocalAgreement: accept the words that two successive hypotheses share.
 
 Macháček, Dabre and Bojar, "Turning Whisper into Real-Time Transcription System" (2023), after Liu et al.
 (2020).
@@ -10,14 +10,17 @@ import re
 
 
 class LocalAgreement:
-    """Grow a text that is never taken back out of hypotheses that are."""
+    """Builds a text that only grows, from hypotheses that may change.
+
+    agreed: the words that two successive hypotheses shared so far.
+    """
 
     def __init__(self) -> None:
         self.agreed: list[str] = []
         self._previous: list[str] = []
 
     def feed(self, hypothesis: str) -> str:
-        """Take the next hypothesis and return all the text agreed on so far."""
+        """Add the next hypothesis; return the text of all agreed words."""
         words = hypothesis.split()
         for index in range(len(self.agreed), min(len(words), len(self._previous))):
             if normalise(words[index]) != normalise(self._previous[index]):
@@ -28,5 +31,5 @@ class LocalAgreement:
 
 
 def normalise(text: str) -> str:
-    """Return the text in lower case without punctuation: what must stay the same for a guess to hold."""
+    """Return the text in lower case, without punctuation and with single blanks, for comparisons."""
     return " ".join(re.sub(r"[^\w\s']", " ", text.lower()).split())

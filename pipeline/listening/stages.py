@@ -1,4 +1,4 @@
-"""The listening stages of a session: hear (voice activity) and transcribe (words)."""
+"""The listening stages of a session: ``hear`` (voice activity) and ``TurnTranscriber`` (words)."""
 
 from __future__ import annotations
 
@@ -21,28 +21,33 @@ from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 
 STEP = RATE // 200
-"""How often it is looked whether a pause is long enough, between two windows of voice activity."""
+"""Interval between two checks of a pause, in samples."""
 TOGETHER = 7
-"""Chunks that voice activity is found in at once, where they wait: it costs half of one after the other."""
+"""Most waiting chunks in one call of the voice activity detector; it halves the cost of single chunks."""
 QUIET = 8
-"""Times that what is heard of silence is kept back: it is to be remembered, and nothing is decided by it."""
+"""Most silent batches held before they are forwarded: silence changes no decision while the line is idle."""
 PARTIAL_SAMPLES = int(0.5 * RATE)
-"""New audio that is worth another partial transcript."""
+"""New audio needed for another partial transcript, in samples."""
 DIP_SAMPLES = int(0.05 * RATE)
-"""Quiet that may be the end of the turn: few gaps between words and no closed lips last so long, and Whisper
-repeats itself where speech breaks off sooner (docs/latency.md)."""
-HUSH_SAMPLES, HUSHES_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
-"""The same over the agent, where words only say whether it goes on, and new audio that has one at most."""
+"""Quiet that may be the end of the turn, in samples. Few gaps between words are this long. After a shorter
+one, Whisper tends to repeat words (docs/latency.md)."""
+HUSH_SAMPLES = int(0.02 * RATE)
+"""Quiet needed while the agent speaks, in samples: the words only decide whether the agent goes on."""
+HUSHES_APART_SAMPLES = int(0.2 * RATE)
+"""New audio needed between two transcripts for such quiet, in samples."""
 ASK_SAMPLES = int(0.096 * RATE)
-"""Silence before the turn model is asked, and again whenever it has doubled: it judges by the silence too."""
+"""Silence before the turn model's first call, in samples. Each time the silence doubles, it is called again,
+because it judges by the silence too."""
 LOOK_SECONDS = 0.02
-"""How often it is looked whether a pause has begun while a partial transcript takes long."""
+"""Interval between two checks for a pause while a partial transcript is late."""
 MEMORY_SAMPLES = 8 * RATE
-"""Audio that the turn model is shown, at most; the pre-roll of a turn comes out of the same memory."""
+"""Most audio that is remembered, in samples: for the turn model, and for the start of a turn."""
 
 NOTHING = Transcript("", False, 0)
+"""The transcript before the first one."""
 
 React = Callable[[FloorEvent | PartialTranscript], None]
+"""A function that takes the events."""
 
 
 async def hear(
@@ -53,9 +58,10 @@ async def hear(
     out: Channel[AudioChunk],
     echo: Echo | None = None,
 ) -> None:
-    """Find speech in what arrives and pass the audio on. Never waits for a recogniser that keeps up.
+    """Detect speech in the incoming audio, update the floor, and pass the audio on until ``inp`` ends.
 
-    echo: takes the agent's own voice out of both.
+    It waits only if ``out`` is full. echo: removes the agent's own voice first; None to skip that.
+    Cancelling drops the audio that was not passed on yet.
     """
     loop = asyncio.get_running_loop()
     quiet: list[AudioChunk] = []
@@ -74,7 +80,7 @@ async def hear(
                     floor.saying, floor.unlearnt = echo.saying(event.at), not echo.path.learnt
                 react(event)
         wait_on(floor, whole.end, react)
-        if floor.still and len(quiet) < QUIET:
+        if floor.idle and len(quiet) < QUIET:
             quiet.append(whole)
             continue
         for chunk in [joined(quiet), *chunks] if quiet else chunks:
@@ -86,26 +92,26 @@ async def hear(
 
 
 def wait_on(floor: Endpointer, end: int, react: React) -> None:
-    """Let a pause grow until sample ``end``, step by step: the same ones however the audio is cut."""
+    """Extend a pause to sample ``end`` in fixed steps, which do not depend on the size of the chunks."""
     for sample in range(floor.reached + STEP, end + 1, STEP) if floor.floor is Floor.PAUSE else ():
         for event in floor.passed(sample):
             react(event)
 
 
 def next_ask(quiet: int, asked: int | None) -> int:
-    """Return the sample at which the turn model is asked about a pause after it was asked at ``asked``.
+    """Return the sample at which to call the turn model next.
 
-    quiet: the sample from which on it is silent.
+    quiet: sample at which the silence began. asked: sample of the last call, None if there was none.
     """
-    if asked is None or asked < quiet + ASK_SAMPLES:  # it was about an earlier pause
+    if asked is None or asked < quiet + ASK_SAMPLES:  # the last call was about an earlier pause
         return quiet + ASK_SAMPLES
     return quiet + 2 * (asked - quiet)
 
 
 def is_worth_it(new: int, dips: bool, level: LoadLevel, behind: bool) -> bool:
-    """Tell whether so many new samples are worth a transcript before there is a pause.
+    """Return whether ``new`` samples justify a transcript before voice activity detects a pause.
 
-    dips: whether the speaker has fallen quiet, for a moment or at the end. behind: whether work waits long.
+    dips: whether the level has just fallen. behind: whether the engines are behind with their work.
     """
     if behind:
         return False
@@ -115,17 +121,21 @@ def is_worth_it(new: int, dips: bool, level: LoadLevel, behind: bool) -> bool:
 
 
 class TurnTranscriber:
-    """The words and the sound of one session's current turn."""
+    """Transcribes the current turn of one session, and calls the turn model in its pauses.
+
+    It feeds the speech recogniser, and decides when to request a partial or a final transcript. It passes
+    transcripts and the turn model's probabilities to the floor, and the resulting events to ``react``.
+    """
 
     def __init__(self, models: Models, floor: Endpointer, react: React) -> None:
         self._stream = models.stt.stream()
         check_fits("stt stream", self._stream)
         self._turn_model = models.turn
-        self._ladder = models.load_shedder
+        self._load_shedder = models.load_shedder
         self._floor = floor
         floor.has_judge = models.turn is not None
         self._react = react
-        # No chunks: 200 sessions would have 80,000 of them for the garbage collector to look at.
+        # Bytes, not chunks: the garbage collector would visit 80,000 chunks of 200 sessions.
         self._memory = bytearray()
         self._agreement = LocalAgreement()
         self._loudness = Loudness()
@@ -137,15 +147,14 @@ class TurnTranscriber:
         self._latest = NOTHING
         self._recognising: asyncio.Task[None] | None = None
         self._complete = self._awaited = False
-        self._urgency = Deadline()
+        self._deadline = Deadline()
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
-        """Keep the transcript of the turn up to date, and the turn model asked while a pause grows.
+        """Process audio until the channel ends: keep the transcript up to date, and judge pauses.
 
-        A turn may be over wherever its speaker falls quiet, and the level tells that sooner than voice
-        activity: the words are written down from there on, and are final if a pause follows. Another pause
-        stops the transcript that runs and asks for its own. Audio that comes faster than it can be written
-        down waits.
+        The level falls before voice activity detects a pause. So a transcript starts when it falls, and
+        is final if a pause follows. A new pause cancels the running transcript and requests its own. Audio
+        waits while the recogniser is behind. Cancelling stops the recognition and the turn model.
         """
         async with asyncio.TaskGroup() as tasks:
             async for chunk in inp:
@@ -159,7 +168,7 @@ class TurnTranscriber:
                     await self._update(tasks)
 
     async def _catch_up(self) -> None:
-        """Wait for what is being recognised once half a second is behind it, a partial one until a pause."""
+        """Wait for the running transcript if it lags by half a second; if it is partial, until a pause."""
         if self._fed - self._reached < PARTIAL_SAMPLES:
             return
         while self._recognising is not None and not self._recognising.done():
@@ -199,18 +208,18 @@ class TurnTranscriber:
     async def _update(self, tasks: asyncio.TaskGroup) -> None:
         new, since = self._fed - self._reached, self._loudness.quiet_from
         if self._complete and self._recognising is not None and not self._recognising.done():
-            return  # dips that cut each other off would leave no words at all
-        overlap = self._floor.floor is Floor.OVERLAP  # whether that stops the agent is for the words to say
+            return  # a dip must not cancel the transcript of the dip before, or none would ever finish
+        overlap = self._floor.floor is Floor.OVERLAP  # here the words decide whether the agent stops
         quiet, apart = (HUSH_SAMPLES, HUSHES_APART_SAMPLES) if overlap else (DIP_SAMPLES, 0)
-        start = self._turn_start or 0  # quiet from there on ends nothing
+        start = self._turn_start or 0  # quiet since the start of the turn is not its end
         fell = since is not None and start < since and self._reached < since + quiet <= self._fed
         dips = fell and new >= apart
-        level, behind = self._ladder.level, self._ladder.behind
+        level, behind = self._load_shedder.level, self._load_shedder.behind
         if is_worth_it(new, dips, *((LoadLevel.NOTHING, False) if overlap else (level, behind))):
             await self._recognise(tasks, complete=dips)
 
     def _fall(self, pause: int) -> None:
-        """Tell once in each pause since when it is quiet: voice activity lags 0.1 s behind some voices."""
+        """Report to the floor, once per pause, since when the level is low: it falls up to 0.1 s earlier."""
         if pause != self._final_for and self._fed >= pause:
             self._floor.fell(pause, self._loudness.quiet_before(pause))
 
@@ -222,13 +231,13 @@ class TurnTranscriber:
         if self._recognising is None or not self._has_all(pause):
             await self._recognise(tasks, complete=True, awaited=True)
         elif self._recognising.done():
-            self._tell_final()
+            self._pass_final()
         else:
             self._awaited = True
-            self._urgency.due = asyncio.get_running_loop().time()
+            self._deadline.due = asyncio.get_running_loop().time()
 
     def _has_all(self, pause: int) -> bool:
-        """Tell whether the latest transcript has every word said before ``pause``."""
+        """Return whether the latest transcript has all words before sample ``pause``."""
         quiet = self._loudness.quiet_from
         reached = quiet is not None and quiet <= self._reached
         return self._complete and reached and self._loudness.ended_by(pause)
@@ -238,9 +247,9 @@ class TurnTranscriber:
         self._reached, self._complete, self._awaited = self._fed, complete, awaited
         due = asyncio.get_running_loop().time() if awaited else None
         slack = GUESS_SECONDS if complete else PARTIAL_SECONDS
-        self._urgency = Deadline(slack, due, frugal=self._ladder.level >= LoadLevel.WINDOW)
-        self._recognising = tasks.create_task(self._write_down(complete, self._urgency))
-        await asyncio.sleep(0)  # it begins with the audio that is here, not with what arrives meanwhile
+        self._deadline = Deadline(slack, due, frugal=self._load_shedder.level >= LoadLevel.WINDOW)
+        self._recognising = tasks.create_task(self._write_down(complete, self._deadline))
+        await asyncio.sleep(0)  # let it begin with the audio received so far
 
     def _stop(self) -> None:
         if self._recognising is not None:
@@ -252,30 +261,30 @@ class TurnTranscriber:
         with asking("speech recogniser"):
             self._latest = transcript = await self._stream.transcribe(is_final=complete)
         if self._awaited:
-            self._tell_final()
+            self._pass_final()
             return
         quiet = self._loudness.quiet_from
-        hushed = complete and quiet is not None and quiet <= self._reached  # and nothing was said since
+        hushed = complete and quiet is not None and quiet <= self._reached  # and it is quiet since
         for event in self._floor.transcript(replace(transcript, is_final=False), hushed):
             self._react(event)
-        if self._floor.floor is Floor.OVERLAP:  # what may be a cough is told to nobody
+        if self._floor.floor is Floor.OVERLAP:  # it may be a cough: emit no words of it
             return
         if self._turn_start is not None and self._turn_start == self._floor.turn_start and transcript.text:
             self._react(PartialTranscript(transcript.text, self._agreement.feed(transcript.text)))
 
-    def _tell_final(self) -> None:
+    def _pass_final(self) -> None:
         end = max(self._reached, self._final_for or 0)
         for event in self._floor.transcript(replace(self._latest, is_final=True, end=end)):
             self._react(event)
 
-    def _ask(self, asking: asyncio.TaskGroup) -> None:
+    def _ask(self, tasks: asyncio.TaskGroup) -> None:
         pause = self._floor.pause
         if self._turn_model is None or pause is None:
             return
         if self._fed >= next_ask(self._floor.quiet, self._asked_at):
             self._asked_at = self._fed
             sound = self._remembered(self._turn_start or 0).samples()
-            asking.create_task(self._judge(self._turn_model, pause, sound))
+            tasks.create_task(self._judge(self._turn_model, pause, sound))
 
     async def _judge(self, turn_model: TurnModel, pause: int, sound: Samples) -> None:
         with asking("turn model"):
@@ -284,7 +293,7 @@ class TurnTranscriber:
             self._react(event)
 
     def _remembered(self, start: int) -> AudioChunk:
-        """Return the audio from sample ``start`` on, as far as it is remembered."""
+        """Return the audio from sample ``start`` on, or from the oldest sample remembered."""
         oldest = self._heard - len(self._memory) // 2
         start = max(start, oldest)
         return AudioChunk(bytes(self._memory[2 * (start - oldest) :]), RATE, start)

@@ -1,1 +1,1 @@
-"""The reply: from a speculative start to what was heard of it."""
+"""The agent's replies: from a speculative start to the words that the user heard."""

@@ -1,16 +1,17 @@
-"""Cut a stream of text into pieces that a voice can start on."""
+"""Splits a stream of text into clauses, so that the voice starts before the text is complete."""
 
 from __future__ import annotations
 
 import re
 
-FIRST_WORDS, LEAST_WORDS = 3, 2
-"""A first clause without any punctuation is cut after this many words, so that something is heard early, and
-after fewer where the last ones lean on what follows."""
+FIRST_WORDS = 3
+"""Most words of the first clause if it has no punctuation: a short one is heard early."""
+LEAST_WORDS = 2
+"""Fewest words of such a clause after words that lean on the next word are moved to the next clause."""
 LATER_CHARACTERS = 60
-"""From this length on, a comma is enough to end a clause; shorter ones wait for the end of the sentence."""
+"""Least length at which a comma ends a later clause; shorter ones wait for the end of the sentence."""
 MAX_CHARACTERS = 160
-"""No clause is longer: an interrupted voice finishes the clause it is working on before it takes another."""
+"""Longest clause: an interrupted voice finishes its current clause before it takes another."""
 
 _SENTENCE = re.compile(r"[.!?…]+[\"')\]*]*\s")
 _WORD = re.compile(r"(\S+)\s")
@@ -29,9 +30,9 @@ _LEANING = frozenset(
 
 
 class ClauseSplitter:
-    """Collect text and give back clauses: the first one short, the later ones whole sentences.
+    """Collects text and returns clauses: a short one first, then whole sentences.
 
-    Between two calls it holds no more than ``MAX_CHARACTERS``.
+    Between two calls it holds at most ``MAX_CHARACTERS``.
     """
 
     def __init__(self) -> None:
@@ -39,9 +40,9 @@ class ClauseSplitter:
         self._first = True
 
     def feed(self, text: str) -> list[str]:
-        """Add text and return the clauses it completes, with their surrounding blanks removed."""
+        """Add text; return the clauses it completes, without blanks at both ends."""
         clauses = []
-        # A piece at a time: cutting each clause off the whole of a long text takes time with its square.
+        # One piece at a time: cutting clauses off a long text would take quadratic time.
         for begin in range(0, len(text), MAX_CHARACTERS):
             self._text = (self._text + text[begin : begin + MAX_CHARACTERS]).lstrip()
             while (end := self._end()) is not None:
@@ -51,14 +52,14 @@ class ClauseSplitter:
         return clauses
 
     def flush(self) -> str:
-        """Return what is left, which may be empty."""
+        """Return the rest of the text, which may be empty."""
         clause, self._text = self._text.strip(), ""
         return clause
 
     def _end(self) -> int | None:
-        """Return the end of the next clause, found in the shortest text that shows it.
+        """Return the end of the next clause, None if the text does not complete one.
 
-        What was looked at beyond that would make the clauses depend on the pieces the text came in.
+        It looks at no more text than needed, so that the clauses do not depend on how the text was divided.
         """
         text = self._text[: MAX_CHARACTERS + 1]
         least = 4 if self._first else LATER_CHARACTERS
@@ -75,7 +76,7 @@ class ClauseSplitter:
 
 
 def _after_words(words: list[re.Match[str]]) -> int:
-    """Return the end of the words, without those at the end that lean on what follows."""
+    """Return the end of the words, without trailing words that lean on the next one."""
     end = len(words)
     while end > LEAST_WORDS and words[end - 1][1].lower() in _LEANING:
         end -= 1

@@ -1,4 +1,4 @@
-"""How far a reply has been heard, by the paced clock, and which words that makes."""
+"""The play-out position of a reply, and the words heard up to it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from rejoinder.pipeline.audio.chunk import Words
 
 LEAD_SECONDS = 0.2
-"""Audio is sent at most this far ahead of real time: what was sent cannot be called back on every wire."""
+"""How far audio is sent ahead of real time at most: not every wire can recall sent audio."""
 
 ROUNDING_SECONDS = 0.001
-"""So little before its end a word has been heard: the lengths of slices do not add up exactly."""
+"""A word counts as heard this long before its end, because the lengths of slices are rounded."""
 
 
 @dataclass(slots=True)
@@ -24,10 +24,10 @@ class _Clause:
 
 
 class Playout:
-    """The play-out clock of one reply. Times are ``loop.time()`` and durations, both in seconds.
+    """The play-out clock of one reply. Times are ``loop.time()``; times and durations are in seconds.
 
-    seconds: length of what was sent. holds: whether the client holds what it has while the reply is paused;
-        one that does not plays it to its end.
+    seconds: duration of the audio sent so far.
+    holds: whether the client stops its playback while the reply is paused; otherwise it plays what it has.
     """
 
     def __init__(self, holds: bool = False) -> None:
@@ -38,19 +38,19 @@ class Playout:
         self._runs_dry = 0.0
 
     def begin(self, text: str) -> None:
-        """Note that the audio that follows speaks ``text``."""
+        """Record that the next audio speaks the clause ``text``."""
         self.end()
         self._clauses.append(_Clause(text, self.seconds))
 
     def end(self) -> None:
-        """Note that all audio of the clause was sent: after it all of its words have been heard."""
+        """Record that all audio of the current clause was sent: once it has played, all words are heard."""
         if self._clauses:
             self._clauses[-1].end = min(self._clauses[-1].end, self.seconds)
 
     def sent(self, seconds: float, now: float, words: Words = ()) -> float:
-        """Note that audio was sent; return how long to wait before sending more.
+        """Record that audio was sent; return the seconds to wait before sending more.
 
-        words: when the words of this clause are spoken, as known by now.
+        words: the times of the words in this clause, as far as they are known.
         """
         now = self._clock(now)
         self._runs_dry = max(self._runs_dry, now) + seconds
@@ -60,25 +60,25 @@ class Playout:
         return max(0.0, self._runs_dry - now - LEAD_SECONDS)
 
     def left(self, now: float) -> float:
-        """Return the seconds of audio that were sent and not yet played."""
+        """Return the seconds of audio that were sent and have not been played."""
         return max(0.0, self._runs_dry - self._clock(now))
 
     def pause(self, now: float) -> None:
-        """Note that the client was told to pause."""
+        """Record that the client was asked to pause."""
         if self.holds and self._stopped is None:
             self._stopped = now
 
     def stop(self, since: float) -> None:
-        """Note that nothing has been heard ``since`` then, because the client is gone."""
+        """Record that nothing has been heard since time ``since``, because the client is disconnected."""
         self._stopped = since if self._stopped is None else min(since, self._stopped)
 
     def sent_again(self, seconds: float, at: float) -> None:
-        """Note that the client is back, and hears the last ``seconds`` of what was sent from ``at`` on."""
+        """Record that a returned client plays the last ``seconds`` of the sent audio again from ``at`` on."""
         self._stopped = None
         self._runs_dry = at + min(seconds, self.seconds)
 
     def resume(self, now: float) -> None:
-        """Note that the client was told to go on: what it held is heard from now on."""
+        """Record that the client was asked to resume; it plays the audio that it held from now on."""
         left, self._stopped = self.left(now), None
         self._runs_dry = now + left
 
@@ -90,13 +90,13 @@ class Playout:
         return max(0.0, self.seconds - self.left(now))
 
     def text(self, played: float) -> str:
-        """Return the text heard in the first ``played`` seconds, as written, up to its last whole word."""
+        """Return the text heard in the first ``played`` seconds, up to the last whole word."""
         played = min(played, self.seconds)
         return " ".join(text for clause in self._clauses if (text := _heard(clause, played)))
 
 
 def spread(text: str, seconds: float) -> Words:
-    """Spread the words of a clause over its audio by their length in characters."""
+    """Estimate the times of the words in a clause of ``seconds`` from their length in characters."""
     return tuple((seconds * (word.end() / len(text)), word.end()) for word in re.finditer(r"\S+", text))
 
 

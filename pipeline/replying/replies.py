@@ -1,4 +1,4 @@
-"""The agent's side of a conversation: one reply at a time, from a guess to what was heard of it."""
+"""The agent's side of a conversation: one reply at a time, from its start to the words that were heard."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 log = logging.getLogger(__name__)
 
 MERGE_SECONDS = 0.3
-"""A reply of which less was heard leaves no trace: the user had not finished, and both parts are one turn."""
+"""An interrupted reply of which less was heard is not remembered: the user had not finished the turn."""
 
 
 class Replies:
-    """The replies of one session, and the only place where one is started, paused and cancelled.
+    """The replies of one session: the only place that starts, pauses and cancels one.
 
-    What a reply starts ends with its task, and that is in ``turn`` or ``cancelled`` until it is gone. No verb
-    waits: the next prompt is built from a history that is settled.
+    All that a reply starts ends with its task. That task is in ``turn`` or in ``cancelled`` until it has
+    ended. The methods do not wait, so the next prompt is built from a settled history. A *guess* is a reply
+    that starts before the user's turn is over; it is not played until it is committed.
 
-    turn: the reply that runs or sounds out, a guess until it is committed; None between replies.
-    echo: where what they say may be heard too, None where nothing is done about that.
-    cancelled: the tasks that were cancelled and are not gone yet.
-    speculation: what became of the guesses.
-    held: whether nothing may be heard, because the client is gone and may come back.
-    options: as the client has them now. marks: of the user's pause, where the trace of its answer begins.
-    emit: takes what happens to them, but for their text and audio, which wait for room in ``out``.
+    options: the current options of the session.
+    turn: the current reply, until it has played; None between replies.
+    echo: receives the agent's audio to remove it from the microphone's; None if echo removal is off.
+    cancelled: the cancelled tasks that have not ended.
+    speculation: counts of the guesses.
+    held: whether play-out is stopped because the client is disconnected.
+    marks: times of the user's last pause, with which the trace of the reply begins.
+    emit: takes the events of replies, except text and audio, which wait for room in ``out``.
     """
 
     def __init__(
@@ -67,22 +69,22 @@ class Replies:
         self._out = out
         self._emit = emit
         self._turns = 0
-        self._asides = OutOfBandReplies(models, out, emit, self._see_off)
+        self._out_of_band = OutOfBandReplies(models, out, emit, self._track_cancelled)
         self._settled: deque[Turn] = deque(maxlen=8)
         self._warming: asyncio.Task[None] | None = None
         self._reading = Deadline(PARTIAL_SECONDS)
-        self._asked: ReplyRequest | None = None
+        self._requested: ReplyRequest | None = None
         self._owed = False
 
     # --- which reply comes next -------------------------------------------------------------------------
 
     def warm(self, text: str) -> None:
-        """Let the language model read the prompt while its last words are still being said."""
+        """Send the prompt to the language model's cache while the user still speaks."""
         if self.options.create_response and (self._warming is None or self._warming.done()):
             self._warming = asyncio.create_task(self._prefill(text, self._reading), name="warm")
 
     def guess(self, text: str) -> None:
-        """Start the answer to a turn that is probably over; it waits for its commit."""
+        """Start a reply to a turn that is probably over. It waits for its commit."""
         wanted = self.options.speculate and self.options.create_response and not self._replying
         if wanted and not self._guessed(text):
             self.drop_guess()
@@ -90,110 +92,110 @@ class Replies:
                 self._start(text).guess = True
 
     def drop_guess(self) -> None:
-        """Cancel a reply that is not committed."""
+        """Cancel the current reply if it is not committed."""
         if self.turn and not self.turn.committed:
             self._cancel()
 
     def end_turn(self, text: str, key: Key | None = None) -> None:
-        """Answer the user's turn, now or after the reply that may not be interrupted.
+        """Answer the user's turn, or record it if replies are off.
 
-        key: what the history's entry is known by.
+        A current reply that may not be interrupted finishes first. key: key of the turn's history entry.
         """
-        if self._replying and not self._asked and not self.options.interrupt_response:
+        if self._replying and not self._requested and not self.options.interrupt_response:
             self._history.add_user(text, key)
             self._owed = self.options.create_response
-        elif self.options.create_response or self._asked:
+        elif self.options.create_response or self._requested:
             self._answer(text, key)
         else:
             self._history.add_user(text, key)
             self._floor.agent_done()
 
     def end_empty_turn(self) -> None:
-        """Answer what was asked for or is owed, where the user's turn came to nothing."""
-        if self._asked:
+        """Start the requested or owed reply after a turn without words."""
+        if self._requested:
             self._answer(None)
         else:
             self.answer_owed()
 
     def answer_owed(self) -> None:
-        """Answer what was said during a reply; who speaks again at this moment is answered afterwards."""
+        """Answer the words said during the last reply, unless the user is speaking again."""
         if self._owed and not self._replying and self._floor.floor is not Floor.USER:
             self.respond()
 
-    def respond(self, asked: ReplyRequest | None = None) -> None:
-        """Reply to the history, or to the user's turn where there is one: nobody is talked over."""
-        asked = asked or ReplyRequest()
-        if not asked.remembered:
-            turn = self._turn(None, asked, None)
-            self._asides.start(turn, self._messages(turn, None, asked))
+    def respond(self, request: ReplyRequest | None = None) -> None:
+        """Start the requested reply. If the user is in a turn, the reply waits for the end of the turn."""
+        request = request or ReplyRequest()
+        if not request.remembered:
+            turn = self._turn(None, request, None)
+            self._out_of_band.start(turn, self._messages(turn, None, request))
             return
         talking = self._floor.floor is Floor.USER and not self._floor.manual
         ending = self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP
         if (talking and self.options.interrupt_response) or ending:
-            self._asked = asked
+            self._requested = request
             return
         self._cancel(superseded=True)
-        self._commit(self._start(None, asked))
+        self._commit(self._start(None, request))
 
     def prompt(self, cue: str) -> None:
-        """Reply to a cue that stands where the user's words would, and is not remembered."""
+        """Reply to a cue that replaces the user's words in the prompt; the history does not record it."""
         self._commit(self._start(None, cue=cue))
 
     @property
     def idle(self) -> bool:
-        """Tell whether there is no reply, and none is to come."""
-        return self.turn is None and not self._asked and not self._owed
+        """Whether there is no reply, requested and owed ones included."""
+        return self.turn is None and not self._requested and not self._owed
 
     def _answer(self, text: str | None, key: Key | None = None) -> None:
-        asked, self._asked = self._asked or ReplyRequest(), None
-        if self.turn and text and asked == ReplyRequest(tag=asked.tag) and self._guessed(text):
-            self.turn.tag = asked.tag
+        request, self._requested = self._requested or ReplyRequest(), None
+        if self.turn and text and request == ReplyRequest(tag=request.tag) and self._guessed(text):
+            self.turn.tag = request.tag
             self._commit(self.turn, key)
         else:
             self._cancel(superseded=True)
-            self._commit(self._start(text, asked), key)
+            self._commit(self._start(text, request), key)
 
     @property
     def _replying(self) -> bool:
         return self.turn is not None and self.turn.committed
 
-    # --- somebody speaks over it, or wants it stopped ---------------------------------------------------
+    # --- pauses and interruptions -----------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Hold the reply while it is in doubt whether it is interrupted."""
+        """Pause the reply until it is known whether the sound over it is an interruption."""
         if self.turn is None or self.turn.made:
             self._floor.agent_ends()
         if self.turn is not None:
             self.turn.pause()
 
     def resume(self) -> None:
-        """Let the reply go on with the sample at which it stopped: it was no interruption."""
+        """Resume the reply at the sample where it paused: the sound was no interruption."""
         if self.turn is not None and not self.held:
             self.turn.resume()
             counts = self.turn.trace.counts
             counts["false_interruptions"] = counts.get("false_interruptions", 0) + 1
-            if self.turn.trace.budget():  # or it will be told with its first audio
+            if self.turn.trace.budget():  # otherwise the first audio sends it
                 self._emit(TurnTraced(self.turn.trace))
 
-    def overtake(self) -> None:
-        """Give way to the user's own words, if the reply may be interrupted."""
+    def yield_to_user(self) -> None:
+        """Cancel the reply for the user's speech, if replies may be interrupted."""
         self.speculation.begin_turn()
         if self.options.interrupt_response:
             self._cancel(overtaken=True)
 
-    def interrupt(self, aside: int | None = None) -> None:
-        """Stop the reply, or the one that was asked for; or one beside the conversation."""
-        if aside is not None:
-            self._asides.cancel(aside)
+    def interrupt(self, out_of_band: int | None = None) -> None:
+        """Stop the current or requested reply, or the out-of-band reply with the given number."""
+        if out_of_band is not None:
+            self._out_of_band.cancel(out_of_band)
             return
-        self._asked, self._owed = None, False
+        self._requested, self._owed = None, False
         self._cancel()
         self._floor.agent_done()
 
     def truncate(self, turn: int, seconds: float) -> str | None:
-        """Settle a reply with the ``seconds`` of it that were played; return their text. It falls silent."""
+        """Settle reply ``turn`` at ``seconds`` played; stop it if it runs. Return the heard text or None."""
         if self.turn and self.turn.id == turn and self.turn.committed:
-            self._cancel()  # who knows how much was played has stopped playing
+            self._cancel()  # the client has stopped its playback
             self._floor.agent_done()
         heard = None
         for settled in self._settled:
@@ -204,21 +206,21 @@ class Replies:
         return heard
 
     def close(self) -> None:
-        """Cancel everything; what still cleans up is in ``cancelled``."""
+        """Cancel all replies; ``cancelled`` holds the tasks that have not ended."""
         self._cancel()
-        self._asides.close()
+        self._out_of_band.close()
         if self._warming is not None and not self._warming.done():
-            self._see_off(self._warming)
+            self._track_cancelled(self._warming)
         for task in self.cancelled:
             task.cancel()
 
     def hold(self, since: float) -> tuple[int, float] | None:
-        """Let nothing be heard until ``release``: nobody has been there ``since`` that time.
+        """Stop play-out until ``release``: the client has been disconnected since time ``since``.
 
-        Returns which reply sounded last, and how many seconds of it had been heard by then.
+        Returns the number of the last reply that played and the seconds of it played by then, or None.
         """
         self.held = True
-        self._asides.pause()
+        self._out_of_band.pause()
         if self.turn is not None:
             self.turn.playout.stop(since)
             self.turn.pause()
@@ -226,13 +228,13 @@ class Replies:
         return (last.id, last.playout.played(since)) if last else None
 
     def release(self, unheard: Mapping[int, float]) -> None:
-        """Go on; of these replies the last so many seconds are heard only now, one reply after the other.
+        """Resume play-out; the client plays the last seconds of some replies again, one after the other.
 
-        One that had ended by the clock sounds once more: it can be interrupted, and until it is heard the
-        history does not have it.
+        unheard: these seconds by the number of the reply. A reply that had ended becomes current again: it
+        can be interrupted, and the history records the rest once it has played.
         """
         self.held = False
-        self._asides.resume()
+        self._out_of_band.resume()
         now, seconds = asyncio.get_running_loop().time(), 0.0
         ended = [turn for turn in self._settled if turn is not self.turn and turn.id in unheard]
         if self.turn is not None:
@@ -247,56 +249,56 @@ class Replies:
                 self._settle(turn, turn.playout.played(now), cut=True)
             self._floor.agent_speaks()
             self.turn = ended[-1]
-            self.turn.task = asyncio.create_task(self._sound_again(ended), name=f"reply-{self.turn.id}-again")
+            self.turn.task = asyncio.create_task(self._replay(ended), name=f"reply-{self.turn.id}-again")
 
-    async def _sound_again(self, turns: Sequence[Turn]) -> None:
+    async def _replay(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
-            await turn.sound_out()
+            await turn.wait_played()
             self._settle(turn, turn.playout.seconds, cut=turn.failed)
         self._end()
 
     # --- one reply --------------------------------------------------------------------------------------
 
     def _guessed(self, text: str) -> bool:
-        """Tell whether there is an answer to these words that waits for its commit."""
+        """Return whether the current reply is a guess for these words."""
         return bool(
             self.turn and not self.turn.committed and normalise(self.turn.text or "") == normalise(text)
         )
 
-    def _start(self, text: str | None, asked: ReplyRequest | None = None, cue: str | None = None) -> Turn:
-        asked = asked or ReplyRequest()
-        self.turn = turn = self._turn(text, asked, self.echo)
+    def _start(self, text: str | None, request: ReplyRequest | None = None, cue: str | None = None) -> Turn:
+        request = request or ReplyRequest()
+        self.turn = turn = self._turn(text, request, self.echo)
         turn.trace.marks.update(self.marks if text else {})
         turn.mark("reply_started")
-        # What it waits for while its prompt is being read ahead is as urgent as the reply.
+        # The prompt being read ahead is now as urgent as the reply, which waits for it.
         turn.deadline, self._reading = self._reading, Deadline(PARTIAL_SECONDS)
         turn.deadline.slack = GUESS_SECONDS
         turn.brief = self._models.load_shedder.level >= LoadLevel.LENGTH and not turn.tools.functions
-        # The prompt is built here, not in the task: a commit in this same step adds the text to the history.
-        messages = self._messages(turn, text or cue, asked)
+        # Build the prompt before the task starts: a commit right after this adds the text to the history.
+        messages = self._messages(turn, text or cue, request)
         turn.task = asyncio.create_task(self._run(turn, messages), name=f"reply-{turn.id}")
         return turn
 
-    def _turn(self, text: str | None, asked: ReplyRequest, echo: Echo | None) -> Turn:
+    def _turn(self, text: str | None, request: ReplyRequest, echo: Echo | None) -> Turn:
         self._turns += 1
-        speaks = self.options.speaks if asked.speaks is None else asked.speaks
-        tools = self.options.tools if asked.tools is None else asked.tools
-        most = self.options.max_tokens if asked.max_tokens is None else asked.max_tokens
+        speaks = self.options.speaks if request.speaks is None else request.speaks
+        tools = self.options.tools if request.tools is None else request.tools
+        most = self.options.max_tokens if request.max_tokens is None else request.max_tokens
         holds, seconds = self.options.holds_audio, self.options.max_reply_s
-        turn = Turn(self._turns, text, asked.tag, speaks, tools, holds, echo, most, seconds)
-        turn.words = asked.words
+        turn = Turn(self._turns, text, request.tag, speaks, tools, holds, echo, most, seconds)
+        turn.words = request.words
         return turn
 
-    def _messages(self, turn: Turn, text: str | None, asked: ReplyRequest) -> list[Message]:
-        if asked.words:
+    def _messages(self, turn: Turn, text: str | None, request: ReplyRequest) -> list[Message]:
+        if request.words:
             return []
-        if asked.prompt is None:
+        if request.prompt is None:
             try:
-                return self._history.messages(text, asked.instructions)
+                return self._history.messages(text, request.instructions)
             except ProtocolError as error:
                 turn.refused = error
                 return []
-        return prompt(asked.prompt, asked.instructions or self.options.instructions)
+        return prompt(request.prompt, request.instructions or self.options.instructions)
 
     def _commit(self, turn: Turn, key: Key | None = None) -> None:
         self._owed = False
@@ -312,17 +314,17 @@ class Replies:
         turn.commit()
 
     async def _run(self, turn: Turn, messages: list[Message]) -> None:
-        """Run a reply to its end. Nothing of a guess is told, and it may be over before its commit."""
+        """Run a reply to its end. A guess may finish before its commit, and emits no events until then."""
         status = await attempt(turn, self._models, messages, self._out, self._warming)
-        if status == "failed" and turn is not self.turn:  # while being cancelled, which that hides
+        if status == "failed" and turn is not self.turn:  # it failed while it was being cancelled
             return
         await turn.wait_committed()
         turn.failed = status == "failed"
-        self._settle(turn, turn.playout.seconds, cut=turn.failed)  # before a client can add to it
+        self._settle(turn, turn.playout.seconds, cut=turn.failed)  # before the client can add an entry
         for call in turn.calls if status == "completed" else []:
             self._emit(ReplyCalled(turn.id, self._history.add_call(call)))
-        self._tell_done(turn, status, turn.playout.seconds)
-        await turn.sound_out()  # what was sent is heard, whatever the status
+        self._emit_done(turn, status, turn.playout.seconds)
+        await turn.wait_played()  # sent audio plays, whatever the status
         self._end()
 
     def _end(self) -> None:
@@ -331,10 +333,10 @@ class Replies:
         self.answer_owed()
 
     def _cancel(self, superseded: bool = False, overtaken: bool = False) -> None:
-        """Drop the current turn; synchronous, so that the next prompt is built from a settled history.
+        """Cancel the current reply and settle the history with the words that were heard.
 
-        superseded: another reply takes its place, which cuts nothing off one that only has to sound out.
-        overtaken: the user speaks.
+        superseded: another reply replaces it; one whose audio is all sent then still plays to its end.
+        overtaken: the user's speech cancels it.
         """
         turn, self.turn = self.turn, None
         if turn is None or turn.task is None:
@@ -343,7 +345,7 @@ class Replies:
         turn.cancel()
         if turn.guess and not turn.committed:
             self.speculation.drop(turn.tokens)
-        self._see_off(turn.task)
+        self._track_cancelled(turn.task)
         if turn.committed and superseded and turn.done:
             self._settle(turn, turn.playout.seconds, cut=turn.failed)
         elif turn.committed:
@@ -352,13 +354,13 @@ class Replies:
             if self.echo is not None:
                 self.echo.cut(now)
             self._settle(turn, played, cut=not turn.done or played < turn.playout.seconds)
-            self._tell_done(turn, "cancelled", played)
+            self._emit_done(turn, "cancelled", played)
 
-    def _see_off(self, task: asyncio.Task[None]) -> None:
+    def _track_cancelled(self, task: asyncio.Task[None]) -> None:
         self.cancelled.add(task)
         task.add_done_callback(self.cancelled.discard)
 
-    def _tell_done(self, turn: Turn, status: str, played: float) -> None:
+    def _emit_done(self, turn: Turn, status: str, played: float) -> None:
         if not turn.done:
             turn.done = True
             if seconds := turn.trace.making():
@@ -366,7 +368,7 @@ class Replies:
             self._emit(over(turn, self._models.llm, status, played))
 
     def _settle(self, turn: Turn, played: float, cut: bool) -> None:
-        """Put what was heard into the history, again for a reply that is cut after it was told as done."""
+        """Record the heard words in the history; again if a reply is cut after its ReplyDone."""
         heard = turn.heard(played)
         if turn.overtaken and cut and turn.speaks and played < MERGE_SECONDS:
             heard = ""
@@ -379,5 +381,5 @@ class Replies:
         current.set(deadline)
         try:
             await self._models.llm.warm(self._history.messages(text))
-        except Exception as error:  # only speed is lost: the reply itself will say what is wrong
+        except Exception as error:  # only speed is lost: the reply itself reports the error
             log.debug("warming the prompt failed: %s", error)

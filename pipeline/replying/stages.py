@@ -1,4 +1,4 @@
-"""The three stages of a reply: think, speak, play; and the one of a reply that is written only."""
+"""The stages of a spoken reply (think, speak, play), and the one stage of a reply in text only (write)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ from rejoinder.pipeline.replying.turn import Turn
 from rejoinder.pipeline.replying.utterance import uttered
 
 CLAUSES_AHEAD = 2
+"""Most clauses that wait for the voice."""
 AUDIO_AHEAD = 8
-"""Slices of audio made ahead of the play stage: with ``SLICE_SECONDS`` about a third of a second."""
+"""Most slices of audio that wait for the play stage: with ``SLICE_SECONDS``, about a third of a second."""
 SLICE_SECONDS = 0.04
-BRIEF_TOKENS, SENTENCE_ENDS = 16, (".", "!", "?")
-"""Where the machine is short of time, a reply of so many tokens ends with its sentence."""
+"""Duration of a slice of audio."""
+BRIEF_TOKENS = 16
+"""Under load (``LoadLevel.LENGTH``), a reply of at least this many tokens ends with its sentence."""
+SENTENCE_ENDS = (".", "!", "?")
+"""The characters that end a sentence."""
 CONTROL_PLACES = 64
-"""Places in a session's outgoing channel that audio leaves free for events, which cannot wait."""
+"""Places in a session's event channel that audio leaves free for events that cannot wait."""
 
 Spoken = tuple[str, AudioChunk, Words]
-"""The clause that begins or an empty text, a slice of its audio, and when its words are spoken."""
+"""The clause that begins, or ""; a slice of its audio; and the times of its words."""
 
 
 async def attempt(
@@ -40,15 +44,16 @@ async def attempt(
     out: Channel[Event],
     warming: asyncio.Task[None] | None = None,
 ) -> str:
-    """Run a reply to its end and return its status: the boundary where failing models stop.
+    """Run a reply to its end and return its status: completed, incomplete or failed.
 
-    warming: fills the cache that it starts from. Cancelling discards everything in flight.
+    An exception of a model ends here, in ``turn.cause``. warming: a task that fills the language model's
+    cache, which is awaited first. Cancelling discards everything in flight.
     """
     current.set(turn.deadline)
     try:
         if turn.refused is not None:
             raise turn.refused
-        if not turn.words:  # which cost the language model nothing
+        if not turn.words:  # given words do not use the language model
             turn.prompt = messages
         if warming:
             await asyncio.wait([warming])
@@ -63,7 +68,7 @@ async def attempt(
 
 
 def over(turn: Turn, llm: Llm, status: str, played: float) -> ReplyDone:
-    """Return the end of a reply of which so many seconds were played."""
+    """Return the ReplyDone event of a reply of which ``played`` seconds were played."""
     done = ReplyDone(turn.id, status, turn.heard(played), usage=usage(turn, llm))
     if status != "failed" or (cause := turn.cause) is None:
         return done
@@ -72,7 +77,7 @@ def over(turn: Turn, llm: Llm, status: str, played: float) -> ReplyDone:
 
 
 def usage(turn: Turn, llm: Llm) -> Usage | None:
-    """Return what a reply has cost so far, None where the language model does not count or could not read."""
+    """Return the tokens used so far; None if the language model does not count them or fails to."""
     if turn.prompt is None or not isinstance(llm, TokenLlm):
         return None
     if turn.read is None and not is_long(turn.prompt):
@@ -82,7 +87,7 @@ def usage(turn: Turn, llm: Llm) -> Usage | None:
 
 
 async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out: Channel[Event]) -> None:
-    """Run one reply until all of it is sent. Cancelling discards everything in flight."""
+    """Run the stages of one reply until all of it is sent. Cancelling discards everything in flight."""
     if not turn.speaks:
         await write(turn, llm, messages, out)
         return
@@ -91,15 +96,15 @@ async def reply(turn: Turn, llm: Llm, tts: Tts, messages: Sequence[Message], out
     async with asyncio.TaskGroup() as tasks:
         thinking = tasks.create_task(think(turn, llm, messages, clauses))
         speaking = tasks.create_task(speak(turn, tts, clauses, audio))
-        speaking.add_done_callback(lambda _: thinking.cancel())  # it may have spoken for long enough
+        speaking.add_done_callback(lambda _: thinking.cancel())  # the voice may have reached the limit
         turn.playing = tasks.create_task(play(turn, audio, out))
 
 
 async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-    """Stream the model's words, no more than the turn may have; the calls are kept for the end of the reply.
+    """Yield the words of the reply, up to its limits and without thoughts; collect tool calls in the turn.
 
-    Where the turn has its words already, they are all. Thoughts are left out. Raises ModelError where there
-    is nothing else, and where there are tools and the model cannot call any.
+    If the reply's words are given, the language model is not used. Raises ModelError if the model answers
+    with thoughts only, or cannot call the tools. Closing the generator cancels the request.
     """
     if turn.words:
         yield turn.words
@@ -109,14 +114,15 @@ async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGene
     elif isinstance(llm, ToolLlm):
         pieces = llm.answer(messages, turn.tools)
     else:
-        raise ModelError(type(llm).__name__, "this language model cannot call tools")
+        message = "this language model cannot call tools: remove the tools, or use a model with `answer`"
+        raise ModelError(type(llm).__name__, message)
     with asking("language model"):
         async with aclosing(uttered(pieces, turn.utterance)) as words:
             async for piece in words:
                 turn.mark("first_token")
                 if isinstance(piece, ToolCall):
                     turn.calls.append(piece)
-                    if not turn.tools.parallel:  # whatever the server makes of it
+                    if not turn.tools.parallel:  # a server may ignore the setting
                         return
                 else:
                     yield piece
@@ -127,19 +133,19 @@ async def answer(turn: Turn, llm: Llm, messages: Sequence[Message]) -> AsyncGene
 
 
 async def write(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[Event]) -> None:
-    """Send the model's words as they come, once they may be seen."""
+    """Send the model's words as text, after the commit. Cancelling discards the rest."""
     async with aclosing(answer(turn, llm, messages)) as tokens:
         async for token in tokens:
             await turn.wait_committed()
             await turn.wait_running()
             await out.send(ReplyText(turn.id, token), CONTROL_PLACES)
             turn.written += token
-            turn.deadline.due = None  # it is read, and does not run dry
+            turn.deadline.due = None  # text has no play-out that could run dry
     turn.made = True
 
 
 async def think(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[str]) -> None:
-    """Turn the model's tokens into clauses."""
+    """Send the model's words as clauses. Cancelling closes the request to the model."""
     splitter = ClauseSplitter()
     async with aclosing(answer(turn, llm, messages)) as tokens:
         async for token in tokens:
@@ -153,7 +159,7 @@ async def think(turn: Turn, llm: Llm, messages: Sequence[Message], out: Channel[
 
 
 async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -> None:
-    """Turn clauses into slices of audio; none begins after ``max_seconds`` of it."""
+    """Turn clauses into slices of audio, until ``turn.max_seconds``. Cancelling stops the voice."""
     position = 0
     async for clause in inp:
         if turn.max_seconds and turn.seconds_made >= turn.max_seconds:
@@ -176,7 +182,10 @@ async def speak(turn: Turn, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -
 
 
 async def play(turn: Turn, inp: Channel[Spoken], out: Channel[Event]) -> None:
-    """Send the audio at the pace at which it is heard; the first line is the gate, a pause another one."""
+    """Send the audio at the pace of play-out, after the commit and while the reply is not paused.
+
+    Cancelling sends nothing more.
+    """
     await turn.wait_committed()
     async for text, chunk, words in inp:
         await turn.wait_running()

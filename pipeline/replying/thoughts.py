@@ -1,4 +1,4 @@
-"""Leave out what a language model writes for itself: thoughts between tags, as their formats have them."""
+"""Removes a language model's thoughts from its answer: text between tags, in the formats of common models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 PAIRS = {
     "<think>": "</think>",  # DeepSeek, Qwen, GLM, MiniMax, Nemotron
     "<thinking>": "</thinking>",
-    "<thought>": "</thought>",  # EXAONE, and Gemini where it is asked for its thoughts
+    "<thought>": "</thought>",  # EXAONE, and Gemini if thoughts are requested
     "<reasoning>": "</reasoning>",
     "<seed:think>": "</seed:think>",
     "◁think▷": "◁/think▷",  # Kimi
@@ -15,17 +15,25 @@ PAIRS = {
     "<|begin_of_thought|>": "<|end_of_thought|>",
     "<|START_THINKING|>": "<|END_THINKING|>",  # Command A
 }
+"""The opening and closing tags of thoughts."""
 HEADS = ("<|start|>", "<|channel|>")
-BODY = "<|message|>"
-ENDS = ("<|end|>", "<|return|>", "<|call|>")
-"""Harmony, the format of gpt-oss: a head names the author and the channel, and a message stands behind it.
+"""Tags that open a message's head in Harmony, the format of gpt-oss. The head names author and channel.
 https://cookbook.openai.com/articles/openai-harmony"""
+BODY = "<|message|>"
+"""The Harmony tag between a head and the text of its message."""
+ENDS = ("<|end|>", "<|return|>", "<|call|>")
+"""The Harmony tags that end a message."""
 HEARD = ("final", "assistant", "")
-"""Heads of messages that are for the user: the others are thoughts, and calls of tools."""
+"""Heads of messages for the user; other messages are thoughts or tool calls."""
 HEAD_CHARACTERS = 32
-"""More of a head is not kept: none of ``HEARD`` is that long."""
+"""Most characters of a head that are kept; each of ``HEARD`` is shorter."""
 
-WORDS, HEAD, MESSAGE = "words", "head", "message"
+WORDS = "words"
+"""The state in which text is for the user. In a thought the state is its opening tag."""
+HEAD = "head"
+"""The state inside a Harmony head."""
+MESSAGE = "message"
+"""The state inside a Harmony message that is not for the user."""
 _NEXT: dict[str, dict[str, str]] = {
     WORDS: {
         **dict.fromkeys([*PAIRS.values(), BODY, *ENDS], WORDS),
@@ -36,25 +44,25 @@ _NEXT: dict[str, dict[str, str]] = {
     MESSAGE: {**dict.fromkeys(HEADS, HEAD), **dict.fromkeys(ENDS, WORDS)},
     **{begin: {end: WORDS} for begin, end in PAIRS.items()},
 }
-"""For each state the tags that it knows, and the state that each of them leads to."""
+"""For each state, its tags and the state that each tag leads to."""
 _TAGS = {state: re.compile("|".join(map(re.escape, tags))) for state, tags in _NEXT.items()}
 _BEGUN = {
     state: frozenset(tag[:size] for tag in tags for size in range(1, len(tag)))
     for state, tags in _NEXT.items()
 }
 LONGEST = max(len(tag) for tags in _NEXT.values() for tag in tags)
+"""Length of the longest tag."""
 
 
 class Thoughts:
-    """Takes a text as it is written, and gives back what of it is meant for the user.
+    """Takes streamed text, and returns the parts that are for the user.
 
-    Text without tags comes back unchanged. What may be the beginning of a tag is held back until it is known
-    whether it is one, ``LONGEST`` characters at most; nothing of a thought is kept. Blanks between a thought
-    and the first word are left out.
+    Text without tags is returned unchanged. It holds back text that may begin a tag, at most ``LONGEST``
+    characters, and keeps nothing of a thought. Blanks between a thought and the first word are dropped.
 
-    Where the opening tag is part of the prompt, as in the templates of DeepSeek-R1, thoughts cannot be told
-    from an answer before their end comes. ``unopened`` says that this has happened: what stood before it was
-    given back already. The reasoning parser of the chat server takes such thoughts out.
+    unopened: whether a thought ended that had no opening tag. Some templates, such as that of DeepSeek-R1,
+        put the opening tag into the prompt. The thought is then returned as words, because only its end
+        shows what it was. The reasoning parser of the chat server removes such thoughts.
     """
 
     def __init__(self) -> None:
@@ -67,11 +75,11 @@ class Thoughts:
 
     @property
     def open(self) -> bool:
-        """Tell whether a thought has begun and not ended."""
+        """Whether a thought has begun and not ended."""
         return self._state != WORDS
 
     def feed(self, text: str) -> str:
-        """Add text and return what of it, and of what was held back, is meant for the user."""
+        """Add text; return the new text for the user, including text held back before."""
         text, at, said = self._text + text, 0, []
         while found := _TAGS[self._state].search(text, at):
             said.append(self._take(text[at : found.start()]))
@@ -83,7 +91,7 @@ class Thoughts:
         return "".join(said)
 
     def flush(self) -> str:
-        """Return what was held back and is no tag, as nothing more comes."""
+        """End the text; return what was held back, which is no tag."""
         text, self._text = self._text, ""
         return self._take(text)
 

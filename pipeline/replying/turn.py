@@ -1,4 +1,4 @@
-"""One turn: the user's words, and a reply that may be thrown away until it is committed."""
+"""One reply: its commit gate, its play-out and its outcome."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from rejoinder.pipeline.trace import Trace
 
 
 class Turn:
-    """A reply in the making.
+    """A reply and its state. It can be dropped without a trace until it is committed.
 
-    id: counts the replies of a session from 1.
-    text: the user's words it answers, None when it answers the history as it stands.
-    tag: of what was asked for, 0 where nobody did.
-    words: what it says, word for word, "" where the language model is asked for that.
-    speaks: False for a reply that is written only. written: its text so far.
-    tools: what it may call. calls: what it wants called, once it is over and was not cut.
-    playout: what was sent and heard. echo: where it may be heard too, and should not.
-    trace: when what happened. urgency: of what it asks the models for.
-    guess: whether it was started before the user's turn was surely over.
-    utterance: what of the model's answer is in it. max_seconds: of speech, after which no clause begins, 0
-        for no such end. shortened: whether there would have been more after one of these ends.
-    brief: whether the end of a sentence is the end of it once it is long.
-    prompt: what it was asked, None before it runs.
-    read: its tokens, None before they are counted. refused: why it is not asked at all.
-    cause: why it failed, None where it did not.
-    made: whether all of its audio was made, so that it is at its last words. seconds_made: of it so far.
-    done: whether the end of the reply was told. failed: whether a model kept it from its end.
-    overtaken: whether the user's own words stopped it.
-    task, playing: what runs the reply, and the stage of it that sends.
+    id: number of the reply in its session, from 1.
+    text: the user's words that it answers, None if it answers the history as it stands.
+    tag: that of its ``ReplyRequest``, 0 without one.
+    words: given words to speak verbatim, "" if the language model writes them.
+    speaks: False for a reply in text only. written: the text of such a reply so far.
+    tools: the tools that it may call. calls: its tool calls; they run if it completes.
+    playout: its play-out position. echo: receives its audio for echo removal, None if that is off.
+    trace: the times of its steps. deadline: how soon the models' work for it is needed.
+    guess: whether it started before the user's turn was surely over.
+    utterance: filters and limits the model's answer.
+    max_seconds: seconds of speech after which no clause begins, 0 for no limit.
+    shortened: whether one of these limits cut it short.
+    brief: whether it ends with a sentence once it has ``BRIEF_TOKENS``, to save time under load.
+    prompt: the messages sent to the model, None before that. read: their tokens, None until counted.
+    refused: an error that prevents the request to the model. cause: the error that ended it.
+    made: whether all of its audio is synthesised. seconds_made: seconds of audio synthesised so far.
+    done: whether its ReplyDone was emitted. failed: whether a model failed.
+    overtaken: whether the user's speech cancelled it.
+    task: runs the reply. playing: the task of its play stage.
     """
 
     def __init__(
@@ -82,26 +82,26 @@ class Turn:
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens its language model has streamed, with those of its thoughts."""
+        """The tokens that the language model has streamed, thoughts included."""
         return self.utterance.tokens + self.utterance.hidden
 
     @property
     def committed(self) -> bool:
-        """Tell whether the reply may be heard, remembered, billed and acted on."""
+        """Whether the reply may be heard, remembered, billed and acted on."""
         return self._committed.is_set()
 
     def commit(self) -> None:
-        """Open the gate."""
+        """Open the commit gate."""
         self.mark("committed")
         self._committed.set()
         self._hurry()
 
     async def wait_committed(self) -> None:
-        """Wait for the gate to open."""
+        """Wait for the commit. Cancelling changes nothing."""
         await self._committed.wait()
 
     def pause(self) -> None:
-        """Hold the reply where it is: from this call on nothing of it is sent, and nothing of it is lost."""
+        """Pause the reply: nothing of it is sent until ``resume``, and nothing is lost."""
         self._running.clear()
         self.deadline.due = None
         now = asyncio.get_running_loop().time()
@@ -110,7 +110,7 @@ class Turn:
             self.echo.hold(now)
 
     def resume(self) -> None:
-        """Let a paused reply go on with the sample at which it stopped."""
+        """Resume a paused reply at the sample where it paused."""
         if not self._running.is_set():
             self._running.set()
             now = asyncio.get_running_loop().time()
@@ -120,24 +120,25 @@ class Turn:
                 self.echo.release(now)
 
     async def wait_running(self) -> None:
-        """Wait while the reply is paused."""
+        """Wait while the reply is paused. Cancelling changes nothing."""
         await self._running.wait()
 
     def make(self, seconds: float) -> None:
-        """Note that so much more of its audio was made."""
+        """Record that this many more seconds of audio are synthesised."""
         self.seconds_made += seconds
         self._hurry()
 
     def _hurry(self) -> None:
-        """Let more of it be due when all that was made of it has been heard."""
+        """Set the deadline for more audio: the time at which the synthesised audio runs out."""
         if self.committed and self._running.is_set():
             now = asyncio.get_running_loop().time()
             self.deadline.due = now + self.playout.left(now) + self.seconds_made - self.playout.seconds
 
     def sent(self, text: str, chunk: AudioChunk, words: Words) -> float:
-        """Note that audio was sent, and the clause that begins with it; return how long to wait with more.
+        """Record that audio was sent; return the seconds to wait before sending more.
 
-        words: when the words of this clause are spoken, as known by now.
+        text: the clause that begins with this audio, or "". words: the times of the clause's words, as far
+        as they are known.
         """
         now = asyncio.get_running_loop().time()
         ahead = self.playout.sent(chunk.seconds, now, words)
@@ -146,22 +147,22 @@ class Turn:
         return ahead
 
     def heard(self, played: float) -> str:
-        """Return the text heard in the first ``played`` seconds; what was written was read."""
+        """Return the text heard in the first ``played`` seconds; for a reply in text only, all of it."""
         return self.playout.text(played) if self.speaks else self.written.strip()
 
-    async def sound_out(self) -> None:
-        """Wait until what was sent has been heard."""
+    async def wait_played(self) -> None:
+        """Wait until all audio that was sent has been played. Cancelling changes nothing."""
         await self._running.wait()
         while left := self.playout.left(asyncio.get_running_loop().time()):
             await asyncio.sleep(left)
             await self._running.wait()
 
     def cancel(self) -> None:
-        """Stop the reply: from this call on nothing of it is sent."""
-        for task in (self.task, self.playing):  # a task group would pass the cancel on one step too late
+        """Cancel the reply: nothing more of it is sent."""
+        for task in (self.task, self.playing):  # a task group would cancel the play stage one step too late
             if task is not None:
                 task.cancel()
 
     def mark(self, name: str) -> None:
-        """Note that ``name`` happened now."""
+        """Record in the trace that ``name`` happened now."""
         self.trace.mark(name, asyncio.get_running_loop().time())

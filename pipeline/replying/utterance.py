@@ -1,4 +1,4 @@
-"""What a caller gets of one answer of a language model: its words without its thoughts, and not too many."""
+"""Filters one answer of a language model: it removes the thoughts and limits the length."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ log = logging.getLogger(__name__)
 
 Piece = TypeVar("Piece", str, str | ToolCall)
 
-WHO = "language model"
-"""What the errors in here call it."""
+ADAPTER = "language model"
+"""The adapter's name in the errors of this module."""
 MAX_TOKENS = 400
-"""An answer longer than this is not a spoken one."""
+"""Most tokens of an answer; a longer one is not suited to speech."""
 MAX_THOUGHT = 2_000
-"""Tokens that a model may think beside its answer: at 100 a second, 20 s of silence on the line."""
+"""Most tokens of thoughts in one answer: at 100 tokens a second, 20 s of silence on the line."""
 TOKEN_CHARACTERS = 8
-"""More than a token has at the mean in any language. A limit of tokens is one of characters, too, for servers
-that send several tokens in one piece, or all of them."""
+"""Characters per token, above the mean of any language. It turns the limits in tokens into limits in
+characters, for servers that send several tokens in one piece."""
 
 
 class Utterance:
-    """One answer, piece by piece. A piece counts as a token.
+    """One answer, piece by piece. A piece counts as one token.
 
-    most: tokens that it may have, 0 for ``MAX_TOKENS``, which none exceeds: neither in pieces, nor with
-        ``TOKEN_CHARACTERS`` for each. Thoughts have a limit of their own, ``MAX_THOUGHT``.
-    tokens: pieces with words for the caller. hidden: pieces without, of a thought as a rule.
-    shortened: whether there would have been more.
+    most: most tokens of the answer; 0 for ``MAX_TOKENS``, which is also the upper limit. The characters are
+        limited to ``MAX_TOKENS`` times ``TOKEN_CHARACTERS``. Thoughts have their own limit, ``MAX_THOUGHT``.
+    tokens: pieces with words for the user. hidden: pieces without, mostly of thoughts.
+    shortened: whether a limit cut the answer short.
     """
 
     def __init__(self, most: int = 0) -> None:
@@ -46,20 +46,21 @@ class Utterance:
 
     @property
     def unopened(self) -> bool:
-        """Tell whether a thought was taken for words, because nothing said where it began."""
+        """Whether a thought was taken for words, because it had no opening tag."""
         return self._thoughts.unopened
 
     def take(self, piece: str) -> str:
-        """Take what the model says next; return the words in it, "" for none and where it is ``shortened``.
+        """Process the next piece; return its words for the user, "" for none or after ``shortened``.
 
-        Raises ModelError where it thinks for too long.
+        Raises ModelError if the thoughts exceed ``MAX_THOUGHT``.
         """
         words = self._thoughts.feed(piece)
         if not words:
             self.hidden += 1
             self._thought += len(piece)
             if self.hidden > MAX_THOUGHT or self._thought > MAX_THOUGHT * TOKEN_CHARACTERS:
-                raise ModelError(WHO, f"no answer within {MAX_THOUGHT} tokens: let the model think less")
+                advice = "reduce the model's reasoning effort"
+                raise ModelError(ADAPTER, f"no answer within {MAX_THOUGHT} tokens: {advice}")
             return ""
         if self.tokens == self.most:
             self.shortened = True
@@ -68,13 +69,14 @@ class Utterance:
         return self._fitting(words)
 
     def end(self, called: bool = False) -> str:
-        """Take the end of the answer; return what was held back. called: whether it calls a tool.
+        """End the answer; return the words held back. called: whether it calls a tool.
 
-        Raises ModelError where all that the model said was the beginning of a thought.
+        Raises ModelError if the answer has no words and ends inside a thought.
         """
         if self._thoughts.open and not called:
             if not self.tokens:
-                raise ModelError(WHO, "the answer ended before the model had done thinking")
+                message = "the answer ended inside the model's thoughts: raise its limit of tokens"
+                raise ModelError(ADAPTER, message)
             self.shortened = True
         return self._fitting(self._thoughts.flush())
 
@@ -88,9 +90,9 @@ class Utterance:
 
 
 async def uttered(pieces: AsyncGenerator[Piece, None], utterance: Utterance) -> AsyncGenerator[Piece, None]:
-    """Yield the words in a model's pieces, and its calls of tools, until the utterance has reached its end.
+    """Yield the words and the tool calls in a model's pieces, until the utterance reaches a limit.
 
-    Closing this closes the pieces. Raises ModelError as ``Utterance`` does.
+    Raises ModelError as ``Utterance`` does. Closing the generator closes ``pieces``.
     """
     called = warned = False
     async with aclosing(pieces):
@@ -103,8 +105,8 @@ async def uttered(pieces: AsyncGenerator[Piece, None], utterance: Utterance) -> 
             if utterance.unopened and not warned:
                 warned = True
                 log.warning(
-                    "the language model's thoughts were taken for its answer, as they have an end and no "
-                    "beginning: let the chat server take them out, by its reasoning parser"
+                    "the language model's thoughts were spoken, because they have a closing tag and no "
+                    "opening tag: turn on the reasoning parser of the chat server"
                 )
             if words:
                 yield words

@@ -1,1 +1,1 @@
-"""Who has the floor: end of turn, interruption and silence, as plain decisions."""
+"""Turn-taking: the end of a turn, interruptions and long silences."""

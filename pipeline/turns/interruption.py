@@ -1,7 +1,7 @@
-"""Whether what is heard while the agent speaks is meant to stop it: a plain function of sound and words.
+"""Decides whether a sound over the agent is an interruption, from its length and its words.
 
-Listeners say "mm-hm" without wanting the floor: Yngve, "On getting a word in edgewise" (1970), calls these
-backchannels. A recogniser that is given a cough hears no words, or one of a few that it is known to make up.
+Listeners say "mm-hm" without wanting the floor. Yngve, "On getting a word in edgewise" (1970), calls such
+words backchannels. For a cough, a recogniser returns no words, or one of a few that it typically makes up.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.listening.agreement import normalise
 
 SHORT_MS = 130
-"""So little voice is no word: what recognisers hear in it is made up."""
+"""A voice shorter than this is no word, and the words recognised in it are made up."""
 SHORT_ECHO_MS = 250
-"""The same where the microphone hears the agent: what is left of it is shorter than words (docs/echo.md)."""
+"""The limit ``SHORT_MS`` where the microphone picks up the agent: an echo has short rests (docs/echo.md)."""
 SHORT_NEW_ECHO_MS = 500
-"""The same while the way of the echo has not been learnt yet: in the agent's first seconds."""
+"""The limit ``SHORT_MS`` in the agent's first seconds, while the echo path is not learnt yet."""
 QUIET_MS = 96
-"""Silence after which a sound that is too short for a word is over."""
+"""Silence after which a sound that is too short for a word has ended."""
 YIELD_MS = 1_600
-"""Voice that stops the most assertive agent whatever is said; others yield to their share of it."""
+"""Voice that stops an agent of assertiveness 1, whatever its words; scaled by the assertiveness."""
 
 _WORDS = (
     "m|mm+|h+m+|mhm+|mm+h+m+|uh|huh|um+|ah|aha|oh|ooh|okay|ok|k|yeah|yea|yep|yup|yes|ya|right|sure|alright"
@@ -31,33 +31,35 @@ _WORDS = (
 )
 _PHRASES = "i see|got it|all right|of course|(?:that )?makes? sense|go on|fair enough|no way|i know"
 _HUM = "(?!no )[hmnuoa]*m[hmnuoa]*"
-"""A murmur through the nose has no letters: Whisper writes Mama or NMO for "mm-hm"."""
+"""A hummed sound has no fixed spelling: Whisper writes Mama or NMO for "mm-hm"."""
 _LAUGHTER = "(?:ha|he|hah|heh)+h?"
 _MADE_UP = "you|thank you|thanks|thanks for watching|thank you for watching"
 _LISTENING = f"{_WORDS}|{_PHRASES}|{_HUM}|{_LAUGHTER}"
-_BACKCHANNEL, _SAID_SO = (
+_BACKCHANNEL, _TRUE_BACKCHANNEL = (
     re.compile(f"(?:(?:{_LISTENING}|{_MADE_UP}) )*"),
     re.compile(f"(?:(?:{_LISTENING}) )+"),
 )
-_ASIDE = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
-"""How recognisers write what is no speech: (coughs), [LAUGHTER], *sighs*."""
+_ANNOTATION = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
+"""How recognisers annotate sounds that are not speech: (coughs), [LAUGHTER], *sighs*."""
 
 
 ECHOED = 0.6
-"""Share of the words of an echo that are the agent's own, in their order: some are misheard."""
+"""Share of the recognised words that must be the agent's, in their order, to be its echo."""
 SCRAMBLED = 3
-"""So few words of it may come in any order: of "On day one" the recogniser made "One day"."""
+"""Up to this many words may come in any order: a recogniser turned "On day one" into "One day"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What is known of a sound that began while the agent spoke.
+    """A sound that began while the agent spoke.
 
-    voiced_ms: voice in it so far. silent_ms: silence since the last of it, 0 while it goes on.
-    text: the newest transcript, None before the first one. is_final: whether that has all of the voice.
+    voiced_ms: duration of the voice in it so far.
+    silent_ms: silence since the voice ended, 0 while it goes on.
+    text: the newest transcript, None before the first one. is_final: whether it covers all of the voice.
     ending: whether the agent was at its last words, so that "yeah" is an answer.
-    echoing: whether the microphone may hear the agent, and unlearnt: whether nobody knows yet how.
-    echo: whether the text is what the agent says itself.
+    echoing: whether the microphone may pick up the agent.
+    unlearnt: whether the echo path is not learnt yet.
+    echo: whether the text repeats the agent's words.
     """
 
     voiced_ms: float
@@ -71,25 +73,28 @@ class Overlap:
 
 
 def is_backchannel(text: str) -> bool:
-    """Tell whether the words, if there are any, only say that somebody listens."""
-    return _BACKCHANNEL.fullmatch(f"{normalise(_ASIDE.sub(' ', text))} ".lstrip()) is not None
+    """Return whether the text has only backchannels such as "mm-hm", or no words at all."""
+    return _BACKCHANNEL.fullmatch(f"{normalise(_ANNOTATION.sub(' ', text))} ".lstrip()) is not None
 
 
-def kindest(transcript: Transcript) -> str:
-    """Return the words over the agent: of what they may be, a backchannel, else the likeliest.
+def prefer_backchannel(transcript: Transcript) -> str:
+    """Return an alternative that is a backchannel, if there is one; otherwise the text.
 
-    A word by itself is often misheard, and whoever listens says few others. What only leaves out some of the
-    likeliest words is no other hearing of them: "right" of "not right". Nor is what recognisers make up.
+    Recognisers often mishear a single word, and listeners mostly say backchannels. An alternative that only
+    leaves out words of the text does not count ("right" of "not right"), nor do words that recognisers make
+    up for noises.
     """
     if is_backchannel(transcript.text):
         return transcript.text
     likeliest = f" {normalise(transcript.text)} "
-    others = (text for text in transcript.others if f" {normalise(text)} " not in likeliest)
-    return next((text for text in others if _SAID_SO.fullmatch(f"{normalise(text)} ")), transcript.text)
+    different = (text for text in transcript.alternatives if f" {normalise(text)} " not in likeliest)
+    return next(
+        (text for text in different if _TRUE_BACKCHANNEL.fullmatch(f"{normalise(text)} ")), transcript.text
+    )
 
 
 def is_echo(text: str, saying: str, least: int = 1) -> bool:
-    """Tell whether the words are mostly those that the agent says; fewer than ``least`` never are."""
+    """Return whether the text is mostly the agent's words, and at least ``least`` of them."""
     said, words = normalise(saying).split(), normalise(text).split()
     if len(words) <= SCRAMBLED:
         own = (Counter(said) & Counter(words)).total()
@@ -100,13 +105,13 @@ def is_echo(text: str, saying: str, least: int = 1) -> bool:
 
 
 def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> bool | None:
-    """Tell whether the agent has to yield, None while that cannot be known yet.
+    """Return whether the agent must yield; None while that is unknown.
 
-    It yields to words that are no backchannel, and to a voice that goes on: for its share of ``YIELD_MS``,
-    for a quarter longer where the transcript so far has no such words. assertiveness: from 0, yield to any
-    voice of ``start_ms``, to 1.
+    It yields to words that are not a backchannel. It also yields to a voice that lasts ``assertiveness``
+    times ``YIELD_MS``, or a quarter longer while the transcript has only backchannels.
+    assertiveness: from 0, which yields to any voice of ``start_ms``, to 1.
     """
-    if overlap.echo:  # it is over, or the next transcript has the words of somebody else too
+    if overlap.echo:  # it has ended, or the next transcript has the user's words too
         return False if overlap.silent_ms and overlap.is_final else None
     meant = overlap.text is None or not is_backchannel(overlap.text)
     patience = max(start_ms, assertiveness * YIELD_MS)
@@ -116,6 +121,6 @@ def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> 
     if overlap.voiced_ms < (short_ms if overlap.echoing else SHORT_MS) and overlap.silent_ms >= QUIET_MS:
         return False
     if overlap.silent_ms and overlap.is_final and overlap.text is not None:
-        answered = overlap.ending and bool(normalise(_ASIDE.sub(" ", overlap.text)))
+        answered = overlap.ending and bool(normalise(_ANNOTATION.sub(" ", overlap.text)))
         return answered or meant
     return None

@@ -1,4 +1,4 @@
-"""When nobody says anything: the agent asks whether somebody is there, and calls that last too long end."""
+"""Long silences and long calls: the agent prompts a silent user, and a call that lasts too long ends."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from rejoinder.pipeline.errors import CallOver
 from rejoinder.pipeline.options import Options
 
 LOOK_SECONDS = 0.1
-"""How often it is looked who speaks."""
+"""Interval between two checks."""
 GRACE_SECONDS = 10.0
-"""So long whoever speaks at the end of a call may go on: nobody is cut off in mid-word."""
+"""Most time to finish speaking after ``max_call_s``, so that no one is cut off in mid-word."""
 
 
 class Due(Enum):
-    """What the time has come for."""
+    """The action that is due: prompt the user, or end the call."""
 
     PROMPT = auto()
     END = auto()
 
 
 class Silence:
-    """What follows from how long nobody has spoken, and how long the call lasts. Times are in seconds.
+    """Decides what is due from the length of the silence and of the call. Times are in seconds.
 
-    prompts: how often the agent has asked since the user spoke.
+    prompts: number of prompts since the user last spoke.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,10 @@ class Silence:
         self._since: float | None = None
 
     def look(self, now: float, quiet: bool, options: Options) -> Due | None:
-        """Say what is due now; ``quiet`` is whether nobody has the floor. The first look begins the call."""
+        """Return the action that is due, None for none. The first call of this method starts the clock.
+
+        now: the time. quiet: whether neither side has the floor.
+        """
         self._began = now if self._began is None else self._began
         self._since = (now if self._since is None else self._since) if quiet else None
         over = now - self._began - options.max_call_s
@@ -48,7 +51,7 @@ class Silence:
         return None
 
     def user_spoke(self) -> None:
-        """Note that the user is there."""
+        """Record that the user spoke or typed, and reset ``prompts``."""
         self.prompts = 0
 
 
@@ -59,12 +62,16 @@ async def watch(
     prompt: Callable[[float], None],
     configured: asyncio.Event,
 ) -> None:
-    """Let the agent ask where nobody speaks, until the call has lasted too long. Raises CallOver."""
+    """Check every ``LOOK_SECONDS`` what is due, and prompt the user after a silence.
+
+    prompt: called with the length of the silence. configured: set when the options have changed.
+    Raises CallOver when the call has reached ``max_call_s``. Cancelling ends the checks.
+    """
     loop = asyncio.get_running_loop()
     while True:
         wanted = options()
         if not (wanted.idle_s or wanted.max_call_s):
-            silence.look(loop.time(), False, wanted)  # the call begins, and no silence is counted
+            silence.look(loop.time(), False, wanted)  # this starts the clock of the call
             configured.clear()
             await configured.wait()
             continue
@@ -72,5 +79,5 @@ async def watch(
             case Due.PROMPT:
                 prompt(wanted.idle_s)
             case Due.END:
-                raise CallOver(f"the call has lasted as long as it may: {wanted.max_call_s:g} s")
+                raise CallOver(f"the call has reached its longest duration of {wanted.max_call_s:g} s")
         await asyncio.sleep(LOOK_SECONDS)

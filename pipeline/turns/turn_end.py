@@ -1,10 +1,10 @@
-"""Is the turn over? A logistic model of what is known in a pause, each part of it with a name.
+"""Predicts whether a pause is the end of a turn: a logistic model with named features.
 
-Neither the silence, nor the sound, nor the words are enough alone; together they are worth more than each.
-The weights are in ``turn_end.json`` beside this file, in a table for each of what is known: what the turn
-model says, what the recogniser says, ``both`` or ``neither``. ``rejoinder bench turns --fit`` makes them out
-of recordings, and tells what they are worth on speakers that they were not made from (docs/turns.md). What no
-recording of ours can teach is a plain rule, ``hint``.
+It combines the silence, the sound and the words, because none of them suffices alone. The weights are in
+``turn_end.json`` beside this file. There is one table for each set of known probabilities: that of the turn
+model, that of the recogniser, ``both`` or ``neither``. ``rejoinder bench turns --fit`` fits the weights to
+recordings and evaluates them on other speakers (docs/turns.md). ``hint`` adds rules that the recordings
+cannot teach.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 Weights = Mapping[str, float]
-"""What each feature adds to the log-odds of the end, per unit of it."""
+"""Log-odds of the end per unit of each feature."""
 Tables = Mapping[str, Weights]
-"""The weights where so much is known: ``turn_model``, ``recogniser``, ``both`` or ``neither``."""
+"""Weights by the known probabilities: ``turn_model``, ``recogniser``, ``both`` or ``neither``."""
 
 FEATURES = {
     "always": "1: what is left when all others are 0",
@@ -32,26 +32,30 @@ FEATURES = {
     "open": "1 if they end in a comma, in dots or in a dash",
     "stop_silence": "'stop' times 'silence': after a full stop a long silence says less",
 }
-"""Every feature, and what it means."""
+"""The meaning of each feature."""
 
 UNIT_MS = 200.0
+"""Unit of the feature ``silence``."""
 SURE = 0.9
-"""An answer is taken to be this sure at most: what sounds surer is wrong as often."""
+"""Upper limit of a probability, and one minus its lower limit: surer ones are wrong as often."""
 PATIENT_MS = 32.0
-"""Silence that each step of patience costs at least: however sure it is, to be patient is to wait."""
-LONG_MS, LIKELY_MORE = 800.0, 4.0
-"""After so long a pause more is likely where it is so many times as likely as the end."""
-LONG_HARMED_MS = 900.0
-"""The same for a speaker who was cut off: most pauses that people make by themselves are shorter."""
+"""Least silence for each step of patience, however sure the prediction is."""
+LONG_MS = 800.0
+"""Longest wait by default. It does not apply if more speech is still likely after this silence."""
+LIKELY_MORE = 4.0
+"""More speech counts as likely if it is this many times as likely as the end."""
+LONG_CUT_OFF_MS = 900.0
+"""Longest wait for a user whom the agent has cut off; most pauses within a turn are shorter."""
 UNLIKELY = 0.4
-"""Below this the recogniser means that more comes: 7 of 10 pauses, and 6 of 100 ends, none of them early."""
+"""An end probability of the recogniser below this predicts more speech. It holds for 7 of 10 pauses within a
+turn and for 6 of 100 ends."""
 LEANING = frozenset(
     "a an the my your our their its his her to of in on at by for from with about into and or but so if that"
     " which who as than because while although when where what how i we they you he she is are am was were be"
     " been have has had do does did can could will would should may might must not very more any every no"
     " i'm i'll you're we're they're it's don't um uh".split()
 )
-"""Last words that want another one."""
+"""Words that another word normally follows."""
 YES_OR_NO = frozenset("yes yeah yep no nope sure okay ok right correct exactly please thanks maybe".split())
 ASKS_YES_OR_NO = re.compile(
     r"(?:^|[.?!,]\s)\s*(?:(?:so|and|then)\s+)?(?:is|are|was|were|do|does|did|can|could|will|would|should|shall|may"
@@ -64,11 +68,13 @@ ONE_ITEM = re.compile(r"(?:^|[\s-])(?:\w|\d+|zero|one|two|three|four|five|six|se
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What is known of a pause.
+    """The inputs of the prediction for one pause.
 
-    answers: the turn model's probabilities in this pause, in order. text: the turn's words.
-    silence_ms: how long it has lasted. asked: what the agent said before the turn.
-    over: the recogniser's probability that the turn is over, None where it has none.
+    answers: the turn model's probabilities in this pause, in order.
+    text: the words of the turn.
+    silence_ms: length of the pause.
+    asked: the agent's words before the turn.
+    over: the recogniser's ``Transcript.end_probability``, None if unknown.
     """
 
     answers: Sequence[float]
@@ -79,17 +85,17 @@ class Pause:
 
     @property
     def table(self) -> str:
-        """The name of the weights for what is known of it."""
+        """The name of the table of weights for the known probabilities."""
         if self.over is None:
             return "turn_model" if self.answers else "neither"
         return "both" if self.answers else "recogniser"
 
 
 def wait_ms(pause: Pause, patience: float, tables: Tables | None = None, most: float | None = None) -> float:
-    """Return the silence from which on the end is at least ``patience`` times as likely as that more comes.
+    """Return the silence, in ms, after which the end is ``patience`` times as likely as more speech.
 
-    It is at least ``PATIENT_MS`` for each step of patience, and ``most`` ms at most, by default ``long_ms``,
-    unless more is likely after ``LONG_MS``. tables: other weights than those that are shipped.
+    It is at least ``PATIENT_MS`` times the patience. Unless more speech is likely at ``LONG_MS``, it is at
+    most ``most`` ms, by default ``long_ms(patience)``. tables: weights to use instead of those shipped.
     """
     wait = max(PATIENT_MS * patience, _reaches(pause, patience, tables))
     more_is_likely = _reaches(pause, 1.0 / LIKELY_MORE, tables) > LONG_MS
@@ -97,21 +103,21 @@ def wait_ms(pause: Pause, patience: float, tables: Tables | None = None, most: f
 
 
 def long_ms(patience: float) -> float:
-    """Return the silence after which whoever may well be done is waited for no longer.
+    """Return the longest silence, in ms, that is waited for while more speech is not likely.
 
-    Most pauses that people make by themselves are shorter, and an end that sounded like none is answered then
-    (docs/turns.md). Each step of patience above 4 makes it that much longer: above 6 it is the longest wait.
+    Most pauses within a turn are shorter; an end that did not sound like one is answered at this time
+    (docs/turns.md). Each step of patience above 4 adds ``LONG_MS``.
     """
     return LONG_MS * max(1.0, patience - 3.0)
 
 
 def _reaches(pause: Pause, odds_of_end: float, tables: Tables | None) -> float:
-    """Return the silence from which on the end has these odds."""
+    """Return the silence, in ms, at which the end has these odds."""
     weights = (tables or SHIPPED)[pause.table]
     known = features(replace(pause, silence_ms=UNIT_MS))
     missing = math.log(odds_of_end) - odds(replace(pause, silence_ms=UNIT_MS), tables)
     slope = weights["silence"] + weights["stop_silence"] * known["stop"]
-    if slope <= 0.0:  # no silence would do
+    if slope <= 0.0:  # silence does not raise the odds
         return 0.0 if missing <= 0.0 else math.inf
     return UNIT_MS * math.exp(min(missing / slope, 20.0))
 
@@ -124,7 +130,7 @@ def odds(pause: Pause, tables: Tables | None = None) -> float:
 
 
 def features(pause: Pause) -> dict[str, float]:
-    """Return the value of each feature; those of a model only where it has answered."""
+    """Return the value of each feature; features of unknown probabilities are left out."""
     silence = math.log(max(pause.silence_ms, 1.0) / UNIT_MS)
     ends = ending(pause.text)
     found = {"always": 1.0, "silence": silence, **ends, "stop_silence": ends["stop"] * silence}
@@ -137,7 +143,7 @@ def features(pause: Pause) -> dict[str, float]:
 
 
 def ending(text: str) -> dict[str, float]:
-    """Return what the words end in."""
+    """Return the features for the punctuation at the end of the text."""
     text = text.rstrip(" \"'”’)")
     unfinished = text.endswith(("..", "…", "-", "–", "—", ",", ";", ":"))
     return {
@@ -148,11 +154,12 @@ def ending(text: str) -> dict[str, float]:
 
 
 def hint(text: str, asked: str = "") -> float:
-    """Return what plain rules add to the log-odds.
+    """Return the log-odds that fixed rules add.
 
-    A last word such as "my" waits for another one. A yes or a no to a question that wants one is a whole
-    answer. Who was asked for a number or a spelling is not done after a letter. Our recordings are read aloud
-    and answer nobody, so that these sizes are not fitted: 1 makes the end 2.7 times less or more likely.
+    A last word such as "my" predicts another word. A yes or a no to a yes-or-no question is a complete
+    answer. A single letter or digit is an incomplete answer to a request for a number or a spelling. The
+    values are not fitted, because the recordings are read aloud and contain no answers. A value of 1
+    multiplies the odds of the end by 2.7.
     """
     words = re.findall(r"[\w']+", text.lower())
     if not words:
@@ -165,19 +172,19 @@ def hint(text: str, asked: str = "") -> float:
 
 
 def wants_more(text: str, asked: str = "", over: float | None = None) -> bool:
-    """Tell whether the words, or how they end by their recogniser, say that more comes."""
+    """Return whether the words, or their sound as the recogniser judges it, predict more speech."""
     sounds_so = over is not None and over < UNLIKELY
     return sounds_so or bool(ending(text)["open"]) or hint(text, asked) < 0.0
 
 
 def log_odds(answer: float) -> float:
-    """Return the log-odds of a probability, at most those of ``SURE``."""
+    """Return the log-odds of a probability, limited by ``SURE`` on both sides."""
     bounded = min(max(answer, 1.0 - SURE), SURE)
     return math.log(bounded / (1.0 - bounded))
 
 
 def load(path: Path) -> dict[str, dict[str, float]]:
-    """Return the tables in a file that the fit has written."""
+    """Return the tables of weights from a JSON file."""
     tables: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
     return tables
 

@@ -19,14 +19,14 @@ async def rest(channel: Channel[int]) -> list[int]:
 
 
 async def turns(count: int) -> None:
-    """Let other tasks run for so many rounds of the loop."""
+    """Let other tasks run for this many iterations of the loop."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_channel_needs_a_size(size: int) -> None:
-    with pytest.raises(ValueError, match="bounded"):
+    with pytest.raises(ValueError, match="at least 1"):
         Channel[int](size)
 
 
@@ -138,7 +138,7 @@ def test_closing_delivers_what_is_inside() -> None:
     virtual_clock.run(main())
 
 
-def test_closing_wakes_everybody() -> None:
+def test_closing_wakes_all_senders_and_receivers() -> None:
     async def main() -> None:
         full: Channel[int] = Channel(1)
         await full.send(1)
@@ -219,7 +219,7 @@ def test_a_woken_sender_who_is_cancelled_wakes_the_next() -> None:
     virtual_clock.run(main())
 
 
-def test_waiting_that_is_given_up_leaves_nothing_behind() -> None:
+def test_cancelled_waits_leave_nothing_behind() -> None:
     async def main() -> None:
         channel: Channel[int] = Channel(1)
         for full in (False, True):

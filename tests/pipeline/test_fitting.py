@@ -125,7 +125,7 @@ WRONG: list[tuple[str, str, Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("role", "method", "put", "reason", "expected"), WRONG)
-def test_what_does_not_fit_is_told_in_full(
+def test_the_error_names_all_that_does_not_fit(
     role: str, method: str, put: object, reason: str, expected: str
 ) -> None:
     check_fits(role, Good())
@@ -147,7 +147,7 @@ def test_an_adapter_is_named_where_it_has_a_name() -> None:
     )
 
 
-def test_the_class_instead_of_an_instance_is_told() -> None:
+def test_the_error_names_a_class_given_instead_of_an_instance() -> None:
     with pytest.raises(
         ModelError, match=r"test_fitting\.Good .*: it is the class: give an instance of it, Good\(\)"
     ):

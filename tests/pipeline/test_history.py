@@ -45,7 +45,7 @@ def test_a_reply_that_was_cut_shows_it() -> None:
     assert said(history) == [("user", "Hello"), ("assistant", "Once upon a—")]
 
 
-def test_a_reply_nobody_heard_is_not_in_the_prompt() -> None:
+def test_an_unheard_reply_is_not_in_the_prompt() -> None:
     history = History()
     history.add_user("Hello")
     add_reply(history, 1, "", cut=True)

@@ -88,7 +88,7 @@ def test_a_guess_is_hidden_behind_the_wait() -> None:
     assert fast.said() == slow.said()
 
 
-def test_nothing_of_a_guess_is_told_before_the_end_of_the_turn() -> None:
+def test_a_guess_emits_no_events_before_the_end_of_the_turn() -> None:
     talk = Talk(turn=ScriptedTurnModel(0.0))
     talk.says(1.2, at=0.2)
     talk.run(until=1.9)  # the guess is complete, and the wait is not over
@@ -188,7 +188,7 @@ def test_barge_in() -> None:
 
 
 def test_barge_in_while_the_last_audio_plays() -> None:
-    """All of a reply was sent and told; what was not played in time is still not remembered."""
+    """A reply that was sent completely is remembered only as far as it was played."""
     talk = Talk("one", "two", replies=("It is a fine day.",))
     talk.says(1.2, at=0.2)
     talk.does(lambda session: session.interrupt(), at=2.65)
@@ -219,7 +219,7 @@ def test_speech_does_not_stop_the_agent_when_it_may_not() -> None:
     assert talk.said() == [("user", "one"), ("assistant", WEATHER), ("user", "two"), ("assistant", "Fine.")]
 
 
-def test_who_speaks_again_at_the_end_of_the_agent_is_answered_afterwards() -> None:
+def test_speech_at_the_end_of_a_reply_is_answered_after_it() -> None:
     talk = Talk("one", "two", "three", replies=(WEATHER, "Fine."), interrupt_response=False)
     talk.says(1.2, at=0.2)
     talk.says(0.6, at=2.0)
@@ -248,7 +248,7 @@ def test_the_next_reply_cuts_nothing_off_the_one_that_is_done() -> None:
     ]
 
 
-def test_who_truncates_the_end_of_a_reply_still_gets_the_answer_that_is_owed() -> None:
+def test_truncating_the_end_of_a_reply_starts_the_owed_answer() -> None:
     talk = Talk("one", "two", replies=(WEATHER, "Fine."), interrupt_response=False)
     talk.says(1.2, at=0.2)
     talk.says(0.6, at=2.0)
@@ -267,7 +267,7 @@ def test_who_truncates_the_end_of_a_reply_still_gets_the_answer_that_is_owed() -
     assert talk.said()[1][1].endswith("—") and talk.said()[-1] == ("assistant", "Fine.")
 
 
-def test_who_stops_the_agent_is_owed_no_answer() -> None:
+def test_interrupting_the_agent_drops_the_owed_answer() -> None:
     talk = Talk("one", "two", replies=(WEATHER, "Fine."), interrupt_response=False)
     talk.says(1.2, at=0.2)
     talk.says(0.6, at=2.0)
@@ -277,7 +277,7 @@ def test_who_stops_the_agent_is_owed_no_answer() -> None:
     assert talk.said()[-1] == ("user", "two")
 
 
-def test_nothing_is_started_early_where_that_costs_money() -> None:
+def test_no_guess_starts_with_speculation_off() -> None:
     talk = Talk("one", speculate=False)
     talk.says(0.6, at=0.2)
     talk.says(0.6, at=1.0)
@@ -336,7 +336,7 @@ def test_a_click_is_not_even_speech() -> None:
     assert talk.log == []
 
 
-def test_a_late_transcript_is_asked_about_once() -> None:
+def test_a_late_transcript_starts_one_reply() -> None:
     """The end of the turn comes with the transcript; the prompt holds the words a single time."""
     talk = Talk(stt=ScriptedStt(["hello there"], seconds=1.5))
     talk.says(1.2, at=0.2)
@@ -460,7 +460,7 @@ def test_the_padding_reaches_the_recogniser() -> None:
 
 
 def test_dips_do_not_keep_a_slow_recogniser_from_its_words() -> None:
-    """Whoever pauses shortly all the time is shown his words all the same, and waits for one transcript."""
+    """A speaker with many short pauses gets partial transcripts, and waits for one final transcript."""
     talk = Talk(stt=ScriptedStt(["one two three four five six"], seconds=0.4))
     for word in range(12):
         talk.says(0.22, at=0.2 + 0.25 * word)

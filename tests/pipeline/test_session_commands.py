@@ -110,13 +110,13 @@ def test_a_reply_asked_for_in_one_burst_waits_for_the_words() -> None:
     assert talk.llm.prompts == [[{"role": "user", "content": "hello"}]]
 
 
-def test_two_ends_in_a_row_are_one() -> None:
+def test_second_commit_without_new_audio_is_ignored() -> None:
     talk = quiet(manual("hello"), burst, lambda session: session.end_user_turn(), at=0.5)
     assert len(talk.of(EndOfTurn)) == 1
     assert talk.done() == [(1, "completed", "Sunny.")]
 
 
-def test_an_end_without_speech_is_told_though_turns_are_detected() -> None:
+def test_commit_without_speech_emits_nothing_said_with_turn_detection() -> None:
     talk = Talk("hello")
     talk.does(lambda session: session.end_user_turn(), at=1.01)
     talk.says(1.2, at=2.0)
@@ -125,7 +125,7 @@ def test_an_end_without_speech_is_told_though_turns_are_detected() -> None:
     assert talk.done() == [(1, "completed", "Sunny.")]
 
 
-def test_audio_right_behind_an_end_belongs_to_the_next_turn() -> None:
+def test_audio_right_after_a_commit_belongs_to_the_next_turn() -> None:
     fed: list[AudioChunk] = []
 
     class NotingStt(ScriptedSttStream):
@@ -176,7 +176,7 @@ class Telling(ScriptedTts):
     ("seconds", "heard"),
     [(0.0, ""), (0.15, "It"), (0.7, "It costs"), (0.8, "It costs $12.50"), (9.0, "It costs $12.50")],
 )
-def test_a_client_that_truncates_is_told_the_words_as_they_were_written(seconds: float, heard: str) -> None:
+def test_truncate_returns_the_words_as_written(seconds: float, heard: str) -> None:
     answers: list[str | None] = []
     talk = Talk("one", replies=("It costs $12.50",), tts=Telling())
     talk.says(1.2, at=0.2)
@@ -240,7 +240,7 @@ def test_cleared_audio_is_not_heard() -> None:
     assert talk.session.floor.floor is Floor.NOBODY
 
 
-def test_words_of_cleared_audio_are_not_told() -> None:
+def test_cleared_audio_emits_no_words() -> None:
     talk = Talk(stt=ScriptedStt(["hello"], seconds=0.3))
     talk.says(1.0, at=0.2)
     talk.does(lambda session: session.clear_audio(), at=0.6)  # while a partial transcript is made
@@ -392,7 +392,7 @@ def test_a_reply_that_was_asked_for_may_be_called_off() -> None:
     assert talk.session.floor.floor is Floor.NOBODY
 
 
-def test_interrupting_when_nobody_speaks_is_nothing() -> None:
+def test_interrupting_without_a_reply_does_nothing() -> None:
     talk = Talk()
     talk.does(lambda session: session.interrupt(), at=0.5)
     talk.run(until=1.0)

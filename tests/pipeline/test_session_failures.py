@@ -85,7 +85,7 @@ def test_audio_that_was_sent_before_a_failure_is_heard() -> None:
         assert talk.said()[-1] == ("assistant", talk.heard(1, at=failed + 0.01 if interrupted else 9.0) + "—")
 
 
-def test_a_guess_that_failed_is_told_when_it_is_committed() -> None:
+def test_a_failed_guess_emits_its_failure_when_committed() -> None:
     talk = Talk("one", llm=ScriptedLlm(["It is a fine day today."], fail_after=0))
     talk.says(1.2, at=0.2)
     talk.run(until=5.0)
@@ -272,7 +272,7 @@ def test_what_fails_inside_the_block_comes_out_as_it_is() -> None:
 
 
 def hold(acts: list[tuple[float, Act]], until: float, llm: ScriptedLlm, tts: ScriptedTts) -> list[Session]:
-    """Hold a conversation whose events nobody reads."""
+    """Hold a conversation whose events are not read."""
     sessions = []
 
     async def main() -> None:
@@ -309,7 +309,7 @@ def test_a_client_that_never_reads_is_given_up_on() -> None:
             await session.hear(25 * LOUD + 75 * QUIET)
             await asyncio.sleep(1.0)
 
-    with pytest.raises(Overloaded, match="nobody reads"):
+    with pytest.raises(Overloaded, match="events are not read"):
         hold([(0.1, speak)], 1.0, ScriptedLlm(["Yes."]), ScriptedTts())
 
 
@@ -341,18 +341,18 @@ def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
         floor = Endpointer()
         floor.manual = True
         models = Models(ScriptedVad(), ScriptedStt(["one"]), ScriptedLlm(), ScriptedTts())
-        ears = TurnTranscriber(models, floor, lambda event: None)
+        transcriber = TurnTranscriber(models, floor, lambda event: None)
         channel: Channel[AudioChunk] = Channel(4)
-        transcribing = asyncio.create_task(ears.transcribe(channel))
+        transcribing = asyncio.create_task(transcriber.transcribe(channel))
         for _ in range(1000):
             await channel.send(AudioChunk(b"", 16_000, 0))
         await asyncio.sleep(1.0)
-        assert len(ears._memory) == 0
+        assert len(transcriber._memory) == 0
         for start in range(0, 20 * 16_000, 320):
             await channel.send(AudioChunk(QUIET, 16_000, start))
         channel.close()
         await transcribing
-        assert len(ears._memory) == 2 * MEMORY_SAMPLES
+        assert len(transcriber._memory) == 2 * MEMORY_SAMPLES
 
     virtual_clock.run(main(), debug=False)
 

@@ -31,7 +31,7 @@ from rejoinder.agent.wires.socket import BEHIND
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad, ScriptedVadStream
 from rejoinder.pipeline import RATE, AudioChunk, Models, Options, Vad
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
-from rejoinder.pipeline.session import STILL_SLICE
+from rejoinder.pipeline.session import IDLE_SLICE
 
 FRAME_SECONDS = 0.02
 
@@ -218,4 +218,4 @@ def test_who_has_just_been_answered_is_read_whoever_waits() -> None:
 
 
 def test_what_is_read_together_is_heard_together() -> None:
-    assert LATEST_READ_SECONDS <= HELD_SECONDS and LATEST_READ_SECONDS * RATE <= STILL_SLICE
+    assert LATEST_READ_SECONDS <= HELD_SECONDS and LATEST_READ_SECONDS * RATE <= IDLE_SLICE

@@ -139,7 +139,7 @@ async def _words(audio: Samples, stt: Stt) -> tuple[Words, float | None]:
     stream = stt.stream()
     stream.feed(AudioChunk(to_pcm(audio), RATE))
     transcript = await stream.transcribe(is_final=True)
-    return Words(transcript.text), transcript.over
+    return Words(transcript.text), transcript.end_probability
 
 
 def end_of_turn(seen: Observation, wait: Wait) -> float:

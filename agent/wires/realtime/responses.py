@@ -22,7 +22,7 @@ from rejoinder.pipeline import (
     Tools,
     TurnTraced,
 )
-from rejoinder.pipeline.replying.out_of_band import MAX_ASIDES
+from rejoinder.pipeline.replying.out_of_band import MAX_OUT_OF_BAND
 
 ReplyEvent = ReplyStarted | ReplyText | ReplyAudio | ReplyCalled | ReplyDone | TurnTraced
 
@@ -70,8 +70,8 @@ class Responses:
     def create(self, params: ResponseParams, tools: Tools | None) -> Respond:
         """Ask for a response. Raises ProtocolError where one is in progress, or too many are."""
         beside = params.conversation == "none"
-        if beside and sum(self._unfinished()) >= MAX_ASIDES:
-            reason = f"{MAX_ASIDES} responses without a conversation are in progress"
+        if beside and sum(self._unfinished()) >= MAX_OUT_OF_BAND:
+            reason = f"{MAX_OUT_OF_BAND} responses without a conversation are in progress"
             raise ProtocolError(reason, "too_many_responses")
         if not beside and not all(self._unfinished()):
             reason = "Conversation already has an active response in progress: cancel it, or wait for its end"

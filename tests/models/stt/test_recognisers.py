@@ -162,7 +162,7 @@ def test_single_word_has_alternatives(whisper: Any) -> None:
         stream.feed(next(heard.slices(int(seconds * RATE))))
         transcript = await stream.transcribe(is_final=True)
         assert transcript.text == await whisper.recognise(stream._audio())
-        return transcript.text, transcript.others
+        return transcript.text, transcript.alternatives
 
     text, others = asyncio.run(read(0.8))
     assert text and others and text not in others

@@ -64,7 +64,7 @@ def test_the_echo_is_taken_out(level: float, delay: float) -> None:
 
 
 @pytest.mark.parametrize("level", [0.0, -12.0])
-def test_who_speaks_over_it_is_heard(level: float) -> None:
+def test_speech_over_the_echo_is_kept(level: float) -> None:
     played, other = babble(8.0), np.zeros(8 * RATE, np.float32)
     other[5 * RATE : 6 * RATE] = 0.7 * babble(1.0, seed=5)
     heard = through(played, room(), level, 0.3) + other + hiss(len(played))
@@ -126,7 +126,7 @@ def test_the_same_audio_however_it_is_cut(size: int) -> None:
     assert np.allclose(cut[:length], whole[:length], atol=1e-4)
 
 
-def test_what_is_left_is_told_when_somebody_asks() -> None:
+def test_an_empty_chunk_returns_the_held_audio() -> None:
     echo = Echo()
     echo.hear(AudioChunk(to_pcm(hiss(320)), RATE, 0), 0.02)
     echo.play(AudioChunk(to_pcm(babble(1.0)), RATE), 0.02)
@@ -187,7 +187,7 @@ def test_resampling(rate: int, size: int) -> None:
 @pytest.mark.parametrize("level", [0.0, -12.0])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_recorded_speech_through_recorded_rooms(place: int, level: float) -> None:
-    """Silero hears nobody in a second reply, and everybody who speaks over it."""
+    """Silero finds no speech in a second reply's echo, and all speech over it."""
     vad = speech.model("silero")
     responses = speech.recordings("rir")
     voices, others = speech.recordings("ljspeech", 3), speech.recordings("assistant_utterances", 3)

@@ -10,7 +10,7 @@ from rejoinder.pipeline.audio.loudness import HOP, LATE_SAMPLES, Loudness
 
 
 def sound(*levels: float, hops: int = 10) -> bytes:
-    """Noise at each level in turn, so many hops of each."""
+    """Noise at each level in turn, for this many hops each."""
     noise = np.random.default_rng(0).uniform(-1.0, 1.0, (len(levels), hops * HOP))
     return to_pcm((noise * np.array(levels)[:, None]).astype(np.float32).reshape(-1))
 
@@ -22,7 +22,7 @@ def fed(pcm: bytes, at: int = 0, size: int = 2 * HOP) -> Loudness:
     return loudness
 
 
-def test_quiet_is_told_from_where_the_level_fell() -> None:
+def test_quiet_begins_where_the_level_fell() -> None:
     assert fed(sound(0.5, 0.01), at=1000).quiet_from == 1000 + 10 * HOP
 
 

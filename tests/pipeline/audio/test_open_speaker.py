@@ -95,7 +95,7 @@ def test_an_agent_that_hears_itself(level: float, gate: bool) -> None:
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.45])
-def test_who_speaks_over_the_echo_is_heard(delay: float) -> None:
+def test_speech_over_the_echo_is_an_interruption(delay: float) -> None:
     talk = story("never mind", delay=delay)
     talk.says(0.6, at=6.0)
     talk.run(until=12.0)
@@ -104,7 +104,7 @@ def test_who_speaks_over_the_echo_is_heard(delay: float) -> None:
     assert [event.text for event in talk.of(EndOfTurn)] == ["tell me a story", "never mind"]
 
 
-def test_who_makes_a_noise_over_the_echo_is_not() -> None:
+def test_a_noise_over_the_echo_is_no_interruption() -> None:
     talk = story("(coughs)", holds_audio=True)
     talk.says(0.3, at=6.0)
     talk.run(until=18.0)

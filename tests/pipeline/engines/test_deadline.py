@@ -73,19 +73,19 @@ def test_nothing_more_urgent_of_its_kind_is_left_behind(waiting: list[tuple[floa
 
 
 class ReplyRequest:
-    """Notes how urgent the language model's work was when it was asked, and the voice's clause by clause."""
+    """Records the deadlines of the language model's request and of each clause of the voice."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, float, float | None]] = []
 
     def note(self, what: str, now: float) -> None:
         known = deadline.current.get()
-        assert known is not None, f"{what} has no urgency"
+        assert known is not None, f"{what} has no deadline"
         self.seen.append((what, round(known.left(now), 2), known.due))
 
 
 def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> None:
-    """Read in the voice's own task: the reply's urgency is known there, and moves while the reply does."""
+    """The voice's own task knows the reply's deadline, which moves with the reply."""
     asked = ReplyRequest()
 
     class Voice(ScriptedTts):
@@ -99,7 +99,9 @@ def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> N
     talk.says(1.0, at=0.5)
     talk.run(until=12.0)
     clauses = [left for _, left, _ in asked.seen]
-    assert asked.seen[0][2] is None and clauses[0] == GUESS_SECONDS, "nobody is sure of the first clause"
+    assert asked.seen[0][2] is None and clauses[0] == GUESS_SECONDS, (
+        "the first clause is not certainly needed"
+    )
     assert asked.seen[-1][2] is not None and clauses[-1] > GUESS_SECONDS, "the last one has time"
 
 

@@ -67,7 +67,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run on a real loop; fail on an error that nobody saw."""
+    """Run on a real loop; fail on an unhandled error."""
     unseen: list[dict[str, Any]] = []
     with asyncio.Runner(debug=True) as runner:
         runner.get_loop().set_exception_handler(lambda _, context: unseen.append(context))
@@ -100,7 +100,7 @@ def test_cancelled_jobs_never_run(doubler: Doubler) -> None:
         await doubler.until_begun()
         waiting = await ask(engine, [2, 3, 4])
         waiting[1].cancel()
-        running.cancel()  # its step runs on; nobody gets the answer
+        running.cancel()  # its step finishes; the result is dropped
         await asyncio.wait([waiting[1], running])
         doubler.open()
         assert [await waiting[0], await waiting[2]] == [4, 8]
@@ -127,7 +127,7 @@ def test_the_most_urgent_goes_first_by_what_is_true_when_the_step_begins(doubler
         tasks = [asyncio.create_task(ask_as(engine, item, urgent)) for item, urgent in asked.items()]
         await asyncio.sleep(0)
         assert engine.waiting == 5 and engine.age > 0.0
-        partial.due = now - 1.0  # somebody waits for it after all
+        partial.due = now - 1.0  # it is needed after all
         doubler.open()
         await asyncio.gather(*running, *tasks)
         engine.close()
@@ -138,9 +138,7 @@ def test_the_most_urgent_goes_first_by_what_is_true_when_the_step_begins(doubler
     run(main())
 
 
-def test_it_tells_whether_anybody_waits_for_what_it_does(
-    doubler: Doubler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_reports_whether_pressing_work_runs(doubler: Doubler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LULL_SECONDS", 60.0)
 
     async def main() -> None:
@@ -176,7 +174,7 @@ def test_only_what_is_alike_is_batched(doubler: Doubler) -> None:
     run(main())
 
 
-def test_who_asks_for_one_after_the_other_shares_the_steps(
+def test_callers_that_generate_token_by_token_share_steps(
     doubler: Doubler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two who are back in no time would otherwise take turns for ever, each alone in its step."""

@@ -37,7 +37,7 @@ from rejoinder.pipeline.replying.stages import BRIEF_TOKENS
 LONG = 1000.0
 
 
-def test_one_caller_more_is_predicted_by_what_those_there_are_cost() -> None:
+def test_the_load_of_one_more_caller_is_predicted_from_current_ones() -> None:
     load = Load(busy=0.6, answer=0.5, callers=3)
     assert load.busy_with(4) == pytest.approx(0.8)
     assert load.alone == pytest.approx(0.2), "0.5 s in a queue that is free 40 % of the time"
@@ -71,7 +71,7 @@ def test_more_callers_never_make_it_better(load: Load, callers: int) -> None:
         ),  # there is no room for a fifth
         (LoadLevel.PARTIALS, Load(0.2, 0.3, 4), UP_SECONDS, True, LoadLevel.PARTIALS),  # there is
         (LoadLevel.WINDOW, Load(0.8, 0.7, 6), UP_SECONDS, False, LoadLevel.LENGTH),
-        (LoadLevel.LENGTH, Load(0.9, 2.0, 6), LONG, False, LoadLevel.LENGTH),  # nobody calls
+        (LoadLevel.LENGTH, Load(0.9, 2.0, 6), LONG, False, LoadLevel.LENGTH),  # no call was refused
         (LoadLevel.LENGTH, Load(0.8, 0.5, 6), UP_SECONDS, True, LoadLevel.NEW_CALLS),
         (LoadLevel.NEW_CALLS, Load(0.95, 2.0, 6), LONG, False, LoadLevel.NEW_CALLS),
         (LoadLevel.NEW_CALLS, Load(0.3, 0.2, 3), DOWN_SECONDS / 2, False, LoadLevel.NEW_CALLS),
@@ -80,14 +80,14 @@ def test_more_callers_never_make_it_better(load: Load, callers: int) -> None:
         (LoadLevel.PARTIALS, Load(), DOWN_SECONDS, False, LoadLevel.NOTHING),
     ],
 )
-def test_one_rung_after_the_other(
+def test_the_level_moves_one_step_at_a_time(
     level: LoadLevel, load: Load, since: float, wanted: bool, then: LoadLevel
 ) -> None:
     assert next_level(level, load, since, wanted) is then
 
 
 def test_a_model_that_is_slow_by_itself_is_no_load() -> None:
-    """A hosted model that takes 3 s takes them for one caller as for ten: to refuse some helps nobody."""
+    """A hosted model takes 3 s for one caller and for ten, so refusing calls does not help."""
     load = Load(busy=0.1, answer=3.0, callers=1)
     assert load.strain(2) < 1.0 and load.room(2)
 
@@ -108,12 +108,12 @@ COST = {
     LoadLevel.LENGTH: 0.08,
     LoadLevel.NEW_CALLS: 0.08,
 }
-"""Of an engine's time, what the turns of one caller take on each rung."""
+"""Share of an engine's time that the turns of one caller take at each level."""
 ALONE = 0.2
 
 
 class Shop:
-    """Callers who come and stay, an engine they keep busy, and a ladder that looks every second."""
+    """Callers that arrive and stay, an engine they keep busy, and a load shedder that looks every second."""
 
     def __init__(self) -> None:
         self.engine = Scripted()
@@ -125,13 +125,13 @@ class Shop:
         self.refused = 0
 
     def leave(self, left: int) -> None:
-        """Let all but so many hang up."""
+        """End all calls but this many."""
         for caller in range(left, self.callers):
             self.load_shedder.left(caller)
         self.callers = left
 
     def pass_by(self, seconds: int, arriving: int = 0) -> None:
-        """Let time pass, and somebody call each second until so many are taken."""
+        """Let time pass; one caller arrives per second until this many are accepted."""
         for _ in range(seconds):
             if self.callers < arriving:
                 if self.load_shedder.refuse(self.now):
@@ -156,7 +156,7 @@ def test_few_callers_lose_nothing() -> None:
     assert shop.callers == 4 and shop.rungs == [LoadLevel.NOTHING]
 
 
-def test_room_is_made_for_more_by_what_only_makes_it_better() -> None:
+def test_skipping_optional_work_makes_room_for_more_calls() -> None:
     shop = Shop()
     shop.pass_by(240, arriving=7)
     assert shop.callers == 7 and max(shop.rungs) < LoadLevel.NEW_CALLS and len(shop.rungs) > 1
@@ -164,7 +164,7 @@ def test_room_is_made_for_more_by_what_only_makes_it_better() -> None:
     assert max(shop.answers) <= 1.2 * TARGET_SECONDS
 
 
-def test_too_many_are_refused_before_those_there_are_wait() -> None:
+def test_new_calls_are_refused_before_current_ones_slow_down() -> None:
     shop = Shop()
     shop.pass_by(300, arriving=300)
     assert shop.rungs[: len(LoadLevel)] == list(LoadLevel), "to make room for who is refused, all is tried"
@@ -185,7 +185,7 @@ def test_callers_without_answers_for_a_while_do_not_count() -> None:
     assert shop.load_shedder.load.callers == 2
 
 
-def test_who_takes_the_place_of_one_who_has_left_is_taken() -> None:
+def test_a_call_that_replaces_an_ended_one_is_accepted() -> None:
     """The same number of others is no more load, though those who left are still in the measured past."""
     load_shedder = LoadShedder()
     load_shedder.level, load_shedder.load = LoadLevel.LENGTH, Load(busy=0.8, answer=0.5, callers=8)
@@ -198,9 +198,9 @@ def test_who_takes_the_place_of_one_who_has_left_is_taken() -> None:
     assert load_shedder.refuse(2.0), "and a second one is not"
     assert not load_shedder.refuse(12.0), "but where the others have not said a word for long"
     load_shedder.level = LoadLevel.NEW_CALLS
-    assert load_shedder.refuse(3.0) and not load_shedder.refuse(60.0), "and never where nobody talks"
+    assert load_shedder.refuse(3.0) and not load_shedder.refuse(60.0), "and never without an active call"
     load_shedder.load = Load(busy=0.4, answer=0.3, callers=8)
-    assert not load_shedder.refuse(3.0), "nor where there is room, on whatever rung"
+    assert not load_shedder.refuse(3.0), "nor where there is room, at any level"
 
 
 def test_what_is_worth_a_transcript_before_a_pause() -> None:
@@ -231,7 +231,7 @@ def call(level: LoadLevel, **more: object) -> Talk:
 
 
 @pytest.mark.parametrize("level", list(LoadLevel))
-def test_a_call_is_answered_on_every_rung_and_its_trace_says_on_which(level: LoadLevel) -> None:
+def test_a_call_is_answered_at_every_level_and_its_trace_has_the_level(level: LoadLevel) -> None:
     talk = call(level)
     assert talk.of(TurnTraced)[-1].trace.counts["ladder"] == level
     partial = [told.text for told in talk.of(PartialTranscript) if told.text != "what is it now"]
@@ -240,7 +240,7 @@ def test_a_call_is_answered_on_every_rung_and_its_trace_says_on_which(level: Loa
     assert done[1] == "completed"
     assert len(ANSWER.split()) > BRIEF_TOKENS
     assert (done[2] == ANSWER.strip()) == (level >= LoadLevel.LENGTH), "it ends with a sentence"
-    assert talk.load_shedder._answers, "and how long it took is told to the ladder"
+    assert talk.load_shedder._answers, "and the time it took is recorded for load shedding"
 
 
 def program(level: LoadLevel) -> Server:
@@ -253,7 +253,7 @@ def program(level: LoadLevel) -> Server:
 
 
 @pytest.mark.parametrize("path", ["/v1/realtime", "/v1/phone", "/v1/pcm"])
-def test_a_new_call_is_refused_with_a_reason_and_told_when_to_come_back(path: str) -> None:
+def test_a_new_call_is_refused_with_a_reason_and_a_retry_time(path: str) -> None:
     client = TestClient(program(LoadLevel.NEW_CALLS).app(), base_url="http://127.0.0.1")
     with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path):
         pass
@@ -261,7 +261,7 @@ def test_a_new_call_is_refused_with_a_reason_and_told_when_to_come_back(path: st
     assert refused.value.headers["Retry-After"] == str(BUSY_SECONDS)
 
 
-def test_a_page_is_told_in_words_that_it_can_read() -> None:
+def test_a_page_gets_the_refusal_as_readable_text() -> None:
     client = TestClient(program(LoadLevel.NEW_CALLS).app(), base_url="http://127.0.0.1")
     with client.websocket_connect(
         "ws://127.0.0.1/v1/realtime", headers={"Origin": "http://127.0.0.1"}

@@ -23,7 +23,7 @@ def test_punctuation_and_case_do_not_matter() -> None:
     assert agreement.feed("Well, I see") == "Well, I"
 
 
-def test_bare_words() -> None:
+def test_normalised_words() -> None:
     assert normalise("  It's 5 O'clock, isn't it?! ") == "it's 5 o'clock isn't it"
     assert normalise("Ça va?") == "ça va"
     assert normalise("…") == ""

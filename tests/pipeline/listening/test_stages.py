@@ -33,11 +33,11 @@ SAID = (
 
 
 Told = list[tuple[int, FloorEvent | PartialTranscript]]
-"""What is told, and how many samples had passed then."""
+"""Each event, and the number of samples received by then."""
 
 
 async def heard(heap: int, echo: bool) -> tuple[Told, list[AudioChunk]]:
-    """Send so many chunks at a time, an empty one in between, and return what follows."""
+    """Send ``heap`` chunks at a time, with an empty one in between; return the events and the audio."""
     floor = Endpointer(Endpointing(min_wait_ms=150, max_wait_ms=150))
 
     def told(event: FloorEvent | PartialTranscript) -> None:
@@ -63,7 +63,7 @@ async def heard(heap: int, echo: bool) -> tuple[Told, list[AudioChunk]]:
 
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("heap", [2, TOGETHER, TOGETHER + 1, 1000])
-def test_heaps_of_audio_are_heard_like_single_chunks(heap: int, echo: bool) -> None:
+def test_audio_in_bursts_gives_the_same_events_as_single_chunks(heap: int, echo: bool) -> None:
     one, many = asyncio.run(heard(1, echo)), asyncio.run(heard(heap, echo))
     assert one[0] == many[0]
     assert [type(event) for _, event in one[0]] == [

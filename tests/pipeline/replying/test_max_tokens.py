@@ -69,7 +69,7 @@ def words(count: int) -> str:
 
 @pytest.mark.parametrize("most", [0, 4096])
 def test_no_reply_has_more_than_a_spoken_one_may_have(most: int) -> None:
-    """Whatever the model makes of the limit that it was told."""
+    """The limit holds even if the model ignores it."""
     talk = call(words(10_000), speaks=False, max_tokens=most, max_reply_s=0.0).run(until=20.0)
     (done,) = talk.of(ReplyDone)
     assert (done.status, done.heard, done.usage) == ("incomplete", words(MAX_TOKENS), Usage(4, MAX_TOKENS))
@@ -115,7 +115,7 @@ def talk_once(talk: scenario.Talk, until: float = 8.0) -> scenario.Talk:
 SENTENCES = " ".join(f"This is the sentence number {number} of many." for number in range(100, 300))
 
 
-def test_a_reply_ends_with_its_clause_after_so_many_seconds_of_speech() -> None:
+def test_a_reply_ends_with_its_clause_after_max_reply_s() -> None:
     llm = Pieces(*(f"{word} " for word in SENTENCES.split()))
     talk = talk_once(scenario.Talk(llm=llm, max_reply_s=6.0), until=15.0)
     (done,) = talk.of(ReplyDone)
@@ -174,7 +174,7 @@ def test_an_interrupted_reply_costs_what_its_model_has_said() -> None:
     assert len(cut.heard.split()) < cut.usage.written < len((LINE * 40).split())
 
 
-def test_nothing_is_told_of_a_model_that_does_not_count() -> None:
+def test_a_model_that_does_not_count_has_no_usage() -> None:
     class Mute:
         async def reply(self, messages: Any) -> Any:
             yield "Yes."

@@ -76,14 +76,14 @@ def test_the_session_adds_up() -> None:
         assert told[0] <= total.kept and told[1] <= total.dropped and told[2] <= total.tokens_wasted
 
 
-def test_what_is_told_with_a_reply_is_what_is_new() -> None:
+def test_a_reply_reports_the_new_counts_only() -> None:
     speculation = Speculation()
     speculation.drop(3)
     assert speculation.commit(True) == {"guesses_kept": 1, "guesses_dropped": 1, "tokens_wasted": 3}
     assert speculation.commit(False) == {"guesses_kept": 0, "guesses_dropped": 0, "tokens_wasted": 0}
 
 
-def test_the_wire_tells_the_counts_and_the_bench_adds_them_up() -> None:
+def test_the_wire_sends_the_counts_and_the_bench_adds_them_up() -> None:
     wire = Realtime(Options(), tracing=True)
     wire.tell(ReplyStarted(1))
     trace = Trace(1, {"speech_ended": 0.0, "audio_sent": 0.3}, {"guesses_kept": 1, "guesses_dropped": 2})
@@ -96,6 +96,6 @@ def test_the_wire_tells_the_counts_and_the_bench_adds_them_up() -> None:
     assert report and report["kept_share"] == 1 / 3 and report["tokens_wasted_per_turn"] == 9.0
 
 
-def test_a_server_that_tells_nothing_has_no_figure() -> None:
+def test_a_server_that_sends_no_counts_has_no_figure() -> None:
     assert guesses.report(guesses.of_replies([{}])) is None
     assert str(Guesses(replies=3)) == "Guesses at an end: 0 of 0 kept; 0.0 tokens wasted per turn."

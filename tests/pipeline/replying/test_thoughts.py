@@ -93,7 +93,7 @@ def test_little_is_kept(text: str) -> None:
         assert len(thoughts._text) < LONGEST and len(thoughts._head) < 100
 
 
-def test_a_thought_that_does_not_end_and_one_that_does_not_begin_are_told() -> None:
+def test_unopened_and_unclosed_thoughts_are_reported() -> None:
     thoughts = Thoughts()
     thoughts.feed("Hm.</th")
     assert not thoughts.unopened
@@ -149,7 +149,7 @@ def test_thoughts_are_neither_said_nor_remembered_nor_part_of_the_limit(speaks: 
 @pytest.mark.parametrize(
     ("thought", "reason"),
     [
-        (long_thought(5).replace("</think>", ""), "the answer ended before the model had done thinking"),
+        (long_thought(5).replace("</think>", ""), "the answer ended inside the model"),
         (long_thought(MAX_THOUGHT), "no answer within 2000 tokens"),
         ("<think>" + "x" * 100_000, "no answer within 2000 tokens"),
     ],
@@ -168,7 +168,7 @@ def test_a_thought_behind_words_shortens_the_reply() -> None:
     assert (done.status, done.heard) == ("incomplete", "Well.")
 
 
-def test_a_thought_without_a_beginning_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unopened_thought_is_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     (done,) = call("They ask me. </think> It is sunny. </think>").of(ReplyDone)
     assert done.heard == "They ask me. It is sunny."
     (record,) = (record for record in caplog.records if "reasoning parser" in record.getMessage())

@@ -56,13 +56,13 @@ def test_a_tool_is_called_and_the_answer_knows_what_it_returned() -> None:
     assert tool == {"role": "tool", "content": "sunny", "tool_call_id": assistant["tool_calls"][0]["id"]}
 
 
-def test_a_session_that_waits_for_a_result_is_not_still() -> None:
-    """Whoever is still is read every 120 ms, and so long the result would wait."""
+def test_a_session_that_waits_for_a_tool_result_is_not_idle() -> None:
+    """An idle line is read every 120 ms, which would delay the tool's result."""
     still: list[bool] = []
     call = talk(CALL, "It is sunny.")
     call.says(1.2, at=0.5)
     for at in (0.4, 3.0, 6.0):
-        call.does(lambda session: still.append(session.still), at=at)
+        call.does(lambda session: still.append(session.idle), at=at)
     call.does(returns("sunny"), at=3.1)
     call.run(until=6.5)
     assert still == [True, False, True]
@@ -171,7 +171,7 @@ def test_a_written_reply_that_is_interrupted_keeps_what_was_sent() -> None:
 BESIDE = ReplyRequest(prompt=[Entry("user", "mood?")], speaks=False, remembered=False, tag=7)
 
 
-def test_a_reply_beside_the_conversation_leaves_it_alone() -> None:
+def test_an_out_of_band_reply_leaves_the_conversation_alone() -> None:
     call = Talk("what is the weather", replies=(STORY,))
     call.says(1.0, at=0.5)
     call.does(lambda session: session.respond(BESIDE), at=2.5)

@@ -21,7 +21,7 @@ from rejoinder.pipeline.history import PROMPT_CHARACTERS, History
 
 
 @pytest.mark.parametrize(("retention", "left"), [(0.5, 20), (0.8, 32), (1.0, 40), (0.0, 1)])
-def test_so_much_is_kept_of_what_is_too_long(retention: float, left: int) -> None:
+def test_the_retention_share_of_a_long_conversation_is_kept(retention: float, left: int) -> None:
     history = History()
     history.retention = retention
     for number in range(41):
@@ -97,7 +97,7 @@ def test_a_response_to_what_is_too_long_fails_and_the_call_goes_on(tmp_path: Pat
 
 
 def test_one_call_is_all_where_no_two_may_be_made(tmp_path: Path) -> None:
-    """Whatever the language model's server makes of it, which is told."""
+    """The limit holds even if the language model's server ignores it."""
     asked: list[Any] = []
 
     def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, Any]]) -> None:

@@ -107,7 +107,7 @@ def test_a_voice_that_goes_on_is_an_interruption_before_its_words_are_known() ->
     assert talk.of(PartialTranscript)[-1].text == "what about Sunday"
 
 
-def test_what_may_be_a_cough_is_told_to_nobody() -> None:
+def test_a_possible_cough_emits_no_words() -> None:
     talk = spoken_over("Mm-hm.", seconds=0.7).run(until=8.0)
     assert not [at for at in talk.when(PartialTranscript) if at > 2.0]
 
@@ -152,7 +152,7 @@ def test_yes_over_the_last_words_is_an_answer() -> None:
 def test_a_cough_while_the_last_audio_plays() -> None:
     talk = Talk("one", "", replies=("It is a fine day.",), holds_audio=True)
     talk.says(1.2, at=0.2)
-    talk.says(0.3, at=2.5)  # all of it was sent and told by then
+    talk.says(0.3, at=2.5)  # all of it was sent by then
     talk.run(until=6.0)
     assert talk.when(ReplyDone)[0] < talk.when(OverlapStarted)[0] < talk.when(OverlapEnded)[0]
     assert talk.done() == [(1, "completed", "It is a fine day.")]
@@ -160,7 +160,7 @@ def test_a_cough_while_the_last_audio_plays() -> None:
     assert talk.session.turn is None
 
 
-def test_who_goes_on_after_the_agent_began_has_said_one_thing() -> None:
+def test_speech_resumed_right_after_the_reply_began_is_one_turn() -> None:
     """Less than ``MERGE_SECONDS`` were heard: no message of the agent, and the question is whole."""
     talk = Talk("I want a table", "for two at eight", replies=("Sure, for when would that be?", "Fine."))
     talk.says(1.0, at=0.2)
@@ -202,7 +202,7 @@ def test_a_reply_that_is_asked_for_while_one_is_paused_waits_too() -> None:
 
 
 def test_stopping_a_paused_reply() -> None:
-    """Then nobody is spoken over any more, and a backchannel is a turn."""
+    """After that there is no overlap, and a backchannel is a turn."""
     talk = spoken_over("Okay.")
     talk.does(lambda session: session.interrupt(), at=3.1)
     talk.run(until=8.0)
@@ -232,7 +232,7 @@ def test_an_agent_that_may_be_stopped_no_more_goes_on(change: dict[str, bool]) -
     assert talk.when(OverlapEnded) == [3.2]
 
 
-def test_a_reply_that_fails_while_it_is_paused_is_told_and_over() -> None:
+def test_a_reply_that_fails_while_paused_ends_with_an_event() -> None:
     talk = spoken_over("Mm-hm.", at=1.75, llm=ScriptedLlm([WEATHER], first=0.5, fail_after=2))
     talk.run(until=8.0)
     assert [status for _, status, _ in talk.done()] == ["failed"]

@@ -25,7 +25,7 @@ from rejoinder.pipeline.events import (
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns.endpointer import EAGER_MS, Endpointer, Floor
-from rejoinder.pipeline.turns.turn_end import LONG_HARMED_MS
+from rejoinder.pipeline.turns.turn_end import LONG_CUT_OFF_MS
 
 
 def windows(count: int) -> int:
@@ -82,7 +82,7 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
 
 
 def known(text: str) -> tuple[FloorEvent, ...]:
-    """Return what is told of words that may be the end."""
+    """Return the events for words that may be the end."""
     return Transcribed(text), EagerEndOfTurn(text)
 
 
@@ -93,7 +93,7 @@ TAKEN = SpeechStarted(windows(10))
 
 
 def taken_and_ended(words: str) -> list[FloorEvent]:
-    """What a whole turn of eight windows over the agent tells."""
+    """The events of a whole turn of eight windows over the agent."""
     ended = EndOfTurn(words, windows(18))
     return [OVERLAP, TAKEN, PauseStarted(windows(18)), *known(words), ended]
 
@@ -391,7 +391,7 @@ def test_equal_waits_are_plain_silence_detection() -> None:
     ],
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="need"):
+    with pytest.raises(ValueError, match="must"):
         Endpointing(**wrong)  # type: ignore[arg-type]
 
 
@@ -420,7 +420,7 @@ def test_patience_makes_every_wait_longer() -> None:
 @pytest.mark.parametrize(
     "between, longer", [("q3", True), ("q40", False), ("q3 done q10 speaks q30", False)], ids=str
 )
-def test_whoever_was_cut_off_is_given_more_time(between: str, longer: bool) -> None:
+def test_patience_grows_after_a_cut_off(between: str, longer: bool) -> None:
     floor = Endpointer(Endpointing(patience=1.0))
     waits = []
     for _ in range(4):
@@ -429,11 +429,11 @@ def test_whoever_was_cut_off_is_given_more_time(between: str, longer: bool) -> N
         play(floor, between)
     assert waits == sorted(waits)
     assert (waits[0] < waits[1] <= waits[2] == waits[3]) is longer
-    assert max(waits) * 32.0 <= LONG_HARMED_MS, "no longer than their own pauses last"
+    assert max(waits) * 32.0 <= LONG_CUT_OFF_MS, "no longer than their own pauses last"
     assert longer or waits[0] == waits[3]
 
 
-def test_the_patience_wears_off_with_answers_that_are_heard_out() -> None:
+def test_extra_patience_resets_after_uninterrupted_replies() -> None:
     floor = Endpointer(Endpointing(patience=1.0))
     waits = []
     for between in ["q3", *["q40"] * 6]:
@@ -443,7 +443,7 @@ def test_the_patience_wears_off_with_answers_that_are_heard_out() -> None:
     assert waits == [waits[0], *[waits[1]] * 4, waits[0], waits[0]] and waits[1] > waits[0]
 
 
-def test_who_said_where_the_turn_ends_is_not_cut_off() -> None:
+def test_a_client_that_commits_its_turn_is_not_cut_off() -> None:
     floor = Endpointer(Endpointing(patience=1.0))
     play(floor, "v10 q2 final=hi end q2 v10 partial=and_there_is_more q2 judged=0.7 final=and_there_is_more")
     other = Endpointer(Endpointing(patience=1.0))
@@ -458,7 +458,7 @@ def test_without_a_turn_model_words_and_silence_decide() -> None:
 
 def final(floor: Endpointer, over: float | None = None) -> list[FloorEvent]:
     """Let the recogniser say what it has heard, and how likely it was all."""
-    return floor.transcript(Transcript("that is all", True, floor.now, over=over))
+    return floor.transcript(Transcript("that is all", True, floor.now, end_probability=over))
 
 
 def test_words_that_sound_like_more_are_waited_for_and_answered_later() -> None:

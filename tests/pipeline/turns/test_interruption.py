@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.turns.interruption import Overlap, is_backchannel, is_echo, is_interruption, kindest
+from rejoinder.pipeline.turns.interruption import (
+    Overlap,
+    is_backchannel,
+    is_echo,
+    is_interruption,
+    prefer_backchannel,
+)
 
 BACKCHANNELS = [
     *(
@@ -155,4 +161,4 @@ def test_an_echo_has_the_agents_words_in_their_order(text: str, least: int, echo
 def test_a_backchannel_that_is_nearly_as_likely_is_believed(
     text: str, others: tuple[str, ...], kind: str
 ) -> None:
-    assert kindest(Transcript(text, True, 1, others)) == kind
+    assert prefer_backchannel(Transcript(text, True, 1, others)) == kind

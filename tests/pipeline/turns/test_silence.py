@@ -1,4 +1,4 @@
-"""Being quiet, and not: nobody speaks, somebody never stops, the agent has nothing to say, calls that end."""
+"""Silence and its opposite: a silent user, endless speech, an agent without words, calls that end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HELLO = "Are you still there?"
 
 
 class Attentive:
-    """Asks whether somebody is there where the prompt says that nobody speaks, and tells the weather."""
+    """Prompts a silent user where the cue asks for it, and otherwise gives the weather."""
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         for word in (HELLO if messages[-1]["content"].endswith(IDLE_CUE) else FORECAST).split():
@@ -67,14 +67,14 @@ def test_the_agent_asks_into_a_silence_and_not_for_ever() -> None:
     assert first.at - first.since == 5 * 16_000 < second.at - first.at
 
 
-def test_who_speaks_again_is_asked_again() -> None:
+def test_speech_resets_the_idle_prompts() -> None:
     caller = Caller(Attentive(), options(idle_s=5.0, idle_prompts=1)).waits(30.0)
     call = caller.says("how is it?").hears_out().waits(30.0).call()
     check(call)
     assert call.heard == [HELLO, FORECAST, HELLO]
 
 
-def test_who_types_is_there() -> None:
+def test_typed_text_resets_the_idle_prompts() -> None:
     caller = Caller(Attentive(), options(idle_s=5.0, idle_prompts=1)).waits(30.0)
     call = caller.types("how is it?").hears_out().waits(30.0).call()
     assert call.heard == [HELLO, FORECAST, HELLO]
@@ -96,12 +96,12 @@ def test_a_prompt_can_be_interrupted() -> None:
 @pytest.mark.parametrize(
     "quiet", [{}, {"idle_s": 5.0, "create_response": False}, {"idle_s": 5.0, "detect_turns": False}]
 )
-def test_nobody_is_asked_where_that_is_not_wanted(quiet: dict[str, Any]) -> None:
+def test_no_idle_prompt_where_it_is_turned_off(quiet: dict[str, Any]) -> None:
     call = Caller(Attentive(), options(**quiet)).waits(60.0).call()
     assert call.talk.log == []
 
 
-def test_nobody_is_asked_while_anybody_speaks_or_an_answer_is_on_its_way() -> None:
+def test_no_idle_prompt_during_speech_or_before_a_reply() -> None:
     slow = ScriptedLlm(["Yes."], first=20.0)
     call = Caller(slow, options(idle_s=5.0)).says("well " * 25).pauses(1.0).says("is it?").hears_out().call()
     assert call.talk.of(NobodySpoke) == []
@@ -127,25 +127,25 @@ def test_a_silence_can_be_hung_up_on_anywhere() -> None:
 
 def over(caller: Caller) -> Call:
     call = caller.prepared()
-    with pytest.raises(CallOver, match="lasted as long as it may: 10 s"):
+    with pytest.raises(CallOver, match="longest duration of 10 s"):
         virtual_clock.run(call.hold())
     check(call)
     return call
 
 
-def test_a_call_that_lasts_too_long_ends_when_nobody_speaks() -> None:
+def test_a_call_that_lasts_too_long_ends_in_silence() -> None:
     assert over(Caller(Attentive(), options(max_call_s=10.0)).waits(60.0)).ended == pytest.approx(
         10.1, abs=0.11
     )
 
 
-def test_whoever_speaks_at_the_end_of_a_call_may_finish() -> None:
+def test_a_user_who_speaks_at_the_end_of_a_call_may_finish() -> None:
     call = over(Caller(Attentive(), options(max_call_s=10.0)).waits(9.5).says("how is it?").waits(60.0))
     assert call.heard == [FORECAST]
     assert call.ended == pytest.approx(12.9, abs=0.2)
 
 
-def test_nobody_may_finish_for_ever() -> None:
+def test_the_grace_period_at_the_end_of_a_call_is_limited() -> None:
     call = over(Caller(Attentive(), options(max_call_s=10.0)).says("and then " * 99))
     assert call.ended == pytest.approx(10.0 + GRACE_SECONDS, abs=0.2)
 
@@ -188,8 +188,8 @@ def test_an_agent_that_says_nothing_gives_the_floor_back() -> None:
     assert call.prompts[-1] == [{"role": "user", "content": "hello how is it?"}]
 
 
-def test_what_is_typed_while_somebody_speaks_is_answered_with_what_is_said() -> None:
-    """The words keep their order, there is one answer, and it talks over nobody."""
+def test_text_typed_during_speech_is_answered_with_the_speech() -> None:
+    """The words keep their order, and one answer follows that does not overlap the user."""
 
     def type_into(call: Any) -> None:
         call.add_text("in Rome")
@@ -214,7 +214,7 @@ def test_the_settings_reach_the_session() -> None:
 # --- on the wire ----------------------------------------------------------------------------------------
 
 
-def test_a_client_sets_its_own_idle_timeout_and_is_told() -> None:
+def test_a_client_sets_its_own_idle_timeout_and_gets_the_event() -> None:
     wire = Realtime(options(idle_s=30.0, max_call_s=600.0))
     assert wire.options().idle_s == 30.0
     detection = '{"type": "server_vad", "idle_timeout_ms": 6000}'

@@ -136,7 +136,7 @@ def test_an_answer_is_begun_unless_words_or_their_sound_say_that_more_comes() ->
 @pytest.mark.parametrize("over", [-0.1, 1.1, 90.0, math.nan, math.inf])
 def test_what_is_no_probability_is_refused(over: float) -> None:
     with pytest.raises(ValueError, match="from 0 to 1"):
-        Transcript("hi", True, 0, over=over)
+        Transcript("hi", True, 0, end_probability=over)
 
 
 def test_weights_that_silence_does_not_help_still_decide() -> None:
