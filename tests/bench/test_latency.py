@@ -46,6 +46,7 @@ from rejoinder.agent.bench.reports.waterfall import (
     waterfall,
 )
 from rejoinder.agent.cli.bench import app as bench
+from rejoinder.agent.cli.bench import latency as latency_command
 from rejoinder.agent.server.own_server import ServerFailed, command_line, free_port, own_server
 
 MILLISECONDS = st.floats(0, 20_000, allow_nan=False)
@@ -255,7 +256,7 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
 def test_an_address_that_is_no_websocket_is_refused_before_anything_is_played(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "choose", None)  # would be called for the recordings
+    monkeypatch.setattr(latency_command, "choose", None)  # would be called for the recordings
     refused = CliRunner().invoke(bench.app, ["--url", url])
     assert refused.exit_code == 2 and "ws://HOST:PORT/v1/realtime" in " ".join(refused.stderr.split())
 
