@@ -287,7 +287,7 @@ def test_calls_that_all_fail_say_why_and_end_with_1(tmp_path: Path) -> None:
     result = CliRunner().invoke(bench.app, [*arguments, "--json", str(tmp_path / "report.json")])
     assert result.exit_code == 1, result.output
     said = " ".join(result.stdout.split())
-    assert "there are only 2 recordings of up to 15 s in toy: all of them are played" in said
+    assert "found only 2 recordings of up to 15 s in toy; playing all of them" in said
     assert f"call failed toy/a.wav: cannot call {url}" in said
     assert f"2 x cannot call {url}" in said
     assert "none of the 2 clips was answered; most common reason (2 of 2): cannot call" in result.stderr

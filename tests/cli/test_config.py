@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 from support.serving import run_command
 
 from rejoinder.agent import config
@@ -155,7 +156,7 @@ def test_a_variable_of_vllm_without_a_setting_is_no_error(monkeypatch: pytest.Mo
 
 
 def test_the_readme_says_the_same_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     section = readme.partition("## Change the voice, the model, the prompt\n")[2].partition("\n## ")[0]
     commands = re.findall(r"^    \.venv/bin/rejoinder (serve .*)$", section, re.MULTILINE)
     assert len(commands) == 3

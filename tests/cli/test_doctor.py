@@ -185,7 +185,7 @@ def test_a_file_of_the_wrong_size_is_told(scripted: None, cache: Path) -> None:
         ("llama:huge", "missing", "huge is neither", "one of: llama:smollm2-135m-instruct"),
         ("whisper:/no/where", "missing", "/no/where is neither", "set stt to a path that exists"),
         ("silero:huge", "broken", "there is one model only", "set vad to silero"),
-        ("openai:somewhere", "broken", "not an address", "openai:http://HOST/v1#MODEL"),
+        ("openai:somewhere", "broken", "is not URL#MODEL", "openai:http://HOST/v1#MODEL"),
         ("hibari", "ok", "needs no weights of ours", ""),
         (f"whisper:{Path(__file__).parent}", "ok", "your own weights", ""),
         (f"whisper:{Path(__file__).parent}@de", "broken", "cannot read which languages", "whisper:base@de"),

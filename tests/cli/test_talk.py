@@ -339,7 +339,7 @@ def test_an_address_is_asked_to_tell_of_pauses() -> None:
     ("arguments", "complaint"),
     [
         (("--url", "8080"), "is no address of a server"),
-        (("--url", "ws://localhost:8080", "--llm", "ort:smollm2"), "--llm is for a server that talk starts"),
+        (("--url", "ws://localhost:8080", "--llm", "ort:smollm2"), "--llm applies only to a server that"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_told(arguments: tuple[str, ...], complaint: str) -> None:

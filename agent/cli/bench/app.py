@@ -1,4 +1,4 @@
-"""``rejoinder bench``: registers each benchmark's command; without a command it measures latency."""
+"""``rejoinder bench``: register one command per benchmark; without a command, measure latency."""
 
 from __future__ import annotations
 

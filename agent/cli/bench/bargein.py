@@ -33,20 +33,25 @@ from rejoinder.pipeline.errors import PipelineError
 
 def bargein(
     count: Annotated[int, typer.Option(min=1, help="interruptions")] = 40,
-    false: Annotated[int, typer.Option(min=0, help="false ones of each kind")] = 30,
-    sets: Annotated[str, typer.Option(help="sets to take interruptions from")] = ",".join(overlap_cases.SETS),
-    voices: Annotated[str, typer.Option(help="who says mm-hm")] = "hibari:heart,piper:en_US-joe-medium",
-    seed: Annotated[int, typer.Option(help="which sounds are taken")] = 0,
+    false: Annotated[int, typer.Option(min=0, help="false interruptions of each kind")] = 30,
+    sets: Annotated[str, typer.Option(help="sets with interruptions, comma-separated")] = ",".join(
+        overlap_cases.SETS
+    ),
+    voices: Annotated[
+        str, typer.Option(help="voices that say mm-hm")
+    ] = "hibari:heart,piper:en_US-joe-medium",
+    seed: Annotated[int, typer.Option(help="seed of the choice of sounds")] = 0,
     stt: SttOption = None,
     tts: TtsOption = None,
-    plot: Annotated[Path | None, typer.Option(help="draw the times into this PNG")] = None,
+    plot: Annotated[Path | None, typer.Option(help="write a PNG of the times")] = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Measure how soon the agent falls silent, or goes on after a cough.
+    """Measure how soon the agent stops for an interruption.
 
-    In real time over a WebSocket. False ones are backchannels that voices say, made coughs, and noise.
-    With --json the last line on stdout holds the three figures that count.
+    Also measures how soon it goes on after a false interruption: a spoken backchannel, a synthetic cough or
+    noise. Calls run in real time over a WebSocket. With --json, the last line on stdout holds the three key
+    figures.
     """
     flags = {"llm": bench_bargein.STORYTELLER, "stt": stt, "tts": tts}
     report: dict[str, Any] = {**occasion(), "models": flags, "seed": seed, "voices": voices}

@@ -26,17 +26,21 @@ from rejoinder.pipeline.errors import PipelineError
 
 
 def heard(
-    cuts: Annotated[int, typer.Option(min=1, help="cuts of each voice's replies")] = 500,
-    voices: Annotated[str, typer.Option(help="who speaks")] = "piper:en_US-joe-medium,hibari:heart",
-    sets: Annotated[str, typer.Option(help="sets to take transcripts from")] = ",".join(bench_heard.SETS),
-    seed: Annotated[int, typer.Option(help="which transcripts and cuts")] = 0,
+    cuts: Annotated[int, typer.Option(min=1, help="cut replies per voice")] = 500,
+    voices: Annotated[
+        str, typer.Option(help="voices, comma-separated")
+    ] = "piper:en_US-joe-medium,hibari:heart",
+    sets: Annotated[str, typer.Option(help="sets with transcripts, comma-separated")] = ",".join(
+        bench_heard.SETS
+    ),
+    seed: Annotated[int, typer.Option(help="seed of the transcripts and cuts")] = 0,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Check which words of a reply that is cut count as heard.
+    """Check which words count as heard when a reply is cut.
 
-    A forced alignment of the audio says which were spoken; voices that know their word times stand beside
-    words spread by length. With --json the last line on stdout holds the share off by a word at most.
+    A forced alignment of the audio is the ground truth. The report compares the voices' own word times with
+    words spread by length. With --json, the last line on stdout holds the share off by at most one word.
     """
     report: dict[str, Any] = {**occasion(), "voices": voices, "seed": seed}
     console = console_beside(json_file)

@@ -38,11 +38,11 @@ from rejoinder.pipeline.errors import PipelineError
 
 def latency(
     context: typer.Context,
-    url: Annotated[str | None, typer.Option(help="ws://… of a running server; without it: our own")] = None,
+    url: Annotated[str | None, typer.Option(help="ws://… of a running server; default: start one")] = None,
     key: Annotated[str | None, typer.Option(help="bearer token for --url", envvar="REJOINDER_KEY")] = None,
     clips: Annotated[int, typer.Option(min=1, help="recordings to play")] = 44,
-    sets: Annotated[str, typer.Option(help="sets to take them from")] = ",".join(DEFAULT_SETS),
-    seed: Annotated[int, typer.Option(help="which recordings are taken")] = 0,
+    sets: Annotated[str, typer.Option(help="sets of recordings, comma-separated")] = ",".join(DEFAULT_SETS),
+    seed: Annotated[int, typer.Option(help="seed of the choice of recordings")] = 0,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
@@ -51,10 +51,10 @@ def latency(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Measure the time from the last sample of speech to the first audible one of the answer.
+    """Measure the time from the last sample of speech to the first audible sample of the answer.
 
-    Recordings of people are played in real time, each in a call of its own. The first audible sample is the
-    first above -50 dBFS, at the moment in which a client without a buffer plays it.
+    Each recording of a person plays in real time, in its own call. The first audible sample is the first
+    above -50 dBFS, at the moment when a client without a buffer plays it.
     """
     if context.invoked_subcommand is not None:
         return
@@ -62,15 +62,15 @@ def latency(
     if url is not None:
         check_url(url)
         if any(value is not None for value in flags.values()):
-            raise typer.BadParameter("models cannot be chosen for a server that runs already (--url)")
+            raise typer.BadParameter("models cannot be chosen for a running server: omit them, or omit --url")
     report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed}
     console = console_beside(json_file)
     try:
         names = names_of(sets)
         recordings = choose(speech_folder(speech), names, clips, seed)
         if len(recordings) < clips:
-            words = f"there are only {len(recordings)} recordings of up to {MAX_SECONDS:.0f} s in "
-            console.print(f"{words}{', '.join(names)}: all of them are played", highlight=False)
+            found = f"found only {len(recordings)} recordings of up to {MAX_SECONDS:.0f} s in"
+            console.print(f"{found} {', '.join(names)}; playing all of them", highlight=False)
         results = asyncio.run(_measure(url, key, flags, recordings, console))
     except PipelineError as error:
         leave(error)

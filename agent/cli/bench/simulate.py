@@ -18,16 +18,16 @@ from rejoinder.pipeline.errors import PipelineError
 
 def simulate(
     calls: Annotated[int, typer.Option(min=1, help="calls of random callers")] = 2_000,
-    seed: Annotated[int, typer.Option(min=0, help="the first of them")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of the first caller")] = 0,
     sweep: Annotated[
-        int, typer.Option(min=0, help="instead: break all scripts off in every Nth step; 1 for every one")
+        int, typer.Option(min=0, help="instead, break each script off at every Nth step; 1: at all steps")
     ] = 0,
-    processes: Annotated[int, typer.Option(min=0, help="0 for one on each core")] = 0,
+    processes: Annotated[int, typer.Option(min=0, help="processes; 0: one per core")] = 0,
     json_file: JsonOption = None,
 ) -> None:
     """Check thousands of simulated calls, in virtual time.
 
-    Needs no weights and no recordings. Ends with 1 where something was not true, and names the caller.
+    Needs no weights and no recordings. Exits with 1 if an invariant fails, and names the caller.
     """
     report: dict[str, Any] = {**occasion(), "seed": seed, "sweep": sweep}
     console = console_beside(json_file)

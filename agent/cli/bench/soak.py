@@ -1,4 +1,4 @@
-"""``rejoinder bench soak``: the memory of a long call, and the cost of an idle one."""
+"""``rejoinder bench soak``: the memory of a long call, and the CPU of an idle call."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from rejoinder.pipeline.errors import PipelineError
 
 def soak(
     turns: Annotated[int, typer.Option(min=bench_soak.WARM_TURNS + 1, help="turns in one call")] = 200,
-    idle: Annotated[float, typer.Option(min=0.1, help="seconds of an idle call")] = 30.0,
-    set_: Annotated[str, typer.Option("--set", help="set to take the recording from")] = DEFAULT_SETS[0],
+    idle: Annotated[float, typer.Option(min=0.1, help="seconds of the idle call")] = 30.0,
+    set_: Annotated[str, typer.Option("--set", help="set that holds the recording")] = DEFAULT_SETS[0],
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
@@ -42,7 +42,7 @@ def soak(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Measure memory over a long call, and what an idle one costs."""
+    """Measure the memory of a long call, and the CPU of an idle call."""
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
     report: dict[str, Any] = {**occasion(), "models": flags}
     console = console_beside(json_file)

@@ -1,4 +1,4 @@
-"""``rejoinder bench stt``: the streaming recogniser beside faster-whisper."""
+"""``rejoinder bench stt``: accuracy and speed of the streaming recogniser, compared with faster-whisper."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from rejoinder.pipeline.errors import PipelineError
 
 def stt(
     limit: Annotated[int | None, typer.Option(min=1, help="recordings per set; default: all")] = None,
-    sets: Annotated[str, typer.Option(help="sets with transcripts")] = ",".join(bench_stt.SETS),
+    sets: Annotated[str, typer.Option(help="sets with transcripts, comma-separated")] = ",".join(
+        bench_stt.SETS
+    ),
     stt: Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")] = "whisper:tiny.en",
     speech: SpeechOption = None,
     json_file: JsonOption = None,
@@ -62,7 +64,7 @@ async def _recognise(
 ) -> list[bench_stt.Utterance]:
     recognisers = bench_stt.Recognisers(spec)
     try:
-        await recognisers.recognise(recordings[0])  # the first run of each is slower
+        await recognisers.recognise(recordings[0])  # the first run of each recogniser is slower
         with progress_bar(console) as progress:
             task = progress.add_task("recognising", total=len(recordings))
             utterances = []
@@ -77,7 +79,7 @@ async def _recognise(
 def _with_text(folder: Path, name: str, limit: int | None) -> list[Recording]:
     known = [recording for recording in read_set(folder, name) if recording.text]
     if not known:
-        raise PipelineError(f"the set {name} has no transcripts")
+        raise PipelineError(f"the set {name} has no transcripts; choose other --sets")
     chosen = known if limit is None else sample([known], limit)
     if not chosen:
         raise PipelineError(f"the set {name} has no transcribed recording of up to {MAX_SECONDS:.0f} s")

@@ -1,4 +1,4 @@
-"""``rejoinder bench turns``: pauses that are taken for the end of a turn."""
+"""``rejoinder bench turns``: how often the agent takes a pause for the end of a turn."""
 
 from __future__ import annotations
 
@@ -30,25 +30,27 @@ from rejoinder.pipeline.options import Endpointing
 
 
 def turns(
-    limit: Annotated[int | None, typer.Option(min=1, help="recordings in all; default: all")] = None,
-    sets: Annotated[str, typer.Option(help="sets to take them from")] = ",".join(turn_report.SETS),
+    limit: Annotated[int | None, typer.Option(min=1, help="total recordings; default: all")] = None,
+    sets: Annotated[str, typer.Option(help="sets of recordings, comma-separated")] = ",".join(
+        turn_report.SETS
+    ),
     stt: Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")] = "whisper:tiny.en",
     turn: Annotated[str, typer.Option(help="turn model under test")] = "smart-turn",
-    cuda: Annotated[bool, typer.Option("--cuda", help="the recogniser runs on the GPU")] = False,
-    plot: Annotated[Path | None, typer.Option(help="draw the curve into this PNG")] = None,
-    keep: Annotated[Path | None, typer.Option(help="write what was heard into this .json.gz")] = None,
+    cuda: Annotated[bool, typer.Option("--cuda", help="run the recogniser on the GPU")] = False,
+    plot: Annotated[Path | None, typer.Option(help="write a PNG of the curve")] = None,
+    keep: Annotated[Path | None, typer.Option(help="write the models' answers to this .json.gz")] = None,
     again: Annotated[
         Path | None,
-        typer.Option(exists=True, help="judge what was kept there; --sets, --stt and --cuda are not asked"),
+        typer.Option(exists=True, help="read a file that --keep wrote; ignores --sets, --stt and --cuda"),
     ] = None,
-    fit: Annotated[Path | None, typer.Option(help="fit the rule to it all, in this checkout")] = None,
+    fit: Annotated[Path | None, typer.Option(help="checkout whose rule to fit to all of it")] = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Measure how often a pause is taken for the end of a turn.
+    """Measure how often the agent takes a pause for the end of a turn.
 
-    Ends and pauses of known truth are made of the recordings, and heard by the real models in sample time;
-    each rule is judged on what they said, against how long real ends wait.
+    The recordings yield labelled ends and pauses. The real models judge them in sample time. The report
+    shows, for each rule, the share of pauses that it cuts off against the time that real ends wait.
     """
     models = {"again": str(again)} if again else {"stt": stt, "turn": turn, "cuda": cuda}
     report: dict[str, Any] = {**occasion(), "models": models}
@@ -57,7 +59,9 @@ def turns(
         if plot:
             timeline.check()
         if fit and not (fit / "pipeline/turns/turn_end.json").is_file():
-            raise PipelineError(f"{fit} is no checkout of Rejoinder: it has no pipeline/turns/turn_end.json")
+            raise PipelineError(
+                f"{fit} is not a checkout of Rejoinder: it has no pipeline/turns/turn_end.json"
+            )
         if keep:
             turn_store.check(keep)
         if again:
@@ -66,9 +70,11 @@ def turns(
             recordings = choose(speech_folder(speech), names_of(sets), limit or sys.maxsize)
             seen = asyncio.run(turn_report.observe_all(recordings, stt, turn, cuda, progress_bar(console)))
         if fit and not turn_fit.can_be_fitted(seen):
-            raise PipelineError(f"a fit needs ends and pauses of {turn_fit.LEAST_SPEAKERS} speakers")
+            raise PipelineError(
+                f"--fit needs ends and pauses of at least {turn_fit.LEAST_SPEAKERS} speakers: add --sets"
+            )
         if fit and not any(each.whisper for each in seen):
-            raise PipelineError("a fit needs a Whisper that hears English: there is nothing else to fit")
+            raise PipelineError("--fit needs an English Whisper model: set --stt whisper:tiny.en")
     except PipelineError as error:
         leave(error)
     if keep:
