@@ -44,5 +44,5 @@ def test_an_error_nobody_saw_is_told() -> None:
         await asyncio.sleep(1.0)
         assert task.done()
 
-    with pytest.raises(virtual_clock.Leak, match="nobody saw"):
+    with pytest.raises(virtual_clock.Leak, match="unhandled errors"):
         virtual_clock.run(main())
