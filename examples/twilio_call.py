@@ -27,9 +27,15 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from rejoinder.agent.wires.g711 import decode, encode
 from rejoinder.agent.wires.phone.line import signature
 
-RATE, FRAME = 8000, 160
-LONGEST, OVER, PRESSED = 60 / 0.02, 1.5 / 0.02, 1.0 / 0.02
-"""Frames of a whole call, of silence behind an answer, and of an answer before keys are pressed."""
+RATE = 8000
+FRAME = 160
+"""Samples in one frame: 20 ms."""
+LONGEST = 60 / 0.02
+"""Most frames of a call."""
+OVER = 1.5 / 0.02
+"""Frames of silence that end an answer."""
+PRESSED = 1.0 / 0.02
+"""Frames of an answer before the keys are pressed."""
 SILENCE = b"\xff"
 STREAM = "MZ00000000000000000000000000000000"
 

@@ -25,14 +25,27 @@ from rejoinder.pipeline import Models, Session, TurnTraced, open_session
 from rejoinder.pipeline.audio.chunk import RATE, Samples, to_pcm
 from rejoinder.pipeline.interfaces import Vad
 
-ASKED, ANSWER = "what is the weather", "It is a sunny day today."
+ASKED = "what is the weather"
+"""The scripted words of a caller."""
+ANSWER = "It is a sunny day today."
+"""The scripted reply."""
 FRAME_SECONDS = 0.02
-CYCLE_FRAMES, TALK_FRAMES = 200, 60
-"""Who speaks does so for 1.2 of every 4 s, and is answered in between."""
+CYCLE_FRAMES = 200
+"""Frames from one turn of a speaking session to its next one: 4 s."""
+TALK_FRAMES = 60
+"""Frames of speech in each turn: 1.2 s. The answer follows."""
 FIRST_FRAME = 50
-LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.01, 0.001
-START, STOP, END = "start", "stop", "end"
-"""What the process is told over its pipe; it answers STOP with ``Spent``."""
+"""Frames over which the sessions start: 1 s."""
+LOOK_SECONDS = 0.01
+"""Interval between two measurements of the loop's lag."""
+CLOSE_LOOK_SECONDS = 0.001
+"""The interval for single messages, which block the loop only briefly."""
+START = "start"
+"""Command over the pipe: begin to measure."""
+STOP = "stop"
+"""Command over the pipe: reply with ``Spent``."""
+END = "end"
+"""Command over the pipe: end the process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,10 @@ from rich.text import Text
 HEARD_END = "server hears the end"
 """From the end of speech by the bench's rule to the end by the server's VAD; negative if that is earlier."""
 REST = "network and client"
-WIDTH, NARROW = 40, 18
+WIDTH = 40
+"""Columns of the bars."""
+NARROW = 18
+"""Columns of the bars beside the columns of single turns."""
 
 Parts = Sequence[tuple[str, float]]
 """(name, milliseconds) in order of time."""

@@ -21,7 +21,10 @@ SMOOTH_HOPS = 6
 """A gap between words is 60 ms wide at least: the closure of a plosive is shorter."""
 LEAST_SECONDS = 0.8
 """Speech on each side of a gap; after less of it nobody could know whether more will come."""
-BELOW_SPEECH_DB, NATURAL_SECONDS = 12.0, 0.3
+BELOW_SPEECH_DB = 12.0
+"""The level of a gap is at least this far below the level of speech."""
+NATURAL_SECONDS = 0.3
+"""Shortest pause that counts as the speaker's own."""
 HOLD_SECONDS = (0.3, 2.0)
 FADE_SECONDS = 0.06
 """How long the voice dies away before a silence that is put in, at ends and pauses alike: cut short it would

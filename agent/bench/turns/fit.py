@@ -30,7 +30,10 @@ STILL = 1e-6
 """A step of the fit so small is the last."""
 HEAD_ANSWERS = 6
 """So many sounds of each pause make the last layer: all of them, up to the longest wait."""
-FOLDS, LEAST_SPEAKERS = 5, 20
+FOLDS = 5
+"""Folds of the cross-validation."""
+LEAST_SPEAKERS = 20
+"""Fewest speakers of a fit."""
 USUAL = "tiny.en"
 """The Whisper whose words ``turn_end`` is fitted to. Other recognisers' are read by the same tables."""
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

@@ -67,7 +67,10 @@ SILENCES = tuple(range(100, 2_500, 100))
 FUSED = "fused, patience"
 Curves = dict[str, list[Point]]
 """The points of each rule, by its name."""
-MEDIANS, SHARES = (300.0, 500.0, 700.0), (0.05, 0.1, 0.15)
+MEDIANS = (300.0, 500.0, 700.0)
+"""Median latencies, in ms, at which the report lists the share of pauses cut off."""
+SHARES = (0.05, 0.1, 0.15)
+"""Shares of pauses cut off at which the report lists the median latency."""
 
 
 async def observe_all(
