@@ -33,7 +33,7 @@ def test_a_pause_in_the_middle_is_not_the_end() -> None:
     assert call.latency_ms == [170]
 
 
-def test_who_hesitates_is_waited_for() -> None:
+def test_the_agent_waits_for_a_hesitating_caller() -> None:
     call = Caller(TableAgent()).says("a table for").hesitates(0.7).says("two").hears_out().call()
     assert call.history[0] == ("user", "a table for um two")
 

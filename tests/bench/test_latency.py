@@ -211,7 +211,7 @@ def test_only_an_early_answer_is_reported_as_that() -> None:
     assert (result.outcome, result.cut_off, result.latency_ms) == (EARLY, True, None)
 
 
-def test_a_reply_that_nobody_can_hear_is_none() -> None:
+def test_an_inaudible_reply_does_not_count() -> None:
     result = judged(lambda caller: reply(caller, "mute", END + 6000, None))
     assert (result.outcome, result.cut_off) == (SILENT, False)
 
@@ -334,7 +334,7 @@ def test_a_soak_reads_the_memory_and_the_time_of_a_process() -> None:
     assert bench_soak.processor_seconds(process.pid) == pytest.approx(spent.user + spent.system, abs=0.1)
 
 
-def test_sets_that_are_unknown_or_none_are_told(tmp_path: Path) -> None:
+def test_unknown_or_empty_sets_are_reported(tmp_path: Path) -> None:
     folder = str(toy_set(tmp_path, "a"))
     unknown = CliRunner().invoke(bench.app, ["--speech", folder, "--sets", "tay"])
     assert unknown.exit_code == 1 and "there is no set 'tay'" in unknown.stderr

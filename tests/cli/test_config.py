@@ -179,7 +179,7 @@ def test_the_readme_says_the_same_in_three_ways(tmp_path: Path, monkeypatch: pyt
     assert (expected.tts, expected.greeting) == ("hibari:heart", "Hello, this is Ada.")
 
 
-def test_all_that_is_wrong_is_told_at_once_one_line_each(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once_one_line_each(tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").write_text(
         f'patience = "high"\ntss = 3\ntwilio_auth_token = ["{SECRET}"]\n'
     )
