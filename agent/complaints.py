@@ -1,4 +1,4 @@
-"""What is wrong with a client's message, in a sentence of ours, from what pydantic says of it."""
+"""Turns pydantic's validation errors into sentences about a client's message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SENTENCES = {
     "string_unicode": "has half a character",
     "recursion_loop": "is too deep",
 }
-"""A sentence for each kind of mistake, with what pydantic knows about it."""
+"""The sentence for each kind of pydantic error; the placeholders are pydantic's context."""
 TYPES = {
     "int": "a whole number",
     "float": "a number",
@@ -40,9 +40,9 @@ TYPES = {
     "dict": "an object",
     "model": "an object",
 }
-"""What has to be there, by the beginning of a kind's name."""
+"""The expected type, by the prefix of pydantic's error kind."""
 MOST = 50
-"""Mistakes that are looked at: more than the shapes that a field may have."""
+"""Most errors that are read; a field with several allowed shapes produces several."""
 UNREAD = {
     "input_image": "images are",
     "image_url": "images are",
@@ -51,14 +51,15 @@ UNREAD = {
     "file": "files are",
     "input_audio": "audio is",
 }
-"""Kinds of content that clients know, and that no language model here reads."""
+"""Types of content that clients may send and that no language model here can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One mistake. place: the field, from the outside in. kind: pydantic's name for the mistake.
+    """One mistake.
 
-    unread: whether it is content that cannot be read here, such as an image.
+    place: path of the field, outermost part first. kind: pydantic's name for the error. reason: the sentence
+    without its subject. unread: whether it is content that cannot be read here, such as an image.
     """
 
     place: tuple[str, ...]
@@ -66,8 +67,8 @@ class Complaint:
     reason: str
     unread: bool = False
 
-    def told(self, param: str | None) -> str:
-        """Return the sentence about a field, or about the whole message."""
+    def sentence(self, param: str | None) -> str:
+        """Return the sentence about the field ``param``, or about the whole message if ``param`` is empty."""
         if param or self.kind in ("json_invalid", "value_error"):
             return f"{param}: {self.reason}" if param else self.reason
         return f"the message {self.reason}"
@@ -76,8 +77,9 @@ class Complaint:
 def complaint(error: ValidationError, shapes: Container[str], skipped: int = 0) -> Complaint:
     """Return the first mistake.
 
-    shapes: parts of a place that are no fields; skipped: so many at its beginning. Where a field may have
-    several shapes, it is the mistake in the one that fits best, or all that it may be.
+    shapes: parts of pydantic's path that are not fields. skipped: number of leading parts of the path to
+    drop. If a field may have several shapes, return the mistake in the best-fitting shape; if several fit
+    equally well, join their reasons.
     """
     found = complaints(error, shapes, skipped)
     first = found[0].place
@@ -87,7 +89,7 @@ def complaint(error: ValidationError, shapes: Container[str], skipped: int = 0) 
 
 
 def complaints(error: ValidationError, shapes: Container[str], skipped: int = 0) -> list[Complaint]:
-    """Return the first ``MOST`` mistakes, in pydantic's order; for the arguments see ``complaint``."""
+    """Return the first ``MOST`` mistakes, in pydantic's order. The arguments are those of ``complaint``."""
     return [_complaint(dict(one), shapes, skipped) for one in islice(error.errors(include_url=False), MOST)]
 
 

@@ -1,4 +1,4 @@
-"""The configuration: a TOML file, then environment variables, then flags; later ones win."""
+"""The configuration: a TOML file, environment variables and flags. Later sources override earlier ones."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 
 TABLE = "vllm"
-"""The one table of the file."""
+"""The only table in the configuration file."""
 DEFAULT_FILE = Path("rejoinder.toml")
 OTHER_VARIABLES = ("REJOINDER_CACHE", "REJOINDER_KEY", "REJOINDER_LLM_KEY", "REJOINDER_SPEECH")
-"""Variables of ours that are no settings: they also count where no configuration is read."""
+"""Environment variables of Rejoinder that are not settings: they also work without a configuration."""
 INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
     "sentences, without lists or symbols."
 )
 GREETING_CHARACTERS = 1_000
-"""A minute of speech."""
+"""Most characters in a greeting: about one minute of speech."""
 TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
 TOY_NOTE = (
     "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
@@ -51,19 +51,19 @@ TOY_EXAMPLES = (
     Message(role="user", content="How long is a week?"),
     Message(role="assistant", content="It's seven days."),
 )
-"""What keeps the embedded model's answers short; a bigger one does not need to be shown."""
+"""Examples that keep the embedded model's answers short; larger models do not need them."""
 TOY_CHARACTERS = 1_200
-"""It loses the thread of anything longer, and its context has 1,024 tokens."""
+"""Longest prompt for the embedded model, in characters. Its context has 1,024 tokens."""
 
 
 class ConfigError(PipelineError):
-    """The configuration cannot be used; each line of the message says which value, from where, and why."""
+    """The configuration is invalid. Each line of the message names a value, its source and the reason."""
 
 
 class Settings(BaseSettings):
-    """Everything that can be set. The environment's names are these in capitals after ``REJOINDER_``."""
+    """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
-    # REJOINDER_VLLM_MAX_MODEL_LEN is max_model_len in [vllm]: the first underscore parts them.
+    # REJOINDER_VLLM_MAX_MODEL_LEN sets max_model_len in [vllm]: the first underscore separates the two.
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="forbid", env_nested_delimiter="_", env_nested_max_split=1
     )
@@ -71,85 +71,87 @@ class Settings(BaseSettings):
     profile: str = Field(
         AUTO,
         pattern=f"^({'|'.join([AUTO, *PROFILES])})$",
-        description="settings that fit together; auto: the largest that fits and whose weights are here",
+        description="preset of settings; auto: the largest that fits this machine and has its weights here",
     )
     host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8080, ge=0, le=65535, description="TCP port; 0 takes a free one")
+    port: int = Field(8080, ge=0, le=65535, description="TCP port; 0: any free port")
     vad: str = Field("silero", description="voice activity detector")
     turn: str = Field("smart-turn", description="turn model, empty for none")
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
     llm: str = Field(TOYS[0], description="language model, or openai:http://HOST/v1#MODEL")
     tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
     device: str = Field(
-        "cpu", pattern="^(cpu|cuda)$", description="where the recogniser and Piper run: cpu or cuda"
+        "cpu", pattern="^(cpu|cuda)$", description="device of the recogniser and Piper: cpu or cuda"
     )
-    vllm: VllmSettings = Field(default=VllmSettings(), description="what vLLM is told, by its own names")
-    instructions: str = Field(INSTRUCTIONS, description="what the agent is told about itself")
+    vllm: VllmSettings = Field(default=VllmSettings(), description="vLLM's settings, by vLLM's names")
+    instructions: str = Field(INSTRUCTIONS, description="system prompt of the agent")
     greeting: str = Field(
         "",
         max_length=GREETING_CHARACTERS,
-        description="what the agent says, word for word, when a call begins; empty for nothing",
+        description="exact words that the agent says when a call begins; empty: none",
     )
     patience: float = Field(
         4.0,
         gt=0.0,
         le=1000.0,
-        description="how many times as likely as more speech a turn's end must be; less after a long pause",
+        description="odds of end over more speech that end a turn; lower after a long pause",
     )
-    min_wait_ms: int = Field(150, ge=100, le=10_000, description="silence before which no turn ends")
-    max_wait_ms: int = Field(2200, ge=100, le=20_000, description="silence that ends any turn")
+    min_wait_ms: int = Field(
+        150, ge=100, le=10_000, description="least silence that ends a turn, in milliseconds"
+    )
+    max_wait_ms: int = Field(
+        2200, ge=100, le=20_000, description="silence that ends any turn, in milliseconds"
+    )
     assertiveness: float = Field(
         0.5,
         ge=0.0,
         le=1.0,
-        description="how firmly the agent keeps the floor; at 0 any sound of speech ends it",
+        description="how firmly the agent keeps the floor; 0: any speech stops it",
     )
-    max_turn_s: float = Field(
-        60.0, ge=1.0, le=3600.0, description="seconds after which a user's turn is ended"
-    )
+    max_turn_s: float = Field(60.0, ge=1.0, le=3600.0, description="longest turn of a user, in seconds")
     idle_s: float = Field(
         0.0, ge=0.0, le=3600.0, description="seconds of silence after which the agent asks; 0: never"
     )
-    idle_prompts: int = Field(2, ge=1, le=100, description="how often it asks before the user has spoken")
+    idle_prompts: int = Field(2, ge=1, le=100, description="most questions until the user speaks again")
     max_call_s: float = Field(
-        0.0, ge=0.0, le=86_400.0, description="seconds after which a call ends, when nobody speaks; 0: never"
+        0.0, ge=0.0, le=86_400.0, description="seconds until a call ends, at the next silence; 0: never"
     )
     max_reply_s: float = Field(
-        120.0, ge=0.0, le=3600.0, description="seconds of speech after which a reply ends; 0: when it is over"
+        120.0, ge=0.0, le=3600.0, description="longest reply, in seconds of speech; 0: no limit"
     )
     resume_s: float = Field(
         30.0,
         ge=0.0,
         le=3600.0,
-        description="seconds for which a conversation waits whose client has lost its socket; 0: not at all",
+        description="seconds that the server keeps a conversation whose socket is lost; 0: do not keep it",
     )
     echo_gate: bool | None = Field(
         None,
-        description="take the agent out of what an open loudspeaker's microphone hears; unset: in talk",
+        description="remove the agent's voice from the microphone's audio; unset: only in talk",
     )
-    max_sessions: int = Field(16, ge=1, le=10_000, description="calls at a time; one more is refused")
+    max_sessions: int = Field(
+        16, ge=1, le=10_000, description="most calls at a time; the server refuses more"
+    )
     max_completions: int = Field(
-        2, ge=0, le=1000, description="text requests at a time; one more is told to come back"
+        2, ge=0, le=1000, description="most text requests at a time; more get HTTP 429"
     )
     allowed_origins: str = Field(
-        "", description="web pages of others that may call: origins with blanks between them, * for any"
+        "", description="origins of other web pages that may call, separated by blanks; *: any"
     )
     api_keys: str = Field(
         "",
         pattern=r"^\s*([0-9a-f]{64}(:\d{1,5}:\d{1,5})?(\s+|$))*$",
-        description="who may call: SHA-256 of each key, with blanks between; rejoinder key makes one",
+        description="SHA-256 of each API key, separated by blanks; rejoinder key makes one",
     )
-    key_sessions: int = Field(0, ge=0, le=10_000, description="calls at a time of one key; 0: no limit")
+    key_sessions: int = Field(0, ge=0, le=10_000, description="most calls at a time per key; 0: no limit")
     key_calls_per_min: int = Field(
-        0, ge=0, le=10_000, description="calls and requests of one key in any 60 seconds; 0: no limit"
+        0, ge=0, le=10_000, description="most calls and requests per key in any 60 seconds; 0: no limit"
     )
-    open_to_all: bool = Field(
-        False, description="listen beyond this machine, though no key is needed to call"
-    )
+    open_to_all: bool = Field(False, description="accept calls from other machines without a key")
     public_url: str = Field(
         "",
         pattern=r"^(https://[\w.:-]+(/\S*)?)?$",
-        description="address at which carriers reach this server, where a proxy is in between",
+        description="address at which carriers reach this server, if a proxy is in between",
     )
     audiosocket_port: int = Field(
         0, ge=0, le=65535, description="TCP port for Asterisk's AudioSocket; 0: none"
@@ -157,14 +159,14 @@ class Settings(BaseSettings):
     wyoming_port: int = Field(0, ge=0, le=65535, description="TCP port for Home Assistant's Wyoming; 0: none")
     twilio_auth_token: SecretStr = Field(
         SecretStr(""),
-        description="of your account; with it /v1/phone takes nobody but Twilio, by its signature",
+        description="your Twilio account's auth token; if set, /v1/phone accepts only signed Twilio calls",
     )
     speculate: str = Field(
         "auto",
         pattern="^(auto|always|never)$",
-        description="start answers before a turn is surely over; auto: unless a hosted model would bill them",
+        description="start answers before the end of a turn is certain; auto: not with hosted models",
     )
-    trace_file: str = Field("", description="file to append one JSON line per turn to, with what was said")
+    trace_file: str = Field("", description="file that gets one JSON line per turn, with the words")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="how much to log")
 
     @classmethod
@@ -176,19 +178,19 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take only what is passed in: ``load`` reads the sources, and knows which one a value is from."""
+        """Use only the passed values: ``load`` reads the sources itself, to know the source of each value."""
         return (init_settings,)
 
     def specs(self) -> Specs:
-        """Return which models to load."""
+        """Return the specs of the models to load."""
         return Specs(self.vad, self.turn, self.stt, self.llm, self.tts)
 
     def threads(self) -> Threads:
-        """Return how many threads each model gets."""
+        """Return the number of threads of each model."""
         return plan(cuda=self.device == "cuda")
 
     def placement(self) -> Placement:
-        """Return where the models run, and what vLLM is told."""
+        """Return the device of the models, and vLLM's settings."""
         return Placement(self.device == "cuda", self.vllm)
 
     @property
@@ -197,7 +199,7 @@ class Settings(BaseSettings):
         return is_loopback(f"//{authority(self.host, 0)}")
 
     def options(self) -> Options:
-        """Return the options of a session that its client has not configured."""
+        """Return the options of a session before its client changes any."""
         return Options(
             instructions=self.instructions,
             greeting=self.greeting.strip(),
@@ -223,14 +225,14 @@ class Settings(BaseSettings):
 FIELDS = Settings.model_fields | {
     f"{TABLE}.{name}": field for name, field in VllmSettings.model_fields.items()
 }
-"""All settings by name; those of [vllm] as vllm.NAME."""
+"""All settings by name. A setting in [vllm] has the name vllm.NAME."""
 
 
 def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, dict[str, str]]:
-    """Return the effective settings, and for each where its value came from.
+    """Return the effective settings, and the source of each by name.
 
-    flags: values from the command line, None where a flag was not given. file: the TOML file; by default
-    ``rejoinder.toml`` in the current folder if there is one. Raises ConfigError.
+    flags: values from the command line, None for an omitted flag. file: the TOML file; the default is
+    ``rejoinder.toml`` in the current folder, if it exists. Raises ConfigError.
     """
     if file is not None and not file.is_file():
         raise ConfigError(f"there is no configuration file {file}")
@@ -268,9 +270,9 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
 
 
 def _environment() -> dict[str, Any]:
-    """Return what the environment sets; a variable without a setting is left to ``unknown_variables``.
+    """Return the settings in the environment. Raises ValueError.
 
-    Raises ValueError.
+    Ignores variables without a setting; ``unknown_variables`` reports them.
     """
     try:
         layer = EnvSettingsSource(Settings)()
@@ -287,7 +289,7 @@ def _environment() -> dict[str, Any]:
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with those of [vllm] one by one, as vllm.NAME."""
+    """Return the settings in one level, with the settings of [vllm] as vllm.NAME."""
     return {
         key: value
         for name, given in settings.items()
@@ -300,7 +302,7 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Undo ``flat``."""
+    """Return flat settings with those of [vllm] in a table of their own."""
     nested = {name: value for name, value in values.items() if not name.startswith(f"{TABLE}.")}
     if TABLE not in nested:
         inner = {
@@ -318,39 +320,39 @@ def _disorder(settings: Settings, sources: Mapping[str, str]) -> str:
 
 
 def authority(host: str, port: int) -> str:
-    """Return host and port as a URL has them: an IPv6 address in brackets."""
+    """Return host and port in the form of a URL: an IPv6 address is in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def unknown_variables(environment: Mapping[str, str]) -> str:
-    """Return which of the environment's variables look like ours and are not, in a sentence; "" for none."""
+    """Return a sentence about REJOINDER_ variables that are not settings, or "" if there are none."""
     return mistakes.unknown_variables(environment, [*OTHER_VARIABLES, *map(variable, FIELDS)])
 
 
 def check_open(settings: Settings) -> None:
-    """Refuse to serve strangers, unless that is wanted in words, and limits of no key. Raises ConfigError."""
+    """Raise ConfigError if the server is open to other machines by accident, or has limits but no keys."""
     if (settings.key_sessions or settings.key_calls_per_min) and not settings.api_keys.strip():
-        raise ConfigError("key_sessions and key_calls_per_min are limits of keys: set api_keys")
+        raise ConfigError("key_sessions and key_calls_per_min limit API keys: set api_keys too")
     if settings.open_to_all or settings.local:
         return
     if not settings.api_keys.strip():
         raise ConfigError(
-            f"whoever reaches {settings.host} could call: set api_keys (rejoinder key makes one), "
-            "or open_to_all = true where that is wanted"
+            f"any machine that reaches {settings.host} could call: set api_keys (rejoinder key makes one), "
+            "or set open_to_all = true to allow that"
         )
     if settings.audiosocket_port:
         raise ConfigError(
-            f"AudioSocket knows no keys, so whoever reaches {settings.host} could call at audiosocket_port "
-            f"{settings.audiosocket_port}: let Asterisk use /v1/phone (chan_websocket), or set "
-            "open_to_all = true where only Asterisk can reach it"
+            f"AudioSocket has no keys, so any machine that reaches {settings.host} could call at "
+            f"audiosocket_port {settings.audiosocket_port}: let Asterisk use /v1/phone (chan_websocket), or "
+            "set open_to_all = true if only Asterisk can reach it"
         )
 
 
 def open_traces(settings: Settings) -> FileIO | None:
-    """Open the file for traces, None for none. Raises ConfigError."""
+    """Return the open trace file, or None if no trace file is set. Raises ConfigError."""
     if not settings.trace_file:
         return None
     try:
         return FileIO(os.path.expanduser(settings.trace_file), "a")
     except OSError as error:
-        raise ConfigError(f"trace_file {settings.trace_file}: {error.strerror}") from error
+        raise ConfigError(f"cannot open trace_file {settings.trace_file}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""What a benchmark ran on, for its report."""
+"""Describes the machine and the command of a benchmark, for its report."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ PACKAGES = (
 )
 
 GPU_SECONDS = 5.0
-"""A driver in trouble can take minutes to answer."""
+"""Timeout of nvidia-smi: a broken driver can take minutes to answer."""
 
 
 def machine() -> dict[str, Any]:
-    """Return the processor, the cores this process may use, the load before the run, and versions."""
+    """Return the processor, the cores that this process may use, the load average, and package versions."""
     return {
         "cpu": _processor(),
         "cores": cores(),
@@ -46,14 +46,14 @@ def machine() -> dict[str, Any]:
 
 
 def occasion() -> dict[str, Any]:
-    """Return when and how this program was started, and on what."""
+    """Return the date, the command line without its key, and the machine."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     arguments = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return {"date": now, "command": shlex.join(_without_key(arguments)), "machine": machine()}
 
 
 def gpu_memory() -> int:
-    """Return the memory of the first NVIDIA GPU in bytes, 0 where there is none or its driver is silent."""
+    """Return the memory of the first NVIDIA GPU in bytes, or 0 if there is none or its driver fails."""
     if not shutil.which("nvidia-smi"):
         return 0
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
@@ -65,7 +65,7 @@ def gpu_memory() -> int:
 
 
 def _without_key(arguments: list[str]) -> list[str]:
-    """Blank out the value of ``--key``: reports are shown around."""
+    """Return the arguments with the value of ``--key`` hidden: users publish reports."""
     shown = [f"{word.partition('=')[0]}=…" if word.startswith("--key=") else word for word in arguments]
     return ["…" if place and arguments[place - 1] == "--key" else word for place, word in enumerate(shown)]
 

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: one sentence for each mistake, with its place and what is accepted."""
+"""Sentences about a wrong configuration: one per mistake, with its source and the accepted values."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from rejoinder.agent.complaints import TYPES, Complaint, complaints
 
 PREFIX = "REJOINDER_"
 ENVIRONMENT, FLAG, DEFAULT, PROFILE = "environment", "flag", "default", "profile "
-"""Sources of values; a profile's name follows, and any other is a file."""
+"""Sources of values. The name of a profile follows ``PROFILE``; any other source is a file."""
 SECRET = ("api_keys", "twilio_auth_token")
-"""Settings whose values are never shown: a key may stand where its hash belongs."""
+"""Settings whose values no message shows: a user may have put a key in place of its hash."""
 SHOWN = 60
-"""Characters of a wrong value that are shown."""
+"""Most characters of a wrong value in a message."""
 CHOICE = re.compile(r"\^\(([\w|-]+)\)\$")
-"""A pattern that is a list of words."""
+"""A pattern that is a list of words to choose from."""
 WORDS = {
     "api_keys": "the hashes of keys, as `rejoinder key` prints them, HASH or HASH:CALLS:PER_MINUTE each",
     "public_url": "an address that begins with https://",
     "vllm": "a table: a line [vllm], and its settings below",
     "vllm.speculative_config": 'a table, as {method = "ngram", num_speculative_tokens = 3}',
 }
-"""What is accepted, where a pattern says it for programs only."""
+"""The accepted values in words, for settings whose pattern is unreadable."""
 SYNONYMS = {"voice": "tts", "model": "llm", "prompt": "instructions", "system_prompt": "instructions"}
-"""Names that newcomers try, and that are spelled too differently to be recognised."""
+"""Names that new users try and that are spelled too differently to be suggested by similarity."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file holds, {} where there is none. Raises ValueError that says what is wrong."""
+    """Return the content of a TOML file, or {} if there is no file. Raises ValueError with the reason."""
     if not path.is_file():
         return {}
     try:
@@ -52,12 +52,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a setting; of one of [vllm], the name is vllm.NAME."""
+    """Return the environment variable of a setting. A setting in [vllm] has the name vllm.NAME."""
     return f"{PREFIX}{name.upper().replace('.', '_')}"
 
 
 def place(name: str, source: str) -> str:
-    """Return where a setting was set, as the person who set it would look for it."""
+    """Return the place where the user set a value: a variable, a flag, or a file and a name."""
     if source == ENVIRONMENT:
         return variable(name)
     if source == FLAG:
@@ -73,10 +73,10 @@ def mistakes(
     sources: Mapping[str, str],
     fields: Mapping[str, FieldInfo],
 ) -> list[str]:
-    """Return a sentence for each mistake that pydantic has found.
+    """Return a sentence for each mistake that pydantic found.
 
-    values, sources: what was given and where, by the flat name of a setting. fields: all that there are, by
-    the same names.
+    values, sources: the given value and its source, by flat name of the setting. fields: all settings, by
+    flat name.
     """
     return [_mistake(found, values, sources, fields) for found in complaints(error, ())]
 
@@ -98,28 +98,28 @@ def _mistake(
 
 
 def _shown(value: Any) -> str:
-    told = repr(value)
-    return told if len(told) <= SHOWN else f"{told[:SHOWN]}…"
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def unknown(name: str, sources: Mapping[str, str], fields: Collection[str]) -> str:
-    """Return the sentence about a setting that there is not, with the one that it most resembles."""
+    """Return the sentence about a setting that does not exist, with the most similar setting."""
     table, _, last = name.rpartition(".")
     where = f"{sources.get(name, 'the configuration')}: "
     inside = f" in [{table}]" if table else ""
-    told = f"{where}there is no setting {last!r}{inside}"
+    problem = f"{where}there is no setting {last!r}{inside}"
     beside = [one.removeprefix(f"{table}.") for one in fields if one.rpartition(".")[0] == table]
     if table and last in fields:
-        return f"{told}: {last} belongs above the line [{table}]"
+        return f"{problem}: {last} belongs above the line [{table}]"
     if near := nearest(last, beside):
-        return f"{told}; did you mean {near}?"
+        return f"{problem}; did you mean {near}?"
     if elsewhere := [one for one in fields if one.endswith(f".{last}")]:
-        return f"{told}: it belongs below a line [{elsewhere[0].partition('.')[0]}]"
-    return f"{told}; there are: {', '.join(sorted(beside))}"
+        return f"{problem}: it belongs below a line [{elsewhere[0].partition('.')[0]}]"
+    return f"{problem}; there are: {', '.join(sorted(beside))}"
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """Return the one of these names that was probably meant, "" where none resembles it."""
+    """Return the most similar of ``names``, or "" if none is similar."""
     lower = name.lower().replace("-", "_")
     if SYNONYMS.get(lower) in names:
         return SYNONYMS[lower]
@@ -127,7 +127,7 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 
 def accepted(name: str, field: FieldInfo) -> str:
-    """Return what a setting may be, in words."""
+    """Return the accepted values of a setting, in words."""
     union = get_origin(field.annotation) in (UnionType, Union)
     kinds = get_args(field.annotation) if union else (field.annotation,)
     kind = next(one for one in kinds if one is not NoneType)
@@ -150,7 +150,7 @@ def accepted(name: str, field: FieldInfo) -> str:
 
 
 def _range(limits: Mapping[str, Any]) -> str:
-    """Return the words for the least and the most, "" for none."""
+    """Return the words for the lower and upper limit, or "" if there is none."""
     least, most = limits.get("ge", limits.get("gt")), limits.get("le")
     if "gt" in limits:
         return f" above {least:g}, {most:g} at most" if most is not None else f" above {least:g}"
@@ -165,15 +165,15 @@ def _either(words: Collection[Any]) -> str:
 
 
 def unknown_variables(environment: Mapping[str, str], known: Collection[str]) -> str:
-    """Return which variables look like ours and are not, in a sentence; "" for none.
+    """Return a sentence about REJOINDER_ variables that are not settings, or "" if there are none.
 
     known: names of variables, with the prefix.
     """
-    told = []
-    # What they have in common would make them all alike.
+    unknown = []
+    # Without the shared prefix, which would make all names look similar.
     ours = [one.removeprefix(PREFIX).lower() for one in known]
     for name in sorted(environment):
         if name.upper().startswith(PREFIX) and name.upper() not in known:
             near = nearest(name.upper().removeprefix(PREFIX), ours)
-            told.append(f"{name} (did you mean {PREFIX}{near.upper()}?)" if near else name)
-    return f"there is no setting for: {', '.join(told)}" if told else ""
+            unknown.append(f"{name} (did you mean {PREFIX}{near.upper()}?)" if near else name)
+    return f"there is no setting for: {', '.join(unknown)}" if unknown else ""

@@ -1,4 +1,4 @@
-"""Settings that fit together, by the size of the machine; whatever is set anywhere else wins over them."""
+"""Presets of settings by the size of the machine; any other source of a setting overrides them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {
 PROFILES: dict[str, dict[str, Any]] = {
     "cpu-small": SMALL,
     "cpu": {**SMALL, "stt": "whisper:base", "max_sessions": 32},
-    # Of 24 GB, 16 are weights and some 2 the cache: 15,000 tokens, of 144 KiB each.
+    # Of 24 GB, weights take 16 and the cache about 2: 15,000 tokens of 144 KiB each.
     "gpu": {
         **SMALL,
         "stt": "whisper:large-v3-turbo",
@@ -31,7 +31,7 @@ PROFILES: dict[str, dict[str, Any]] = {
         "max_sessions": 64,
         "vllm": {"gpu_memory_utilization": 0.8, "max_model_len": 8192, "max_num_seqs": 64},
     },
-    # 3 of its 30 billion parameters take part in a token: it answers as soon as the small one.
+    # Each token uses 3 of the model's 30 billion parameters: it answers as fast as the 8B model.
     "gpu-large": {
         **SMALL,
         "stt": "whisper:large-v3",
@@ -41,16 +41,17 @@ PROFILES: dict[str, dict[str, Any]] = {
         "vllm": {"gpu_memory_utilization": 0.85, "max_model_len": 16384, "max_num_seqs": 256},
     },
 }
-"""By name, the smallest first. What vLLM's share leaves of the GPU is for the recogniser and the voice."""
+"""The presets by name, the smallest first. vLLM leaves GPU memory for the recogniser and the voice."""
 LEAST_CORES = {"cpu": 8}
+"""Fewest cores of a profile; 1 if not listed."""
 LEAST_GPU_GIB = {"gpu": 22.0, "gpu-large": 78.0}
-"""A GPU says a little less than it is sold with."""
+"""Least GPU memory of a profile, in GiB. A GPU reports slightly less than its nominal size."""
 
 
 def fitting(available: int, gpu_gib: float) -> list[str]:
-    """Return the profiles that a machine is large enough for, the largest first.
+    """Return the profiles that fit a machine, the largest first.
 
-    available: cores. gpu_gib: memory of its first GPU, 0 for none.
+    available: number of cores. gpu_gib: memory of the first GPU in GiB, 0 for none.
     """
     return [
         name
@@ -60,7 +61,7 @@ def fitting(available: int, gpu_gib: float) -> list[str]:
 
 
 def lacking(settings: Mapping[str, Any]) -> list[str]:
-    """Return what keeps the models of a profile from being opened here, without opening one."""
+    """Return the reasons why the models of a profile cannot be opened here; opens none of them."""
     found = []
     for kind in ROLES:
         try:
@@ -72,6 +73,6 @@ def lacking(settings: Mapping[str, Any]) -> list[str]:
 
 
 def chosen() -> str:
-    """Return the largest profile that fits this machine and whose packages and weights are here."""
+    """Return the largest profile that fits this machine and has its packages and weights installed."""
     large_enough = fitting(cores(), gpu_memory() / 2**30)
     return next((name for name in large_enough if not lacking(PROFILES[name])), "cpu-small")

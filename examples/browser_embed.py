@@ -1,10 +1,10 @@
-"""A web page of your own with the agent in it: this is its backend, browser_embed.html the page.
+"""Embed the agent in your own web page: this is its backend, browser_embed.html is the page.
 
     REJOINDER_KEY=rj_... .venv/bin/python examples/browser_embed.py http://127.0.0.1:8080 8082
 
-The page comes from another origin than the agent, and has no key but a secret, which this backend asks for
-and which opens calls for minutes. ``rejoinder serve`` has to know both: ``api_keys`` has the key's hash, and
-``allowed_origins`` is "http://127.0.0.1:8082".
+The page has another origin than the agent. It has no key, only a secret that this backend requests and that
+opens calls for some minutes. Configure ``rejoinder serve`` for both: ``api_keys`` contains the key's hash,
+and ``allowed_origins`` is "http://127.0.0.1:8082".
 """
 
 import os
@@ -23,7 +23,7 @@ import rejoinder.agent.server
 
 PAGE = Path(__file__).with_suffix(".html")
 SCRIPTS = Path(rejoinder.agent.server.__file__).parent / "page"
-"""Rejoinder's own page: its microphone and its loudspeaker are modules that other pages can use."""
+"""Rejoinder's page: its microphone and loudspeaker are modules that other pages can use."""
 
 
 def backend(server: str, key: str) -> Starlette:
@@ -31,12 +31,12 @@ def backend(server: str, key: str) -> Starlette:
         return FileResponse(PAGE)
 
     async def secret(request: Request) -> JSONResponse:
-        # Here you know who your visitor is: what the agent should know of it goes into the session.
+        # Your backend knows the visitor: put what the agent should know into the session.
         session = {"type": "realtime", "instructions": "You help visitors of a bicycle shop. Be brief."}
         try:
             async with AsyncOpenAI(base_url=f"{server}/v1", api_key=key) as agent:
                 made = await agent.realtime.client_secrets.create(session=session)
-        except OpenAIError as error:  # it does not run, or does not know the key
+        except OpenAIError as error:  # the server does not run, or rejects the key
             print(f"{server} gives no secret: {error}", file=sys.stderr)
             return JSONResponse({"error": "the agent is not there"}, 502)
         url = f"{server}/v1/realtime?hold=true".replace("http", "ws", 1)

@@ -1,4 +1,4 @@
-"""Embed the pipeline: a spoken question goes in, the spoken answer comes out.
+"""Embed the pipeline: read a spoken question, and write the spoken answer.
 
 .venv/bin/python examples/embed.py question.wav answer.wav
 """
@@ -9,8 +9,7 @@ import sys
 import soundfile
 import soxr
 
-from rejoinder.models.loading import Specs, open_models
-from rejoinder.pipeline import (
+from rejoinder import (
     RATE,
     EndOfTurn,
     NothingSaid,
@@ -19,6 +18,8 @@ from rejoinder.pipeline import (
     ReplyAudio,
     ReplyDone,
     ReplyText,
+    Specs,
+    open_models,
     open_session,
     to_pcm,
 )

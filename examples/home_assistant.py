@@ -1,11 +1,11 @@
-"""What Home Assistant asks Rejoinder for, from a recording to a spoken answer, without Home Assistant.
+"""Send Home Assistant's requests to Rejoinder, from a recording to a spoken answer, without Home Assistant.
 
     .venv/bin/python -m pip install wyoming
     REJOINDER_WYOMING_PORT=10300 .venv/bin/rejoinder serve
     .venv/bin/python examples/home_assistant.py question.wav answer.wav
 
-Each step opens a connection of its own, as Home Assistant's integration does; docs/wyoming.md says how to add
-the port to Home Assistant itself.
+Each step opens its own connection, as Home Assistant's integration does. docs/wyoming.md describes how to add
+the port to Home Assistant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wyoming.tts import Synthesize
 HOST = "127.0.0.1"
 PORT = int(sys.argv[3]) if len(sys.argv) > 3 else 10300
 CHUNK = 1024
-"""Frames of audio in one event, as satellites send them."""
+"""Audio frames in one event, as satellites send them."""
 
 
 async def ask(question: list[Event], last: tuple[str, ...]) -> list[Event]:
@@ -66,7 +66,7 @@ async def main(question: str, answer: str) -> None:
     words = Transcript.from_event(heard[-1]).text
     print("heard", words)
 
-    # An answer may come in pieces; "handled" has it whole.
+    # An answer may arrive in pieces; "handled" has all of it.
     said = await ask([Transcript(text=words, language="en").event()], ("handled", "not-handled"))
     if NotHandled.is_type(said[-1].type):
         sys.exit(f"not answered: {NotHandled.from_event(said[-1]).text}")

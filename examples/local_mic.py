@@ -1,14 +1,13 @@
-"""Talk to a server, here or elsewhere, through this machine's microphone and headphones; Ctrl-C ends.
+"""Talk to a local or remote server through this machine's microphone and headphones; Ctrl-C ends.
 
 .venv/bin/python -m pip install -e '.[mic]'        (in a clone)
-.venv/bin/python examples/local_mic.py [ws://127.0.0.1:8080]        (a key, where it wants one: REJOINDER_KEY)
+.venv/bin/python examples/local_mic.py [ws://127.0.0.1:8080]        (key: REJOINDER_KEY)
 """
 
 import asyncio
 import os
 import sys
 
-from rejoinder.agent.client.client import RATE, Call, CallLost, connect
 from rejoinder.agent.client.devices import (
     Device,
     Handover,
@@ -19,17 +18,21 @@ from rejoinder.agent.client.devices import (
     microphone,
     speaker,
 )
-from rejoinder.agent.client.events import (
+from rejoinder.agent.client.loudspeaker import Loudspeaker
+from rejoinder.client import (
+    RATE,
     AgentAudio,
     AgentSaid,
+    Call,
+    CallLost,
     OutputPaused,
     OutputResumed,
     Reconnected,
     ReplyDone,
     SpeechStarted,
     UserSaid,
+    connect,
 )
-from rejoinder.agent.client.loudspeaker import Loudspeaker
 
 
 async def listen(call: Call, playback: Playback, rate: int) -> None:
@@ -42,7 +45,7 @@ async def listen(call: Call, playback: Playback, rate: int) -> None:
                 loudspeaker.finish()
             case SpeechStarted():
                 for item, played_ms in loudspeaker.cut():
-                    await call.truncate(item, played_ms)  # what nobody heard the agent has not said
+                    await call.truncate(item, played_ms)  # the agent forgets the words that were not played
             case Reconnected(missed=True):
                 loudspeaker.cut()
             case OutputPaused():

@@ -1,8 +1,8 @@
-"""OpenAI's own client speaks to the server: a spoken question goes in, the spoken answer comes out.
+"""Use OpenAI's Python client with the server: send a spoken question, and write the spoken answer.
 
     .venv/bin/python examples/openai_python.py question.wav answer.wav [http://127.0.0.1:8080]
 
-The only thing that differs from OpenAI is the base URL. A key, where the server wants one: REJOINDER_KEY.
+Only the base URL differs from OpenAI. If the server requires a key, set REJOINDER_KEY.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Speak a recording to a running server in real time, and write what it answers to a WAV file.
+"""Send a recording to a running server in real time, and write the answer to a WAV file.
 
     .venv/bin/rejoinder serve
     .venv/bin/python examples/pcm.py question.wav answer.wav [ws://127.0.0.1:8080/v1/pcm]
 
-A key, where the server wants one: REJOINDER_KEY. Ends with 1 where there is no answer.
+If the server requires a key, set REJOINDER_KEY. Exits with 1 if there is no answer.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 FRAME_SECONDS = 0.02
 PATIENCE = 8.0
-"""Seconds of silence behind a recording in which nobody was heard."""
+"""Longest wait after the recording if the server detects no speech, in seconds."""
 
 
 async def main(question: str, answer: str, url: str = "ws://127.0.0.1:8080/v1/pcm") -> None:
@@ -35,12 +35,12 @@ async def main(question: str, answer: str, url: str = "ws://127.0.0.1:8080/v1/pc
             for first in range(0, len(pcm), size):
                 await socket.send(pcm[first : first + size])
                 await asyncio.sleep(FRAME_SECONDS)
-            while True:  # a microphone does not stop, either: its silence ends the turn
+            while True:  # as a microphone does: the silence ends the turn
                 await socket.send(bytes(size))
                 await asyncio.sleep(FRAME_SECONDS)
 
         async def listen(patience: asyncio.Timeout) -> str:
-            """Return why there is no answer, or none to the end; nothing where there is."""
+            """Return why there is no complete answer, or "" if there is one."""
             longest = patience.when()
             async for message in socket:
                 if isinstance(message, bytes):
@@ -65,7 +65,7 @@ async def main(question: str, answer: str, url: str = "ws://127.0.0.1:8080/v1/pc
             async with asyncio.timeout(len(pcm) / 2 / rate + PATIENCE) as patience:
                 missing = await listen(patience)
         except TimeoutError:
-            missing = f"nobody was heard in {question}"
+            missing = f"the server detected no speech in {question}"
         finally:
             speaking.cancel()
             with suppress(asyncio.CancelledError, ConnectionClosed):

@@ -1,18 +1,19 @@
-"""Test your own agent against callers who pause, interrupt and agree.
+"""Test your own agent against simulated callers that pause, interrupt and agree.
 
     .venv/bin/python -m pytest examples/test_my_agent.py        (make test installs pytest)
 
-No model is loaded and nobody waits: time is virtual, and every run has the same outcome to the millisecond.
+The test loads no models. Time is virtual, so it does not wait, and each run gives the same result to the
+millisecond.
 """
 
 from collections.abc import AsyncGenerator, Sequence
 
-from rejoinder.agent.simulate.callers import Caller
-from rejoinder.pipeline import Message
+from rejoinder import Message
+from rejoinder.simulate import Caller
 
 
 class TableAgent:
-    """Your own agent goes here: whatever streams an answer to a list of messages."""
+    """Replace this with your agent: an object that streams an answer to a list of messages."""
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         asked = messages[-1]["content"]
@@ -32,7 +33,7 @@ def test_a_pause_in_the_middle_is_not_the_end() -> None:
     assert call.latency_ms == [170]
 
 
-def test_who_hesitates_is_waited_for() -> None:
+def test_the_agent_waits_for_a_hesitating_caller() -> None:
     call = Caller(TableAgent()).says("a table for").hesitates(0.7).says("two").hears_out().call()
     assert call.history[0] == ("user", "a table for um two")
 

@@ -1,4 +1,4 @@
-"""Answer Twilio's calls: a webhook that tells it to bring each call to the agent, over a Media Stream.
+"""Answer Twilio's calls: a webhook that connects each call to the agent, over a Media Stream.
 
     TWILIO_AUTH_TOKEN=... .venv/bin/python examples/twilio.py https://agent.example.com 8081
 
@@ -22,7 +22,7 @@ from rejoinder.agent.wires.phone.line import signature
 
 
 def answer(public_url: str, caller: str) -> bytes:
-    """Return the TwiML: connect the call to the agent, who speaks first and knows who calls."""
+    """Return the TwiML: connect the call to the agent, which speaks first and knows the caller's number."""
     response = Element("Response")
     url = public_url.replace("http", "ws", 1) + "/v1/phone"
     stream = SubElement(SubElement(response, "Connect"), "Stream", url=url)
@@ -37,7 +37,7 @@ def webhook(public_url: str, token: str) -> Starlette:
         given = request.headers.get("x-twilio-signature", "")
         if not compare_digest(signature(token, f"{public_url}/voice", form).encode(), given.encode()):
             return Response("this is not from Twilio\n", 403)
-        return Response(answer(public_url, form.get("From", "nobody knows")), media_type="text/xml")
+        return Response(answer(public_url, form.get("From", "an unknown number")), media_type="text/xml")
 
     return Starlette(routes=[Route("/voice", voice, methods=["POST"])])
 

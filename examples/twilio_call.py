@@ -1,4 +1,4 @@
-"""Call a running server as Twilio would, without an account: speak a recording and keep the whole call.
+"""Call a running server as Twilio does, without an account: play a recording and record the whole call.
 
     .venv/bin/rejoinder serve
     .venv/bin/python examples/twilio_call.py question.wav call.wav [ws://127.0.0.1:8080/v1/phone] [KEYS]
@@ -27,15 +27,21 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from rejoinder.agent.wires.g711 import decode, encode
 from rejoinder.agent.wires.phone.line import signature
 
-RATE, FRAME = 8000, 160
-LONGEST, OVER, PRESSED = 60 / 0.02, 1.5 / 0.02, 1.0 / 0.02
-"""Frames of a whole call, of silence behind an answer, and of an answer before keys are pressed."""
+RATE = 8000
+FRAME = 160
+"""Samples in one frame: 20 ms."""
+LONGEST = 60 / 0.02
+"""Most frames of a call."""
+OVER = 1.5 / 0.02
+"""Frames of silence that end an answer."""
+PRESSED = 1.0 / 0.02
+"""Frames of an answer before the keys are pressed."""
 SILENCE = b"\xff"
 STREAM = "MZ00000000000000000000000000000000"
 
 
 class Line:
-    """The carrier's side of one call: what is still to be said, and what is still to be played."""
+    """The carrier's side of one call: the audio left to send, and the audio left to play."""
 
     def __init__(self, socket: ClientConnection, said: bytes) -> None:
         self.said = said
@@ -57,7 +63,7 @@ class Line:
         await self.send("start", start={**about, "mediaFormat": audio, "customParameters": {}})
 
     async def frame(self, number: int) -> None:
-        """Say 20 ms, and play as much of what has come."""
+        """Send 20 ms, and play 20 ms of the received audio."""
         frame = self.said[number * FRAME : (number + 1) * FRAME].ljust(FRAME, SILENCE)
         payload = base64.b64encode(frame).decode()
         about = {"track": "inbound", "chunk": str(number + 1), "timestamp": str(number * 20)}
@@ -100,7 +106,7 @@ class Line:
 
 
 async def call(line: Line, keys: str) -> None:
-    """Hold the call until the last answer is over, or nothing comes any more."""
+    """Hold the call until the last answer is over, or the server hangs up."""
     listening = asyncio.create_task(line.listen())
     began, number = time.monotonic(), 0
     try:
@@ -122,7 +128,7 @@ async def call(line: Line, keys: str) -> None:
     finally:
         listening.cancel()
         with suppress(asyncio.CancelledError):
-            await listening  # it may know why the call failed
+            await listening  # raises the reason if the call failed
 
 
 async def main(question: str, kept: str, url: str = "ws://127.0.0.1:8080/v1/phone", keys: str = "") -> None:
@@ -135,7 +141,8 @@ async def main(question: str, kept: str, url: str = "ws://127.0.0.1:8080/v1/phon
     if token := os.environ.get("TWILIO_AUTH_TOKEN"):
         shown["X-Twilio-Signature"] = signature(token, url.replace("ws:", "wss:", 1))
     async with connect(url, additional_headers=shown, proxy=None) as socket:
-        with soundfile.SoundFile(kept, "w", RATE, 2, format="WAV") as file:  # or nobody needs to call
+        # Opened before the call: no call is made if the file cannot be written.
+        with soundfile.SoundFile(kept, "w", RATE, 2, format="WAV") as file:
             line = Line(socket, said)
             await call(line, keys)
             heard = np.frombuffer(decode(bytes(line.heard), "mulaw"), "<i2")

@@ -127,7 +127,7 @@ def test_a_snippet_that_runs_passes(kind: str, code: str, place: Place) -> None:
 
 
 def test_code_is_found_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snippets.ROOT", tmp_path)
+    monkeypatch.setattr("support.snippets.ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(
         "# Page\n\nText\nwith `make run` and `make`.\n\n    make test\n\n"

@@ -1,7 +1,7 @@
-"""How soon the agent falls silent when it is interrupted, and whether it goes on when it was not.
+"""Measures how soon the agent stops for an interruption, and whether it goes on after a false one.
 
-A real server in real time, and a caller that holds its audio as our page does. In each call the agent tells a
-long story; sounds that must not stop it are played over it, and then one interruption that must.
+A real server runs in real time, with a caller that pauses its audio as the web page does. In each call the
+agent tells a long story. The caller plays false interruptions over it, and then one real interruption.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ STORY = " ".join(
     for number in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 )
 STORYTELLER = f"scripted:llm|{STORY}"
-"""A language model that always has more to say; what interrupts it does not depend on a real one."""
+"""A scripted language model with a long answer: interruptions do not depend on a real model."""
 BEFORE_SECONDS = (1.0, 2.0)
-"""So much of a reply is heard undisturbed before each sound."""
+"""Range of undisturbed speech of the agent before each sound, in seconds."""
 AFTER_SECONDS = 1.5
 GAP_MS = 600.0
 PATIENCE_SECONDS = 15.0
@@ -39,13 +39,13 @@ STOPPED, MISSED, RESUMED, ENDED, FAILED = "stopped", "missed", "resumed", "ended
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one sound.
+    """The result of one sound.
 
-    outcome: of an interruption STOPPED or MISSED, of anything else RESUMED (also where it never paused) or
-        ENDED; FAILED where there was no call any more.
-    stop_ms: from the first voiced sample to the last one of the agent that can be heard.
-    gap_ms: the longest silence in the agent's speech, 0 where it did not pause.
-    heard: what the server understood.
+    outcome: for an interruption, STOPPED or MISSED; for a false one, RESUMED (even if the agent never paused)
+        or ENDED; FAILED if the call was lost.
+    stop_ms: from the first voiced sample of the sound to the last audible sample of the agent.
+    gap_ms: the longest silence in the agent's speech, 0 if it did not pause.
+    heard: the server's transcript.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Result:
     heard: str = ""
 
     def __str__(self) -> str:
-        """Return one line for people."""
+        """Return one line for the terminal."""
         took = next((f"{ms:4.0f} ms" for ms in (self.stop_ms, self.gap_ms) if ms is not None), "")
         return f"{self.outcome:8}{took:8} {self.kind}  {self.name}  {self.heard}"
 
@@ -64,7 +64,10 @@ class Result:
 async def measure(
     url: str, sounds: Sequence[Sound], seed: int, tell: Callable[[Result], None]
 ) -> list[Result]:
-    """Play all sounds over the agent, false ones before each interruption, and tell of each result."""
+    """Play all sounds over the agent, false ones before each interruption; pass each result to ``tell``.
+
+    Cancelling ends the call.
+    """
     false, draw = [sound for sound in sounds if not sound.is_real], Random(seed)
     draw.shuffle(false)
     calls = [[sound] for sound in sounds if sound.is_real] or [[]]
@@ -86,7 +89,7 @@ async def measure(
 
 
 async def over_the_agent(caller: Caller, sound: Sound, after: float) -> Result:
-    """Play one sound after so many seconds of undisturbed speech. Raises CallLost where there is none."""
+    """Play one sound after some seconds of undisturbed speech. Raises CallLost if the agent is silent."""
     reply = await _speaking(caller, caller.now, int(after * RATE))
     turns, holds = len(caller.turns), len(caller.holds)
     start = caller.say(sound.audio)
@@ -110,7 +113,7 @@ async def over_the_agent(caller: Caller, sound: Sound, after: float) -> Result:
 
 
 async def _speaking(caller: Caller, since: int, samples: int) -> Reply:
-    """Wait until the agent has spoken for so long from sample ``since`` on."""
+    """Wait until the agent has spoken for a number of seconds since sample ``since``."""
 
     def speaking() -> bool:
         if not caller.replies or not caller.player.playing(caller.now):
@@ -126,9 +129,10 @@ async def _speaking(caller: Caller, since: int, samples: int) -> Reply:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures. resumed: the share of false interruptions after which the agent went on.
+    """The figures.
 
-    in_time: the share after which it went on within ``GAP_MS``. paused: how many made a pause; gap: how long.
+    resumed: share of false interruptions after which the agent went on. in_time: share after which it went on
+    within ``GAP_MS``. paused: number of false interruptions that paused it. gap: lengths of these pauses.
     """
 
     interruptions: int
@@ -144,7 +148,7 @@ class Summary:
 
 
 def summarise(results: Sequence[Result]) -> Summary:
-    """Return the figures of some results."""
+    """Return the figures of the results."""
     real = [each for each in results if each.kind in (REAL, SHORT)]
     false = [each for each in results if each.kind not in (REAL, SHORT)]
     stops = [each.stop_ms for each in real if each.stop_ms is not None]
@@ -163,7 +167,7 @@ def summarise(results: Sequence[Result]) -> Summary:
 
 
 def table(results: Sequence[Result]) -> Table:
-    """Return what the terminal shows."""
+    """Return the table for the terminal."""
     shown = Table(title="Said over the agent; times in ms", title_justify="left")
     for column in ("", "all", "stop", "p50", "p95", "go on", "<600", "pause", "p50", "p95"):
         shown.add_column(column, justify="right" if column else "left")
@@ -177,12 +181,12 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def report(results: Sequence[Result]) -> dict[str, Any]:
-    """Return the same for a machine, with a row for each sound."""
+    """Return the figures as JSON data, with one row per sound."""
     return {"summary": asdict(summarise(results)), "sounds": [asdict(each) for each in results]}
 
 
 def draw(results: Sequence[Result], path: Path) -> None:
-    """Draw how many stops and gaps are how long into a PNG."""
+    """Write a PNG of the distribution of stop times and pauses."""
     stops = [each.stop_ms for each in results if each.stop_ms is not None]
     gaps = [each.gap_ms for each in results if each.outcome == RESUMED and each.gap_ms]
     with percentages(path, "ms", "% of the sounds that paused the agent", 1000, height=4) as axes:

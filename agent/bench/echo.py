@@ -1,7 +1,7 @@
-"""Whether an agent that hears itself through an open loudspeaker interrupts itself, and can be interrupted.
+"""Measures whether the echo of an open loudspeaker interrupts the agent, and whether callers still can.
 
-A real server in real time. In each call the agent tells a long story, and the caller's microphone hears it
-through a room, at a level and with a delay; now and then somebody speaks over it.
+A real server runs in real time. In each call the agent tells a long story, and the caller's microphone
+records it through a room, at a given level and delay. From time to time, the caller interrupts.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from rejoinder.pipeline.audio.chunk import Samples
 LEVELS = (0.0, -6.0, -12.0, -20.0)
 ROOMS, MUSIC = "rir", "music"
 DELAYS = (0.1, 0.45)
-"""Seconds from what the client plays to what its microphone hears: its buffers, both ways."""
+"""Delays from the client's playback to its microphone, in seconds: the buffers in both directions."""
 LINES = 4
-"""Calls at a time."""
+"""Calls at the same time."""
 HISS = 10 ** (-65 / 20)
-"""RMS of a microphone's own noise."""
+"""RMS of the microphone's own noise."""
 AFTER_SECONDS = 1.5
-"""A turn that begins so long after a sound is none of it, unless the agent was still listening to that."""
-ANSWER_SECONDS, PATIENCE_SECONDS = 3.0, 20.0
-"""So long an answer is waited for before the agent is asked, and then until the call is given up."""
+"""A turn that begins later than this after a sound belongs to that sound only if its turn was still open."""
+ANSWER_SECONDS = 3.0
+"""Longest wait for an answer before the bench requests one."""
+PATIENCE_SECONDS = 20.0
+"""Longest wait for a requested answer before the bench ends the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call is made: through a ``room`` with an echo at ``level`` decibels, or with a ``noise``."""
+    """The caller's surroundings: a ``room`` with an echo at ``level`` decibels, or a background ``noise``."""
 
     name: str
     level: float | None = None
@@ -52,11 +54,11 @@ class Place:
 
 @dataclass(slots=True)
 class Result:
-    """What came of one call.
+    """The result of one call.
 
-    seconds: how long the agent was heard. own: the words of turns that nobody took. pauses: of each silence
-        that nobody asked for, when it began in seconds of the call, and its milliseconds.
-    stops_ms: how soon it fell silent for each interruption, None where it did not. missed: their names.
+    seconds: of the agent's audible speech. own: transcripts of turns that the agent's own voice caused.
+        pauses: (start in seconds of the call, length in ms) of each pause without an interruption.
+    stops_ms: time to silence for each interruption, None if the agent did not stop. missed: names of those.
     """
 
     name: str
@@ -69,7 +71,7 @@ class Result:
     lost: str = ""
 
     def __str__(self) -> str:
-        """Return one line for people."""
+        """Return one line for the terminal."""
         caught = sum(each is not None for each in self.stops_ms)
         own = f", itself {len(self.own)} times: {' | '.join(self.own)}" if self.own else ""
         where = self.name if self.level is None else f"{self.level:.0f} dB {self.name}"
@@ -80,7 +82,7 @@ class Result:
 
 
 def places(folder: Path, seed: int) -> list[Place]:
-    """Return every room at every level, and music instead of an echo. Raises RecordingsMissing."""
+    """Return each room at each level, and places with music and no echo. Raises RecordingsMissing."""
     draw = Random(seed)
     found = []
     for recording in read_set(folder, ROOMS):
@@ -94,7 +96,10 @@ def places(folder: Path, seed: int) -> list[Place]:
 async def measure(
     url: str, where: Sequence[Place], sounds: Sequence[Sound], seconds: float, tell: Callable[[Result], None]
 ) -> list[Result]:
-    """Make a call at each place, several at a time, until the agent was heard for so long in each."""
+    """Hold a call at each place, ``LINES`` at a time, until the agent has spoken for ``seconds`` in each.
+
+    Cancelling ends the calls.
+    """
     lines = asyncio.Semaphore(LINES)
     share = len(sounds) // len(where)
 
@@ -120,7 +125,7 @@ async def _call(
     async with open_call(url, background=noise, room=place.room) as caller:
         windows = []
         for count, sound in enumerate([*sounds, None], 1):
-            # Not all callers at once: how many can be served is not what is measured here.
+            # A few calls at a time: this bench does not measure capacity.
             apart = 0.2 * (seed % LINES) if sound is not None else 0.0
             await _listen(caller, seconds * (count - apart) / (len(sounds) + 1))
             if sound is not None:
@@ -136,7 +141,7 @@ async def _call(
 
 
 async def _listen(caller: Caller, seconds: float) -> None:
-    """Wait until the agent was heard for so many seconds of the call, and speaks; ask where it does not."""
+    """Wait until the agent has spoken for some seconds of the call and speaks; request a reply if not."""
 
     def enough() -> bool:
         return _heard(caller) >= seconds and _speaks(caller)
@@ -147,7 +152,7 @@ async def _listen(caller: Caller, seconds: float) -> None:
         if heard == before:
             raise CallLost("the agent says nothing")
     if not enough():
-        # After an interruption it answers by itself, a moment later.
+        # After an interruption the agent answers without a request, slightly later.
         if not caller.replies or not await caller.until(lambda: not _silent(caller), ANSWER_SECONDS):
             await caller.ask()
             if not await caller.until(lambda: not _silent(caller), PATIENCE_SECONDS):
@@ -175,7 +180,7 @@ async def _interrupt(caller: Caller, sound: Sound, result: Result) -> tuple[int,
 
 
 def _silent(caller: Caller) -> bool:
-    """Tell whether no reply is told or heard."""
+    """Return whether no reply is in progress or audible."""
     return not caller.replies or (bool(caller.replies[-1].status) and not caller.player.playing(caller.now))
 
 
@@ -194,9 +199,10 @@ def _within(sample: int, windows: Sequence[tuple[int, int]]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures. self_interruptions_per_10min: turns that nobody took, by the agent's own voice.
+    """The figures.
 
-    pauses: moments in which it fell silent for nobody, and went on. caught: share of the interruptions.
+    self_interruptions_per_10min: turns that the agent's own voice caused. pauses: pauses without an
+    interruption. caught: share of the interruptions that stopped the agent.
     """
 
     minutes: float
@@ -210,7 +216,7 @@ class Summary:
 
 
 def summarise(results: Sequence[Result]) -> Summary:
-    """Return the figures of some calls."""
+    """Return the figures of the calls."""
     minutes = sum(each.seconds for each in results) / 60
     own = sum(len(each.own) for each in results)
     real = [stop for each in results for stop in each.stops_ms]
@@ -228,12 +234,12 @@ def summarise(results: Sequence[Result]) -> Summary:
 
 
 def echoes(results: Sequence[Result]) -> list[Result]:
-    """Return the calls in which there was an echo."""
+    """Return the results of the calls with an echo."""
     return [each for each in results if each.level is not None]
 
 
 def table(results: Sequence[Result]) -> Table:
-    """Return what the terminal shows: a row for each level."""
+    """Return the table for the terminal, with one row per level."""
     shown = Table(title="An open loudspeaker; stops in ms", title_justify="left")
     for column in (
         "echo",
@@ -258,12 +264,12 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def report(results: Sequence[Result]) -> dict[str, Any]:
-    """Return the same for a machine, with a row for each call."""
+    """Return the figures as JSON data, with one row per call."""
     return {"summary": asdict(summarise(echoes(results))), "calls": [asdict(each) for each in results]}
 
 
 def draw(named: Sequence[tuple[str, Sequence[Result]]], path: Path) -> None:
-    """Draw how soon the agent stops, for each level, into a PNG, with how often it stopped itself."""
+    """Write a PNG of the stop times at each level, labelled with the number of self-interruptions."""
     with percentages(path, "ms until it is silent", "% of the interruptions", 1000, height=4) as axes:
         for name, results in named:
             for level in sorted({each.level for each in echoes(results) if each.level is not None}):

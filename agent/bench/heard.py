@@ -1,9 +1,8 @@
-"""How exact the heard text is: replies cut at random samples, against a forced alignment of their audio.
+"""Measures the accuracy of the heard text: cuts replies at random samples, and aligns their audio.
 
-Each reply is cut into clauses and spoken as in a call, by the real voice, and its play-out clock is asked at
-random samples which words were heard. What was said until then is told by somebody who was not asked in the
-making of it: PocketSphinx aligns the words, known by hand, with the audio, to 10 ms. Its own error is in the
-figures.
+Each reply is split into clauses and spoken by the real voice, as in a call. At random samples, the bench asks
+the play-out clock which words were heard. Ground truth comes from an independent aligner: PocketSphinx aligns
+the hand-written words with the audio, to 10 ms. The figures include the aligner's error.
 """
 
 from __future__ import annotations
@@ -35,17 +34,29 @@ from rejoinder.pipeline.replying.playout import Playout, spread
 from rejoinder.pipeline.replying.stages import SLICE_SECONDS
 
 SETS = ("phone_prompts_8k", "ljspeech", "librispeech_test_other", "speechocean762_adult")
-MARGIN_SECONDS, NOISE = 0.3, 0.001
-"""Faint noise around a clause, so that the aligner finds silence at its edges."""
+MARGIN_SECONDS = 0.3
+"""Length of the faint noise on each side of a clause, so that the aligner finds silence there."""
+NOISE = 0.001
+"""RMS of that noise."""
 FRAME_SECONDS = 0.01
-LEAST_WORDS, CUTS_EACH, TRIES = 5, 5, 8
-TOLD, SPREAD = "word times", "by length"
-"""What a play-out clock goes by: the times that the voice tells, or lengths in characters."""
+LEAST_WORDS = 5
+"""Fewest words of a reply."""
+CUTS_EACH = 5
+"""Cuts of each reply."""
+TRIES = 8
+"""Most attempts to synthesize and align a clause."""
+TOLD = "word times"
+"""The play-out clock uses the voice's own word times."""
+SPREAD = "by length"
+"""The play-out clock spreads words by their length in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A reply that was cut after ``seconds``: words heard by the alignment, and by the clock in each way."""
+    """A reply that was cut after ``seconds``.
+
+    truth: number of heard words by the alignment. heard: number by each play-out clock.
+    """
 
     voice: str
     text: str
@@ -57,7 +68,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Cuts of one voice, and how many words too many or too few were heard: shares of them, and the worst."""
+    """Errors of one clock over the cuts of one voice, in words: shares within limits, worst and mean."""
 
     cuts: int
     exact: float
@@ -68,22 +79,25 @@ class Row:
 
 
 class Aligner:
-    """Finds the end of each known word in audio, with PocketSphinx's English model. Raises PipelineError."""
+    """Finds the end of each known word in audio, with PocketSphinx's English model.
+
+    Raises PipelineError if PocketSphinx is not installed.
+    """
 
     def __init__(self) -> None:
         if find_spec("pocketsphinx") is None:
             raise PipelineError(f"pocketsphinx is not installed; run: {install('bench')}")
         from pocketsphinx import Decoder
 
-        # "batch": each recording is judged by itself, whatever came before it.
+        # "batch": the result for a recording does not depend on earlier recordings.
         self._decoder: Any = Decoder(lm=None, cmn="batch", loglevel="FATAL")
 
     def knows(self, words: Iterable[str]) -> bool:
-        """Tell whether all of the words are in its dictionary."""
+        """Return whether all words are in the aligner's dictionary."""
         return all(self._decoder.lookup_word(_spelled(word)) is not None for word in words)
 
     def ends(self, audio: Samples, rate: int, words: Sequence[str]) -> list[float]:
-        """Return the second at which each word ends."""
+        """Return the end of each word in seconds. Raises PipelineError if the alignment fails."""
         import soxr
 
         margin = np.random.default_rng(0).normal(0.0, NOISE, int(MARGIN_SECONDS * RATE))
@@ -106,7 +120,7 @@ def _spelled(word: str) -> str:
 
 
 def replies(recordings: Sequence[Recording], aligner: Aligner, count: int) -> list[list[Word]]:
-    """Return ``count`` replies: those with words that are said in others, and transcripts that are not."""
+    """Return ``count`` replies: hand-written ones whose spoken form differs, and transcripts as written."""
     made = written()
     for recording in recordings:
         text = (recording.text or "").split()
@@ -123,7 +137,7 @@ def _bare(text: str) -> list[str]:
 async def measure(
     voices: Sequence[str], recordings: Sequence[Recording], cuts: int, seed: int, console: Console
 ) -> list[Cut]:
-    """Cut the replies of each voice ``cuts`` times. Raises PipelineError."""
+    """Cut the replies of each voice ``cuts`` times. Raises PipelineError. Cancelling closes the voice."""
     aligner, found = Aligner(), list[Cut]()
     spoken_by_each = replies(recordings, aligner, max(1, cuts // CUTS_EACH))
     with progress_bar(console) as progress:
@@ -166,9 +180,10 @@ async def cut(
 async def _speak(
     voice: Tts, clause: str, aligner: Aligner, words: Sequence[Word]
 ) -> tuple[list[AudioChunk], list[float]]:
-    """Speak a clause, and find where its words end; once more, where they are not all found.
+    """Synthesize a clause and find the ends of its words; retry if the aligner does not find all of them.
 
-    No two times are the same with a voice that draws lots, and one in four of "On 2024-05-17 it" lacks some.
+    A voice with random sampling gives different audio each time, and the aligner misses words in about one of
+    four attempts at "On 2024-05-17 it".
     """
     for left in range(TRIES, 0, -1):
         async with aclosing(voice.speak(clause)) as stream:
@@ -178,11 +193,11 @@ async def _speak(
         except PipelineError:
             if left == 1:
                 raise
-    raise AssertionError("there is a last try")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _play(clause: str, chunks: Sequence[AudioChunk], clocks: dict[str, Playout]) -> None:
-    """Let the clocks play it as a call does."""
+    """Run the play-out clocks over the reply as a call does."""
     made = sum(chunk.seconds for chunk in chunks)
     for clock in clocks.values():
         clock.begin(clause)
@@ -195,7 +210,7 @@ def _play(clause: str, chunks: Sequence[AudioChunk], clocks: dict[str, Playout])
 
 
 def _align(aligner: Aligner, chunks: Sequence[AudioChunk], words: Sequence[Word]) -> list[float]:
-    """Return when each of the words that are said ends, in order."""
+    """Return the end of each spoken word, in order."""
     said = [said.split() for _, said in words if said]
     if not chunks or not said:
         return []
@@ -207,7 +222,7 @@ def _align(aligner: Aligner, chunks: Sequence[AudioChunk], words: Sequence[Word]
 
 
 def row(cuts: Sequence[Cut], way: str) -> Row:
-    """Return how far off the words are that a clock heard."""
+    """Return the errors of one clock."""
     off = [cut.heard[way] - cut.truth for cut in cuts]
     exact, one, two = (sum(abs(words) <= most for words in off) / len(off) for most in range(3))
     return Row(len(off), exact, one, two, max(off, key=abs), sum(off) / len(off))
@@ -220,7 +235,7 @@ KINDS: dict[str, Callable[[Cut], bool]] = {
 
 
 def rows(cuts: Sequence[Cut]) -> dict[str, Row]:
-    """Return the figures by voice, kind of reply and way."""
+    """Return the errors by voice, kind of reply and clock."""
     found = {}
     for voice in dict.fromkeys(cut.voice for cut in cuts):
         for kind, belongs in KINDS.items():
@@ -232,7 +247,7 @@ def rows(cuts: Sequence[Cut]) -> dict[str, Row]:
 
 
 def table(found: dict[str, Row]) -> Table:
-    """Return the figures, a line each."""
+    """Return the table for the terminal, one row each."""
     shown = Table(
         title="words heard, against the alignment", title_justify="left", title_style="bold", box=None
     )
@@ -245,7 +260,7 @@ def table(found: dict[str, Row]) -> Table:
 
 
 def summary(found: dict[str, Row]) -> dict[str, float]:
-    """Return the figures that count: the share of cuts within one word, by voice."""
+    """Return the key figures: the share of cuts within one word, by voice."""
     last = f", all, {TOLD}"
     return {
         f"{name.removesuffix(last)}_within_one": each.within_one

@@ -1,4 +1,4 @@
-"""For how long one message holds the event loop: each of the worst messages, sent to a server of its own."""
+"""Measures how long one message blocks the event loop, for each of the most expensive messages."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from rejoinder.agent.bench.reports.waterfall import percentile
 from rejoinder.agent.server.own_server import free_port
 
 TIMES = 3
-"""How often each message is sent."""
+"""Number of times that each message is sent."""
 CLOSE_SECONDS = 1.0
+"""Longest wait for a socket to close."""
 LIMIT = 2**20
-"""Bytes of a line that the server may answer with."""
+"""Most bytes in one line of the server's answer."""
 BEGUN = {"streamSid": "MZ1", "callSid": "CA1", "mediaFormat": {"encoding": "audio/x-mulaw"}}
 BEFORE = {PHONE: json.dumps({"event": "start", "start": BEGUN})}
-"""What is sent before the message."""
+"""The message that has to precede the measured one, by protocol."""
 BEHIND = {
     REALTIME: '{"type":"conversation.item.delete","item_id":"none","event_id":"behind"}',
     PCM: '{"type":"behind"}',
     PHONE: '{"event":"stop"}',
 }
-"""What is sent behind the message: the server answers it once it has dealt with the message."""
+"""The message that follows the measured one, by protocol. The server answers it when it is done with both."""
 ANSWERED = {REALTIME: '"event_id": "behind"', PCM: "'behind'"}
-"""What the answer to that has in it; a telephone call ends."""
+"""Text in the answer to that message, by protocol. A telephone call ends instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a message cost: milliseconds that the loop was late, and the process's most memory in MiB.
+    """The cost of a message: lags of the event loop in ms, and the peak memory of the process in MiB.
 
-    busy_ms: the longest that the loop's thread worked at a stretch, by its processor's clock: whatever else
-    runs on the machine makes a loop late, too.
+    busy_ms: longest CPU time of the loop's thread between two measurements. Unlike the lags, it excludes the
+    other load of the machine.
     """
 
     wire: str
@@ -55,14 +56,17 @@ class Hold:
 
 
 def hold(worst: Worst, spent: Spent) -> Hold:
-    """Return the figures of a message from what the server spent on it."""
+    """Return the cost of a message from the server's measurements."""
     p50, p99 = (1000.0 * percentile(spent.lags, share) for share in (0.5, 0.99))
     longest, busy = 1000.0 * max(spent.lags), 1000.0 * max(spent.busy)
     return Hold(worst.wire, worst.name, p50, p99, longest, busy, spent.peak // 2**20)
 
 
 async def measure(vad: str, tell: Callable[[Hold], None], worst: Sequence[Worst] = WORST) -> list[Hold]:
-    """Send each message, and return how long it held the server's loop. Raises PipelineError."""
+    """Send each message to its own server, and return the costs. Raises PipelineError.
+
+    Cancelling ends the server.
+    """
     holds = []
     for one in worst:
         wyoming_port = free_port()
@@ -92,7 +96,7 @@ async def _sent(worst: Worst, port: int, wyoming_port: int, pipe: Pipe) -> Spent
 
 async def _call(worst: Worst, url: str, made: str | bytes) -> None:
     async with connect(url, compression=None, max_size=None, proxy=None, ping_interval=None) as socket:
-        with suppress(ConnectionClosed):  # some of them end the call
+        with suppress(ConnectionClosed):  # some messages end the call
             answered = asyncio.create_task(_answered(socket, ANSWERED.get(worst.wire, "none")))
             if worst.wire in BEFORE:
                 await socket.send(BEFORE[worst.wire])
@@ -123,7 +127,7 @@ async def _request(port: int, made: str | bytes) -> None:
 
 
 async def _exchange(port: int, sent: bytes) -> None:
-    """Send bytes, and read the first line that comes back."""
+    """Send bytes, and read the first line of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=LIMIT)
     writer.write(sent)
     with suppress(ConnectionError):
@@ -134,7 +138,7 @@ async def _exchange(port: int, sent: bytes) -> None:
 
 
 def table(holds: Sequence[Hold]) -> Table:
-    """Return the figures for people."""
+    """Return the table for the terminal."""
     shown = Table(title="The loop, held", title_justify="left", title_style="bold", box=None)
     for column in ("", "message", "p50 ms", "p99 ms", "longest ms", "busy ms", "peak MiB"):
         shown.add_column(column, justify="right" if column.endswith(("ms", "MiB")) else "left", no_wrap=True)

@@ -1,9 +1,8 @@
-"""How long the agent takes to answer: from the last sample of speech to the first one that is heard.
+"""Measures the time from the last sample of speech to the first audible sample of the answer.
 
-Each recording is one call of its own. A caller's first words meet a conversation without a history and a
-line without an unfinished reply, and no recording can change the result of the next; a connection that was
-kept would have strangers share a history that grows from clip to clip. Setting up the connection is not part
-of the latency.
+Each recording is a separate call. So each turn meets an empty history and no unfinished reply, and no
+recording affects the next one. On a shared connection, unrelated speakers would share a growing history. The
+latency excludes the time to connect.
 """
 
 from __future__ import annotations
@@ -34,27 +33,36 @@ from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
 
 LEAD_SECONDS = 0.5
-"""Noise before the recording: nobody speaks in the instant in which the line opens."""
+"""Length of the noise before the recording: callers do not speak at the moment when the line opens."""
 LISTEN_SECONDS = 1.0
+"""How long the caller listens to an answer."""
 PATIENCE_SECONDS = 10.0
+"""Longest wait for an answer."""
 BACKGROUND_SECONDS = 10.0
+"""Length of the background noise, which repeats."""
 
-ANSWERED, EARLY, SILENT, FAILED = "answered", "answered only early", "no answer", "call failed"
+ANSWERED = "answered"
+"""A reply began after the end of speech and was audible."""
+EARLY = "answered only early"
+"""All replies began before the end of speech."""
+SILENT = "no answer"
+"""No reply was audible."""
+FAILED = "call failed"
+"""The call could not begin or was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one recording.
+    """The result of one recording.
 
-    outcome: ANSWERED (a reply began after the end of speech and was heard), EARLY (the only replies began
-        before it), SILENT or FAILED.
-    cut_off: a reply was started before the last sample of speech, also where another one followed.
-    early_ms: how long before the end of speech the first such reply was started.
-    latency_ms: last sample of speech to first audible sample, of ANSWERED ones.
-    parts: these milliseconds in parts, where the server told its own.
-    guesses: what became of the server's guesses at the end of the turn, where it told.
-    rung: of the server's ladder on which the answer was committed, where it told.
-    heard: what the server understood. reply: what it answered. error: why the call failed.
+    outcome: ANSWERED, EARLY, SILENT or FAILED.
+    cut_off: whether a reply began before the last sample of speech, even if another reply followed.
+    early_ms: time from the start of the first such reply to the end of speech.
+    latency_ms: last sample of speech to first audible sample; only if ANSWERED.
+    parts: the parts of the latency in ms, if the server sends its trace.
+    guesses: counts of the server's speculative replies, if it sends them.
+    level: load level of the server at which the answer was committed, if it sends it.
+    heard: the server's transcript. reply: the answer's text. error: why the call failed.
     """
 
     set: str
@@ -74,7 +82,7 @@ class Result:
     error: str = ""
 
     def __str__(self) -> str:
-        """Return one line for people."""
+        """Return one line for the terminal."""
         said = self.outcome if self.latency_ms is None else f"{self.latency_ms:5.0f} ms"
         early = ", cut off before" if self.cut_off and self.latency_ms is not None else ""
         why = f": {self.error}" if self.error and self.latency_ms is None else ""
@@ -82,7 +90,10 @@ class Result:
 
 
 async def run_clip(url: str, key: str | None, recording: Recording) -> Result:
-    """Play one recording into a call of its own and wait for the answer; a broken call is a result too."""
+    """Play one recording into its own call and wait for the answer. A lost call gives the result FAILED.
+
+    Cancelling hangs up.
+    """
     audio = recording.load(RATE)
     ends = speech_end(audio, RATE)
     noise = background(audio, RATE, BACKGROUND_SECONDS)
@@ -102,9 +113,9 @@ async def answer_to(
     begin: int = 0,
     patience: float = PATIENCE_SECONDS,
 ) -> Result:
-    """Listen to the answer to words from sample ``begin`` to ``end``, and judge it. Raises CallLost.
+    """Wait for the answer to words from sample ``begin`` to ``end``, and return its result. Raises CallLost.
 
-    patience: seconds to wait for it.
+    patience: longest wait in seconds. Cancelling leaves the call open.
     """
 
     def answered() -> bool:
@@ -117,7 +128,7 @@ async def answer_to(
 
 
 def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, float], begin: int = 0) -> Result:
-    """Return what came of what was said in a call from sample ``begin`` to ``end``."""
+    """Return the result of the words in a call from sample ``begin`` to ``end``."""
     replies = [reply for reply in caller.replies if reply.created >= begin]
     early = [reply for reply in replies if reply.created < end]
     reply = caller.answer(end)
@@ -143,7 +154,7 @@ def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, floa
 
 
 def client_parts(reply: Reply, end: int, latency: float) -> Parts:
-    """Return the parts of a reply's latency in milliseconds; none where the server does not tell its own."""
+    """Return the parts of a reply's latency in milliseconds; empty if the server does not send its own."""
     if not reply.parts:
         return []
     later = None if reply.heard_end is None else (reply.heard_end - end) * 1000 / RATE
@@ -152,7 +163,7 @@ def client_parts(reply: Reply, end: int, latency: float) -> Parts:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Results, counted; every clip is in one of answered, answered_only_early, silent and failed."""
+    """Counts of results. Each clip is in exactly one of answered, answered_only_early, silent and failed."""
 
     clips: int
     answered: int
@@ -164,7 +175,7 @@ class Count:
 
 
 def count(results: Sequence[Result]) -> Count:
-    """Count results, and take the statistics of the answered ones."""
+    """Count the results by outcome, and return the latency statistics of the answered ones."""
 
     def outcomes(outcome: str) -> int:
         return sum(result.outcome == outcome for result in results)
@@ -181,31 +192,31 @@ def count(results: Sequence[Result]) -> Count:
 
 
 def reasons(results: Sequence[Result]) -> list[tuple[str, int]]:
-    """Return the errors of clips that were not answered, with how many each befell, most common first."""
+    """Return the errors of unanswered clips with their counts, the most common first."""
     return Counter(
         result.error for result in results if result.error and result.latency_ms is None
     ).most_common()
 
 
 def nothing_answered(results: Sequence[Result]) -> str:
-    """Return why no clip at all was answered, in a sentence; "" where one was."""
+    """Return a sentence that says why no clip was answered, or "" if one was."""
     if any(result.outcome == ANSWERED for result in results):
         return ""
     whole = f"none of the {len(results)} clips was answered"
-    if told := reasons(results):
-        reason, often = told[0]
+    if errors := reasons(results):
+        reason, often = errors[0]
         return f"{whole}; most common reason ({often} of {len(results)}): {reason}"
     outcome, often = Counter(result.outcome for result in results).most_common(1)[0]
     return f"{whole}, and the server gave no reason; most common outcome ({often}): {outcome}"
 
 
 def mean_waterfall(results: Sequence[Result]) -> list[tuple[str, float]]:
-    """Return the mean parts of all answers whose server told its own; empty where none did."""
+    """Return the mean parts of all answers with a server trace; empty if there is none."""
     return mean_parts([result.parts for result in results if result.parts])
 
 
 def all_guesses(results: Sequence[Result]) -> Guesses:
-    """Return what became of the server's guesses in all calls."""
+    """Return the counts of the server's guesses in all calls."""
     return sum((result.guesses for result in results), Guesses())
 
 
@@ -216,7 +227,7 @@ def by_set(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def tables(results: Sequence[Result]) -> list[RenderableType]:
-    """Return what the terminal shows: statistics per set, and the mean waterfall if there is one."""
+    """Return the tables for the terminal: statistics per set, and the mean waterfall if there is one."""
     counts = {name: count(chosen) for name, chosen in by_set(results).items()} | {"all": count(results)}
     rows = []
     for name, row in counts.items():
@@ -237,13 +248,13 @@ def tables(results: Sequence[Result]) -> list[RenderableType]:
     if (guesses := all_guesses(results)).replies:
         shown.append(Text(str(guesses), style="dim"))
     if parts := mean_waterfall(results):
-        told = sum(bool(result.parts) for result in results)
-        shown.append(waterfall(parts, f"Where it goes, mean of {told} answers"))
+        traced = sum(bool(result.parts) for result in results)
+        shown.append(waterfall(parts, f"Where it goes, mean of {traced} answers"))
     return shown
 
 
 def report(results: Sequence[Result]) -> dict[str, Any]:
-    """Return the same for a machine, with a row for each clip."""
+    """Return the figures as JSON data, with one row per clip."""
     return {
         "summary": asdict(count(results)),
         "sets": {name: asdict(count(chosen)) for name, chosen in by_set(results).items()},

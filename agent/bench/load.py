@@ -1,10 +1,9 @@
-"""How long answers take when several people call at once.
+"""Measures latency with several simultaneous callers.
 
-Arrivals are an open loop: each turn has its time before the first one is spoken, and comes then, whatever
-has become of the others; a late answer does not put off the next question, which would hide how late it was
-(coordinated omission). Each caller holds one call and speaks in it again and again; an answer that still
-sounds when his next turn is due is stopped by him. Latency counts from the sample with which the words were
-planned to end. A turn is lost where the next one comes before its answer.
+Arrivals are an open loop: the schedule of all turns is fixed in advance. A late answer does not delay the
+next question, which would hide the lateness (coordinated omission). Each caller holds one call and speaks in
+it repeatedly. If an answer still plays when the caller's next turn is due, the caller interrupts it. Latency
+counts from the planned last sample of the words. A turn is lost if the next one begins before its answer.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
 
 REST_SECONDS = 4.0
-"""From the end of a caller's words to his next ones, on average: the answer, and a moment."""
+"""Mean time from the end of a caller's words to the caller's next ones, for the answer and a short pause."""
 SCATTER = 0.25
-"""Share of this time by which each turn may come sooner or later than after the mean."""
+"""Largest deviation of a turn from the mean time, as a share of it."""
 TAIL_SECONDS = 1.0
-"""What a recording has behind its last word, at most: nobody's next turn waits for the end of a file."""
+"""Most audio of a recording after its last word, so that the end of a file delays no next turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A recording as a caller says it, 24 kHz: loaded before, because that takes the time of an answer."""
+    """A recording at 24 kHz, loaded before the calls, because loading takes as long as an answer."""
 
     recording: Recording
     audio: Any
@@ -66,14 +65,14 @@ class Spoken:
 
     @property
     def about(self) -> tuple[str, str, str, str | None, float]:
-        """What a result says of it."""
+        """The fields of a result that describe the recording."""
         one = self.recording
         return one.set, one.path.name, one.speaker, one.text, self.ends / RATE
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a caller says, and at which second of the level."""
+    """A turn of a caller. at: its planned time, in seconds of the level."""
 
     at: float
     spoken: Spoken
@@ -81,10 +80,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What so many callers met.
+    """The results of one number of callers.
 
-    every_s: from a turn to the same caller's next one, as planned. rungs: of the server's ladder, with how
-    many answers were committed on each. processor_s: of our own server, None for another's.
+    every_s: planned mean time from a turn to the same caller's next one. rungs: number of answers committed
+    at each load level of the server. processor_s: CPU seconds of a server that the bench started, None for
+    another.
     """
 
     sessions: int
@@ -98,14 +98,14 @@ class Level:
 
     @property
     def cores(self) -> float | None:
-        """Cores that were busy, on average."""
+        """Mean number of busy cores, None for a server that the bench did not start."""
         return None if self.processor_s is None else self.processor_s / self.seconds
 
 
 def plan(recordings: Iterable[Spoken], sessions: int, seconds: float, seed: int = 0) -> list[list[Turn]]:
-    """Return what each caller says in so many seconds, once at least, and when.
+    """Return the turns of each caller in ``seconds``, at least one each.
 
-    recordings: enough of them, as those of ``itertools.cycle`` are.
+    recordings: an endless iterator, such as that of ``itertools.cycle``.
     """
     generator, following = random.Random(f"{seed}/{sessions}"), iter(recordings)
     callers = []
@@ -120,7 +120,7 @@ def plan(recordings: Iterable[Spoken], sessions: int, seconds: float, seed: int 
 
 
 def every(callers: Sequence[Sequence[Turn]]) -> float:
-    """Return the mean seconds from a turn to the same caller's next one."""
+    """Return the planned mean seconds from a turn to the same caller's next one."""
     lengths = [turn.spoken.ends / RATE for turns in callers for turn in turns]
     return REST_SECONDS + fmean(lengths)
 
@@ -133,7 +133,10 @@ async def run(
     idle: int,
     tell: Callable[[Result], None],
 ) -> Level:
-    """Let the callers call; ``process`` is our own server's, ``idle`` the number of the others."""
+    """Hold the calls of a level and return its results. Cancelling ends the calls.
+
+    process: id of the server's process if the bench started it. idle: number of additional idle callers.
+    """
     before, began = _processor(process), time.perf_counter()
     start = asyncio.get_running_loop().time() + LEAD_SECONDS + 0.5
     async with asyncio.TaskGroup() as tasks:
@@ -150,7 +153,7 @@ async def run(
 async def _call(
     url: str, key: str | None, turns: Sequence[Turn], start: float, tell: Callable[[Result], None]
 ) -> list[Result]:
-    """Hold one call and judge its turns; their times count from ``start`` by the loop's clock."""
+    """Hold one call and return the results of its turns. Their times count from loop time ``start``."""
     loop, results = asyncio.get_running_loop(), list[Result]()
     await asyncio.sleep(start + turns[0].at - LEAD_SECONDS - loop.time())
     try:
@@ -168,12 +171,12 @@ async def _call(
 
 
 async def _turn(caller: Caller, turn: Turn, at: float, patience: float) -> Result:
-    """Speak at ``at`` by the loop's clock, and wait so many seconds for the answer."""
+    """Speak at loop time ``at``, and wait for the answer, at most the given number of seconds."""
     loop, spoken = asyncio.get_running_loop(), turn.spoken
     await asyncio.sleep(at - LEAD_SECONDS - loop.time())
     await caller.stop()
-    caller.errors.clear()  # they were about the turns before
-    begin = caller.now + int((at - loop.time()) * RATE)  # behind now, if the line opened too late
+    caller.errors.clear()  # they concern earlier turns
+    begin = caller.now + int((at - loop.time()) * RATE)  # in the past, if the line opened too late
     lead = np.resize(spoken.noise, max(0, begin - caller.microphone.position))
     caller.say(np.concatenate((lead, spoken.audio)))
     return await answer_to(caller, begin + spoken.ends, spoken.about, begin, patience)
@@ -184,7 +187,7 @@ def _processor(process: int | None) -> float | None:
 
 
 def tables(levels: Sequence[Level]) -> list[RenderableType]:
-    """Return what the terminal shows: statistics per level, and where the time went in each."""
+    """Return the tables for the terminal: statistics per level, and a mean waterfall for each."""
     rows = []
     for level in levels:
         cores = "–" if level.cores is None else f"{level.cores:.2f}"
@@ -202,7 +205,7 @@ def tables(levels: Sequence[Level]) -> list[RenderableType]:
 
 
 def report(levels: Sequence[Level]) -> dict[str, Any]:
-    """Return the same for a machine; ``rejoinder plan`` reads it."""
+    """Return the figures as JSON data; ``rejoinder plan`` reads them."""
     return {
         "every_s": fmean(level.every_s for level in levels),
         "levels": [
@@ -223,7 +226,7 @@ def report(levels: Sequence[Level]) -> dict[str, Any]:
 
 
 def draw(levels: Sequence[Level], path: Path) -> None:
-    """Draw the percentiles over the number of callers as a PNG."""
+    """Write a PNG of the latency percentiles over the number of callers."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

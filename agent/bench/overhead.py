@@ -1,7 +1,7 @@
-"""What the framework costs by itself: processor time per frame of 20 ms and session, with scripted models.
+"""Measures the framework's own cost: CPU time per 20 ms frame and session, with scripted models.
 
-Two ways in: a ``Session`` inside a process, and the real server, called over loopback by this process. What
-is measured runs in a process of its own, of which all threads count; the callers' time does not.
+There are two ways: a ``Session`` inside a process, and the real server with calls over loopback. The subject
+runs in a separate process. All of its threads count; the callers' CPU time does not.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ from rejoinder.pipeline.errors import PipelineError
 
 SESSION, WEBSOCKET = "Session", "WebSocket"
 WARM_SECONDS = 1.5
+"""Time before the measurement, in seconds."""
 SPEAKING = 10
-"""One of so many callers speaks, where some do; one at least."""
+"""One of this number of sessions speaks, at least one, in a run with speech."""
 END_SECONDS = 10.0
+"""Longest wait for the subject to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What one load cost: microseconds of processor per frame and session, cores in all, lags in ms.
+    """The cost of one load: CPU microseconds per frame and session, total cores, and lags of the loop in ms.
 
-    answers: replies that were given while it was measured.
+    answers: number of replies during the measurement.
     """
 
     way: str
@@ -60,12 +62,12 @@ class Level:
 
 
 def speakers(sessions: int, some: bool) -> int:
-    """Return how many of the sessions speak."""
+    """Return the number of sessions that speak."""
     return max(1, sessions // SPEAKING) if some else 0
 
 
 def level(way: str, load: Load, spent: Spent) -> Level:
-    """Return the figures of a load from what it spent."""
+    """Return the figures of a load from the subject's measurements."""
     cores = spent.processor / spent.seconds
     p50, p99 = (1000.0 * percentile(spent.lags, share) for share in (0.5, 0.99))
     each = cores * FRAME_SECONDS / load.sessions * 1e6
@@ -75,7 +77,10 @@ def level(way: str, load: Load, spent: Spent) -> Level:
 async def measure(
     ways: Sequence[str], sessions: Sequence[int], seconds: float, vad: str, tell: Callable[[Level], None]
 ) -> list[Level]:
-    """Measure every way at every number of sessions, silent and speaking. Raises PipelineError."""
+    """Measure each way with each number of sessions, silent and speaking. Raises PipelineError.
+
+    Cancelling ends the subject's process.
+    """
     levels = []
     for way in ways:
         for count in sessions:
@@ -102,7 +107,7 @@ async def _over_sockets(load: Load, vad: str) -> Spent:
 
 
 async def _call(url: str, load: Load, pipe: Pipe) -> Spent:
-    """Call as often as there are sessions; the frames are made before, so that they cost next to nothing."""
+    """Open one call per session. The frames are built in advance, so that sending them costs little."""
     answers, frames = 0, [append(pcm) for pcm in sounds(RATE)]
 
     async def listen(socket: ClientConnection) -> None:
@@ -134,14 +139,17 @@ async def _call(url: str, load: Load, pipe: Pipe) -> Spent:
 
 
 def append(pcm: bytes) -> bytes:
-    """Return the frame of a client's WebSocket that holds this audio."""
+    """Return a client's WebSocket frame with this audio."""
     event = {"type": "input_audio_buffer.append", "audio": base64.b64encode(pcm).decode()}
     return Frame(Opcode.TEXT, json.dumps(event).encode()).serialize(mask=True)
 
 
 @asynccontextmanager
 async def subject(target: Callable[..., None], *arguments: Any) -> AsyncIterator[Pipe]:
-    """Run a function in a fresh process for the length of the block, with the other end of the pipe."""
+    """Run a function in a new process while the block runs, and yield the pipe to it.
+
+    Cancelling ends the process. Raises PipelineError if the process ends by itself.
+    """
     fresh = multiprocessing.get_context("spawn")
     ours, theirs = fresh.Pipe()
     process = fresh.Process(target=target, args=(*arguments, theirs))
@@ -150,7 +158,7 @@ async def subject(target: Callable[..., None], *arguments: Any) -> AsyncIterator
     try:
         yield ours
     except (EOFError, OSError) as error:
-        raise PipelineError(f"a process of the bench has ended: {error or target.__name__}") from error
+        raise PipelineError(f"the measured process has ended: {error or target.__name__}") from error
     finally:
         await asyncio.to_thread(process.join, END_SECONDS)
         process.kill()
@@ -159,13 +167,13 @@ async def subject(target: Callable[..., None], *arguments: Any) -> AsyncIterator
 
 
 async def received(pipe: Pipe) -> Spent:
-    """Return what the subject says that it has spent."""
+    """Return the measurements that the subject sends. Cancelling leaves a thread waiting for them."""
     spent: Spent = await asyncio.to_thread(pipe.recv)
     return spent
 
 
 def table(levels: Sequence[Level]) -> Table:
-    """Return the figures for people."""
+    """Return the table for the terminal."""
     shown = Table(title="Cost of the framework alone", title_justify="left", title_style="bold", box=None)
     columns = ("", "sessions", "speaking", "us/frame", "cores", "lag p50 ms", "lag p99 ms", "answers")
     for column in columns:

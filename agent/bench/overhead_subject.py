@@ -1,4 +1,4 @@
-"""What ``rejoinder bench overhead`` measures, in a process of its own: sessions, or the server."""
+"""The subject of ``rejoinder bench overhead``: sessions or the server, in a separate process."""
 
 from __future__ import annotations
 
@@ -25,19 +25,32 @@ from rejoinder.pipeline import Models, Session, TurnTraced, open_session
 from rejoinder.pipeline.audio.chunk import RATE, Samples, to_pcm
 from rejoinder.pipeline.interfaces import Vad
 
-ASKED, ANSWER = "what is the weather", "It is a sunny day today."
+ASKED = "what is the weather"
+"""The scripted words of a caller."""
+ANSWER = "It is a sunny day today."
+"""The scripted reply."""
 FRAME_SECONDS = 0.02
-CYCLE_FRAMES, TALK_FRAMES = 200, 60
-"""Who speaks does so for 1.2 of every 4 s, and is answered in between."""
+CYCLE_FRAMES = 200
+"""Frames from one turn of a speaking session to its next one: 4 s."""
+TALK_FRAMES = 60
+"""Frames of speech in each turn: 1.2 s. The answer follows."""
 FIRST_FRAME = 50
-LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.01, 0.001
-START, STOP, END = "start", "stop", "end"
-"""What the process is told over its pipe; it answers STOP with ``Spent``."""
+"""Frames over which the sessions start: 1 s."""
+LOOK_SECONDS = 0.01
+"""Interval between two measurements of the loop's lag."""
+CLOSE_LOOK_SECONDS = 0.001
+"""The interval for single messages, which block the loop only briefly."""
+START = "start"
+"""Command over the pipe: begin to measure."""
+STOP = "stop"
+"""Command over the pipe: reply with ``Spent``."""
+END = "end"
+"""Command over the pipe: end the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many sessions, of which the first ``speaking`` speak; ``warm`` seconds are not measured."""
+    """A number of sessions; the first ``speaking`` speak. The first ``warm`` seconds do not count."""
 
     sessions: int
     speaking: int
@@ -46,18 +59,18 @@ class Load:
 
     @property
     def warm_frames(self) -> int:
-        """Frames of each session that are not measured."""
+        """Frames of each session before the measurement."""
         return int(self.warm / FRAME_SECONDS)
 
     def talks(self, session: int, frame: int) -> bool:
-        """Tell whether a session speaks in a frame; no two do so in time with each other."""
+        """Return whether a session speaks in a frame. The turns of the sessions are staggered."""
         return session < self.speaking and (frame + 37 * session - FIRST_FRAME) % CYCLE_FRAMES < TALK_FRAMES
 
     async def feed(self, send: Callable[[int, int], Awaitable[None]], tick: float = 0.0) -> None:
-        """Call ``send(session, frame)`` for every frame when it is due, the sessions spread over its 20 ms.
+        """Call ``send(session, frame)`` for each frame when it is due; sessions are spread over the 20 ms.
 
-        tick: so many seconds it sleeps at least; what is due by then is sent together, late by no more than
-        this. Cancelling stops between two frames.
+        tick: shortest sleep in seconds. Frames that are due within it are sent together, late by at most this
+        time. Cancelling stops between two frames.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -71,10 +84,10 @@ class Load:
 
 @dataclass(slots=True)
 class Spent:
-    """What a stretch of time cost: seconds of processor and of the clock, lags of the loop in seconds.
+    """The cost of a period: CPU seconds, elapsed seconds, and lags of the loop in seconds.
 
-    busy: seconds of processor that the loop's own thread took between two looks at it, which others on the
-        machine do not add to. peak: bytes that the process has had in memory at most, since it began.
+    busy: CPU seconds of the loop's thread between two measurements; excludes other load of the machine.
+    peak: largest memory of the process since its start, in bytes.
     """
 
     processor: float = 0.0
@@ -86,25 +99,25 @@ class Spent:
 
 
 class Watch:
-    """Measures this process and the loop it runs in; all its threads count."""
+    """Measures this process, with all of its threads, and its event loop."""
 
     def __init__(self) -> None:
         self.start()
 
     def start(self) -> None:
-        """Begin anew."""
+        """Start a new measurement."""
         self.spent = Spent()
         self._processor, self._began = time.process_time(), time.perf_counter()
 
     def stop(self) -> Spent:
-        """Return what was spent since the start."""
+        """Return the cost since the start of the measurement."""
         self.spent.processor = time.process_time() - self._processor
         self.spent.seconds = time.perf_counter() - self._began
         self.spent.peak = peak_memory()
         return self.spent
 
     async def look(self, seconds: float = LOOK_SECONDS) -> None:
-        """Note how late the loop wakes up, until cancelled. seconds: from one look to the next."""
+        """Record the lag of the loop until cancelled. seconds: interval between two measurements."""
         loop = asyncio.get_running_loop()
         while True:
             due, began = loop.time() + seconds, time.thread_time()
@@ -114,22 +127,22 @@ class Watch:
 
 
 def peak_memory() -> int:
-    """Return the most bytes that this process has had in memory; 0 where the system does not say."""
+    """Return the peak memory of this process in bytes, 0 if the system does not report it."""
     try:
         status = Path("/proc/self/status").read_text()
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return 0
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def sounds(rate: int) -> tuple[bytes, bytes]:
-    """Return the frame of a quiet line, -66 dBFS, and a loud one, 16-bit, at this rate in hertz."""
+    """Return a quiet frame (-66 dBFS) and a loud frame, 16-bit mono, at ``rate`` hertz."""
     noise: Samples = np.random.default_rng(0).normal(0.0, 1.0, int(rate * FRAME_SECONDS)).astype(np.float32)
     return to_pcm(0.0005 * noise), to_pcm(0.2 * noise)
 
 
 def hold_sessions(load: Load, vad: str, pipe: Pipe) -> None:
-    """Hold sessions in this process, without a socket, and say what they cost."""
+    """Hold sessions in this process, without sockets, and send their cost over the pipe."""
     pipe.send(asyncio.run(_hold(load, create(vad, plan()))))
 
 
@@ -159,9 +172,9 @@ async def _count(session: Session, watch: Watch) -> None:
 
 
 def serve_watched(vad: str, wyoming_port: int, pipe: Pipe) -> None:
-    """Serve on a free loopback port, say which, and what it costs, until told to END.
+    """Serve on a free loopback port; send the port and the costs over the pipe, until it receives END.
 
-    wyoming_port: where Wyoming is served, 0 for nowhere; then the loop is looked at less often.
+    wyoming_port: port for Wyoming; 0: no Wyoming, and the loop's lag is measured less often.
     """
     with asyncio.Runner(loop_factory=Config("").get_loop_factory()) as runner:  # the server's own loop
         runner.run(_serve(vad, wyoming_port, pipe))

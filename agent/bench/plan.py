@@ -1,8 +1,8 @@
-"""How many machines so many calls need: queueing by Erlang's formula C, from what a bench has measured.
+"""Calculates how many machines a number of calls needs, with Erlang's formula C and a bench's measurements.
 
-Calls stay on the machine that took them, so each machine has a queue of its own, M/M/c: turns come at random,
-take the processor for times that scatter exponentially, and each of its c cores serves one at a time. The
-load is all that a turn takes; what an answer waits for is other answers, which are shorter.
+A call stays on its machine, so each machine is an M/M/c queue: turns arrive at random, their CPU times are
+exponentially distributed, and each of the c cores serves one turn at a time. The load counts the whole CPU
+time of a turn. The wait counts only the CPU time of answers, which is shorter.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.trace import PART_NAMES
 
 MOST_BUSY = 0.85
-"""Share of the time in which the cores may be busy: beyond it small bursts make long queues."""
+"""Largest share of time in which the cores are busy: above it, small bursts make long queues."""
 MOST_MACHINES = 100_000
+"""Largest number of machines in a plan."""
 WAITING = frozenset(
     (HEARD_END, REST, *(PART_NAMES[mark] for mark in ("pause_seen", "committed", "audio_sent")))
 )
-"""Parts of a latency in which no model works."""
+"""Parts of a latency during which no model works."""
 
 
 Figure = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 
 class Part(BaseModel):
-    """Where some of a latency went."""
+    """A part of a latency."""
 
     name: str
     ms: Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Latency(BaseModel):
-    """Of a level, in ms; None where nothing was answered."""
+    """The latency of a level in ms; None if no turn was answered."""
 
     p95: Figure | None
 
 
 class Level(BaseModel):
-    """What was measured with so many callers."""
+    """The measurements with one number of callers."""
 
     sessions: PositiveInt
     answered: NonNegativeInt
@@ -53,13 +54,13 @@ class Level(BaseModel):
 
 
 class Machine(BaseModel):
-    """On which it was measured."""
+    """The machine of the measurements."""
 
     cores: PositiveInt
 
 
 class Report(BaseModel):
-    """What is read of a report of ``rejoinder bench load``."""
+    """The fields of a report of ``rejoinder bench load`` that the plan reads."""
 
     levels: Annotated[list[Level], Field(min_length=1)]
     every_s: Figure
@@ -67,19 +68,19 @@ class Report(BaseModel):
 
 
 class NoPlan(PipelineError):
-    """There is no number of machines that would do, or the report cannot tell; the message says why."""
+    """No number of machines is enough, or the report lacks data. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a bench tells of a machine.
+    """The measurements of one machine.
 
-    work_s: seconds of processor that a turn takes in all, with the most callers: with fewer it takes more,
-        because partial transcripts come more often.
-    answer_s: seconds from the pause to the first sound in which models work, with the fewest callers.
+    work_s: total CPU seconds of a turn with the most callers. With fewer callers a turn takes more, because
+        partial transcripts are more frequent.
+    answer_s: seconds of model work between the pause and the first sound, with the fewest callers.
     alone_ms: p95 of the latency with the fewest callers.
-    every_s: seconds from one turn of a call to its next. cores: of the machine.
-    seen: what was measured: callers, and the p95 of their latency in ms.
+    every_s: seconds from one turn of a call to its next one. cores: of the machine.
+    seen: (number of callers, p95 of their latency in ms) of each level.
     """
 
     work_s: float
@@ -92,9 +93,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What so many machines would do. busy: share of time. waits: share of turns that wait for a core at all.
+    """The behaviour of a number of machines.
 
-    wait_p95_ms: what 95 % of the turns wait at most. p95_ms: of the whole latency.
+    busy: share of time. waits: share of turns that wait for a core. wait_p95_ms: 95th percentile of the wait.
+    p95_ms: 95th percentile of the latency.
     """
 
     machines: int
@@ -118,13 +120,13 @@ def erlang_c(servers: int, load: float) -> float:
 
 
 def wait_s(servers: int, load: float, service_s: float, share: float = 0.95) -> float:
-    """Return the seconds that ``share`` of the jobs wait at most: P(wait > t) = C exp(-(c - a) t / s)."""
+    """Return the quantile ``share`` of the wait in seconds: P(wait > t) = C exp(-(c - a) t / s)."""
     waits = erlang_c(servers, load)
     return max(0.0, math.log(waits / (1.0 - share)) * service_s / (servers - load)) if waits else 0.0
 
 
 def on(machines: int, calls: int, measured: Measured) -> Plan | None:
-    """Return what happens with so many machines, None where their queues would grow without an end."""
+    """Return the plan with a number of machines, None if their queues would grow without limit."""
     each = calls / machines
     load = each / measured.every_s * measured.work_s
     if load >= measured.cores:
@@ -135,14 +137,14 @@ def on(machines: int, calls: int, measured: Measured) -> Plan | None:
 
 
 def most_calls(p95_ms: float, measured: Measured) -> float:
-    """Return how many calls a machine may have: as many as were seen in time, where more were seen late."""
+    """Return the limit of calls per machine: the most that were in time, if more were measured as late."""
     late = min((callers for callers, p95 in measured.seen if p95 > p95_ms), default=math.inf)
     in_time = [callers for callers, _ in measured.seen if callers < late]
     return max(in_time) if in_time and late < math.inf else math.inf
 
 
 def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
-    """Return the fewest machines on which 95 % of the turns are answered in time. Raises NoPlan."""
+    """Return the plan with the fewest machines that answer 95 % of the turns in time. Raises NoPlan."""
     if measured.alone_ms > p95_ms:
         raise NoPlan(
             f"the fewest callers had a p95 of {measured.alone_ms:.0f} ms: no machines make that less"
@@ -157,7 +159,7 @@ def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
 
 
 def measured(report: Any) -> Measured:
-    """Return what a report of ``rejoinder bench load`` tells. Raises NoPlan."""
+    """Return the measurements in a report of ``rejoinder bench load``. Raises NoPlan."""
     try:
         told = Report.model_validate(report)
     except ValidationError as error:
@@ -180,7 +182,7 @@ def measured(report: Any) -> Measured:
 
 
 def explained(calls: int, p95_ms: float, known: Measured, planned: Plan) -> str:
-    """Return the plan, its formula with the figures in it, and what it assumes, for people."""
+    """Return the text for the terminal: the plan, its formula with the figures, and its assumptions."""
     load = planned.busy * known.cores
     return f"""\
 {planned.machines} machine{"s" if planned.machines > 1 else ""} of {known.cores} cores for {calls} calls: \
@@ -201,7 +203,7 @@ enough. No machine gets more calls than were answered in time where it was seen 
 
 
 def _compared(known: Measured) -> list[str]:
-    """Return what was measured with so many callers on one machine, and what the formula says of it."""
+    """Return the measured latency for each number of callers, and the formula's value for it."""
     said = []
     for callers, p95 in known.seen:
         planned = on(1, callers, known)

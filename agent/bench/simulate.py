@@ -1,4 +1,4 @@
-"""How many conversations a minute a machine can simulate, each one checked; and the sweep of all scripts."""
+"""Simulates and checks calls of random callers, or sweeps all scripts, on all cores."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from rejoinder.agent.simulate.calls import SCRIPTS, random_caller
 from rejoinder.agent.simulate.invariants import check, hang_ups, interruptions
 
 PER_BATCH = 20
-"""Calls of random callers that a process takes at a time."""
+"""Calls of random callers in one piece of work."""
 
 
 def pieces(calls: int, every: int) -> int:
-    """Return into how many pieces ``run`` cuts the work."""
+    """Return the number of pieces of work in ``run``."""
     return len(SCRIPTS) if every else -(-calls // PER_BATCH)
 
 
 @dataclass(slots=True)
 class Batch:
-    """What came of some calls.
+    """The results of some calls.
 
-    calls: how many were held, or broken off. seconds: virtual ones, where all of the calls were held.
-    turns: of callers that were answered. failures: what was not true, with the call.
+    calls: number of calls that were held or broken off. seconds: virtual seconds of the calls held to the
+    end. turns: number of answered turns. failures: the failed invariants, with the caller.
     """
 
     calls: int = 0
@@ -38,7 +38,7 @@ class Batch:
     failures: list[str] = field(default_factory=list)
 
     def add(self, other: Batch) -> None:
-        """Count others in."""
+        """Add the results of another batch."""
         self.calls += other.calls
         self.seconds += other.seconds
         self.turns += other.turns
@@ -47,7 +47,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A whole run: ``wall_s`` seconds in so many processes."""
+    """The results of a run: ``wall_s`` seconds in ``processes`` processes."""
 
     batch: Batch
     wall_s: float
@@ -60,7 +60,7 @@ class Simulated:
 
 
 def hold(seeds: Sequence[int]) -> Batch:
-    """Hold the calls of random callers and check each of them."""
+    """Hold the calls of random callers and check the invariants of each."""
     batch = Batch()
     for seed in seeds:
         batch.calls += 1
@@ -69,13 +69,13 @@ def hold(seeds: Sequence[int]) -> Batch:
             check(call)
             batch.seconds += call.ended
             batch.turns += len(call.latency_ms)
-        except Exception as error:  # the report names the caller, and the others still call
+        except Exception as error:  # the report names the caller, and the other calls go on
             batch.failures.append(f"caller {seed}: {type(error).__name__}: {error}")
     return batch
 
 
 def sweep(name: str, every: int) -> Batch:
-    """Hang up, and stop the agent, in every so many steps of a script."""
+    """Hang up, and in other calls stop the agent, in every Nth step of a script."""
     batch = Batch()
     for way in (hang_ups, interruptions):
         try:
@@ -90,14 +90,14 @@ def sweep(name: str, every: int) -> Batch:
 def run(
     calls: int, seed: int, every: int, processes: int, tell: Callable[[int], None] = lambda done: None
 ) -> Simulated:
-    """Simulate calls, or with ``every`` the sweep; ``tell`` hears how many pieces of the work are done."""
+    """Simulate calls, or sweep the scripts if ``every`` > 0; pass the number of done pieces to ``tell``."""
     work: list[Callable[[], Batch]] = [partial(sweep, name, every) for name in SCRIPTS] if every else []
     if not every:
         seeds = range(seed, seed + calls)
         work = [partial(hold, seeds[first : first + PER_BATCH]) for first in range(0, calls, PER_BATCH)]
     whole = Batch()
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(abs, range(processes)))  # starting Python is no part of it
+        list(pool.map(abs, range(processes)))  # the time excludes the start of Python
         began = time.perf_counter()
         for done, batch in enumerate(pool.map(_call, work)):
             whole.add(batch)
@@ -111,7 +111,7 @@ def _call(work: Callable[[], Batch]) -> Batch:
 
 
 def table(simulated: Simulated) -> Table:
-    """Return what the terminal shows."""
+    """Return the table for the terminal."""
     batch = simulated.batch
     shown = Table("", "", show_header=False)
     shown.add_row("calls", f"{batch.calls}")
@@ -125,6 +125,6 @@ def table(simulated: Simulated) -> Table:
 
 
 def report(simulated: Simulated) -> dict[str, Any]:
-    """Return the same for a machine."""
+    """Return the figures as JSON data."""
     figures = {"wall_s": simulated.wall_s, "processes": simulated.processes}
     return {**asdict(simulated.batch), **figures, "per_minute": simulated.per_minute}

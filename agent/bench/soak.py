@@ -1,7 +1,7 @@
-"""Whether a long call costs more and more: memory after interrupted turns, and the processor of an idle one.
+"""Measures whether memory grows over a long call with interrupted turns, and the CPU of an idle call.
 
-One call holds all turns. Each is the same short recording, as fast as the server takes it, and each reply is
-cancelled after its first audio, so that whatever a cancelled reply leaves behind piles up.
+One call holds all turns. Each turn is the same short recording, sent as fast as the server reads it. Each
+reply is cancelled after its first audio, so that leaks of cancelled replies add up.
 """
 
 from __future__ import annotations
@@ -27,19 +27,25 @@ from rejoinder.pipeline.audio.chunk import to_pcm
 from rejoinder.pipeline.errors import PipelineError
 
 WARM_TURNS = 20
-"""Turns after which what is made once has been made: caches, pools, threads."""
+"""Turns after which caches, pools and threads exist; memory counts from there."""
 SILENCE_SECONDS = 2.0
+"""Silence after the recording."""
 PIECE_BYTES = 9600
+"""Bytes of audio in one message."""
 TURN_SECONDS = 60.0
+"""Longest wait for a reply."""
 SETTLE_SECONDS = 1.0
+"""Time after the start of the idle call before the measurement."""
 USUAL_SECONDS = 2.0
+"""Preferred length of the recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """Resident bytes of the server after ``WARM_TURNS`` and all turns; ``idle`` is a share of one core.
+    """The results of a soak.
 
-    silent: turns in which the language model had nothing to say.
+    silent: number of turns without a reply's audio. early, late: resident bytes of the server after
+    ``WARM_TURNS`` and after all turns. idle: share of one core during the idle call.
     """
 
     turns: int
@@ -50,29 +56,32 @@ class Soak:
 
     @property
     def ratio(self) -> float:
-        """How much more memory the server holds at the end."""
+        """Memory at the end as a multiple of the memory after ``WARM_TURNS``."""
         return self.late / self.early
 
 
 class NeedsLinux(PipelineError):
-    """There is no /proc to read a process's memory from."""
+    """This system has no /proc, from which the bench reads a process's memory."""
 
 
 def check_proc() -> None:
-    """Raise NeedsLinux elsewhere."""
+    """Raise NeedsLinux if there is no /proc."""
     if not Path("/proc/self/statm").is_file():
         raise NeedsLinux("the memory of the server is read from /proc: this bench needs Linux")
 
 
 def usual(recordings: list[Recording]) -> Recording:
-    """Return a short recording with words, the same one each time."""
+    """Return the recording with a transcript whose length is nearest ``USUAL_SECONDS``."""
     return min(recordings, key=lambda one: (not one.text, abs(one.seconds - USUAL_SECONDS), one.path.name))
 
 
 async def soak(
     url: str, process: int, recording: Recording, turns: int, idle_seconds: float, tell: Callable[[int], None]
 ) -> Soak:
-    """Hold an idle call and then one of many turns, and tell of each turn. Raises CallLost."""
+    """Hold an idle call, then a call of many turns; pass each turn's number to ``tell``. Raises CallLost.
+
+    Cancelling hangs up.
+    """
     idle = await idle_share(url, process, idle_seconds)
     pcm = to_pcm(recording.load(RATE)) + bytes(2 * int(SILENCE_SECONDS * RATE))
     early = late = silent = 0
@@ -89,7 +98,7 @@ async def soak(
 
 
 async def idle_share(url: str, process: int, seconds: float) -> float:
-    """Return the share of one core that the server takes for a call in which nobody speaks."""
+    """Return the share of one core that the server uses for an idle call. Cancelling hangs up."""
     async with open_call(url) as caller:
         await caller.until(lambda: False, SETTLE_SECONDS)
         before, began = processor_seconds(process), time.perf_counter()
@@ -98,9 +107,9 @@ async def idle_share(url: str, process: int, seconds: float) -> float:
 
 
 async def interrupted_turn(socket: ClientConnection, pcm: bytes, turn: int) -> bool:
-    """Say something and stop the reply at its first audio; return whether there was any.
+    """Send a recording and cancel the reply at its first audio. Return whether the reply had audio.
 
-    Raises CallLost where there is no reply.
+    Cancelling leaves the socket open. Raises CallLost if there is no reply.
     """
     try:
         async with asyncio.timeout(TURN_SECONDS):
@@ -123,20 +132,20 @@ async def _until(socket: ClientConnection, *kinds: str) -> str:
 
 
 def resident(process: int) -> int:
-    """Return the bytes of memory that a process holds."""
+    """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def processor_seconds(process: int) -> float:
-    """Return the processor time that a process has taken so far, all its threads together."""
-    # After the name, which is in brackets and may hold anything: the state is field 0 (proc(5)).
+    """Return the CPU seconds of a process so far, over all of its threads."""
+    # Fields after the name, which is in brackets and may contain any character: state is field 0 (proc(5)).
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def table(result: Soak) -> Table:
-    """Return the figures for people."""
+    """Return the table for the terminal."""
     shown = Table(
         title="One long call", title_justify="left", title_style="bold", box=None, show_header=False
     )

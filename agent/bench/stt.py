@@ -1,8 +1,8 @@
-"""Word error rate and speed of the recogniser as a session uses it, beside the same weights as shipped.
+"""Measures word error rate and speed of the recogniser in a session, and of faster-whisper with its weights.
 
-As a session uses it: audio comes in slices, a partial transcript is made about every half second, and the
-final one when the speech is over; its seconds are what the caller waits for. As shipped: faster-whisper's
-own ``transcribe`` of the whole recording, greedy, in windows of 30 s.
+In a session, audio arrives in slices. The recogniser makes a partial transcript about every half second, and
+the final one at the end of speech; the caller waits for that one. "As shipped" is faster-whisper's own
+``transcribe`` of the whole recording, greedy, in windows of 30 s.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SETS = ("librispeech_test_other", "speechocean762_adult")
 
 
 class ExtraMissing(PipelineError):
-    """A package is not installed; the message names the extra that brings it."""
+    """A package is not installed. The message names the extra that installs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One recording, recognised both ways; seconds are those the caller would wait for the words."""
+    """One recording, recognised both ways. The seconds are the caller's wait for the final transcript."""
 
     set: str
     file: str
@@ -85,7 +85,7 @@ class Recognisers:
         )
 
     async def recognise(self, recording: Recording) -> Utterance:
-        """Recognise a recording both ways, one after the other."""
+        """Recognise a recording both ways, one after the other. Cancelling stops the streaming one."""
         audio = recording.load(RATE)
         stream = self.streaming.stream()
         partial_at = 0
@@ -111,14 +111,14 @@ class Recognisers:
         )
 
     def close(self) -> None:
-        """End the engine's thread."""
+        """Stop the engine's thread."""
         self.streaming.close()
 
 
 def until_quiet(audio: Samples, vad: Vad) -> Samples:
-    """Return the audio that a session's last transcript has: up to where the speaker fell quiet.
+    """Return the audio of a session's final transcript: up to the sample where the speaker stops.
 
-    All of it where voice activity goes on after that: then a session writes it down again.
+    If voice activity goes on after that sample, return all audio: a session would then transcribe it again.
     """
     loudness, heard = Loudness(), AudioChunk(to_pcm(audio), RATE)
     loudness.feed(heard)
@@ -157,7 +157,7 @@ def compare(
 
 
 def table(spec: str, compared: Mapping[str, Comparison]) -> Table:
-    """Return both ways side by side, a line for each set."""
+    """Return a table of both ways, with one row per set."""
     shown = Table(title=f"{spec}: streaming / as shipped", title_justify="left", title_style="bold", box=None)
     for name in ("", "clips", "WER %", "relative", "p50 ms", "p95 ms"):
         shown.add_column(name, justify="right" if name else "left", no_wrap=True)

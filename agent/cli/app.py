@@ -45,14 +45,14 @@ from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
 ORDER = ("serve", "talk", "ask", "demo", "doctor", "models", "key", "bench", "plan")
-"""The commands as they are listed: what is needed first comes first."""
+"""The order in which help lists the commands: what a new user needs comes first."""
 
 
 class Commands(TyperGroup):
-    """The commands, each in its place."""
+    """The group of commands, listed in ``ORDER``."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order in which they are listed."""
+        """Return the names of the commands in ``ORDER``."""
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
 
@@ -71,7 +71,7 @@ ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; 
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if wanted:
         typer.echo(f"rejoinder {version('rejoinder')}")
         raise typer.Exit
@@ -81,14 +81,14 @@ def show_version(wanted: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=show_version, is_eager=True, help="show the version and stop"),
+        typer.Option("--version", callback=show_version, is_eager=True, help="show the version and exit"),
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Accept the options that precede a command."""
 
 
 def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[Settings, dict[str, str]]:
-    """Return the effective settings and their sources, or leave with a message."""
+    """Return the effective settings and the source of each. Exits with 2 if they are invalid."""
     try:
         settings, sources = load(flags, config)
     except ConfigError as error:
@@ -99,7 +99,7 @@ def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[
 
 
 def report_ready(name: str, seconds: float) -> None:
-    """Tell that a model is ready, and what the embedded language model is worth."""
+    """Print that a model is ready; for the embedded language model, also print its limits."""
     console.print(f"  {name} ready in {seconds:.1f} s", highlight=False, markup=False)
     if name in TOYS:
         console.print(TOY_NOTE, highlight=False)
@@ -120,9 +120,9 @@ def serve(
     max_sessions: Annotated[str | None, typer.Option(metavar="<int>", help="calls at a time")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,
     config: ConfigOption = None,
-    print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and stop")] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and exit")] = False,
 ) -> None:
-    """Run the agent: a page, and ports for clients and telephones."""
+    """Run the agent: a web page, and ports for clients and telephones."""
     flags = dict(
         host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
         max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
@@ -168,7 +168,7 @@ def serve(
 
     if (failure := run(settings, sock, report, away)) is not None:
         complain(failure)
-        console.print("rejoinder doctor says what is missing", highlight=False)
+        console.print("run rejoinder doctor to see what is missing", highlight=False)
         raise typer.Exit(1)
 
 
@@ -179,7 +179,7 @@ def demo(
     tts: TtsOption = None,
     turn: TurnOption = None,
     profile: ProfileOption = None,
-    out: Annotated[Path | None, typer.Option(help="folder for the WAV and the picture")] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for the WAV and the PNG")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Let a simulated caller talk to the agent, without a microphone."""
@@ -194,8 +194,8 @@ def demo(
 
 @app.command()
 def ask(
-    question: Annotated[Path, typer.Argument(help="a recording: WAV, FLAC, OGG or MP3, of any rate")],
-    out: Annotated[Path, typer.Option(help="where the spoken answer goes")] = Path("reply.wav"),
+    question: Annotated[Path, typer.Argument(help="a recording: WAV, FLAC, OGG or MP3, at any rate")],
+    out: Annotated[Path, typer.Option(help="file for the spoken answer")] = Path("reply.wav"),
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
@@ -205,7 +205,7 @@ def ask(
 ) -> None:
     """Ask a recorded question, and write the spoken answer to a file.
 
-    Ends with 1 where no words were heard or a model failed, with 2 where a file cannot be used.
+    Exits with 1 if no words were recognised or a model failed, and with 2 if a file cannot be used.
     """
     settings, _ = settings_or_exit(dict(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile), config)
     from rejoinder.agent.cli.ask import run
@@ -221,8 +221,8 @@ def talk(
     sink: Annotated[
         str | None, typer.Option("--output", help="speaker: its number or part of its name")
     ] = None,
-    list_devices: Annotated[bool, typer.Option("--list-devices", help="show the devices and stop")] = False,
-    url: Annotated[str | None, typer.Option(help="of a running server; by default one is started")] = None,
+    list_devices: Annotated[bool, typer.Option("--list-devices", help="show the devices and exit")] = False,
+    url: Annotated[str | None, typer.Option(help="address of a running server; default: start one")] = None,
     key: Annotated[str | None, typer.Option(help="API key for --url", envvar="REJOINDER_KEY")] = None,
     llm: LlmOption = None,
     stt: SttOption = None,
@@ -243,7 +243,8 @@ def talk(
     given = {**flags, "config": str(config) if config else None}
     if url is not None:
         if own := [f"--{name}" for name, value in given.items() if value is not None]:
-            raise typer.BadParameter(f"{own[0]} is for a server that talk starts", param_hint="--url")
+            reason = f"{own[0]} applies only to a server that talk starts: omit it, or omit --url"
+            raise typer.BadParameter(reason, param_hint="--url")
         try:
             holding(url)
         except ValueError as error:
@@ -269,9 +270,9 @@ def doctor(
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
-    """Say what is missing, and which commands fix it.
+    """Check the machine and the configuration, and list fixes.
 
-    Ends with 1 where the configuration cannot run.
+    Exits with 1 if the configuration cannot run.
     """
     flags = dict(host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile)
     settings, _ = settings_or_exit(flags, config)
@@ -282,9 +283,9 @@ def doctor(
 
 @app.command()
 def key() -> None:
-    """Make an API key, and the hash of it for the configuration.
+    """Make an API key, and its hash for the configuration.
 
-    Only the hash is kept there, so keep the key itself.
+    The configuration holds only the hash, so store the key itself.
     """
     from rejoinder.agent.server.keys import hashed, new_key
 
@@ -293,14 +294,14 @@ def key() -> None:
 
 
 def complain(reason: object) -> None:
-    """Print why a command failed; of a configuration, one line for each mistake."""
+    """Print why a command failed; for a configuration, one line per mistake."""
     lines = str(reason).splitlines() if isinstance(reason, ConfigError) else [str(reason)]
     for line in lines:
         console.print(Text.assemble(("error: ", "red"), line), highlight=False, soft_wrap=True)
 
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:
-    """Print every setting, its value and where the value came from; of vLLM's, those that it is told."""
+    """Print each setting, its value and its source; of vLLM's settings, only those that are set."""
     table = Table("setting", "value", "from")
     for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
         table.add_row(name, str(value), sources[name])

@@ -1,4 +1,4 @@
-"""``rejoinder ask``: one conversation from a file to a file, without a server, a microphone or a clock."""
+"""``rejoinder ask``: a conversation from an audio file to an audio file, without a server or a microphone."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.audio.chunk import Samples
 
 MORE_SECONDS = 0.5
-"""Silence after the file's own audio, beside the longest wait for the end of a turn."""
+"""Silence after the recording, in seconds, in addition to the longest wait for the end of a turn."""
 
 Say = Callable[[str], None]
 
 
 class UnusableFile(PipelineError):
-    """The question cannot be read, or the reply cannot be written; the message says why."""
+    """The question cannot be read or the reply cannot be written. The message gives the reason."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """What was said so far.
+    """The conversation so far.
 
-    turns: how often the user spoke. pcm: all replies, 16-bit mono at ``rate`` hertz.
-    error: why the last reply that failed did so.
+    turns: number of user turns. pcm: audio of all replies, 16-bit mono at ``rate`` hertz.
+    error: reason of the last failure, "" for none.
     """
 
     turns: int = 0
@@ -53,7 +53,7 @@ class Conversation:
     _latency: str = ""
 
     def take(self, event: Event, received: int, say: Say) -> None:
-        """Take what happened by sample ``received`` of the recording, and tell about it line by line."""
+        """Add an event that occurred at sample ``received`` of the recording, and print lines about it."""
         match event:
             case EndOfTurn(text, at):
                 self.turns += 1
@@ -73,7 +73,7 @@ class Conversation:
 
 
 def read_audio(path: Path) -> Samples:
-    """Return a file's audio, mixed to mono at 16 kHz. Raises UnusableFile."""
+    """Return a file's audio as mono float32 of shape (n,) at 16 kHz. Raises UnusableFile."""
     import soundfile
     import soxr
 
@@ -91,7 +91,7 @@ def read_audio(path: Path) -> Samples:
 
 
 def check_writable(path: Path) -> None:
-    """Find out before the models load whether a reply can be written. Raises UnusableFile."""
+    """Raise UnusableFile if a reply cannot be written to ``path``; runs before the models load."""
     import soundfile
 
     formats = soundfile.available_formats()
@@ -105,7 +105,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_audio(path: Path, pcm: bytes, rate: int) -> None:
-    """Write 16-bit mono audio in the format of the file's name. Raises UnusableFile."""
+    """Write 16-bit mono audio in the format that the file's extension names. Raises UnusableFile."""
     import soundfile
 
     try:
@@ -115,11 +115,12 @@ def write_audio(path: Path, pcm: bytes, rate: int) -> None:
 
 
 async def ask(models: Models, options: Options, audio: Samples, say: Say) -> Conversation:
-    """Hold the conversation that a recording, 16 kHz, is one half of, and tell ``say`` about it line by line.
+    """Hold a conversation in which the caller is a recording; pass lines about it to ``say``.
 
-    The recording stands still while a model works, so its turns are the same on any machine, and while the
-    agent answers, so a second question in it waits for the answer to the first. Replies arrive at the pace at
-    which they would be heard. Cancelling ends the conversation. Raises ModelError for a listening model.
+    audio: float32 of shape (n,) at 16 kHz. The recording pauses while a model works, so that its turns are
+    the same on any machine. It also pauses while the agent answers, so that a second question waits for the
+    first answer. Replies arrive at the pace of speech. Cancelling ends the conversation. Raises ModelError
+    if a listening model fails.
     """
     conversation = Conversation()
     silence = options.endpointing.max_wait_ms / 1000 + MORE_SECONDS
@@ -137,12 +138,13 @@ async def ask(models: Models, options: Options, audio: Samples, say: Say) -> Con
 def run(settings: Settings, question: Path, out: Path, say: Say, complain: Say, report: Report) -> int:
     """Ask the question in one file, write the reply to another, and return the exit code.
 
-    0: an answer was written. 1: no words were heard, or a model is missing or failed. 2: a file is unusable.
+    0: the reply was written. 1: no words were recognised, or a model is missing or failed. 2: a file is
+    unusable.
     """
 
     async def converse(audio: Samples) -> Conversation:
         async with open_models(settings.specs(), settings.threads(), report, settings.placement()) as models:
-            options = replace(settings.options(), greeting="")  # it is a question, and no call
+            options = replace(settings.options(), greeting="")  # a question needs no greeting
             return await ask(models, options, audio, say)
 
     try:

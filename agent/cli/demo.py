@@ -1,7 +1,7 @@
-"""``rejoinder demo``: a conversation without a microphone, over the real wire, in real time.
+"""``rejoinder demo``: a conversation without a microphone, over a WebSocket, in real time.
 
-The caller is another voice that speaks a script into the server's WebSocket and interrupts it once. All that
-is shown, drawn and measured is what a client sees and hears.
+The caller is a second voice. It speaks a script into the server's WebSocket and interrupts the agent once.
+All output and measurements are from the client's side.
 """
 
 from __future__ import annotations
@@ -31,14 +31,22 @@ from rejoinder.models.registry import create
 from rejoinder.models.threads import plan
 from rejoinder.pipeline.audio.chunk import Samples
 
-BEFORE_SECONDS, BETWEEN_SECONDS, AFTER_SECONDS = 0.8, 0.7, 0.5
+BEFORE_SECONDS = 0.8
+"""Silence before the first line."""
+BETWEEN_SECONDS = 0.7
+"""Silence between the end of a reply and the next line."""
 PATIENCE_SECONDS = 10.0
+"""Longest wait for the first sound of a reply."""
 LONGEST_REPLY_SECONDS = 30.0
+"""Longest wait for the end of a reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something the caller says; ``interrupts`` after this many seconds of a reply, if it is not None."""
+    """A line of the caller.
+
+    interrupts: seconds of the previous reply after which the caller says it; None: after the whole reply.
+    """
 
     text: str
     interrupts: float | None = None
@@ -53,7 +61,11 @@ SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A line of the caller and what came of it; samples of the call. ``reply`` is None without an answer."""
+    """A line of the caller and its reply.
+
+    begin, end: first sample of the line, and the sample after its last speech, in the call. reply: None if
+    the agent did not answer. first: the first audible sample of the reply, None if there is none.
+    """
 
     line: Line
     begin: int
@@ -63,12 +75,12 @@ class Exchange:
 
     @property
     def latency_ms(self) -> float | None:
-        """From the last sample of speech to the first audible one of the reply."""
+        """Milliseconds from the last sample of speech to the first audible sample of the reply."""
         return None if self.first is None else (self.first - self.end) * 1000 / RATE
 
     @property
     def parts(self) -> Parts:
-        """The latency in parts, empty where the server does not tell its own."""
+        """The latency in parts; empty if the server does not send its trace."""
         if self.reply is None or self.latency_ms is None:
             return []
         return client_parts(self.reply, self.end, self.latency_ms)
@@ -76,7 +88,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a demo left: the exchanges, and the files it wrote."""
+    """The exchanges of a demo, and the files that it wrote."""
 
     exchanges: tuple[Exchange, ...]
     wav: Path
@@ -95,12 +107,12 @@ async def demo(
     console: Console | None = None,
     script: Sequence[Line] = SCRIPT,
 ) -> Outcome:
-    """Start a server, hold a conversation with it, show it, and write a WAV and a picture of it.
+    """Start a server, hold a conversation with it, and write a WAV and a PNG of the conversation.
 
-    llm, stt, tts, turn, profile, config: as for ``rejoinder serve``. out: the folder to write into, by
-    default out/demo-DATE-TIME. Cancelling ends the call and the server. Raises PipelineError.
+    llm, stt, tts, turn, profile, config: as for ``rejoinder serve``. out: folder of the files; the default is
+    out/demo-DATE-TIME. Cancelling ends the call and the server. Raises PipelineError.
     """
-    timeline.check()  # before half a minute of conversation, not after it
+    timeline.check()  # fails before the conversation rather than after it
     console = console or Console()
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn, "profile": profile}
     settings, _ = load(flags, config)
@@ -119,7 +131,10 @@ async def demo(
 
 
 async def converse(caller: Caller, script: Sequence[Line], said: Sequence[Samples]) -> list[Exchange]:
-    """Say the lines one after the other, each after the reply to the one before or into it."""
+    """Say each line after the reply to the previous line, or during it. Returns what came of each line.
+
+    said: audio of each line, mono float32 of shape (n,) at ``RATE``. Cancelling leaves the call open.
+    """
     exchanges: list[Exchange] = []
     await caller.until(lambda: caller.now >= BEFORE_SECONDS * RATE, BEFORE_SECONDS + 1)
     for line, audio in zip(script, said, strict=True):
@@ -135,7 +150,7 @@ async def converse(caller: Caller, script: Sequence[Line], said: Sequence[Sample
 
 
 async def _listen(caller: Caller, reply: Reply, seconds: float | None) -> None:
-    """Hear a reply out and a moment longer, or the first ``seconds`` of it."""
+    """Wait until a reply and a short silence are over, or until ``seconds`` of it are played."""
     first = caller.player.first_audible(reply.item)
 
     def enough() -> bool:
@@ -151,14 +166,14 @@ def _is_answered(caller: Caller, end: int) -> bool:
 
 
 def _first(caller: Caller, end: int) -> int | None:
-    """Return the sample at which the answer to the words before ``end`` is heard, once it has been heard."""
+    """Return the first audible sample of the answer to the words before ``end``, None before it is played."""
     reply = caller.answer(end)
     first = caller.player.first_audible(reply.item) if reply else None
     return first if first is not None and first <= caller.now else None
 
 
 async def _voice(spec: str, script: Sequence[Line]) -> list[Samples]:
-    """Speak the caller's lines ahead of time, so that the voice takes no time from the agent."""
+    """Synthesize the caller's lines in advance, so that the voice does not compete with the agent."""
     import soxr
 
     voice = create(spec, plan())
@@ -210,5 +225,5 @@ def _report(outcome: Outcome, console: Console) -> None:
         f"{len(latencies)} of {len(outcome.exchanges)} turns answered",
         highlight=False,
     )
-    for path, what in ((outcome.wav, "caller left, agent right"), (outcome.png, "the same as a picture")):
+    for path, what in ((outcome.wav, "caller left, agent right"), (outcome.png, "the call as a picture")):
         console.print(f"{path}  ({what})", highlight=False, soft_wrap=True)

@@ -19,32 +19,30 @@ TtsOption = Annotated[
     str | None,
     typer.Option("--tts", "--voice", help="a voice by its name, piper:VOICE|PATH or hibari:VOICE"),
 ]
-InstructionsOption = Annotated[str | None, typer.Option(help="what the agent is told about itself")]
+InstructionsOption = Annotated[str | None, typer.Option(help="system prompt of the agent")]
 GreetingOption = Annotated[
-    str | None, typer.Option(help="what the agent says, word for word, when a call begins")
+    str | None, typer.Option(help="exact words that the agent says when a call begins")
 ]
-TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty for words and silence alone")]
+TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty to use words and silence only")]
 PortOption = Annotated[
-    str | None,  # judged with the other settings, so that all mistakes are told at once and alike
-    typer.Option(metavar="<int>", help="TCP port; 0 takes a free one"),
+    str | None,  # validated with the other settings, so that one report lists all mistakes
+    typer.Option(metavar="<int>", help="TCP port; 0: any free port"),
 ]
 ProfileOption = Annotated[
     str | None,
-    typer.Option(help="cpu-small, cpu, gpu or gpu-large: settings that fit together (docs/gpu.md)"),
+    typer.Option(help="preset of settings: cpu-small, cpu, gpu or gpu-large (docs/gpu.md)"),
 ]
 SpeechOption = Annotated[
     Path | None, typer.Option("--speech", envvar=VARIABLE, help="folder of recordings, one folder per set")
 ]
 JsonOption = Annotated[
     Path | None,
-    typer.Option(
-        "--json", help="write a report to this file, to stdout where none is named", allow_dash=True
-    ),
+    typer.Option("--json", help="write a report to this file; without a file, to stdout", allow_dash=True),
 ]
 
 
 def check_url(url: str) -> None:
-    """Raise BadParameter for what is no address of a WebSocket."""
+    """Raise BadParameter if ``url`` is not the address of a WebSocket."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("ws", "wss") and parts.hostname and parts.port != 0
@@ -52,13 +50,13 @@ def check_url(url: str) -> None:
         good = False
     if not good:
         raise typer.BadParameter(
-            f"{url!r} is no address of a WebSocket: write ws://HOST:PORT/v1/realtime, or wss://…",
+            f"{url!r} is not the address of a WebSocket: write ws://HOST:PORT/v1/realtime, or wss://…",
             param_hint="--url",
         )
 
 
 def names_of(sets: str) -> list[str]:
-    """Return names with commas between them, each once. Raises BadParameter."""
+    """Return the names in a comma-separated list, without duplicates. Raises BadParameter."""
     names = [name.strip() for name in sets.split(",") if name.strip()]
     if not names:
         raise typer.BadParameter("name at least one set of recordings", param_hint="--sets")
@@ -66,13 +64,13 @@ def names_of(sets: str) -> list[str]:
 
 
 def numbers_of(text: str, option: str) -> list[int]:
-    """Return whole numbers from 1 with commas between them. Raises BadParameter."""
+    """Return the whole numbers in a comma-separated list, each at least 1. Raises BadParameter."""
     try:
         found = [int(part) for part in text.split(",")]
     except ValueError:
         found = []
     if not found or min(found) < 1:
         raise typer.BadParameter(
-            f"{text!r}: write whole numbers with commas between, as 1,10", param_hint=option
+            f"{text!r}: write whole numbers from 1, separated by commas, such as 1,10", param_hint=option
         )
     return found

@@ -1,4 +1,4 @@
-"""``rejoinder plan``: machines for so many calls."""
+"""``rejoinder plan``: how many machines a number of calls needs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ def plan(
     report: Annotated[
         Path, typer.Option("--from", exists=True, dir_okay=False, help="report of bench load --json")
     ],
-    p95: Annotated[str, typer.Option(help="latency that 95 % of the turns may have: 800ms, 0.8s")] = "800ms",
+    p95: Annotated[
+        str, typer.Option(help="95th percentile of latency to stay below: 800ms or 0.8s")
+    ] = "800ms",
 ) -> None:
-    """Say how many machines are needed for a number of calls."""
+    """Calculate how many machines a number of calls needs."""
     wanted = milliseconds(p95)
     try:
         known = planning.measured(json.loads(report.read_text(encoding="utf-8")))
         planned = planning.plan(calls, wanted, known)
     except ValueError:
-        raise typer.BadParameter(f"{report} is no JSON", param_hint="--from") from None
+        raise typer.BadParameter(
+            f"{report} is not JSON: name a report of bench load --json", param_hint="--from"
+        ) from None
     except planning.NoPlan as error:
         leave(error)
     typer.echo(planning.explained(calls, wanted, known, planned))
 
 
 def milliseconds(text: str) -> float:
-    """Return a time that is written as 800ms or 0.8s. Raises BadParameter."""
+    """Return the milliseconds in a time such as 800ms or 0.8s. Raises BadParameter."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text.strip())
     value = float(found[1]) * (1000.0 if found[2] == "s" else 1.0) if found else 0.0
     if not value:

@@ -1,6 +1,6 @@
-"""``rejoinder talk``: a call to a server over this machine's own microphone and speaker, shown as it goes.
+"""``rejoinder talk``: a call over this machine's microphone and speaker, with a live transcript.
 
-The server is one of its own, on loopback and for as long as the call lasts, or any that ``--url`` names.
+The command starts a server on loopback for the length of the call, or calls the server at ``--url``.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from rejoinder.pipeline.errors import PipelineError, first_error
 
 HEADPHONES = "Headphones are best: with a loudspeaker the agent may interrupt itself."
 BACKLOG_SECONDS = 60.0
-"""Audio of a server elsewhere that may wait: it may come as fast as it is spoken, or late and at once."""
+"""Most audio of a remote server that waits for the speaker, in seconds: it may arrive in bursts."""
 
 
 def list_or_complaint(console: Console) -> str:
-    """Print the sound devices; return why there are none, or nothing."""
+    """Print the sound devices. Return the reason if there are none, else ""."""
     try:
         found = list_devices()
     except NoDevice as error:
@@ -62,22 +62,28 @@ def list_or_complaint(console: Console) -> str:
 
 
 def holding(url: str) -> str:
-    """Return a server's address as one that can pause its speaker calls it. Raises ValueError."""
+    """Return the Realtime address for a client that can pause its speaker. Raises ValueError."""
     parts = urlsplit(realtime_url(url))
     return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, "hold=true&trace=true")))))
 
 
 async def record(call: Call, handover: Handover, source: Device) -> None:
-    """Send the microphone's audio. Raises NoDevice when that goes away, CallLost when the call does."""
+    """Send the microphone's audio until cancelled.
+
+    Raises NoDevice when the microphone stops, and CallLost when the call is lost.
+    """
     while (block := await handover.get()) is not None:
         await call.send_audio(block, source.rate)
     raise NoDevice(f"{source.name} has stopped recording")
 
 
-async def tell(call: Call, playback: Playback, rate: int, console: Console) -> None:
-    """Play and show what happens in a call; ``rate`` is the speaker's, in hertz. It ends with CallLost."""
+async def show(call: Call, playback: Playback, rate: int, console: Console) -> None:
+    """Play the agent's audio and show the transcript. Raises CallLost when the call ends.
+
+    rate: of the speaker, in hertz. Cancelling prints the unfinished lines.
+    """
     transcript, loudspeaker = Transcript(), Loudspeaker(playback, rate)
-    # Drawn when something happens, and by no thread of its own.
+    # Each event redraws the lines; there is no refresh thread.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
             async for event in call:
@@ -96,7 +102,7 @@ async def tell(call: Call, playback: Playback, rate: int, console: Console) -> N
                     case SpeechStarted() | ReplyDone():
                         await interrupt(call, loudspeaker, transcript.item)
                 finished = transcript.take(event)
-                # First, or a finished line would be seen twice for a moment.
+                # Before the finished lines are printed: otherwise they would appear twice for a moment.
                 live.update(transcript.changing())
                 for line in finished:
                     console.print(line)
@@ -109,7 +115,10 @@ async def tell(call: Call, playback: Playback, rate: int, console: Console) -> N
 
 
 async def interrupt(call: Call, loudspeaker: Loudspeaker, shown: str) -> None:
-    """Fall silent, say how much was played, and ask what the agent has said by that."""
+    """Stop the speaker, report how much was played, and request the transcript of that part.
+
+    shown: the item of the unfinished line, "" for none. Cancelling may leave some reports unsent.
+    """
     for item, played_ms in loudspeaker.cut():
         await call.truncate(item, played_ms)
     if shown:
@@ -119,9 +128,9 @@ async def interrupt(call: Call, loudspeaker: Loudspeaker, shown: str) -> None:
 async def talk(
     url: str, key: str | None, source: Device, sink: Device, console: Console, elsewhere: bool
 ) -> None:
-    """Hold a conversation until it is cancelled. Raises NoDevice and CallLost.
+    """Hold a conversation. Cancelling hangs up. Raises NoDevice and CallLost.
 
-    elsewhere: whether the server may be there again when the connection is lost.
+    elsewhere: whether the server is remote, so that a lost connection is worth reopening.
     """
     source, sink = at_rate("input", source, RATE), at_rate("output", sink, RATE)
     handover = Handover()
@@ -137,19 +146,19 @@ async def talk(
                 )
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(record(call, handover, source))
-                    tasks.create_task(tell(call, playback, sink.rate, console))
+                    tasks.create_task(show(call, playback, sink.rate, console))
     except BaseExceptionGroup as group:
         raise first_error(group) from group
     finally:
         if handover.dropped or playback.dropped:
-            late = f"{handover.dropped} blocks of the microphone, {playback.dropped} bytes of the speaker"
-            console.print(f"This machine was too slow: {late} were dropped.")
+            lost = f"{handover.dropped} blocks of microphone audio and {playback.dropped} bytes of speech"
+            console.print(f"This machine was too slow: the call dropped {lost}.")
 
 
-async def _at_home(
+async def _with_own_server(
     flags: Mapping[str, str | None], settings: Settings, devices: tuple[Device, Device], console: Console
 ) -> None:
-    # Nothing else cancels echo here, so it is on unless the configuration says otherwise.
+    # No other part of this program cancels echo, so the gate is on unless the configuration turns it off.
     environment = {
         "REJOINDER_ECHO_GATE": str(settings.echo_gate is not False),
         "REJOINDER_GREETING": settings.greeting,
@@ -168,17 +177,17 @@ def run(
     console: Console,
     server: tuple[str, str | None] | None = None,
 ) -> str:
-    """Hold a conversation until Ctrl-C; return why it could not be held, or nothing.
+    """Hold a conversation until Ctrl-C. Return the reason if it failed, else "".
 
-    flags: of ``rejoinder serve``, for a server of its own. source, sink: number or part of the name of a
-    device, None for the default. server: the address of another one, and a key.
+    flags: of ``rejoinder serve``, for the server that this starts. source, sink: number or part of the name
+    of a device, None for the default. server: address and key of a running server to call instead.
     """
     try:
-        # Before the models load: it is what most often fails.
+        # Before the models load, because this fails most often.
         devices = choose("input", source), choose("output", sink)
         with suppress(KeyboardInterrupt):
             if server is None:
-                asyncio.run(_at_home(flags, settings, devices, console))
+                asyncio.run(_with_own_server(flags, settings, devices, console))
             else:
                 asyncio.run(talk(holding(server[0]), server[1], *devices, console, elsewhere=True))
     except PipelineError as error:

@@ -25,12 +25,12 @@ from rejoinder.pipeline.errors import ModelError
 app = typer.Typer(help="Fetch and inspect the weights of local models.", no_args_is_help=True)
 
 ReportFor = Callable[[str], Report]
-"""Gives the progress callback of the model with that name."""
+"""Returns the progress callback for the model with this name."""
 
 
 @app.command("list")
 def list_models() -> None:
-    """List the catalog: what each model is for, its licence, its size and whether it is here."""
+    """List the catalog: purpose, licence, size and state of each model."""
     rows = [
         (
             known.name,
@@ -59,17 +59,19 @@ def list_models() -> None:
 def fetch(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Models, or ORGANISATION/NAME of the hub; without any, the default set."),
+        typer.Argument(help="Models, or ORGANISATION/NAME of the hub; default: the default set."),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Fetch what a profile needs: cpu-small, cpu, gpu, gpu-large.")
+        str | None, typer.Option(help="Fetch the models of a profile: cpu-small, cpu, gpu, gpu-large.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Fetch every model of the catalog.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Replace files that are already here.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Fetch every model in the catalog.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Replace files that already exist.")] = False,
 ) -> None:
-    """Fetch models that are not here yet, from the package registry or the Hugging Face hub."""
+    """Fetch missing models from the package registry or the Hugging Face hub."""
     if profile is not None and profile not in PROFILES:
-        raise typer.BadParameter(f"there are: {', '.join(PROFILES)}", param_hint="--profile")
+        raise typer.BadParameter(
+            f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}", param_hint="--profile"
+        )
     wanted = _needed(PROFILES[profile]) if profile else names
     chosen = list(catalog()) if every else wanted or [one.name for one in catalog().values() if one.default]
     with _progress(chosen) as report_for:
@@ -91,16 +93,16 @@ def fetch(
 
 
 @app.command()
-def path(name: Annotated[str, typer.Argument(help="A model of the catalog.")]) -> None:
+def path(name: Annotated[str, typer.Argument(help="A model in the catalog.")]) -> None:
     """Print the folder that holds a model's files."""
     _exit_on(_each([name], lambda name: typer.echo(weights.locate(name))))
 
 
 @app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; without any, all that are here.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Models; default: all that are present.")] = None,
 ) -> None:
-    """Hash models anew and compare them with the catalog."""
+    """Hash the files of models and compare them with the catalog."""
     chosen = names or [name for name in catalog() if _state(name) != "absent"]
     if not chosen:
         typer.echo("nothing has been fetched yet; run: rejoinder models fetch")
@@ -115,13 +117,13 @@ def verify(
 
 
 def _needed(profile: Mapping[str, Any]) -> list[str]:
-    """Return the names of what a profile's models need, the voice activity detector's too."""
+    """Return the names of the weights that a profile needs, including those of the VAD."""
     specs = ["silero", *(profile[kind] for kind in ROLES if kind in profile)]
     return [name for spec in specs if (name := of_hub(spec) or weights_of(spec))]
 
 
 def _each(names: Sequence[str], act: Callable[[str], None]) -> list[ModelError]:
-    """Act on every name, also after a failure, and return the failures."""
+    """Call ``act`` for every name, even after a failure, and return the failures."""
     failures = []
     for name in names:
         try:
@@ -140,7 +142,7 @@ def _exit_on(failures: list[ModelError]) -> None:
 
 @contextmanager
 def _progress(names: Sequence[str]) -> Iterator[ReportFor]:
-    """Show one bar per model on a terminal, and one line per download elsewhere."""
+    """Show one progress bar per model on a terminal, otherwise print one line per download."""
     if not _on_terminal():
         yield _plain_report
         return
@@ -171,7 +173,7 @@ def _plain_report(name: str) -> Report:
 
 
 def _need_package(name: str) -> None:
-    """Tell that a model needs nothing but its package. Raises ModelError where that is not installed."""
+    """Print that a model comes with its package. Raises ModelError if the package is not installed."""
     require(name)
     typer.echo(f"{name}: here, in the package {PACKAGED[name].package}")
 

@@ -1,1 +1,1 @@
-"""The Python client, and the microphone and speaker of this machine."""
+"""The Python client, and this machine's microphone and speaker."""

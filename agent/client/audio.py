@@ -1,4 +1,4 @@
-"""What may be given to a call as audio."""
+"""Converts audio that a call accepts to 16-bit PCM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from rejoinder.pipeline.audio.chunk import to_pcm
 
 
 def mono(audio: bytes | bytearray | memoryview | NDArray[Any]) -> bytes:
-    """Return audio as 16-bit PCM. Raises ValueError where it is not mono, or of another type."""
+    """Return audio as 16-bit little-endian PCM.
+
+    audio: bytes of 16-bit PCM, or an array of shape (n,) or (n, 1), int16 or floats in [-1, 1]. Raises
+    ValueError for another shape or dtype.
+    """
     if not isinstance(audio, np.ndarray):
         return bytes(audio)
     if audio.ndim == 2 and audio.shape[1] == 1:
@@ -22,4 +26,4 @@ def mono(audio: bytes | bytearray | memoryview | NDArray[Any]) -> bytes:
         return audio.astype("<i2").tobytes()
     if np.issubdtype(audio.dtype, np.floating):
         return to_pcm(audio)
-    raise ValueError(f"audio has to be 16-bit integers or floats, not {audio.dtype}")
+    raise ValueError(f"audio has to be 16-bit integers or floats, not {audio.dtype}: convert it to float32")

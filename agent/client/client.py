@@ -1,4 +1,4 @@
-"""A client of the Realtime protocol, for our server and any other: talk to an agent from Python.
+"""A Python client of the Realtime protocol, for Rejoinder and other servers.
 
 async with connect("ws://127.0.0.1:8080") as call:
     await call.send_audio(pcm, rate=16_000)
@@ -58,28 +58,34 @@ log = logging.getLogger(__name__)
 __all__ = ["RATE", "Call", "CallLost", "connect"]
 
 GREETING_SECONDS = 10.0
-"""So long a server may take to begin a call behind a socket that is open."""
+"""Longest wait for a server's greeting on an open socket."""
 PIECE = RATE // 10
-"""Samples in one message at most, where more is sent at once."""
+"""Most samples in one message."""
 WAITING = 100
-"""Messages that may wait for a lost socket; audio never does."""
-FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0
-"""Seconds between two tries to come back, at most: doubled each time, and by chance anything below."""
+"""Most messages that wait for a lost socket. Audio never waits."""
+FIRST_WAIT = 0.5
+"""Upper limit of the wait before the first retry; it doubles each time. The wait is random below it."""
+LONGEST_WAIT = 8.0
+"""Upper limit of the wait before any retry."""
 ACTIVE = "conversation_already_has_active_response"
+"""Error code: a reply is already in progress."""
 NOT_FOUND = "conversation_not_found"
+"""Error code: the server no longer has the conversation to resume."""
 DOUBLE = "item_create_duplicate_item_id"
+"""Error code: the server already has the item."""
 ADDING = "add_"
-"""What the ids of events begin with that add an item, and may do so twice."""
+"""Prefix of the ids of events that add an item; such an event may be sent twice."""
 EXPIRED = "session_expired"
+"""Error code: the session has reached its time limit."""
 
 
 class Call:
-    """One call; ``connect`` makes it. Iterate over it to hear what happens, in one task; any may send.
+    """One call; ``connect`` creates it. Iterate over it in one task to receive events; any task may send.
 
-    Iterating is also what keeps the call up: it opens another socket when one is lost. Cancelling an
-    iteration loses no event. It ends when the server ends the call in good order, and with ``hang_up``.
-    session: as the server told it last. over: why the call has ended, empty while it has not.
-    dropped_seconds: audio that was not sent, because there was no socket.
+    Iterating also reconnects: it opens another socket when one is lost. Cancelling an iteration loses no
+    event. The iteration ends when the server ends the call in order, and after ``hang_up``.
+    session: the last state that the server sent. over: why the call ended, "" while it goes on.
+    dropped_seconds: seconds of audio that were not sent because the socket was lost.
     """
 
     def __init__(self, url: str, key: str | None, reconnect_s: float) -> None:
@@ -103,11 +109,11 @@ class Call:
     async def send_audio(
         self, audio: bytes | bytearray | memoryview | NDArray[Any], rate: int = RATE
     ) -> None:
-        """Send what the microphone recorded next, or a whole recording at once.
+        """Send the next audio of the microphone, or a whole recording.
 
-        audio: mono; bytes are 16-bit little-endian, arrays 16-bit integers, or floats in [-1, 1]. rate:
-        hertz; what is not 24 kHz is resampled as one stream. Waits while the server hears more slowly than
-        this sends. While the socket is lost audio is dropped. Cancelling may cut it short.
+        audio: mono; 16-bit little-endian bytes, or an array of shape (n,), int16 or floats in [-1, 1]. rate:
+        in hertz; any rate but 24 kHz is resampled as one stream. Waits while the server reads more slowly
+        than this sends. Drops audio while the socket is lost. Cancelling may send only part of the audio.
         Raises CallLost, and ValueError for audio that is not mono.
         """
         chunk = AudioChunk(mono(audio), rate)
@@ -122,64 +128,73 @@ class Call:
                 self.dropped_seconds += piece.seconds
 
     async def commit(self) -> None:
-        """End the user's turn by hand, where the session has ``turn_detection`` None."""
+        """End the user's turn; for sessions with ``turn_detection`` None. Cancelling may leave it unsent."""
         await self.send({"type": "input_audio_buffer.commit"})
 
     async def add_text(self, text: str, role: str = "user") -> None:
-        """Add a message of the user, assistant or system; ``respond`` asks for an answer to it."""
+        """Add a message of the user, assistant or system. Call ``respond`` for an answer to it.
+
+        Cancelling does not withdraw the message: it is sent again with the next socket.
+        """
         part = {"type": "output_text" if role == "assistant" else "input_text", "text": text}
         await self._add({"type": "message", "role": role, "content": [part]})
 
     async def respond(self, **response: Any) -> None:
-        """Let the agent speak now; response: the protocol's fields, such as ``instructions``.
+        """Request a reply. response: fields of the protocol, such as ``instructions``.
 
-        Where a reply is in progress it is asked for again when that is done.
+        If a reply is in progress, the client requests this one again after it. Cancelling may leave the
+        request unsent.
         """
         asked = {"type": "response.create", "response": response} if response else {"type": "response.create"}
         self._response, self._owed = json.dumps(asked), False
         await self._send(self._response)
 
     async def cancel(self) -> None:
-        """Stop the reply in progress; where there is none nothing happens."""
+        """Stop the reply in progress, if there is one. Cancelling may leave the request unsent."""
         await self.send({"type": "response.cancel"})
 
     async def truncate(self, item: str, played_ms: int) -> None:
-        """Say how much of the agent's item was played: that is what it has said, in the agent's memory too.
+        """Report how many milliseconds of the agent's item were played; the agent remembers only that part.
 
-        Our server knows by its own clock what was heard when somebody interrupts; who has a loudspeaker
-        knows it better. Stops the reply if the item is still being spoken.
+        On an interruption, Rejoinder estimates the played part by its own clock; the client's loudspeaker
+        knows it exactly. Stops the reply if the item is still being spoken. Cancelling may leave the report
+        unsent.
         """
         cut = {"item_id": item, "content_index": 0, "audio_end_ms": played_ms}
         await self.send({"type": "conversation.item.truncate", **cut})
 
     async def return_result(self, call: str, output: str) -> None:
-        """Tell what a tool returned, and let the agent go on with that; call: of ``ToolCalled``."""
+        """Send the result of a tool, and request a reply to it. call: the id in ``ToolCalled``.
+
+        Cancelling does not withdraw the result, but may leave the request unsent.
+        """
         await self._add({"type": "function_call_output", "call_id": call, "output": output})
         await self.respond()
 
     async def update(self, **session: Any) -> None:
-        """Change the session, merged object by object: ``update(instructions="Be brief.")``.
+        """Change the session: ``update(instructions="Be brief.")``. Objects are merged recursively.
 
-        What cannot be done is told as ``Failed``, and changes nothing. It is said again where a lost call
-        begins anew.
+        A refused change arrives as ``Failed`` and changes nothing. The client repeats the changes if a lost
+        call starts again. Cancelling may leave the change unsent until then.
         """
         update = {"type": "realtime", **session}
         self._configured = merged(self._configured, update)
         await self.send({"type": "session.update", "session": update})
 
     async def send(self, event: Raw) -> None:
-        """Send an event of the protocol as it is. While the socket is lost it waits for the next one.
+        """Send an event of the protocol. While the socket is lost, the event waits for the next one.
 
-        What was sent in the moment of the loss may or may not have arrived. Raises CallLost where the call
-        is over, or too much waits.
+        An event that was sent just before the loss may or may not have arrived. Cancelling may leave the
+        event unsent. Raises CallLost if the call is over, or if too many events wait.
         """
         await self._send(json.dumps(event))
 
     async def hang_up(self) -> None:
-        """End the call: iterating ends, and nothing can be sent any more. Leaving the block does the same.
+        """End the call: iterating stops, and sending raises CallLost. Leaving the block does the same.
 
-        Where the socket is lost the server is told over another one, if it can be reached at once; else it
-        waits for this client as long as it waits for any.
+        If the socket is lost, this opens another one to end the call, if the server is reachable at once.
+        Otherwise the server keeps the conversation until its usual limit. Cancelling leaves the call ended
+        for this client; the server may keep it until that limit.
         """
         self.over = self.over or "the call is over"
         if self._socket is None:
@@ -194,8 +209,8 @@ class Call:
                 await socket.close()
 
     async def _add(self, item: Raw) -> None:
-        """Add an item; it is sent again over each socket until the server says that it has it."""
-        if len(self._items) == WAITING:  # of a server that does not say so
+        """Add an item, and send it again over each new socket until the server confirms it."""
+        if len(self._items) == WAITING:  # the server does not confirm items
             del self._items[next(iter(self._items))]
         id_ = f"item_{secrets.token_hex(10)}"
         event = {"type": "conversation.item.create", "event_id": ADDING + id_, "item": {"id": id_, **item}}
@@ -206,11 +221,13 @@ class Call:
         if await self._sent(message):
             return
         if len(self._waiting) == WAITING:
-            raise CallLost(f"{WAITING} messages wait for a lost socket: does anybody iterate over the call?")
+            raise CallLost(
+                f"{WAITING} messages wait for a lost socket: iterate over the call, so that it reconnects"
+            )
         self._waiting.append(message)
 
     async def _sent(self, message: str) -> bool:
-        """Tell whether a message could be sent; it may be sent later where not. Raises CallLost."""
+        """Send a message. Return False if the socket is lost but may come back. Raises CallLost."""
         if self._final or self.over or self._socket is None:
             raise self._final or CallLost(self.over)
         try:
@@ -224,11 +241,11 @@ class Call:
     # --- from the server --------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
-        """Return the call itself: a second loop goes on where the first one stopped."""
+        """Return the call itself: a second loop continues where the first one stopped."""
         return self
 
     async def __anext__(self) -> CallEvent:
-        """Return what happened next. Raises CallLost where the call is lost for good."""
+        """Return the next event. Cancelling loses no event. Raises CallLost if the call cannot be resumed."""
         while True:
             if self._final is not None:
                 raise self._final
@@ -237,7 +254,7 @@ class Call:
             if self._untold:
                 return self._untold.popleft()
             if self._ask:
-                with suppress(CallLost):  # receiving says so, too
+                with suppress(CallLost):  # the receive below raises it, too
                     await self._send(self._response)
                 self._ask = False
             try:
@@ -250,12 +267,12 @@ class Call:
                 return event
 
     def _take(self, message: str | bytes) -> CallEvent | None:
-        """Read an event; None for one that nobody has to know of."""
+        """Return an event, or None for an event that only the client itself needs."""
         try:
             raw: Raw = json.loads(message)
             event = read(raw)
         except (ValueError, TypeError, KeyError) as error:
-            self._final = CallLost(f"the server sent what the protocol does not have: {error!r}", 1002)
+            self._final = CallLost(f"the server sent an event that breaks the protocol: {error!r}", 1002)
             raise self._final from error
         self._last_event = raw.get("event_id", "")
         match event:
@@ -291,9 +308,9 @@ class Call:
         return bool(self.over)
 
     async def _lost(self, lost: CallLost) -> CallEvent | None:
-        """Open another socket; None where the call is over. Raises CallLost where none can be opened.
+        """Open another socket. Returns None if the call is over. Raises CallLost if no socket can be opened.
 
-        What is told first where the call has begun anew is how the replies end that nobody goes on with.
+        If the server no longer has the conversation, the first events are the ends of the unfinished replies.
         """
         if self.over or lost.code == NORMAL:
             self.over = self.over or str(lost)
@@ -316,7 +333,7 @@ class Call:
         return self._untold.popleft()
 
     async def _begin(self) -> Reconnected:
-        """Open a socket, with patience where that helps. Cancelling leaves none behind. Raises CallLost."""
+        """Open a socket, with retries if they may help. Cancelling leaves no open socket. Raises CallLost."""
         tries = AsyncRetrying(
             retry=retry_if_exception(self._is_passing),
             wait=wait_random_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT),
@@ -337,7 +354,9 @@ class Call:
         except ConnectionClosed as error:
             raise closed(error) from error
         except TimeoutError as error:
-            reason = f"{self._url} did not greet within {GREETING_SECONDS:g} s"
+            reason = (
+                f"{self._url} sent no session.created within {GREETING_SECONDS:g} s: is it a Realtime server?"
+            )
             raise CallLost(reason) from error
         finally:
             if self._socket is not socket:
@@ -345,7 +364,7 @@ class Call:
                 await socket.wait_closed()
 
     async def _greeted(self, socket: ClientConnection) -> Reconnected:
-        """Begin or go on over a socket, and take it for the call's."""
+        """Begin or resume the call over a socket, and make it the call's socket."""
         async with asyncio.timeout(GREETING_SECONDS):
             hello = await greeting(socket)
             resumed = bool(self.session) and hello["session"].get("id") == self.session.get("id")
@@ -367,7 +386,7 @@ class Call:
         return Reconnected(resumed, after is None, hello)
 
     async def _resumed(self, socket: ClientConnection) -> str | None:
-        """Return the event after which a conversation goes on; None where some are missing."""
+        """Return the event after which the conversation continues, None if some events are lost."""
         while True:
             event: Raw = json.loads(await socket.recv())
             if event["type"] == "rejoinder.resumed":
@@ -377,12 +396,12 @@ class Call:
 
 @asynccontextmanager
 async def connect(url: str, key: str | None = None, *, reconnect_s: float = 60.0) -> AsyncIterator[Call]:
-    """Call a Realtime server for the length of the block; the server has greeted when it begins.
+    """Call a Realtime server while the block runs; the session exists when the block begins.
 
     url: of a server (``ws://127.0.0.1:8080``), or the whole address with its query (``?hold=true``). key: an
-    API key, or a client secret. reconnect_s: for so many seconds a lost socket is opened again, or models
-    that still load are waited for; 0 for never. The conversation goes on where the server has kept it.
-    Cancelling the block hangs up. Raises CallLost, and ValueError for what is no address.
+    API key, or a client secret. reconnect_s: how long to retry after a lost socket, or while the server's
+    models load, in seconds; 0: do not retry. The conversation resumes if the server has kept it. Cancelling
+    the block hangs up. Raises CallLost, and ValueError if ``url`` is not the address of a server.
     """
     call = Call(url, key, reconnect_s)
     await call._begin()

@@ -1,4 +1,4 @@
-"""The microphone and the speaker of this machine, through PortAudio and its own threads."""
+"""This machine's microphone and speaker, through PortAudio and its threads."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from rejoinder.models.hints import install
 from rejoinder.pipeline import AudioChunk, PipelineError, to_float, to_pcm
 
 BLOCK_SECONDS = 0.02
+"""Length of one block of audio."""
 HANDOVER_BLOCKS = 50
-"""Recorded blocks that may wait for a late loop, one second of them; then the oldest are dropped."""
+"""Most recorded blocks (one second) that wait for a busy loop; after that the oldest are dropped."""
 PLAYBACK_SECONDS = 1.0
-"""Audio that may wait for a stalled speaker; a session sends only 0.2 s ahead, so more than that is late."""
+"""Most audio that waits for a stalled speaker. A session sends only 0.2 s ahead, so more is late."""
 
 
 class NoDevice(PipelineError):
-    """There is no sound device to use, or no library that finds one; the message says what to do."""
+    """There is no usable sound device, or no library to find one. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A sound device: PortAudio's number and name for it, and the rate to use it at, in hertz."""
+    """A sound device: PortAudio's number and name, and the rate to use, in hertz."""
 
     number: int
     name: str
@@ -37,9 +38,9 @@ class Device:
 
 
 class Handover:
-    """Recorded blocks on their way from PortAudio's thread to the event loop that this was made in.
+    """Passes recorded blocks from PortAudio's thread to the event loop that created this object.
 
-    dropped: blocks that were thrown away because the loop was late.
+    dropped: number of blocks that were dropped because the loop was busy.
     """
 
     def __init__(self, size: int = HANDOVER_BLOCKS) -> None:
@@ -52,7 +53,7 @@ class Handover:
         self._changed = asyncio.Event()
 
     def put(self, block: bytes) -> None:
-        """Add a block, from any thread; never waits."""
+        """Add a block. Any thread may call this; it never waits."""
         with self._lock:
             if len(self._blocks) >= self._size:
                 self._blocks.popleft()
@@ -61,12 +62,12 @@ class Handover:
         self._wake()
 
     def close(self) -> None:
-        """End the stream after what is inside, from any thread."""
+        """End the stream after the queued blocks. Any thread may call this."""
         self._closed = True
         self._wake()
 
     async def get(self) -> bytes | None:
-        """Return the next block, None at the end of the stream; cancelling loses nothing."""
+        """Return the next block, or None at the end of the stream. Cancelling loses no block."""
         while True:
             self._changed.clear()
             with self._lock:
@@ -82,9 +83,9 @@ class Handover:
 
 
 class Playback:
-    """16-bit mono audio on its way to PortAudio's thread, which takes it as it plays it.
+    """Passes 16-bit mono audio to PortAudio's thread, which takes it at the pace of playing.
 
-    dropped: bytes that were thrown away because the speaker did not keep up.
+    dropped: number of bytes that were dropped because the speaker did not keep up.
     """
 
     def __init__(self, rate: int, seconds: float = PLAYBACK_SECONDS) -> None:
@@ -95,7 +96,7 @@ class Playback:
         self._lock = threading.Lock()
 
     def put(self, pcm: bytes) -> None:
-        """Add audio behind what waits; where that is too much, the oldest of it goes."""
+        """Queue audio; drop the oldest audio above the limit."""
         with self._lock:
             self._pcm += pcm
             if (excess := len(self._pcm) - self._limit) > 0:
@@ -103,7 +104,7 @@ class Playback:
                 self.dropped += excess
 
     def take(self, size: int) -> bytes:
-        """Return exactly ``size`` bytes, filled up with silence."""
+        """Return exactly ``size`` bytes, padded with silence."""
         with self._lock:
             ready = 0 if self._held else size
             pcm = bytes(self._pcm[:ready])
@@ -116,7 +117,7 @@ class Playback:
         return len(self._pcm)
 
     def clear(self) -> int:
-        """Throw away what waits, and tell how much: from here on there is silence, until something comes."""
+        """Drop the queued audio and return its size in bytes. The speaker is silent until ``put``."""
         with self._lock:
             unheard = len(self._pcm)
             self._pcm.clear()
@@ -124,16 +125,16 @@ class Playback:
         return unheard
 
     def hold(self) -> None:
-        """Fall silent and keep what waits."""
+        """Play silence and keep the queued audio."""
         self._held = True
 
     def release(self) -> None:
-        """Go on with the very sample at which ``hold`` stopped."""
+        """Continue at the sample at which ``hold`` stopped."""
         self._held = False
 
 
 class Converter:
-    """Brings the chunks of one stream after the other to a rate, keeping the filter's state in between."""
+    """Resamples streams of chunks to one rate, and keeps the filter's state between chunks."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
@@ -141,7 +142,7 @@ class Converter:
         self._stream: Any = None
 
     def convert(self, chunk: AudioChunk) -> bytes:
-        """Return the audio, 16-bit, up to 40 ms late; a chunk that starts at 0 begins a stream."""
+        """Return the resampled 16-bit audio, up to 40 ms late. A chunk with start 0 begins a new stream."""
         import soxr
 
         if chunk.rate == self._rate:
@@ -153,7 +154,7 @@ class Converter:
         return to_pcm(np.asarray(resampled, np.float32))
 
     def finish(self) -> bytes:
-        """End the stream: return what the filter has held back of it."""
+        """End the stream, and return the 16-bit audio that the filter still holds."""
         stream, self._stream, self._from = self._stream, None, 0
         if stream is None:
             return b""
@@ -161,7 +162,7 @@ class Converter:
 
 
 def portaudio() -> Any:
-    """Return the sounddevice module. Raises NoDevice where it or PortAudio is not installed."""
+    """Return the sounddevice module. Raises NoDevice if it or PortAudio is not installed."""
     try:
         return import_module("sounddevice")
     except ImportError:
@@ -173,7 +174,7 @@ def portaudio() -> Any:
 
 
 def list_devices() -> list[tuple[Device, int, int]]:
-    """Return each device with its numbers of input and output channels. Raises NoDevice if there is none."""
+    """Return each device with its numbers of input and output channels. Raises NoDevice if none exists."""
     found = [
         (
             Device(info["index"], info["name"], int(info["default_samplerate"])),
@@ -191,9 +192,9 @@ def list_devices() -> list[tuple[Device, int, int]]:
 
 
 def choose(kind: str, wanted: str | None) -> Device:
-    """Return the device for ``kind``, input or output, by number or part of its name, or the default one.
+    """Return a device. Raises NoDevice.
 
-    Raises NoDevice.
+    kind: "input" or "output". wanted: its number or part of its name, None for the default device.
     """
     list_devices()
     sounddevice = portaudio()
@@ -207,9 +208,9 @@ def choose(kind: str, wanted: str | None) -> Device:
 
 
 def at_rate(kind: str, device: Device, rate: int) -> Device:
-    """Return the device at ``rate`` if it takes that, which most do, else as it is.
+    """Return the device at ``rate`` if it supports that rate, otherwise unchanged.
 
-    What the system converts needs no filter of ours, and so comes up to 40 ms sooner.
+    Most systems convert the rate themselves. Then ``Converter`` is not needed, which saves up to 40 ms.
     """
     sounddevice = portaudio()
     check = getattr(sounddevice, f"check_{kind}_settings")
@@ -222,7 +223,7 @@ def at_rate(kind: str, device: Device, rate: int) -> Device:
 
 @contextmanager
 def microphone(device: Device, handover: Handover) -> Iterator[None]:
-    """Record for the length of the block, at the device's rate. Raises NoDevice."""
+    """Record at the device's rate while the block runs. Raises NoDevice."""
 
     def recorded(data: Any, frames: int, time: object, status: object) -> None:
         handover.put(bytes(data))
@@ -233,7 +234,7 @@ def microphone(device: Device, handover: Handover) -> Iterator[None]:
 
 @contextmanager
 def speaker(device: Device, playback: Playback) -> Iterator[None]:
-    """Play for the length of the block, at the device's rate. Raises NoDevice."""
+    """Play at the device's rate while the block runs. Raises NoDevice."""
 
     def play(data: Any, frames: int, time: object, status: object) -> None:
         data[:] = playback.take(2 * frames)

@@ -1,4 +1,4 @@
-"""What a Realtime server tells its client, as types: one function from the wire's dictionaries, no I/O."""
+"""The events of a Realtime server as types, and one function that reads them. No I/O."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Raw = dict[str, Any]
-"""An event as it came: every event below has it as ``raw``."""
+"""An event in its original form. Every event below has it as ``raw``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
-    """The user has begun to speak: what still waits in the loudspeaker is to be thrown away.
+    """The user has begun to speak. Drop the audio that is queued for the loudspeaker.
 
-    item: of the user's turn. at_ms: milliseconds of the audio that was sent.
+    item: the item of the user's turn. at_ms: position in the sent audio, in milliseconds.
     """
 
     item: str
@@ -24,7 +24,7 @@ class SpeechStarted:
 
 @dataclass(frozen=True, slots=True)
 class SpeechStopped:
-    """The user's turn is over, ``at_ms`` milliseconds into the audio that was sent."""
+    """The user's turn is over. at_ms: position in the sent audio, in milliseconds."""
 
     item: str
     at_ms: int
@@ -33,7 +33,7 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class UserDelta:
-    """More words of the user, while they are spoken; to be put behind those that came before."""
+    """More words of the user's turn in progress. Append them to the earlier ones."""
 
     item: str
     text: str
@@ -42,7 +42,7 @@ class UserDelta:
 
 @dataclass(frozen=True, slots=True)
 class UserSaid:
-    """The whole of what the user said in a turn; empty where it had no words."""
+    """The final transcript of a user's turn; "" if it has no words."""
 
     item: str
     text: str
@@ -59,7 +59,7 @@ class ReplyStarted:
 
 @dataclass(frozen=True, slots=True)
 class AgentDelta:
-    """More words of the agent, spoken or written; to be put behind those that came before."""
+    """More words of the agent, spoken or written. Append them to the earlier ones."""
 
     reply: str
     item: str
@@ -69,7 +69,7 @@ class AgentDelta:
 
 @dataclass(frozen=True, slots=True)
 class AgentSaid:
-    """The whole of what a reply said, or of what was sent of it until it was cut."""
+    """The full text of a reply, or of the part that was sent before it was cut."""
 
     reply: str
     item: str
@@ -79,9 +79,9 @@ class AgentSaid:
 
 @dataclass(frozen=True, slots=True)
 class AgentAudio:
-    """Sound to be played behind what came before: mono, 16-bit, 24 kHz, unless the session says otherwise.
+    """Audio of a reply: 16-bit mono at 24 kHz, unless the session sets another format.
 
-    It comes as fast as the server sends, which may be faster than it can be played.
+    Play it after the earlier audio. It may arrive faster than it plays.
     """
 
     reply: str
@@ -92,7 +92,7 @@ class AgentAudio:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """The agent wants a tool run: ``arguments`` is JSON; answer with ``Call.return_result``."""
+    """The agent calls a tool. arguments: JSON. Answer with ``Call.return_result``."""
 
     reply: str
     call: str
@@ -103,10 +103,10 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ReplyDone:
-    """A reply is over: completed, cancelled (by the user or by you), incomplete or failed.
+    """A reply is over. status: completed, cancelled (by the user or by you), incomplete or failed.
 
-    All of it has been sent; it may not have been played yet. Where a lost call begins anew, a reply that was
-    in progress has failed: the client itself says so, just before ``Reconnected``.
+    All of its audio has been sent; some of it may still be queued. If a lost call starts again without its
+    conversation, the client itself reports a reply in progress as failed, just before ``Reconnected``.
     """
 
     reply: str
@@ -116,7 +116,7 @@ class ReplyDone:
 
 @dataclass(frozen=True, slots=True)
 class OutputPaused:
-    """Hold what waits in the loudspeaker: somebody may have begun to speak; where ``hold=true`` was asked."""
+    """The user may have begun to speak: pause the loudspeaker. Sent only with ``hold=true``."""
 
     item: str | None
     raw: Raw = field(default_factory=dict, repr=False, compare=False)
@@ -124,7 +124,7 @@ class OutputPaused:
 
 @dataclass(frozen=True, slots=True)
 class OutputResumed:
-    """It was nothing: go on playing with the very sample at which you stopped."""
+    """The user did not interrupt: continue at the sample at which you paused."""
 
     item: str | None
     raw: Raw = field(default_factory=dict, repr=False, compare=False)
@@ -132,7 +132,7 @@ class OutputResumed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The server did not do what it was asked, or could not; the call goes on. ``code`` may be empty."""
+    """The server refused or failed a request; the call goes on. code: may be empty."""
 
     message: str
     code: str
@@ -141,11 +141,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Reconnected:
-    """The socket was lost, and the call goes on over another one.
+    """The socket was lost, and the call continues over another one.
 
-    resumed: whether the agent remembers the conversation. missed: whether something was said meanwhile that
-    does not come any more; then throw away what waits in the loudspeaker. Where the call is resumed and
-    nothing was missed, only the microphone has a gap.
+    resumed: whether the agent remembers the conversation. missed: whether events were lost; if so, drop the
+    audio that is queued for the loudspeaker. If the call is resumed and nothing was missed, only the
+    microphone's audio has a gap.
     """
 
     resumed: bool
@@ -155,7 +155,7 @@ class Reconnected:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """An event of the wire that has no type of its own here."""
+    """An event of the protocol without a type of its own in this module."""
 
     type: str
     raw: Raw = field(default_factory=dict, repr=False, compare=False)
@@ -178,12 +178,12 @@ CallEvent = (
     | Reconnected
     | Other
 )
-"""Whatever a call may tell."""
+"""Any event of a call."""
 
 
 def read(raw: Raw) -> CallEvent:
-    """Return an event of the wire as its type. Raises KeyError where it lacks what its type needs."""
-    # Servers of before the GA version say response.audio.delta and response.text.delta.
+    """Return an event of the protocol as its type. Raises KeyError if a required field is missing."""
+    # Servers before the GA version send response.audio.delta and response.text.delta.
     name = raw["type"].replace("response.audio", "response.output_audio")
     match name.replace("response.text", "response.output_text"):
         case "input_audio_buffer.speech_started":
@@ -218,7 +218,7 @@ def read(raw: Raw) -> CallEvent:
 
 
 def broken_off(reply: str, message: str) -> CallEvent:
-    """Return how a reply ends whose server does not know it any more, as a server would tell it."""
+    """Return the ``ReplyDone`` of a reply that the server no longer knows, as a server would send it."""
     cause = {"type": "server_error", "code": "connection_lost", "message": message}
     details = {"type": "failed", "error": cause}
     response = {"id": reply, "object": "realtime.response", "status": "failed", "status_details": details}

@@ -1,4 +1,4 @@
-"""What the agent says on its way to this machine's speaker, and how much of it has been played."""
+"""Plays the agent's audio on this machine's speaker, and reports how much of it was played."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rejoinder.pipeline import AudioChunk
 
 
 class Loudspeaker:
-    """The items of a call, one behind the other, in a playback of so many hertz."""
+    """Plays the items of a call one after the other. rate: of the playback, in hertz."""
 
     def __init__(self, playback: Playback, rate: int) -> None:
         self._playback = playback
@@ -20,7 +20,7 @@ class Loudspeaker:
         self._cut: frozenset[str] = frozenset()
 
     def play(self, item: str, pcm: bytes) -> None:
-        """Play audio of an item, 24 kHz, behind what waits; nothing more of one that was cut."""
+        """Queue audio of an item, 16-bit mono at 24 kHz; ignore an item that was cut."""
         if item in self._cut:
             return
         if not self._begun or self._begun[-1][0] != item:
@@ -31,20 +31,20 @@ class Loudspeaker:
         self._add(self._converter.convert(chunk))
 
     def finish(self) -> None:
-        """End an item: what the filter has held back of it is played, too."""
+        """End an item, and queue the audio that the resampler still holds."""
         self._place = 0
         self._add(self._converter.finish())
 
     def cut(self) -> list[tuple[str, int]]:
-        """Throw away what waits; return the items that this cuts, with the milliseconds that were played.
+        """Drop the queued audio. Return the items that this cuts, with the milliseconds that were played.
 
-        What the device has taken already will sound, so it counts.
+        Audio that the device has already taken will sound, so it counts as played.
         """
         self._place = 0
         self._converter.finish()
         waiting = self._playback.clear()
         played = self._put - waiting
-        # A server refuses to truncate behind the end of what it sent, so it is rounded down.
+        # Rounded down: a server refuses to truncate an item after its end.
         lost = [
             (item, max(0, played - start) * 1000 // (2 * self._rate))
             for item, start in self._unplayed(waiting)
@@ -54,7 +54,7 @@ class Loudspeaker:
         return lost
 
     def _unplayed(self, waiting: int) -> list[tuple[str, int]]:
-        """Return the items that are not heard to their end, with the byte at which each begins."""
+        """Return the items that are not fully played, with the byte at which each begins."""
         ends = [*(start for _, start in self._begun[1:]), self._put]
         return [one for one, end in zip(self._begun, ends, strict=False) if end > self._put - waiting]
 

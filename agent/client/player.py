@@ -1,6 +1,6 @@
-"""What a client has at its two ends, without any I/O: a microphone and a loudspeaker with a clock.
+"""A simulated microphone and loudspeaker of a client, without I/O.
 
-Both count samples from the start of the call, so that what was said and what was heard lie on one axis.
+Both count samples from the start of the call, so that spoken and played audio share one time axis.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from rejoinder.pipeline.audio.chunk import Samples, to_pcm
 
 RATE = 24_000
-"""Hertz of the audio of the Realtime protocol, both ways."""
+"""Sample rate of the Realtime protocol in both directions, in hertz."""
 FRAME = RATE // 50
-"""Samples that a microphone delivers at a time: 20 ms."""
+"""Samples in one frame of the microphone: 20 ms."""
 AUDIBLE = 10 ** (-50 / 20)
-"""Samples above this level (-50 dBFS) can be heard: far above resampling noise, far below speech."""
+"""Level above which a sample is audible: -50 dBFS, far above resampling noise and far below speech."""
 
 
 class Microphone:
-    """What the caller says, frame by frame; where nothing is said there is the background.
+    """The caller's speech, frame by frame, with background noise in between.
 
-    background: noise to repeat, silence if it is empty. echo: what else is heard in the frame that begins at
-        a sample, FRAME samples of it.
+    background: noise to repeat, float32 of shape (n,); silence if empty. echo: returns the echo in the frame
+        that begins at a sample, float32 of shape (FRAME,).
     """
 
     def __init__(
@@ -44,11 +44,14 @@ class Microphone:
 
     @property
     def speaking(self) -> bool:
-        """Whether something is left to say."""
+        """Whether queued speech is left."""
         return self._waiting > 0
 
     def say(self, audio: Samples) -> int:
-        """Say something as soon as what is being said is over; return the sample at which it begins."""
+        """Queue speech after the current speech. Return the sample at which it begins.
+
+        audio: float32 of shape (n,) at ``RATE``.
+        """
         begin = self.position + self._waiting
         self._queue.append(audio)
         self._waiting += len(audio)
@@ -69,19 +72,19 @@ class Microphone:
         return to_pcm(frame)
 
     def due(self) -> float:
-        """Return when the next frame is complete, in seconds since the call began: never early, no drift."""
+        """Return when the next frame is complete, in seconds since the call began."""
         return (self.position + FRAME) / RATE
 
     def track(self) -> Samples:
-        """Return everything recorded so far."""
+        """Return everything recorded so far, float32 of shape (position,)."""
         return np.concatenate(self._frames) if self._frames else np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a flush did: ``item`` was stopped at sample ``at`` of the call, after ``played_ms`` of its audio.
+    """The result of a flush: ``item`` stopped at sample ``at`` of the call, after ``played_ms`` of its audio.
 
-    unheard: samples that had arrived and were thrown away.
+    unheard: number of samples that had arrived and were dropped.
     """
 
     item: str
@@ -102,9 +105,9 @@ class _Piece:
 
 
 class Player:
-    """The caller's loudspeaker: audio is heard when it arrives, or after what is queued already.
+    """The caller's loudspeaker: audio plays when it arrives, or after the queued audio.
 
-    It adds no buffer of its own, so what it measures is the agent and the network.
+    It adds no buffer, so it measures only the agent and the network.
     """
 
     def __init__(self) -> None:
@@ -116,10 +119,10 @@ class Player:
         self._held_at = 0
 
     def play(self, item: str, audio: Samples, now: int) -> int:
-        """Queue audio of an item that arrives at sample ``now``; return the sample at which it is heard.
+        """Queue audio of an item that arrives at sample ``now``. Return the sample at which it plays.
 
-        What still arrives of an item that was cut is dropped, as stock clients do. While audio is held, more
-        of it waits behind.
+        audio: float32 of shape (n,) at ``RATE``. Drops further audio of an item that was cut, as standard
+        clients do. While the player holds, audio is queued behind the held audio.
         """
         start = max(self.end, now)
         if self._held is not None:
@@ -131,18 +134,18 @@ class Player:
         return start
 
     def hold(self, now: int) -> None:
-        """Fall silent at sample ``now``, and keep what has not been heard."""
+        """Stop at sample ``now``, and keep the audio that has not been played."""
         if self._held is None:
             self._held, self._held_at = self._take_back(now), now
 
     def release(self, now: int) -> None:
-        """Go on with the very sample at which ``hold`` stopped."""
+        """Continue at the sample at which ``hold`` stopped."""
         held, self._held = self._held or [], None
         for piece in held:
             self.play(piece.item, piece.audio, now)
 
     def flush(self, now: int) -> Cut | None:
-        """Throw away what has not been heard at sample ``now``, or is held; None if that is nothing."""
+        """Drop the audio that is held or not played at sample ``now``. Returns None if there is none."""
         at = now if self._held is None else self._held_at
         rest, self._held = self._take_back(now) if self._held is None else self._held, None
         if not rest:
@@ -150,7 +153,7 @@ class Player:
         item = rest[0].item
         self._cut.update(piece.item for piece in rest)
         unheard = sum(len(piece.audio) for piece in rest)
-        # Rounded down: a server refuses to truncate behind the end of what it sent.
+        # Rounded down: a server refuses to truncate an item after its end.
         return Cut(item, at, self.played(item, at) * 1000 // RATE, unheard)
 
     def _take_back(self, now: int) -> list[_Piece]:
@@ -165,27 +168,27 @@ class Player:
         return taken
 
     def played(self, item: str, now: int) -> int:
-        """Count the samples of an item that have been heard at sample ``now``."""
+        """Return the number of samples of an item that have been played at sample ``now``."""
         mine = (piece for piece in self._pieces if piece.item == item)
         return sum(min(piece.end, now) - piece.start for piece in mine if piece.start < now)
 
     def received(self, item: str) -> int:
-        """Count the samples of an item that were or will be heard."""
+        """Return the number of samples of an item that were or will be played."""
         return sum(len(piece.audio) for piece in self._pieces if piece.item == item)
 
     def playing(self, now: int) -> bool:
-        """Tell whether sound comes out at sample ``now``."""
+        """Return whether audio plays at sample ``now``."""
         return self.end > now
 
     def first_audible(self, item: str) -> int | None:
-        """Return the sample of the call at which an item is first heard, None if it is silent so far."""
+        """Return the sample of the call at which an item is first audible, None if it is silent so far."""
         for piece in self._pieces:
             if piece.item == item and (loud := np.flatnonzero(np.abs(piece.audio) > AUDIBLE)).size:
                 return piece.start + int(loud[0])
         return None
 
     def last_audible(self, item: str) -> int | None:
-        """Return the sample after which nothing of an item can be heard, None if it is silent so far."""
+        """Return the sample after the last audible sample of an item, None if it is silent so far."""
         for piece in reversed(self._pieces):
             if piece.item == item and (loud := np.flatnonzero(np.abs(piece.audio) > AUDIBLE)).size:
                 return piece.start + int(loud[-1]) + 1
@@ -196,7 +199,7 @@ class Player:
         return max((piece.end for piece in self._pieces if piece.item == item), default=None)
 
     def sound(self, begin: int, end: int) -> Samples:
-        """Return what came out between two samples of the call."""
+        """Return the audio that played between two samples of the call, float32 of shape (end - begin,)."""
         sound = np.zeros(end - begin, np.float32)
         for piece in reversed(self._pieces):
             if piece.end <= begin:
@@ -207,7 +210,7 @@ class Player:
         return sound
 
     def track(self, length: int) -> Samples:
-        """Return the first ``length`` samples of what came out."""
+        """Return the first ``length`` samples that played, float32 of shape (length,)."""
         track = np.zeros(length, np.float32)
         for piece in self._pieces:
             part = piece.audio[: max(0, length - piece.start)]

@@ -1,4 +1,4 @@
-"""The socket of a client: where it leads, how it is opened, and what it means when it is lost."""
+"""The socket of a client: its address, how to open it, and what its loss means."""
 
 from __future__ import annotations
 
@@ -12,24 +12,30 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from rejoinder.pipeline.errors import PipelineError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""Hosts that are never reached through a proxy, whatever the environment says."""
+"""Hosts that the client never reaches through a proxy, whatever the environment sets."""
 SCHEMES = {"http": "ws", "https": "wss"}
-PING_SECONDS, PONG_SECONDS = 5.0, 10.0
-"""A network that is gone without a word is noticed after 15 s at most."""
+PING_SECONDS = 5.0
+"""Interval between two pings."""
+PONG_SECONDS = 10.0
+"""Longest wait for the answer to a ping: a dead network is noticed after at most 15 s."""
 CLOSE_SECONDS = 2.0
+"""Longest wait for the server's close frame."""
 WAITING = 1000
-"""Messages that may wait to be read, a minute of our server's audio at least; then no ping is answered."""
-NORMAL, TRY_AGAIN_LATER = 1000, 1013
+"""Most unread messages, at least a minute of the server's audio. Beyond it, pings are not answered."""
+NORMAL = 1000
+"""Close code of a call that ended in order."""
+TRY_AGAIN_LATER = 1013
+"""Close code of a server that is busy or still loading."""
 OVER = frozenset((NORMAL, 1002, 1003, 1007, 1009))
-"""Close codes after which nobody calls again: the call has ended, or this client does something wrong."""
+"""Close codes after which the client does not reconnect: the call has ended, or the client is at fault."""
 BUSY = frozenset((408, 429))
-"""Statuses of HTTP below 500 that another try may change."""
+"""HTTP statuses below 500 that are worth another try."""
 
 
 class CallLost(PipelineError):
-    """There is no call, or there is none any more; the message says why, and what to do where that is known.
+    """A call could not begin, or it was lost. The message gives the reason and, if known, what to do.
 
-    code: of the WebSocket's close frame, or HTTP's status; 0 where there was neither.
+    code: of the WebSocket's close frame, or the HTTP status; 0 if there was neither.
     """
 
     def __init__(self, message: str, code: int = 0) -> None:
@@ -38,17 +44,20 @@ class CallLost(PipelineError):
 
 
 def realtime_url(url: str) -> str:
-    """Return the WebSocket's address; a server's alone is enough, and http will do. Raises ValueError."""
+    """Return the address of a WebSocket. Raises ValueError.
+
+    url: of a server or of its Realtime endpoint, with the scheme ws, wss, http or https.
+    """
     parts = urlsplit(url)
     scheme = SCHEMES.get(parts.scheme, parts.scheme)
     if scheme not in SCHEMES.values() or not parts.netloc:
-        raise ValueError(f"{url!r} is no address of a server; give one like ws://127.0.0.1:8080")
+        raise ValueError(f"{url!r} is no address of a server; write one such as ws://127.0.0.1:8080")
     path = "/v1/realtime" if parts.path in ("", "/") else parts.path
     return urlunsplit(parts._replace(scheme=scheme, path=path))
 
 
 def returning(url: str, conversation: str, last_event: str) -> str:
-    """Return the address at which a conversation goes on; the same one where there is none yet."""
+    """Return the address at which a conversation continues; ``url`` if there is no conversation yet."""
     if not conversation:
         return url
     parts = urlsplit(url)
@@ -59,12 +68,12 @@ def returning(url: str, conversation: str, last_event: str) -> str:
 
 
 async def open_socket(url: str, key: str | None) -> ClientConnection:
-    """Open a socket. Cancelling leaves none behind. Raises CallLost."""
+    """Open a socket. Cancelling leaves no open socket. Raises CallLost."""
     try:
         return await connect(
             url,
             additional_headers={"Authorization": f"Bearer {key}"} if key else None,
-            # Audio in base64 hardly deflates, and the work would count as the agent's latency.
+            # Audio in base64 compresses badly, and compressing it would add to the agent's latency.
             compression=None,
             max_size=None,
             max_queue=WAITING,
@@ -87,16 +96,19 @@ def _refused(url: str, error: InvalidStatus, key: str | None) -> CallLost:
     message = f"cannot call {url}: HTTP {status}" + (f", {reason}" if reason else "")
     match status:
         case 401 if key:
-            message += "; it does not know the key that was given"
+            message += "; the server does not know this key"
         case 401:
-            message += "; give it as connect(url, key=...), or to a command in REJOINDER_KEY"
+            message += "; pass a key as connect(url, key=...), or set REJOINDER_KEY for a command"
         case 403 | 404 if not reason:
-            message += "; our server has the protocol at /v1/realtime"
+            message += "; Rejoinder serves the protocol at /v1/realtime"
     return CallLost(message, status)
 
 
 async def greeting(socket: ClientConnection) -> dict[str, Any]:
-    """Return the first event of a socket, which describes the session. Raises CallLost."""
+    """Return the first event of a socket, which describes the session. Raises CallLost.
+
+    Cancelling leaves the socket open.
+    """
     try:
         event: dict[str, Any] = json.loads(await socket.recv())
     except ConnectionClosed as error:
@@ -112,7 +124,7 @@ async def greeting(socket: ClientConnection) -> dict[str, Any]:
 
 
 def closed(error: ConnectionClosed) -> CallLost:
-    """Return what a closed socket means."""
+    """Return the error that a closed socket means for the call."""
     if error.rcvd is None:
         return CallLost("the connection to the server was lost")
     reason = f": {error.rcvd.reason}" if error.rcvd.reason else ""
@@ -120,9 +132,9 @@ def closed(error: ConnectionClosed) -> CallLost:
 
 
 def may_come_back(lost: BaseException, begun: bool) -> bool:
-    """Tell whether trying again may help; begun: whether there was a call before.
+    """Return whether another try may help. begun: whether there was a call before.
 
-    A first call is tried again only while the server's models load: what else is wrong, somebody should know.
+    A first call is tried again only while the server's models load: the caller should see any other error.
     """
     if not isinstance(lost, CallLost):
         return False

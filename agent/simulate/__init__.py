@@ -1,1 +1,1 @@
-"""Simulated callers in virtual time."""
+"""Simulated callers, lines and models in virtual time."""

@@ -1,10 +1,10 @@
-"""Simulated callers in virtual time: your own agent is talked to for minutes in milliseconds, always alike.
+"""Simulated callers in virtual time: they test your agent in milliseconds, with the same result each time.
 
     call = Caller(MyLlm()).says("what is the weather").hears(1.0).interrupts("in Paris").hears_out().call()
     assert call.history[-1] == ("assistant", "It rains in Paris.")
 
-The session, its floor, its history and its play-out clock are the real ones. The sound is not: the recogniser
-knows what the caller says, and the voice hums. docs/simulate.md has the whole vocabulary.
+The session, its floor, its history and its play-out clock are the real ones. The sound is simulated: the
+recogniser knows the caller's words, and the voice hums. docs/simulate.md lists all verbs.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from rejoinder.pipeline import EndOfTurn, Floor, Llm, Message, Options, Session,
 __all__ = ["Call", "Caller", "Line", "NothingHeard"]
 
 WAIT_SECONDS = 30.0
-"""Virtual seconds after which a caller who waits for the agent gives up."""
+"""Virtual seconds after which a caller stops waiting for the agent."""
 AFTER_SECONDS = 2.0
+"""Virtual seconds on the line after the agent was stopped."""
 MIDDLE = frozenset({"pauses", "hesitates", "says"})
-"""What is told after words and belongs to the same turn."""
+"""Verbs that, directly after words, continue the same turn."""
 WHO = {Floor.USER: "user", Floor.PAUSE: "user?", Floor.AGENT: "agent", Floor.OVERLAP: "agent?"}
-"""Who has the floor; with a question mark where that is in doubt."""
+"""The holder of the floor; a question mark means that it is uncertain."""
 
 
 class NothingHeard(AssertionError):
-    """The caller waited for the agent, who said nothing, or did not end."""
+    """The caller waited for the agent, which said nothing or did not finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that the caller does."""
+    """One action of the caller."""
 
     verb: str
     text: str = ""
@@ -46,12 +47,12 @@ class Step:
 
 
 class Caller:
-    """A script of what somebody does in a call. Each verb adds to it and returns it; ``call`` holds the call.
+    """A script of a caller's actions. Each verb adds an action and returns the script; ``call`` runs it.
 
-    llm: the agent under test, anything with the pipeline's Llm interface. options: those of the session.
-    answers_in: seconds to the first token of a model that works in real time; see ``WatchedLlm``.
-    line: the network. models: others than the simulated ones, as vad, stt, tts or turn. Raises ModelError for
-    an agent that does not fit that interface.
+    llm: the agent under test, any object with the pipeline's Llm interface. options: of the session.
+    answers_in: virtual seconds to the first token of a model that works in real time; see ``WatchedLlm``.
+    line: the network. models: replacements for the simulated models, as vad, stt, tts or turn. Raises
+    ModelError if ``llm`` does not fit the interface.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Caller:
         return self._then(Step("pauses", seconds=seconds))
 
     def hesitates(self, seconds: float = 0.6, sound: str = "um") -> Caller:
-        """Say "um", and then nothing for so many seconds, in the middle of a turn."""
+        """Say "um" in the middle of a turn, then be silent for ``seconds``."""
         return self.says(sound).pauses(seconds)
 
     def coughs(self, seconds: float = 0.3) -> Caller:
@@ -87,31 +88,31 @@ class Caller:
         return self._then(Step("coughs", seconds=seconds))
 
     def backchannels(self, text: str = "mm-hm") -> Caller:
-        """Say that you listen, and want no answer."""
+        """Signal attention, such as "mm-hm", without asking for an answer."""
         return self._then(Step("backchannels", text))
 
     def hears(self, seconds: float) -> Caller:
-        """Listen until so much more of the agent has been heard."""
+        """Listen until ``seconds`` more of the agent's audio have been played."""
         return self._then(Step("hears", seconds=seconds))
 
     def interrupts(self, text: str, after: float = 1.0) -> Caller:
-        """Hear so many seconds of the agent and then talk over it."""
+        """Listen to ``after`` seconds of the agent's audio, then talk over it."""
         return self.hears(after).says(text)
 
     def hears_out(self) -> Caller:
-        """Listen until the agent has answered and has nothing more to say."""
+        """Listen until the agent has answered and is silent."""
         return self._then(Step("hears_out"))
 
     def waits(self, seconds: float) -> Caller:
-        """Be silent because it is the agent's turn, or nobody's."""
+        """Be silent outside a turn."""
         return self._then(Step("waits", seconds=seconds))
 
     def types(self, text: str) -> Caller:
-        """Write instead of speaking, and ask for an answer."""
+        """Send text instead of speech, and request an answer."""
         return self._then(Step("types", text))
 
     def does(self, act: Callable[[Session], Awaitable[None] | None]) -> Caller:
-        """Do anything with the session."""
+        """Call ``act`` with the session."""
         return self._then(Step("does", act=act))
 
     def _then(self, step: Step) -> Caller:
@@ -119,9 +120,9 @@ class Caller:
         return self
 
     def call(self, debug: bool = False) -> Call:
-        """Hold the call in virtual time, hang up after the last step, and return what came of it.
+        """Run the call in virtual time, hang up after the last step, and return its result.
 
-        Raises NothingHeard, and AssertionError where anything is left open or told out of order.
+        Raises NothingHeard, and AssertionError if a request is left open or events are out of order.
         """
         call = self.prepared()
         virtual_clock.run(call.hold(), debug)
@@ -129,16 +130,16 @@ class Caller:
         return call
 
     def prepared(self) -> Call:
-        """Return the call before it begins, for a loop in virtual time that is run otherwise."""
+        """Return the call before it begins, to run it on another loop in virtual time."""
         return Call(list(self.steps), self._llm, self._options, self._answers_in, self._line, self._models)
 
 
 class Call:
-    """One call and what came of it. Times are virtual seconds from its beginning.
+    """One call and its result. Times are virtual seconds since its start.
 
-    talk: the conversation with its log of events. said: the words of the caller, typed ones too.
-    prompts: what the language model was asked.
-    steps: how often the loop looked for work while it was held. ended: when it was over.
+    talk: the conversation with its log of events. said: the caller's words, including typed ones.
+    prompts: the prompts of the language model. steps: number of iterations of the event loop during the call.
+    ended: when the call ended.
     """
 
     def __init__(
@@ -167,8 +168,8 @@ class Call:
     async def hold(self, interrupted_at: int | None = None) -> None:
         """Run the script against a session. Cancelling hangs up.
 
-        interrupted_at: stop the agent in this step of the loop, leave the rest of the script out, and stay on
-            the line for ``AFTER_SECONDS``.
+        interrupted_at: stop the agent in this step of the loop, skip the rest of the script, and stay on the
+            line for ``AFTER_SECONDS``.
         """
         script = self._follow if interrupted_at is None else lambda: self._follow_to(interrupted_at)
         try:
@@ -180,27 +181,27 @@ class Call:
 
     @property
     def history(self) -> list[tuple[str, str]]:
-        """Who said what, as the agent remembers it; a dash ends what was cut."""
+        """The agent's history as (role, words); a dash ends words that were cut."""
         return self.talk.said()
 
     @property
     def heard(self) -> list[str]:
-        """What was heard of each reply, to the word."""
+        """The words of each reply that the caller heard."""
         return [text for turn in self.talk.ear.turns() if (text := self.talk.heard(turn, self.ended))]
 
     @property
     def floor(self) -> list[str]:
-        """Who had the floor, in order: user, user? in a pause, agent, agent? while talked over, nobody."""
+        """The holders of the floor, in order: user, user? (a pause), agent, agent? (an overlap), nobody."""
         return [WHO.get(floor, "nobody") for _, floor in self.talk.floors]
 
     def floor_at(self, seconds: float) -> str:
-        """Return who had the floor at a time."""
+        """Return the holder of the floor at a time, as in ``floor``."""
         had = [floor for at, floor in self.talk.floors if at <= seconds]
         return WHO.get(had[-1], "nobody") if had else "nobody"
 
     @property
     def latency_ms(self) -> list[int]:
-        """Milliseconds from the end of the caller's words to the first sound of each answer to them."""
+        """Milliseconds from the end of the caller's words to the first sound of the answer, per answer."""
         waits: dict[float, int] = {}
         for turn in self.talk.ear.turns():
             first = self.talk.ear.first(turn)
@@ -211,11 +212,11 @@ class Call:
 
     @property
     def turns(self) -> list[str]:
-        """What the caller said, turn by turn, as the agent understood it."""
+        """The final transcript of each turn of the caller."""
         return [event.text for event in self.talk.of(EndOfTurn)]
 
     def timeline(self) -> list[str]:
-        """Return one line for each thing that happened, with its second to the millisecond."""
+        """Return one line per event, with its time in seconds to the millisecond."""
         lines = [(at, 0, f"{at:.3f} caller {what}") for at, what in self._acts]
         lines += [(float(line.split()[0]), 1, line) for line in self.talk.timeline()]
         return [line for _, _, line in sorted(lines, key=lambda one: one[:2])]
@@ -276,7 +277,7 @@ class Call:
         await self._sound(f"{verb}: {text}", seconds_of(text), text)
 
     async def _sound(self, what: str, seconds: float, text: str = "") -> None:
-        """Make a sound from the next block of the microphone on, and wait until it is over."""
+        """Make a sound, from the next block of the microphone on, and wait until it ends."""
         begin = -(-round(self._now() * 1e6) // round(CHUNK_SECONDS * 1e6)) * CHUNK_SECONDS
         await sleep_until(begin)
         self._note(what)

@@ -1,4 +1,4 @@
-"""Calls to simulate by the thousand: a script for each thing that callers do, and random ones."""
+"""Calls for mass simulation: a script for each kind of behaviour, and random callers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BAD_LINE = Line(delay=0.06, jitter=0.12, seed=1)
 
 
 def agent(*answers: str, first: float = 0.08) -> ScriptedLlm:
-    """Return a language model that gives these answers, one after the other."""
+    """Return a language model that gives these answers in turn; ``first``: seconds to its first token."""
     return ScriptedLlm(answers or (FORECAST, "Fine."), first=first)
 
 
@@ -54,11 +54,11 @@ SCRIPTS: dict[str, Callable[[], Caller]] = {
         Caller(agent(), line=BAD_LINE).says("how is it?").interrupts("no, in London").hears_out()
     ),
 }
-"""By name; each call makes a new one."""
+"""The scripts by name. Each function returns a new caller."""
 
 
 def random_caller(seed: int) -> Caller:
-    """Return a caller who takes one to three turns and does anything in them; the same for the same seed."""
+    """Return a caller with one to three random turns. The same seed gives the same caller."""
     chance = random.Random(seed)
     answers = chance.sample(ANSWERS, len(ANSWERS))
     options = replace(Options(instructions=""), holds_audio=chance.random() < 0.5)

@@ -1,4 +1,4 @@
-"""What is true of every simulated call, wherever it is broken off; and calls broken off everywhere."""
+"""Invariants of every simulated call, and sweeps that break a call off in each step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline.replying.replies import MERGE_SECONDS
 
 CLOSE = RATE // 500
-"""Samples by which the agent's clock and the caller's may differ, 2 ms: a word may end in between."""
+"""Largest difference between the agent's and the caller's playback clock, in samples: 2 ms."""
 LONGEST_WORD = 12
+"""Characters of the longest word in the scripts."""
 
 
 def check(call: Call) -> None:
-    """Raise AssertionError unless nothing is left open, and what is remembered is what was said and heard."""
+    """Raise AssertionError if a request is left open, or if the history differs from the spoken words."""
     talk = call.talk
     assert (talk.llm.open, talk.tts.open) == (0, 0), "requests are left open"
     if not talk.opened:
@@ -41,7 +42,7 @@ def _check_heard(call: Call, turn: int, remembered: str) -> None:
     heard = {talk.ear.text(turn, call.ended, more) for more in (-CLOSE, CLOSE)}
     if remembered in heard or (not remembered and talk.ear.seconds_of(turn, call.ended) < MERGE_SECONDS):
         return
-    # Over a line that is late the caller's own account may still be on its way.
+    # Over a slow line, the caller's report may still be on its way.
     least = min(heard, key=len)
     slack = 3 * talk.line.latest / SECONDS_PER_CHARACTER + LONGEST_WORD if talk.line.latest else 0
     near = remembered.startswith(least) and len(remembered) - len(least) <= slack
@@ -49,19 +50,19 @@ def _check_heard(call: Call, turn: int, remembered: str) -> None:
 
 
 def _in_order(texts: Sequence[str], said: Sequence[str]) -> bool:
-    """Tell whether the words come in this order among those that were said, none of them twice."""
+    """Return whether the words of ``texts`` are a subsequence of the said words."""
     rest = iter(said)
     return all(any(word == one for one in rest) for text in texts for word in text.split())
 
 
 def hang_ups(caller: Callable[[], Caller], every: int = 1, first: int = 1) -> Iterator[int]:
-    """Break a call off in each step of its loop, and check what is left; yield the steps.
+    """Hang up in each step of a call's loop, check the invariants, and yield the steps.
 
-    Raises AssertionError, of which ``Leak`` is one. every: take one step of so many, from ``first`` on.
+    every: hang up only in every Nth step, from ``first`` on. Raises AssertionError; ``Leak`` is one.
     """
     for step in count(first, every):
         call = caller().prepared()
-        with _told(step):
+        with _naming(step):
             if not virtual_clock.run(virtual_clock.cancelled_at(step, call.hold()), debug=False):
                 return
             check(call)
@@ -69,10 +70,13 @@ def hang_ups(caller: Callable[[], Caller], every: int = 1, first: int = 1) -> It
 
 
 def interruptions(caller: Callable[[], Caller], every: int = 1, first: int = 1) -> Iterator[int]:
-    """Stop the agent in each step of a call, stay on the line, and check what is left; yield the steps."""
+    """Stop the agent in each step of a call, stay on the line, check the invariants, and yield the steps.
+
+    every: stop only in every Nth step, from ``first`` on. Raises AssertionError.
+    """
     for step in range(first, caller().call().steps, every):
         call = caller().prepared()
-        with _told(step):
+        with _naming(step):
             virtual_clock.run(call.hold(interrupted_at=step), debug=False)
             call.talk.check()
             check(call)
@@ -80,7 +84,7 @@ def interruptions(caller: Callable[[], Caller], every: int = 1, first: int = 1) 
 
 
 @contextmanager
-def _told(step: int) -> Iterator[None]:
+def _naming(step: int) -> Iterator[None]:
     try:
         yield
     except BaseException as error:

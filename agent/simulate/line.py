@@ -1,4 +1,4 @@
-"""The line between a simulated caller and the agent, and what the caller hears at the end of it."""
+"""The network line between a simulated caller and the agent, and the caller's playback."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rejoinder.pipeline import (
 )
 
 CLOSE = RATE // 1000
-"""A word is heard when less than a millisecond of it is missing: the lengths of slices are rounded."""
+"""Samples that may be missing at the end of a heard word, 1 ms: the lengths of slices are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A network without loss, as TCP is: everything arrives, in order, and late.
+    """A network such as TCP: each message arrives, in order and late.
 
-    delay: seconds that each message takes. jitter: seconds that it takes longer at most, drawn evenly.
-    seed: which delays are drawn.
+    delay: seconds that each message takes. jitter: largest additional delay in seconds, drawn uniformly.
+    seed: of the drawn delays.
     """
 
     delay: float = 0.0
@@ -35,11 +35,11 @@ class Line:
 
     @property
     def latest(self) -> float:
-        """Seconds that a message takes at most."""
+        """The largest delay of a message, in seconds."""
         return self.delay + self.jitter
 
     def way(self, name: str) -> Way:
-        """Return one direction of the line."""
+        """Return one direction of the line. name: makes its delays independent of the other directions."""
         return Way(self, random.Random(f"{name} {self.seed}"))
 
 
@@ -52,20 +52,20 @@ class Way:
         self._last = 0.0
 
     def arrival(self, sent: float) -> float:
-        """Return when what is sent at a loop time arrives: never before what was sent earlier."""
+        """Return the arrival of a message that is sent at a loop time, never before an earlier message."""
         late = self._line.delay + self._line.jitter * self._chance.random()
         self._last = max(self._last, sent + late)
         return self._last
 
 
 class Ear:
-    """What a client plays that adds no buffer of its own.
+    """The playback of a client without a buffer.
 
-    holds: whether it holds its audio while the agent is in doubt. yields: whether it cuts at SpeechStarted,
-        as clients of an agent do that can be interrupted.
+    holds: whether it pauses its audio on OverlapStarted. yields: whether it drops its audio on SpeechStarted,
+        as clients do if the agent can be interrupted.
 
-    Times are loop times in seconds. The words are those of scripted voices, which say all characters equally
-    fast.
+    Times are loop times in seconds. Word times follow the scripted voices, which say all characters at the
+    same speed.
     """
 
     def __init__(self, holds: bool, yields: bool) -> None:
@@ -75,7 +75,7 @@ class Ear:
         self._clauses: dict[int, list[tuple[int, str]]] = {}  # text, and where its audio begins in the reply
 
     def take(self, event: Event, at: float) -> Cut | None:
-        """Take an event that arrives now; return what was thrown away because of it."""
+        """Handle an event that arrives at loop time ``at``. Return the cut that it causes, if any."""
         now = _samples(at)
         match event:
             case ReplyText(turn, text):
@@ -93,28 +93,28 @@ class Ear:
         return None
 
     def playing(self, at: float) -> bool:
-        """Tell whether the agent can be heard."""
+        """Return whether the agent's audio plays."""
         return self._player.playing(_samples(at))
 
     def seconds(self, at: float) -> float:
-        """Return how much of the agent has been heard in all."""
+        """Return the total seconds of the agent's audio that have been played."""
         return sum(self.seconds_of(turn, at) for turn in self._clauses)
 
     def seconds_of(self, turn: int, at: float) -> float:
-        """Return how much of a reply has been heard."""
+        """Return the seconds of a reply that have been played."""
         return self._player.played(str(turn), _samples(at)) / RATE
 
     def first(self, turn: int) -> float | None:
-        """Return when a reply was first heard, None for never."""
+        """Return the loop time at which a reply was first audible, None if never."""
         first = self._player.first_audible(str(turn))
         return None if first is None else first / RATE
 
     def turns(self) -> list[int]:
-        """Return the replies of which words came, in order."""
+        """Return the replies that sent words, in order."""
         return list(self._clauses)
 
     def text(self, turn: int, at: float, more: int = CLOSE) -> str:
-        """Return the words of a reply that have been heard whole, or all but for ``more`` samples."""
+        """Return the words of a reply that have been played completely, up to ``more`` missing samples."""
         played = self._player.played(str(turn), _samples(at)) + more
         words = []
         for begin, text in self._clauses.get(turn, ()):

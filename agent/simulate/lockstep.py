@@ -1,9 +1,9 @@
-"""Feeding a session faster than real time with the same outcome as in real time, on a machine of any speed.
+"""Feeds a session faster than real time, with the same result as in real time on any machine.
 
-The floor counts samples, but transcripts and the turn model's answers take time of the clock. Fed as fast as
-its channels take it, voice activity runs seconds ahead of the words: a pause that ends a turn in a call would
-be over before its transcript is there, and two questions would become one. So the samples stand still while a
-listening model works, which is how a call looks to models that take no time at all.
+The floor counts samples, but transcripts and the turn model's answers take real time. If the audio were fed
+as fast as the channels accept it, voice activity would run seconds ahead of the transcripts: a pause would be
+over before its transcript exists, and two questions would become one turn. So the feed waits while a
+listening model works. To the session, the models then seem to take no time.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.audio.chunk import Samples
 
 BLOCK_BYTES = 2 * RATE // 50
-"""What a call delivers at a time: 20 ms."""
+"""Bytes of one block of audio: 20 ms."""
 PASSES = 8
-"""Turns of the event loop after which a block has reached every model that it is going to reach.
+"""Turns of the event loop after which a block has reached all models that it will reach.
 
-It takes four: one to the voice activity stage, one until that has judged, one to the transcribing stage, one
-to the turn model's task.
+It takes four: one to the voice activity stage, one until that stage decides, one to the transcribing stage,
+one to the task of the turn model.
 """
 
 
 class Lockstep:
-    """Hands a recording to a session block by block, each when all that came of the last one is decided."""
+    """Feeds a recording to a session block by block; each block waits for the decisions on the last one."""
 
     def __init__(self) -> None:
         self._working = 0
@@ -46,15 +46,15 @@ class Lockstep:
         self._idle.set()
 
     def wrap(self, models: Models) -> Models:
-        """Return the same models, which from now on say here when they work."""
+        """Return the models in wrappers that report to this object while they work."""
         turn = _Watched(models.turn, self) if models.turn else None
         return replace(models, stt=_WatchedStt(models.stt, self), turn=turn)
 
     async def feed(self, session: Session, pcm: bytes, take: Callable[[Event], None]) -> None:
-        """Give 16 kHz audio to a session with wrapped models, and what happens in it to ``take``.
+        """Feed audio to a session with wrapped models, and pass its events to ``take``.
 
-        Nobody else may read the session's events. After the end of a turn the reply is waited for, and its
-        playing out. Empty audio only waits. Cancelling leaves the rest of the audio out.
+        pcm: 16-bit mono at 16 kHz; empty audio only waits. No other task may read the session's events. After
+        the end of a turn, this waits for the reply and its play-out. Cancelling drops the rest of the audio.
         """
         for first in range(0, max(1, len(pcm)), BLOCK_BYTES):
             if block := pcm[first : first + BLOCK_BYTES]:
@@ -70,7 +70,7 @@ class Lockstep:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Hold the audio back for the length of the block."""
+        """Hold the audio back while the block runs."""
         self._working += 1
         self._idle.clear()
         try:
@@ -89,20 +89,20 @@ class Lockstep:
 
 
 class _Watched:
-    """A turn model whose work is noticed."""
+    """A turn model that reports when it works."""
 
     def __init__(self, model: TurnModel, lockstep: Lockstep) -> None:
         self._model = model
         self._lockstep = lockstep
 
     async def probability(self, audio: Samples, text: str) -> float:
-        """Ask the model."""
+        """Return the model's probability. Cancelling cancels the model's work."""
         with self._lockstep.working():
             return await self._model.probability(audio, text)
 
 
 class _WatchedStt:
-    """A recogniser whose work is noticed."""
+    """A recogniser that reports when it works."""
 
     def __init__(self, model: Stt, lockstep: Lockstep) -> None:
         self._model = model
@@ -123,6 +123,6 @@ class _WatchedSttStream:
         self.reset = stream.reset
 
     async def transcribe(self, is_final: bool) -> Transcript:
-        """Ask the model."""
+        """Return the model's transcript. Cancelling cancels the model's work."""
         with self._lockstep.working():
             return await self._stream.transcribe(is_final=is_final)

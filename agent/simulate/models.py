@@ -1,4 +1,4 @@
-"""What a simulated caller puts around the agent: a recogniser that knows what was said, a watched LLM."""
+"""The models of a simulated call: a recogniser that knows the caller's words, and a wrapper of the LLM."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import RATE, AudioChunk, Llm, Message, Transcript
 from rejoinder.pipeline.audio.chunk import Samples
 
-DONE, MORE = 0.9, 0.1
-"""What the turn model says of a caller who is done, and of one who only pauses."""
+DONE = 0.9
+"""Probability of the turn model for a caller whose turn is over."""
+MORE = 0.1
+"""Probability of the turn model for a caller who only pauses."""
 
 
 class Spoken:
-    """The words of one call: each lies between two samples of the caller's microphone, at 16 kHz."""
+    """The caller's words in one call, with their positions in the microphone's audio at 16 kHz."""
 
     def __init__(self) -> None:
-        self._words: list[tuple[float, str]] = []  # its middle, and the word
+        self._words: list[tuple[float, str]] = []  # middle of the word in samples, and the word
 
     def write(self, text: str, at: float) -> float:
-        """Say words from a time in seconds on; return how long they take."""
+        """Add words from a time in seconds on. Return their length in seconds."""
         for word in text.split():
             seconds = (len(word) + 1) * SECONDS_PER_CHARACTER
             self._words.append(((at + seconds / 2) * RATE, word))
@@ -30,17 +32,17 @@ class Spoken:
         return seconds_of(text)
 
     def between(self, start: int, end: int) -> str:
-        """Return the words that can be understood in a stretch of audio: those with their middle in it."""
+        """Return the words whose middle lies between two samples."""
         return " ".join(word for middle, word in self._words if start <= middle < end)
 
 
 def seconds_of(text: str) -> float:
-    """Return how long it takes to say something."""
+    """Return how long a text takes to say, in seconds."""
     return sum(len(word) + 1 for word in text.split()) * SECONDS_PER_CHARACTER
 
 
 class CallersStt:
-    """Writes down what the caller says, exactly, ``seconds`` after it was asked."""
+    """A recogniser that returns the caller's exact words after ``seconds``."""
 
     def __init__(self, spoken: Spoken, seconds: float = 0.06) -> None:
         self.spoken = spoken
@@ -52,7 +54,7 @@ class CallersStt:
 
 
 class CallersSttStream:
-    """The turn of one session."""
+    """The recogniser's state of one session."""
 
     def __init__(self, stt: CallersStt) -> None:
         self._stt = stt
@@ -60,12 +62,12 @@ class CallersSttStream:
         self._end = 0
 
     def feed(self, chunk: AudioChunk) -> None:
-        """Note which stretch of the call was heard."""
+        """Extend the turn by a chunk."""
         self._start = chunk.start if self._start is None else self._start
         self._end = chunk.end
 
     async def transcribe(self, is_final: bool) -> Transcript:
-        """Return the words of that stretch."""
+        """Return the words of the turn so far. Cancelling changes nothing."""
         start, end = self._start, self._end
         text = "" if start is None else self._stt.spoken.between(start, end)
         await asyncio.sleep(self._stt.seconds)
@@ -77,24 +79,24 @@ class CallersSttStream:
 
 
 class CallersTurnModel:
-    """Knows, nine times as likely as not, whether the caller is done; answers after ``seconds``."""
+    """A turn model that knows whether the turn is over, and answers with ``DONE`` or ``MORE``."""
 
     def __init__(self, done: Callable[[], bool], seconds: float = 0.04) -> None:
         self._done = done
         self._seconds = seconds
 
     async def probability(self, audio: Samples, text: str) -> float:
-        """Return how likely it is that the caller is done."""
+        """Return the probability that the turn is over. Cancelling changes nothing."""
         await asyncio.sleep(self._seconds)
         return DONE if self._done() else MORE
 
 
 class WatchedLlm:
-    """Somebody's language model, with a note of what it was asked and what is still open.
+    """Wraps the language model under test; records its prompts and the number of open requests.
 
-    answers_in: None where the model keeps its own time, by sleeping. With a number the clock stands still
-        while it works, however long that takes, and its first token comes after so many virtual seconds: then
-        it may use threads and sockets, and may not sleep.
+    answers_in: None if the model works in virtual time, by sleeping. With a number, virtual time stops while
+        the model works, and its first token arrives after this number of virtual seconds. Then the model may
+        use threads and sockets, but may not sleep.
     """
 
     def __init__(self, llm: Llm, answers_in: float | None = None) -> None:
@@ -104,7 +106,7 @@ class WatchedLlm:
         self.open = 0
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        """Stream the answer."""
+        """Stream the answer. Closing the generator closes the model's."""
         self.prompts.append([message.copy() for message in messages])
         self.open += 1
         try:
@@ -124,7 +126,7 @@ class WatchedLlm:
             return await anext(tokens, None)
 
     async def warm(self, messages: Sequence[Message]) -> None:
-        """Warm the model's cache."""
+        """Warm the model's cache. Cancelling cancels the model's work."""
         if self._answers_in is None:
             await self._llm.warm(messages)
             return

@@ -1,6 +1,6 @@
-"""A conversation in virtual time: sound at set times, and a client who plays and notes what it is told.
+"""A conversation in virtual time: sound at set times, and a client that plays audio and logs events.
 
-``simulate`` builds callers on it that react to what they hear.
+``callers`` builds on it: its callers react to what the agent says.
 """
 
 from __future__ import annotations
@@ -39,22 +39,28 @@ from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.errors import first_error
 
 TIMES = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
+"""The endpointing of the scenarios, so that they do not depend on the defaults."""
 CHUNK_SECONDS = 0.02
+"""Length of one chunk of the microphone."""
 LOUD = b"\x00\x30\x00\xd0" * 160
-LOUDEST, SOFT = b"\x00\x60\x00\xa0" * 160, b"\x80\x03\x80\xfc" * 160
-"""The second is loud enough for voice activity, and 29 dB below the first."""
+"""One chunk of speech, 16-bit mono at 16 kHz."""
+LOUDEST = b"\x00\x60\x00\xa0" * 160
+"""One chunk of louder speech."""
+SOFT = b"\x80\x03\x80\xfc" * 160
+"""One chunk of speech that is 29 dB below ``LOUDEST`` and still triggers voice activity."""
 QUIET = b"\x00\x00" * 320
+"""One chunk of silence."""
 
 Act = Callable[[Session], Awaitable[None] | None]
 
 
 class Talk:
-    """One conversation. Say what happens when, ``run`` it, then look at the log and the models.
+    """One conversation. Plan its events, ``run`` it, then inspect the log and the models.
 
-    lines, replies: what the user and the agent say. more: models (stt, llm, tts, vad, turn), a line, and
-        options, one by one or whole.
-    opened: whether there is a session yet.
-    log: (loop time in seconds, event), in order. floors: the same of who had the floor, each change.
+    lines, replies: the words of the user and of the agent. more: models (stt, llm, tts, vad, turn), a line,
+        and options: a whole ``Options``, or single fields.
+    opened: whether the session has begun.
+    log: (loop time in seconds, event), in order. floors: (loop time in seconds, floor), at each change.
     """
 
     def __init__(self, *lines: str, replies: tuple[str, ...] = ("Sunny.",), **more: Any) -> None:
@@ -66,7 +72,7 @@ class Talk:
         self.load_shedder = LoadShedder()
         self.line: Line = more.pop("line", Line())
         given: Options | None = more.pop("options", None)
-        more.setdefault("endpointing", TIMES)  # the timelines are about these, whatever the defaults are
+        more.setdefault("endpointing", TIMES)  # the scenarios must not depend on the defaults
         self.options = given or Options(instructions="", **more)
         self.ear = Ear(self.options.holds_audio, self.options.interrupt_response)
         self.log: list[tuple[float, Event]] = []
@@ -77,21 +83,21 @@ class Talk:
         self._acts: list[tuple[float, Act]] = []
 
     def says(self, seconds: float, at: float, sound: bytes = LOUD) -> None:
-        """Make noise for so long, from ``at`` on."""
+        """Plan sound from loop time ``at``, for ``seconds``. sound: one chunk, which repeats."""
         self._speech.append((at, at + seconds, sound))
 
     def does(self, act: Act, at: float) -> None:
-        """Let the client do something with the session."""
+        """Plan a call of ``act`` with the session at loop time ``at``."""
         self._acts.append((at, act))
 
     def run(self, until: float, debug: bool = True, microphone: bool = True) -> Talk:
-        """Hold the conversation, close it, and check what is true of every conversation."""
+        """Hold the conversation until loop time ``until``, close it, and check its invariants."""
         virtual_clock.run(self.hold(lambda: self._acts_until(until), microphone), debug)
         self.check()
         return self
 
     async def hold(self, script: Callable[[], Awaitable[None]], microphone: bool = True) -> None:
-        """Hold the conversation for as long as its script runs. Cancelling ends it there."""
+        """Hold the conversation while its script runs. Cancelling ends it."""
         try:
             await self._hold(script, microphone)
         except BaseExceptionGroup as group:
@@ -131,7 +137,7 @@ class Talk:
             self.log.append((loop.time(), event))
             self.look()
             if (cut := self.ear.take(event, way.arrival(loop.time()))) and self.line.delay:
-                heard = cut.played_ms / 1000.0  # what the agent thinks was heard had not arrived yet
+                heard = cut.played_ms / 1000.0  # the agent's estimate ignores the delay of the line
                 loop.call_at(back.arrival(cut.at / RATE), self._truncate, int(cut.item), heard)
 
     def _truncate(self, turn: int, seconds: float) -> None:
@@ -139,13 +145,13 @@ class Talk:
             self.session.truncate(turn, seconds)
 
     def look(self) -> None:
-        """Note who has the floor, if that has changed."""
+        """Log the floor if it has changed."""
         floor = self.session.floor.floor
         if not self.floors or self.floors[-1][1] is not floor:
             self.floors.append((asyncio.get_running_loop().time(), floor))
 
     def check(self) -> None:
-        """Hold what is true of every conversation: no request left open, and each reply ends once."""
+        """Raise AssertionError if a request is left open or a reply does not end exactly once."""
         assert (self.llm.open, self.tts.open) == (0, 0)
         check_replies([event for _, event in self.log])
 
@@ -154,20 +160,20 @@ class Talk:
         return [event for _, event in self.log if isinstance(event, kinds)]
 
     def when(self, kind: type[Any]) -> list[float]:
-        """Return when events of a kind came, in seconds."""
+        """Return the loop times of the events of a kind, in seconds."""
         return [round(at, 3) for at, event in self.log if isinstance(event, kind)]
 
     def done(self) -> list[tuple[int, str, str]]:
-        """Return how the replies ended: turn, status and what was heard."""
+        """Return the end of each reply: turn, status and heard words."""
         return [(event.turn, event.status, event.heard) for event in self.of(ReplyDone)]
 
     def said(self) -> list[tuple[str, str]]:
-        """Return the history as (role, words), with a dash where a reply was cut."""
+        """Return the history as (role, words); a dash ends a reply that was cut."""
         entries = [entry for entry in self.session.history.entries if entry.text]
         return [(entry.role, entry.text + "—" * entry.cut) for entry in entries]
 
     def timeline(self) -> list[str]:
-        """Return the log, a line per event; audio of one reply in a row is one line, traces are left out."""
+        """Return the log, one line per event, without traces. Consecutive audio of a reply is one line."""
         lines: list[str] = []
         stretch: tuple[int, float, float] | None = None
         for at, event in [*self.log, (0.0, None)]:
@@ -184,12 +190,12 @@ class Talk:
         return lines
 
     def heard(self, turn: int, at: float) -> str:
-        """Return what the client has played of a reply by then."""
+        """Return the words of a reply that the client has played by loop time ``at``."""
         return self.ear.text(turn, at)
 
 
 def check_replies(events: list[Event]) -> None:
-    """Hold that what a reply tells lies between its start and its one end, and that its audio has no gap."""
+    """Raise AssertionError if a reply's events lie outside its start and end, or its audio has a gap."""
     started, ended = set(), set()
     samples: Counter[int] = Counter()
     for event in events:
@@ -209,7 +215,7 @@ def check_replies(events: list[Event]) -> None:
 
 
 async def sleep_until(at: float) -> None:
-    """Wait until a loop time; what is due already happens at once, before any other task runs."""
+    """Wait until a loop time. If it has passed, return without yielding to other tasks."""
     if (left := at - asyncio.get_running_loop().time()) > 0:
         await asyncio.sleep(left)
 

@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer: minutes pass in milliseconds, always in the same way."""
+"""An event loop whose clock jumps to the next timer: a run takes milliseconds and is deterministic."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 HELD_SECONDS = 60.0
-"""Real seconds that the clock stands still at most while somebody waits for the real world."""
+"""Longest real wait while the virtual clock stands still, in seconds."""
 
 
 class Deadlock(Exception):
-    """Every task waits and no timer is pending, so nothing would ever happen again."""
+    """Every task waits and no timer is pending, so the run cannot continue."""
 
 
 class Leak(AssertionError):
-    """A coroutine came to its end, and something that it started did not."""
+    """The main coroutine returned but left tasks or unhandled errors behind."""
 
 
 class JumpingSelector(selectors.SelectSelector):
-    """Lets time pass instead of waiting.
+    """Advances virtual time instead of waiting.
 
-    now: seconds. steps: how often the loop has looked for work, which is how often a task could be cancelled.
-    at_step, act: call ``act`` in that step. held: how many wait for the real world, while no time passes.
+    now: virtual time in seconds. steps: number of iterations of the loop, each of which could cancel a task.
+    at_step, act: call ``act`` in that step. held: number of waits for real events; virtual time stops while
+    it is above 0.
     """
 
     def __init__(self) -> None:
@@ -39,17 +40,17 @@ class JumpingSelector(selectors.SelectSelector):
         self.act: Callable[[], object] = lambda: None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready; where nothing is, jump to the next timer."""
+        """Return what is ready. If nothing is, advance the time to the next timer."""
         self.steps += 1
         if self.steps == self.at_step:
             self.act()
-            return []  # the loop comes back at once, and knows then what there is to do
+            return []  # the loop runs ``act``'s effects before it selects again
         if self.held and timeout != 0:
             ready = super().select(HELD_SECONDS)
             if not ready:
-                raise Deadlock(f"the clock stands still for a model, and for {HELD_SECONDS:g} s nothing came")
+                raise Deadlock(f"the clock stood still for a model that did nothing for {HELD_SECONDS:g} s")
             return ready
-        # Without anybody's sockets there is only the loop's own wake-up: no need to look while time passes.
+        # With no socket but the loop's own wake-up, there is nothing to poll while time passes.
         alone = timeout is not None and len(self.get_map()) == 1
         ready = [] if alone else super().select(0)
         if timeout is None and not ready:
@@ -59,7 +60,7 @@ class JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
-    """A loop in virtual time, from 0."""
+    """An event loop in virtual time, which starts at 0."""
 
     def __init__(self) -> None:
         self.jumping = JumpingSelector()
@@ -72,7 +73,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
 @contextmanager
 def standing_still() -> Iterator[None]:
-    """Let no virtual time pass in the block, which waits for the real world; elsewhere it does nothing."""
+    """Stop virtual time while the block waits for real events. Does nothing on an ordinary loop."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualClockLoop):
         yield
@@ -85,7 +86,7 @@ def standing_still() -> Iterator[None]:
 
 
 def run(main: Coroutine[Any, Any, T], debug: bool = True) -> T:
-    """Run a coroutine in virtual time. Raises Deadlock, or Leak for a task left behind, an unseen error."""
+    """Run a coroutine in virtual time and return its result. Raises Deadlock, or Leak."""
     unseen: list[dict[str, Any]] = []
     with asyncio.Runner(debug=debug, loop_factory=VirtualClockLoop) as runner:
         loop = runner.get_loop()
@@ -95,25 +96,25 @@ def run(main: Coroutine[Any, Any, T], debug: bool = True) -> T:
         if leaked := asyncio.all_tasks(loop):
             raise Leak(f"tasks left behind: {leaked}")
         gc.collect(1)
-        loop.jumping.held += 1  # threads of the loop's own end in real time
+        loop.jumping.held += 1  # the loop's executor threads end in real time
     if unseen:
-        raise Leak(f"errors that nobody saw: {unseen}")
+        raise Leak(f"unhandled errors: {unseen}")
     return result
 
 
 def at_step(step: int, act: Callable[[], object]) -> None:
-    """Act in a step of the running loop, counted from now and from 1."""
+    """Call ``act`` in a later step of the running loop; the next step is 1."""
     jumping = _running().jumping
     jumping.at_step, jumping.act = jumping.steps + step, act
 
 
 def steps_so_far() -> int:
-    """Return how often the running loop has looked for work."""
+    """Return the number of iterations of the running loop."""
     return _running().jumping.steps
 
 
 async def cancelled_at(step: int, main: Coroutine[Any, Any, object]) -> bool:
-    """Run a coroutine and cancel it in a step of the loop; return whether it ran until then."""
+    """Run a coroutine and cancel it in a step of the loop. Return whether the cancel took effect."""
     task = asyncio.ensure_future(main)
     at_step(step, task.cancel)
     await asyncio.wait([task])

@@ -73,7 +73,7 @@ def test_every_room_at_every_level() -> None:
     assert [place.level for place in where if place.noise is not None] == [None]
 
 
-def test_a_turn_that_nobody_took_is_the_agents_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_without_a_caller_is_a_self_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the gate it hears itself; with a headset it hears who interrupts it."""
     monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
     room = Room(np.ones(1, np.float32), 0.0, 0.2)

@@ -46,6 +46,7 @@ from rejoinder.agent.bench.reports.waterfall import (
     waterfall,
 )
 from rejoinder.agent.cli.bench import app as bench
+from rejoinder.agent.cli.bench import latency as latency_command
 from rejoinder.agent.server.own_server import ServerFailed, command_line, free_port, own_server
 
 MILLISECONDS = st.floats(0, 20_000, allow_nan=False)
@@ -210,7 +211,7 @@ def test_only_an_early_answer_is_reported_as_that() -> None:
     assert (result.outcome, result.cut_off, result.latency_ms) == (EARLY, True, None)
 
 
-def test_a_reply_that_nobody_can_hear_is_none() -> None:
+def test_an_inaudible_reply_does_not_count() -> None:
     result = judged(lambda caller: reply(caller, "mute", END + 6000, None))
     assert (result.outcome, result.cut_off) == (SILENT, False)
 
@@ -255,7 +256,7 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
 def test_an_address_that_is_no_websocket_is_refused_before_anything_is_played(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "choose", None)  # would be called for the recordings
+    monkeypatch.setattr(latency_command, "choose", None)  # would be called for the recordings
     refused = CliRunner().invoke(bench.app, ["--url", url])
     assert refused.exit_code == 2 and "ws://HOST:PORT/v1/realtime" in " ".join(refused.stderr.split())
 
@@ -286,7 +287,7 @@ def test_calls_that_all_fail_say_why_and_end_with_1(tmp_path: Path) -> None:
     result = CliRunner().invoke(bench.app, [*arguments, "--json", str(tmp_path / "report.json")])
     assert result.exit_code == 1, result.output
     said = " ".join(result.stdout.split())
-    assert "there are only 2 recordings of up to 15 s in toy: all of them are played" in said
+    assert "found only 2 recordings of up to 15 s in toy; playing all of them" in said
     assert f"call failed toy/a.wav: cannot call {url}" in said
     assert f"2 x cannot call {url}" in said
     assert "none of the 2 clips was answered; most common reason (2 of 2): cannot call" in result.stderr
@@ -333,7 +334,7 @@ def test_a_soak_reads_the_memory_and_the_time_of_a_process() -> None:
     assert bench_soak.processor_seconds(process.pid) == pytest.approx(spent.user + spent.system, abs=0.1)
 
 
-def test_sets_that_are_unknown_or_none_are_told(tmp_path: Path) -> None:
+def test_unknown_or_empty_sets_are_reported(tmp_path: Path) -> None:
     folder = str(toy_set(tmp_path, "a"))
     unknown = CliRunner().invoke(bench.app, ["--speech", folder, "--sets", "tay"])
     assert unknown.exit_code == 1 and "there is no set 'tay'" in unknown.stderr

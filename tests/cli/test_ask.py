@@ -150,7 +150,7 @@ def test_a_wait_is_as_long_as_it_is_configured() -> None:
     assert said[1].strip() == "(ended by 4996 ms of silence)"
 
 
-def test_a_reply_that_fails_is_told() -> None:
+def test_a_failed_reply_is_reported() -> None:
     models = Models(ScriptedVad(), ScriptedStt(["hello"]), ScriptedLlm(["No."], fail_after=0), ScriptedTts())
     conversation = virtual_clock.run(ask(models, Options(), LOUD, lambda line: None))
     assert conversation.turns == 1 and "failed after 0 tokens" in conversation.error
@@ -202,7 +202,7 @@ def test_a_question_that_cannot_be_used(
         ("folder.wav", "it is a folder"),
     ],
 )
-def test_a_reply_that_cannot_be_written_is_told_before_anything_else(
+def test_an_unwritable_reply_is_reported_before_models_load(
     scripted: None, question: Path, tmp_path: Path, name: str, reason: str
 ) -> None:
     (tmp_path / "folder.wav").mkdir()
@@ -214,7 +214,7 @@ def test_a_reply_that_cannot_be_written_is_told_before_anything_else(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_a_disk_that_is_full_is_told(scripted: None, question: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(scripted: None, question: Path, tmp_path: Path) -> None:
     (tmp_path / "reply.wav").symlink_to("/dev/full")
     code, _, err = run(question, "--out", tmp_path / "reply.wav")
     assert code == 2 and f"error: cannot write {tmp_path / 'reply.wav'}: " in err

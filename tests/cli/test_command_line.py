@@ -24,7 +24,7 @@ from rejoinder.agent.server import serving
 from rejoinder.pipeline import ModelError
 
 
-def test_the_version_is_told_and_without_a_command_there_is_help() -> None:
+def test_version_prints_the_version_and_no_command_prints_help() -> None:
     told = CliRunner().invoke(app, ["--version"])
     assert (told.exit_code, told.stdout) == (0, f"rejoinder {version('rejoinder')}\n")
     shown = CliRunner().invoke(app, [])
@@ -64,7 +64,7 @@ def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPa
     assert "no answer yet from e: it is down\n" in result.stderr
 
 
-def test_variables_that_look_like_settings_and_are_none_are_told() -> None:
+def test_unknown_rejoinder_variables_are_reported() -> None:
     known = {name: "" for name in OTHER_VARIABLES} | {"REJOINDER_TTS": "", "rejoinder_port": "", "PATH": ""}
     assert unknown_variables(known) == ""
     wrong = {**known, "REJOINDER_TSS": "x", "REJOINDER_QQQQQQQQQQ": "y"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 from support.serving import run_command
 
 from rejoinder.agent import config
@@ -155,7 +156,7 @@ def test_a_variable_of_vllm_without_a_setting_is_no_error(monkeypatch: pytest.Mo
 
 
 def test_the_readme_says_the_same_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     section = readme.partition("## Change the voice, the model, the prompt\n")[2].partition("\n## ")[0]
     commands = re.findall(r"^    \.venv/bin/rejoinder (serve .*)$", section, re.MULTILINE)
     assert len(commands) == 3
@@ -178,7 +179,7 @@ def test_the_readme_says_the_same_in_three_ways(tmp_path: Path, monkeypatch: pyt
     assert (expected.tts, expected.greeting) == ("hibari:heart", "Hello, this is Ada.")
 
 
-def test_all_that_is_wrong_is_told_at_once_one_line_each(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once_one_line_each(tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").write_text(
         f'patience = "high"\ntss = 3\ntwilio_auth_token = ["{SECRET}"]\n'
     )

@@ -150,7 +150,7 @@ def test_missing_weights_end_in_the_commands_that_fetch_them(
     assert parts["stt"]["detail"] == "whisper:tiny.en: config.json is missing, and 3 more"
 
 
-def test_a_file_of_the_wrong_size_is_told(scripted: None, cache: Path) -> None:
+def test_a_file_of_the_wrong_size_is_reported(scripted: None, cache: Path) -> None:
     (file,) = catalog()["silero-vad"].files
     (cache / "silero-vad").mkdir(parents=True)
     (cache / "silero-vad" / file.name).write_bytes(b"half")
@@ -185,13 +185,15 @@ def test_a_file_of_the_wrong_size_is_told(scripted: None, cache: Path) -> None:
         ("llama:huge", "missing", "huge is neither", "one of: llama:smollm2-135m-instruct"),
         ("whisper:/no/where", "missing", "/no/where is neither", "set stt to a path that exists"),
         ("silero:huge", "broken", "there is one model only", "set vad to silero"),
-        ("openai:somewhere", "broken", "not an address", "openai:http://HOST/v1#MODEL"),
+        ("openai:somewhere", "broken", "is not URL#MODEL", "openai:http://HOST/v1#MODEL"),
         ("hibari", "ok", "needs no weights of ours", ""),
         (f"whisper:{Path(__file__).parent}", "ok", "your own weights", ""),
         (f"whisper:{Path(__file__).parent}@de", "broken", "cannot read which languages", "whisper:base@de"),
     ],
 )
-def test_a_spec_that_leads_nowhere_is_told(cache: Path, spec: str, state: str, said: str, fix: str) -> None:
+def test_an_unusable_spec_is_reported_with_a_fix(
+    cache: Path, spec: str, state: str, said: str, fix: str
+) -> None:
     kinds = {"llama": "llm", "openai": "llm", "silero": "vad", "hibari": "tts"}
     found = check_model(kinds.get(spec.partition(":")[0], "stt"), spec)
     assert found[0] == state and said in found[1] and fix in found[2]
@@ -226,9 +228,7 @@ def test_a_language_model_server_is_asked(
 
 
 @pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\n\r\nhello", None])
-def test_what_is_no_language_model_server_is_told(
-    greeting: bytes | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_llm_server_is_reported(greeting: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_checks, "ANSWER_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -256,7 +256,7 @@ def test_a_server_that_is_down_keeps_the_configuration_from_running(scripted: No
     assert whole["fixes"] == [f"start the server at http://127.0.0.1:{port}/v1, or set llm to another"]
 
 
-def test_a_port_that_is_taken_is_told_unless_it_is_by_a_rejoinder(
+def test_a_port_in_use_is_reported_unless_a_rejoinder_uses_it(
     scripted: None, cache: Path, server: ThreadingHTTPServer
 ) -> None:
     code, _, parts = report("--port", str(server.server_port))
@@ -305,7 +305,7 @@ def test_a_gpu_is_found_through_its_driver(
     assert found.state == state and said in found.detail and not found.needed
 
 
-def test_a_cache_without_room_is_told(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_is_reported(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SCRIPTED:
         monkeypatch.delenv(f"REJOINDER_{name.upper()}", raising=False)
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))

@@ -134,7 +134,7 @@ def test_the_environment_may_hold_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ('[vllm]\nspeculative_config = { method = "ngram" }', "num_speculative_tokens = 3"),
     ],
 )
-def test_half_a_way_to_guess_tokens_is_told(table: str, reason: str, tmp_path: Path) -> None:
+def test_an_incomplete_speculative_config_is_reported(table: str, reason: str, tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(table + "\n")
     with pytest.raises(ConfigError, match=reason):
@@ -220,7 +220,7 @@ def test_what_comes_from_the_hub(spec: str, name: str | None) -> None:
     assert of_hub(spec) == name
 
 
-def test_weights_that_were_not_fetched_are_told_with_the_command(
+def test_missing_weights_are_reported_with_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ModelError, match="run: rejoinder models fetch nobody/Nothing-1B, or name the path"):
@@ -270,7 +270,7 @@ def test_tensorrt_before_cuda_before_the_processor(tmp_path: Path, caplog: pytes
     assert "install onnxruntime-gpu" in caplog.text
 
 
-def test_what_a_profile_lacks_is_told_for_each_model() -> None:
+def test_missing_parts_of_a_profile_are_reported_per_model() -> None:
     scripted = {"vad": "scripted:vad", "turn": "", "stt": "whisper:nonsense", "llm": "none:x"}
     stt, llm = lacking(scripted)
     assert "nonsense" in stt and "no adapter" in llm

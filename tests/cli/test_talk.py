@@ -250,7 +250,7 @@ def talk(*arguments: str) -> tuple[int, str, str]:
         (OSError("PortAudio library not found"), "apt install libportaudio2"),
     ],
 )
-def test_a_missing_library_is_told_with_its_remedy(
+def test_a_missing_library_is_reported_with_its_fix(
     arguments: tuple[str, ...], error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(name: str) -> Any:
@@ -280,7 +280,7 @@ def test_this_very_machine_says_what_it_lacks() -> None:
         pytest.skip("this machine has sound devices")
 
 
-def test_a_device_that_is_not_there_is_told(headset: FakeSounddevice) -> None:
+def test_an_unknown_device_is_reported(headset: FakeSounddevice) -> None:
     code, _, err = talk("--input", "Studio [microphone]")
     assert code == 1
     assert err == (
@@ -290,7 +290,7 @@ def test_a_device_that_is_not_there_is_told(headset: FakeSounddevice) -> None:
     assert "No output device matching 7;" in talk("--output", "7")[2]
 
 
-def test_a_device_that_cannot_be_opened_is_told(
+def test_a_device_that_cannot_be_opened_is_reported(
     headset: FakeSounddevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**how: Any) -> Any:
@@ -339,10 +339,10 @@ def test_an_address_is_asked_to_tell_of_pauses() -> None:
     ("arguments", "complaint"),
     [
         (("--url", "8080"), "is no address of a server"),
-        (("--url", "ws://localhost:8080", "--llm", "ort:smollm2"), "--llm is for a server that talk starts"),
+        (("--url", "ws://localhost:8080", "--llm", "ort:smollm2"), "--llm applies only to a server that"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_told(arguments: tuple[str, ...], complaint: str) -> None:
+def test_an_unusable_address_is_reported(arguments: tuple[str, ...], complaint: str) -> None:
     code, out, err = talk(*arguments)
     assert (code, out) == (2, "") and complaint in " ".join(err.replace("│", "").split())
 
@@ -396,7 +396,7 @@ def test_what_is_struck_is_what_the_headset_has_not_played(headset: FakeSounddev
     assert len(heard) - 5 < characters < len(heard) + len(cut.split()[0]) + 5
 
 
-def test_a_server_that_is_not_there_or_cannot_start_is_told(headset: FakeSounddevice) -> None:
+def test_a_server_that_is_down_or_cannot_start_is_reported(headset: FakeSounddevice) -> None:
     place = (f"ws://127.0.0.1:{free_port()}", None)
     assert "is the server running there?" in hold(headset, {}, load({})[0], server=place)[1]
     flags = {"llm": "nonsense:model"}

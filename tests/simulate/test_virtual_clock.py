@@ -20,12 +20,12 @@ def test_time_jumps() -> None:
     assert time.monotonic() - began < 60.0
 
 
-def test_a_deadlock_is_told() -> None:
+def test_a_deadlock_is_reported() -> None:
     with pytest.raises(virtual_clock.Deadlock):
         virtual_clock.run(asyncio.Event().wait())
 
 
-def test_a_task_left_behind_is_told() -> None:
+def test_a_task_left_behind_is_reported() -> None:
     async def main() -> None:
         left = asyncio.ensure_future(asyncio.sleep(1.0))
         await asyncio.sleep(0)
@@ -35,7 +35,7 @@ def test_a_task_left_behind_is_told() -> None:
         virtual_clock.run(main())
 
 
-def test_an_error_nobody_saw_is_told() -> None:
+def test_an_unhandled_error_is_reported() -> None:
     async def fail() -> None:
         raise ValueError("unseen")
 
@@ -44,5 +44,5 @@ def test_an_error_nobody_saw_is_told() -> None:
         await asyncio.sleep(1.0)
         assert task.done()
 
-    with pytest.raises(virtual_clock.Leak, match="nobody saw"):
+    with pytest.raises(virtual_clock.Leak, match="unhandled errors"):
         virtual_clock.run(main())

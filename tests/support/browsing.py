@@ -33,7 +33,7 @@ PHONE = {"width": 390, "height": 844}
 
 
 def question() -> np.ndarray:
-    """Return somebody asking about the weather, at 48 kHz."""
+    """Return a recording of a question about the weather, at 48 kHz."""
     try:
         recordings = read_set(speech_folder(), "assistant_utterances")
     except RecordingsMissing as error:

@@ -27,7 +27,7 @@ def asked(question: str, system: str = "You talk on the phone.") -> list[Message
 
 
 async def answer(llm: Llm, messages: Sequence[Message], tokens: int | None = None) -> list[str]:
-    """Return the tokens of the reply, closing it after so many."""
+    """Return the tokens of the reply; close it after a number of tokens."""
     got: list[str] = []
     async with aclosing(llm.reply(messages)) as stream:
         async for token in stream:

@@ -26,7 +26,7 @@ def question() -> bytes:
 
 
 class Caller:
-    """Speaks through the client and notes what it is told."""
+    """Speaks through the client and records the events that it receives."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection

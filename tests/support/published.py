@@ -1,4 +1,4 @@
-"""The types that openai-python publishes for the Realtime protocol, which nobody here wrote."""
+"""Validates events with the types that openai-python publishes for the Realtime protocol."""
 
 from __future__ import annotations
 

@@ -53,6 +53,6 @@ def back(server: Server, before: Talk, **options: Any) -> Talk:
 
 
 def transcript(talk: Talk, item: str) -> str:
-    """Return what the server says was heard of an item."""
+    """Return the heard part of an item, as the server reports it."""
     talk.send("conversation.item.retrieve", item_id=item)
     return str(talk.until("conversation.item.retrieved")["item"]["content"][0]["transcript"])

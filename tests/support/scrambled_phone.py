@@ -96,8 +96,8 @@ class Driven:
 def whole(sim: TwilioSim) -> list[Frame]:
     """Return the messages of a call from its start to its end."""
     second = [frame for _ in range(6) for frame in sim.audio(bytes(2 * sim.rate // 50))]
-    told = [sim.digit("1"), sim.digit("#"), sim.played("1-200"), sim.played("1-360"), sim.stop()]
-    return [*sim.start(), *second, *(frame for frame in told if frame is not None), *second]
+    sent = [sim.digit("1"), sim.digit("#"), sim.played("1-200"), sim.played("1-360"), sim.stop()]
+    return [*sim.start(), *second, *(frame for frame in sent if frame is not None), *second]
 
 
 class AudioSocketCall:

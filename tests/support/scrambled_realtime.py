@@ -80,7 +80,7 @@ ACTS = ["begin", "text", "audio", "call", "finish", "cut", "fail", "words", "noi
 
 
 class Line:
-    """A connection, and a session that does what it is told and lets things happen at drawn times."""
+    """A connection, and a simulated session that executes commands and emits events at random times."""
 
     def __init__(self) -> None:
         self.wire = Realtime(Options(), can_call=True)
@@ -170,7 +170,7 @@ class Line:
 
 
 def check_items(line: Line) -> None:
-    """The items that the client was told of are the ones that the server knows, each told once."""
+    """The client received each item of the server exactly once."""
     known: dict[str, bool] = {}
     for event in line.events:
         if event["type"] == "conversation.item.added":
@@ -189,7 +189,7 @@ def check_items(line: Line) -> None:
 
 
 def check_responses(events: list[dict[str, Any]]) -> None:
-    """Each response begins and ends once, and all that is told of it lies between."""
+    """Each response begins and ends once, and all of its events lie in between."""
     open_: set[str] = set()
     over: set[str] = set()
     for event in events:

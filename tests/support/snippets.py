@@ -1,21 +1,21 @@
-"""The code in the documentation: where it stands, and whether it runs.
+"""Finds the code snippets in the documentation, and checks that they run.
 
-How a block is checked follows from its info string, the words behind its fence; each has to have one:
+The info string of a block (the words behind its fence) says how to check it. Each fenced block needs one:
 
-- ``python``: a whole program. It runs beside a server with scripted models, where ``question.wav`` is.
-  127.0.0.1:8080 (any port of 80..) becomes the address of that server. One that reads ``sys.argv`` is given
-  the address, ``question.wav`` and ``answer.wav``.
-- ``python of=FILE`` and ``js of=FILE``: an excerpt of a program that is run elsewhere, such as with a client
-  that is not installed here. Its syntax is checked, and each name in it is one of that program.
-- ``js``: its syntax is checked.
-- ``sh``, and indented blocks, which have no info string: commands. ``console``: those behind ``$``, with what
-  they print.
-- ``toml``: a configuration, which is loaded; ``toml of=FILE``: another file, which has the same tables.
-- ``json``: is parsed; ``json of=realtime`` or ``of=pcm``: messages of a client, one a line, for the wire's
-  own parser.
-- ``text``: what a program prints, formulas, and files of other programs. Is not checked.
+- ``python``: a whole program. It runs in a folder with ``question.wav``, beside a server with scripted
+  models. 127.0.0.1:8080 (any port 80..) is replaced with the address of that server. A program that reads
+  ``sys.argv`` gets the address, ``question.wav`` and ``answer.wav``.
+- ``python of=FILE`` and ``js of=FILE``: an excerpt of a program that runs elsewhere, such as with a client
+  that is not installed here. Its syntax is checked, and each name in it must be in that program.
+- ``js``: the syntax is checked.
+- ``sh``, and indented blocks, which have no info string: commands. ``console``: the commands behind ``$``,
+  with their output.
+- ``toml``: a configuration, which is loaded. ``toml of=FILE``: another file with the same tables.
+- ``json``: is parsed. ``json of=realtime`` or ``of=pcm``: client messages, one per line, for the parser of
+  that wire.
+- ``text``: output of programs, formulas, and files of other programs. Not checked.
 
-Anything else is an error. Commands that stand in the text itself are checked, too, but may lack an argument.
+Any other info string is an error. Commands in running text are checked too, but may lack an argument.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
+from support.paths import ROOT
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -45,7 +46,6 @@ from rejoinder.agent.config import load, unknown_variables
 from rejoinder.agent.wires.pcm import messages as pcm_messages
 from rejoinder.agent.wires.realtime import messages as realtime_messages
 
-ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -54,16 +54,16 @@ PAGES = [
 ]
 ADDRESS = re.compile(r"127\.0\.0\.1:80\d\d\b")
 SECONDS = 60.0
-"""How long a program may take; with the real models it takes ten."""
+"""Time limit of a program; with the real models it takes about ten seconds."""
 
 
 class Wrong(Exception):
-    """A snippet that does not run, and why."""
+    """A snippet does not run. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """A block of code, or a command in the text: the page, the line it begins in, what it is, and itself."""
+    """A block of code, or a command in the text: its page, first line, info string and code."""
 
     page: str
     line: int
@@ -77,14 +77,14 @@ class Snippet:
 
 @dataclass(frozen=True)
 class Place:
-    """Where programs run: the address of a server, as HOST:PORT, and a folder."""
+    """The environment of programs: the address of a server, as HOST:PORT, and a folder."""
 
     server: str
     folder: Path
 
 
 FILES = ("load.json", "seen.json.gz")
-"""What commands of the documentation write, and the next ones read."""
+"""Files that some commands in the documentation write and later ones read."""
 INLINE = re.compile(r"(\w+=\S+ )*(\.venv/bin/)?(rejoinder|make|python|pytest) ")
 
 
@@ -104,7 +104,7 @@ def found_in(path: Path) -> Iterator[Snippet]:
 
 
 def check(snippet: Snippet, place: Place) -> str:
-    """Raise Wrong where a snippet does not do what its reader would expect; return what a program prints."""
+    """Raise Wrong if a snippet does not work for its reader. Return the output of a program, else ""."""
     kind, _, program = snippet.kind.partition(" of=")
     if kind not in CHECKS:
         known = ", ".join(CHECKS)
@@ -143,7 +143,7 @@ def _js(code: str, program: str, place: Place) -> None:
 
 
 def _is_part(code: str, program: str) -> None:
-    """Tell whether all names of an excerpt, outside of its comments and strings, are names of a program."""
+    """Raise Wrong if an excerpt uses a name that the program lacks; ignores comments and strings."""
     path = ROOT / program
     if not path.is_file():
         raise Wrong(f"there is no {program}")
@@ -153,7 +153,7 @@ def _is_part(code: str, program: str) -> None:
 
 
 def _run(command: list[str], folder: Path) -> str:
-    """Run a program to its end and return what it prints."""
+    """Run a program to its end and return its output."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode:
         raise Wrong(f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -179,7 +179,7 @@ def _toml(code: str, program: str, place: Place) -> None:
 
 
 WIRES: dict[str, Callable[[str], object]] = {
-    "realtime": realtime_messages.parse,
+    "realtime": lambda message: realtime_messages.parse(json.loads(message)),
     "pcm": pcm_messages.parse,
     "": json.loads,
 }
@@ -216,18 +216,18 @@ def _in_the_text(code: str, program: str, place: Place) -> None:
 
 
 def _console(code: str, program: str, place: Place) -> None:
-    lines, told = code.splitlines(), False
+    lines, found = code.splitlines(), False
     for number, line in enumerate(lines):
         if line.startswith("$ "):
-            told = True
+            found = True
             words = next(_commands([line[2:], *lines[number + 1 :]]))
             _command(words, place)
-    if not told:
+    if not found:
         raise Wrong("no line begins with $")
 
 
 def _commands(lines: list[str]) -> Iterator[list[str]]:
-    """Yield the words of each command; one in quotes or with a backslash goes on in the next line."""
+    """Yield the words of each command; quotes and a trailing backslash continue on the next line."""
     whole = ""
     for line in lines:
         whole += re.sub(r"(^|\s)#.*", "", line)
@@ -251,11 +251,14 @@ def _commands(lines: list[str]) -> Iterator[list[str]]:
 
 
 def _command(words: list[str], place: Place) -> None:
-    environment = {}
-    while re.match(r"\w+=", words[0]):
+    environment: dict[str, str] = {}
+    words = words[1:] if words[0] == "export" else words
+    while words and re.match(r"\w+=", words[0]):
         name, _, environment[name] = words.pop(0).partition("=")
     if unknown := unknown_variables(environment):
         raise Wrong(unknown)
+    if not words:  # only sets variables
+        return
     name = words[0].removeprefix(".venv/bin/").removeprefix("./")
     if name in PROGRAMS:
         PROGRAMS[name](words[1:], environment, place)
@@ -267,7 +270,7 @@ def _command(words: list[str], place: Place) -> None:
 
 @cache
 def _idle_command() -> Any:
-    """Return the real command line, which takes all arguments apart and then does nothing."""
+    """Return the real command line without its callbacks: it parses all arguments and does nothing."""
     command = get_command(app)
     waiting: list[Any] = [command]
     while waiting:
@@ -278,12 +281,12 @@ def _idle_command() -> Any:
 
 
 def _rejoinder(words: list[str], environment: dict[str, str], place: Place) -> None:
-    """Parse the arguments by the real command line; of ``serve`` the settings are shown for real."""
+    """Parse the arguments with the real command line; for ``serve``, also load the settings."""
     try:
         _idle_command().main(words, "rejoinder", standalone_mode=False)
     except Exception as error:
-        told = error.format_message() if hasattr(error, "format_message") else str(error)
-        raise Wrong(f"rejoinder {shlex.join(words)}: {told}") from error
+        reason = error.format_message() if hasattr(error, "format_message") else str(error)
+        raise Wrong(f"rejoinder {shlex.join(words)}: {reason}") from error
     if words[0] == "serve" and "--config" not in words:
         done = CliRunner(env=environment).invoke(app, [*words, "--print-config"])
         if done.exit_code:
@@ -302,6 +305,8 @@ def _make(words: list[str], environment: dict[str, str], place: Place) -> None:
 def _python_command(words: list[str], environment: dict[str, str], place: Place) -> None:
     if words[:2] == ["-m", "pytest"]:
         _pytest(words[2:], environment, place)
+    elif words[:2] == ["-m", "rejoinder"]:
+        _rejoinder(words[2:] or ["--version"], environment, place)
     elif not (ROOT / words[0]).is_file():
         raise Wrong(f"there is no {words[0]}")
 
@@ -313,7 +318,7 @@ def _pytest(words: list[str], environment: dict[str, str], place: Place) -> None
 
 
 def _pip(words: list[str], environment: dict[str, str], place: Place) -> None:
-    """Check that the extras of ours exist; nothing is installed."""
+    """Check that the extras exist; install nothing."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for word in words:
         if match := re.fullmatch(r"(?:\.|rejoinder)\[(.+)\]", word):

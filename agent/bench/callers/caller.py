@@ -30,7 +30,7 @@ from rejoinder.pipeline.audio.chunk import Samples, to_float
 
 
 class Caller:
-    """One call. Make it with ``open_call``; it speaks and listens by itself until the block ends."""
+    """One call, from ``open_call``. It sends and receives by itself until the block ends."""
 
     def __init__(self, call: Call, background: Samples | None = None, room: Room | None = None) -> None:
         self.player = Player()
@@ -46,25 +46,25 @@ class Caller:
 
     @property
     def now(self) -> int:
-        """Samples since the call began, by the clock."""
+        """Samples since the call began, by the loop's clock."""
         return int((self._loop.time() - self._began) * RATE)
 
     def say(self, audio: Samples) -> int:
-        """Say something, 24 kHz; return the sample of the call at which it begins."""
+        """Queue speech, float32 of shape (n,) at 24 kHz. Return the sample of the call at which it begins."""
         return self.microphone.say(audio)
 
     async def ask(self) -> None:
-        """Let the agent speak unasked."""
+        """Request a reply without a user turn. Raises CallLost."""
         await self._call.respond()
 
     async def stop(self) -> None:
-        """Let the agent say no more of what it says, if it does. Raises CallLost."""
+        """Cancel the reply in progress, if there is one. Raises CallLost."""
         if any(not reply.status for reply in self.replies):
             await self._call.cancel()
         await self._interrupt()
 
     async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until a condition holds, looking once a frame; return False if it never did."""
+        """Wait until a condition holds, with one check per frame. Return False on timeout."""
         deadline = self._loop.time() + seconds
         while not condition():
             if self._loop.time() > deadline:
@@ -73,24 +73,24 @@ class Caller:
         return True
 
     def answer(self, end: int) -> Reply | None:
-        """Return the first reply that was created after sample ``end`` of the call and can be heard."""
+        """Return the first reply that was created after sample ``end`` of the call and is audible."""
         for reply in self.replies:
             if reply.created >= end and self.player.first_audible(reply.item) is not None:
                 return reply
         return None
 
     def heard(self, reply: Reply) -> str:
-        """Return the words of a reply that have been heard by now."""
+        """Return the words of a reply that have been played so far."""
         received = self.player.received(reply.item) + (reply.cut.unheard if reply.cut else 0)
         return reply.heard(self.player.played(reply.item, self.now), received)
 
     def tracks(self) -> tuple[Samples, Samples]:
-        """Return what was said and what was heard so far, aligned to the sample."""
+        """Return the spoken and the played audio so far, aligned: two float32 arrays of one shape (n,)."""
         said = self.microphone.track()
         return said, self.player.track(len(said))
 
     async def speak(self) -> None:
-        """Send the microphone's frames, each as soon as its last sample is recorded. Raises CallLost."""
+        """Send each frame of the microphone when it is complete, until cancelled. Raises CallLost."""
         while True:
             await asyncio.sleep(self._began + self.microphone.due() - self._loop.time())
             await self._call.send_audio(self.microphone.frame())
@@ -98,7 +98,7 @@ class Caller:
             self._tick = asyncio.Event()
 
     async def listen(self) -> None:
-        """Take the server's events until the call ends. Raises CallLost."""
+        """Handle the server's events until the call ends. Raises CallLost."""
         async for event in self._call:
             await self._take(event)
         raise CallLost(self._call.over)
@@ -166,11 +166,11 @@ class Caller:
 async def open_call(
     url: str, key: str | None = None, background: Samples | None = None, room: Room | None = None
 ) -> AsyncIterator[Caller]:
-    """Call a Realtime server for the length of the block.
+    """Call a Realtime server while the block runs. Cancelling hangs up.
 
-    key: sent as a bearer token. background: noise on the caller's line, 24 kHz. room: where
-    its loudspeaker is open; without one it wears a headset. A call that cannot be made
-    or breaks cancels the block and raises CallLost: nothing here comes back.
+    key: sent as a bearer token. background: noise on the caller's line, float32 of shape (n,) at 24 kHz.
+    room: of a caller with an open loudspeaker; None for a headset. If the call cannot begin or is lost, the
+    block is cancelled and CallLost is raised: this caller does not reconnect.
     """
     try:
         async with connect(url, key, reconnect_s=0.0) as call:

@@ -1,4 +1,4 @@
-"""How many of a server's guesses at the end of a turn were kept, by its own account."""
+"""Counts a server's speculative replies that it kept or dropped, as the server reports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """Counts over replies: guesses that were kept and dropped, and the tokens of those that were dropped."""
+    """Counts over replies: kept guesses, dropped guesses, and the tokens of dropped guesses."""
 
     replies: int = 0
     kept: int = 0
@@ -17,7 +17,7 @@ class Guesses:
     tokens_wasted: int = 0
 
     def __add__(self, other: Guesses) -> Guesses:
-        """Return both together."""
+        """Return the sum of two counts."""
         return Guesses(
             self.replies + other.replies,
             self.kept + other.kept,
@@ -26,7 +26,7 @@ class Guesses:
         )
 
     def __str__(self) -> str:
-        """Return a sentence for people."""
+        """Return one sentence for the terminal."""
         made = self.kept + self.dropped
         share = f" ({100 * self.kept / made:.0f} %)" if made else ""
         wasted = self.tokens_wasted / max(1, self.replies)
@@ -34,7 +34,7 @@ class Guesses:
 
 
 def of_replies(counts: Iterable[Mapping[str, float]]) -> Guesses:
-    """Add up what the server told with each reply; nothing where it tells nothing."""
+    """Add up the counts that the server sent with each reply; zero if it sends none."""
     total = Guesses()
     for told in counts:
         if "guesses_kept" in told:
@@ -44,7 +44,7 @@ def of_replies(counts: Iterable[Mapping[str, float]]) -> Guesses:
 
 
 def report(guesses: Guesses) -> dict[str, Any] | None:
-    """Return the same for a machine, None where the server told nothing."""
+    """Return the counts as JSON data, None if the server sent none."""
     if not guesses.replies:
         return None
     made = guesses.kept + guesses.dropped

@@ -1,4 +1,4 @@
-"""Callers who are connected and say nothing, in a process of their own beside those who speak."""
+"""Idle callers, which send silence, in a separate process from the callers that speak."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from rejoinder.agent.client.player import RATE
 
 HOUR = 3600.0
 TICK_SECONDS = 0.002
-"""Frames of different callers that are due within this time are sent together: to wake up for each costs more
-than to send it, and the server has the same processor here."""
+"""Frames of different callers that are due within this time are sent together. A wake-up costs more than a
+frame, and here the server shares the processor."""
 
 
 @dataclass(slots=True)
 class Idle:
-    """Silent callers on the line. cores: what their own process took, once they have hung up."""
+    """The idle callers. cores: average cores that their process used, set after they hang up."""
 
     cores: float = 0.0
 
 
 @asynccontextmanager
 async def idle_callers(url: str, key: str | None, number: int) -> AsyncIterator[Idle]:
-    """Have so many silent callers on the line for the length of the block. Raises CallLost if one is not."""
+    """Hold ``count`` idle calls while the block runs. Raises CallLost if one cannot begin or is lost."""
     idle = Idle()
     if not number:
         yield idle
@@ -51,7 +51,7 @@ async def idle_callers(url: str, key: str | None, number: int) -> AsyncIterator[
 
 
 def call_and_be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
-    """Call so often, say why not or "", send silence until told to end, and say who is left at what cost."""
+    """Open N idle calls; report the error or "", then which calls survived and the CPU they used."""
     try:
         asyncio.run(_be_silent(url, key, number, pipe))
     except (OSError, WebSocketException) as error:

@@ -1,4 +1,4 @@
-"""A caller's room with an open loudspeaker: the agent is heard in the microphone, later and coloured."""
+"""A caller's room with an open loudspeaker: the microphone records the agent, delayed and filtered."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from rejoinder.agent.client.player import FRAME, RATE, Player
 from rejoinder.pipeline.audio.chunk import Samples
 
 LONGEST = int(0.6 * RATE)
-"""Of an impulse response this much is kept: what follows has less than a hundredth of its power."""
+"""Length of an impulse response that is kept; the rest has less than a hundredth of its power."""
 
 
 class Room:
-    """The way from a loudspeaker to a microphone.
+    """The path from a loudspeaker to a microphone.
 
-    response: an impulse response at 24 kHz; it is scaled to unit energy. level: decibels of the echo against
-        what is played, on white noise. delay: seconds of buffers before the response begins.
+    response: impulse response at 24 kHz, float32 of shape (n,), scaled to unit energy. level: of the echo
+        relative to the played audio, in decibels, for white noise. delay: of the buffers, in seconds.
     """
 
     def __init__(self, response: Samples, level: float, delay: float) -> None:
@@ -27,7 +27,7 @@ class Room:
         self._response = np.fft.rfft(kept / energy * 10 ** (level / 20), self._size)
 
     def echo(self, player: Player, begin: int) -> Samples:
-        """Return the frame of echo that the microphone hears from sample ``begin`` of the call on."""
+        """Return the echo in the frame that begins at sample ``begin``, float32 of shape (FRAME,)."""
         last = begin + FRAME - self.delay
         played = player.sound(last - FRAME - self._length + 1, last)
         if not played.any():

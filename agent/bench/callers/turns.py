@@ -1,4 +1,4 @@
-"""What a caller knows of the turns of a call: its own as the server hears them, and the agent's replies."""
+"""A caller's record of a call: its turns as the server reports them, and the agent's replies."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from rejoinder.agent.client.player import RATE, Cut
 
 CHARACTERS_PER_SECOND = 15.0
-"""How fast speech is, where the length of a clause's audio is not known because it was cut."""
+"""Assumed speed of speech if the length of a clause's audio is unknown because it was cut."""
 
 
 @dataclass(slots=True)
 class HeardTurn:
-    """What the server makes of one turn of the caller.
+    """One turn of the caller, as the server reports it.
 
-    begin: sample of the call at which the server told of it. end: that at which, it says, the speech ended.
+    begin: sample of the call at which the report arrived. end: reported sample of the end of speech.
     """
 
     item: str
@@ -26,7 +26,7 @@ class HeardTurn:
 
 @dataclass(slots=True)
 class Hold:
-    """The agent fell silent at sample ``at`` of the call, and went on at ``until``; None if it did not."""
+    """The agent paused at sample ``at`` of the call and went on at ``until``, None if it did not."""
 
     item: str
     at: int
@@ -37,10 +37,10 @@ class Hold:
 class Reply:
     """One response of the agent.
 
-    created: sample of the call at which its response.created arrived. status: that of response.done.
-    heard_end: sample at which, the server says, the speech ended that it answers; None if it says nothing.
-    cues: (samples of its audio that had come before, text). parts: the server's own budget in milliseconds.
-    counts: what else the server told with it.
+    created: sample of the call at which its response.created arrived. status: of response.done.
+    heard_end: sample at which the answered speech ended, by the server's trace; None without a trace.
+    cues: (samples of its audio before the text, text). parts: the server's latency budget in milliseconds.
+    counts: other figures of the server's trace.
     """
 
     id: str
@@ -55,20 +55,20 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The words that have arrived."""
+        """The words that have arrived so far."""
         return "".join(text for _, text in self.cues)
 
     def write(self, text: str, received: int) -> None:
-        """Add words that came when ``received`` samples of the reply had come."""
+        """Add words that arrived after ``received`` samples of the reply."""
         if self.cues and self.cues[-1][0] == received:
             text = self.cues.pop()[1] + text
         self.cues.append((received, text))
 
     def heard(self, played: int, received: int) -> str:
-        """Return the words in the first ``played`` samples of the reply, of which ``received`` have come.
+        """Return the words in the first ``played`` of the reply's ``received`` samples.
 
-        Words are spread over the audio of their delta by length in characters. A last delta whose audio may
-        be incomplete is taken to last as long as such text does at ``CHARACTERS_PER_SECOND``.
+        The words of a delta are spread over its audio by length in characters. The audio of the last delta
+        may be incomplete; its length is estimated with ``CHARACTERS_PER_SECOND``.
         """
         words = []
         for place, (start, text) in enumerate(self.cues):

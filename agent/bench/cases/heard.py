@@ -1,7 +1,7 @@
 """Replies for ``rejoinder bench heard``: words as they are written, each with the words in which it is said.
 
-Which written word is said how is set down by hand here, so that the bench does not take it from the code that
-it measures: ``[$5|five dollars]`` is one written word, and a word without brackets is said as it is written.
+The spoken form is written by hand, so that the bench does not depend on the code that it measures.
+``[$5|five dollars]`` is one written word and its spoken form. A word without brackets is spoken as written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said over an agent in ``rejoinder bench bargein``: interruptions, and what must not stop it."""
+"""Sounds over the agent's speech for ``rejoinder bench bargein``: real and false interruptions."""
 
 from __future__ import annotations
 
@@ -41,17 +41,20 @@ LISTENERS = (
     "Yeah, yeah.",
     "Got it.",
 )
-"""Nobody has recorded backchannels under a free licence that we know of: voices say them."""
+"""Backchannels. Voices speak them, because no recordings with a free licence are known."""
 PITCHES = (0.92, 1.0, 1.12)
 LEVEL = 0.05
-"""RMS of made sounds: -26 dBFS, as loud as a headset is."""
-MOST_SECONDS, LEAST_SECONDS = 2.5, 0.3
+"""RMS of synthetic sounds: -26 dBFS, the level of a headset."""
+MOST_SECONDS = 2.5
+"""Longest interruption."""
+LEAST_SECONDS = 0.3
+"""Shortest interruption."""
 SHORT_SECONDS = (0.35, 0.7)
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Something heard over the agent, 24 kHz. begin: of an interruption its first voiced sample."""
+    """A sound over the agent's speech, float32 of shape (n,) at 24 kHz. begin: its first voiced sample."""
 
     kind: str
     name: str
@@ -65,7 +68,7 @@ class Sound:
 
 
 def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> list[Sound]:
-    """Return the beginnings of utterances, of each fourth only a word or two. Raises RecordingsMissing."""
+    """Return beginnings of utterances; each fourth has only one or two words. Raises RecordingsMissing."""
     found: list[Sound] = []
     for recording in choose(folder, sets, 2 * count, seed):
         audio = recording.load(RATE)
@@ -83,7 +86,7 @@ def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> l
 
 
 async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[Sound]:
-    """Return what listeners say, by several voices at several pitches. Raises ModelError."""
+    """Return backchannels of several voices at several pitches. Raises ModelError."""
     made = []
     for voice in voices:
         specs = Specs(vad="scripted:vad", turn="", stt="scripted:stt", llm="scripted:llm", tts=voice)
@@ -115,7 +118,7 @@ def noises(folder: Path, count: int, seed: int) -> list[Sound]:
 
 
 def coughs(count: int, seed: int) -> list[Sound]:
-    """Return made coughs: one to three bursts of coloured noise over a falling voice, dying away."""
+    """Return synthetic coughs: one to three decaying bursts of coloured noise over a falling voice."""
     found = []
     for number in range(count):
         draw = np.random.default_rng([seed, number])
@@ -131,7 +134,7 @@ def coughs(count: int, seed: int) -> list[Sound]:
 
 
 def _gap(audio: Samples, begin: int) -> int:
-    """Return the quietest place soon after the begin of the speech: between two words, if there are two."""
+    """Return the quietest sample soon after the start of speech: the gap between the first two words."""
     first, last = (begin + int(seconds * RATE) for seconds in SHORT_SECONDS)
     power = hop_power(audio[first:last], RATE // 50)
     return first + int(np.argmin(power)) * (RATE // 50) if len(power) else len(audio)

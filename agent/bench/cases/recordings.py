@@ -1,7 +1,7 @@
-"""Recordings of people for benches: which there are, which to take, and where their speech ends.
+"""Recordings of people for benches: lists them, samples them, and finds the end of their speech.
 
-A folder holds one folder per set, each with audio files and a ``manifest.jsonl``: one JSON object a line with
-``file``, ``text`` (null where nobody wrote it down), ``speaker`` and ``duration_s``.
+A folder has one subfolder per set, each with audio files and a ``manifest.jsonl``: one JSON object per line
+with ``file``, ``text`` (null without a transcript), ``speaker`` and ``duration_s``.
 """
 
 from __future__ import annotations
@@ -23,21 +23,31 @@ VARIABLE = "REJOINDER_SPEECH"
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "../shared/speech"
 DEFAULT_SETS = ("assistant_utterances", "speechocean762_adult", "read_misc")
 MAX_SECONDS = 15.0
-"""Longer recordings are monologues of several sentences, not turns, and are not sampled."""
+"""Longest recording that is sampled. Longer ones are monologues of several sentences, not turns."""
 
 HOP_SECONDS = 0.01
-BELOW_SPEECH_DB, TAIL_BELOW_SPEECH_DB, PEAK_BELOW_SPEECH_DB = 20.0, 25.0, 10.0
+BELOW_SPEECH_DB = 20.0
+"""A loud hop is at most this far below the level of speech."""
+TAIL_BELOW_SPEECH_DB = 25.0
+"""A hop of a word's decay is at most this far below the level of speech."""
+PEAK_BELOW_SPEECH_DB = 10.0
+"""The peak of the last burst is at most this far below the level of speech."""
 ABOVE_FLOOR_DB = 6.0
-GAP_HOPS, TAIL_GAP_HOPS, MIN_HOPS = 20, 8, 12
+GAP_HOPS = 20
+"""Quiet hops that separate two bursts."""
+TAIL_GAP_HOPS = 8
+"""Quiet hops that end the decay of the last word."""
+MIN_HOPS = 12
+"""Fewest loud hops of a burst that holds a word."""
 
 
 class RecordingsMissing(PipelineError):
-    """There are no recordings where they were looked for; the message says where, and how to name a place."""
+    """No recordings were found. The message names the folder, and says how to set another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One utterance on disk; ``text`` is what was said, None if unknown, ``seconds`` how long the file is."""
+    """One utterance on disk. text: its transcript, None if unknown. seconds: length of the file."""
 
     set: str
     path: Path
@@ -46,7 +56,7 @@ class Recording:
     seconds: float
 
     def load(self, rate: int) -> Samples:
-        """Return the audio, mono, at ``rate`` hertz. Raises RecordingsMissing if it cannot be read."""
+        """Return the audio, mono float32 of shape (n,) at ``rate`` hertz. Raises RecordingsMissing."""
         import soundfile
         import soxr
 
@@ -59,7 +69,7 @@ class Recording:
 
 
 def speech_folder(given: Path | None = None) -> Path:
-    """Return the folder of recordings: the one given, ``$REJOINDER_SPEECH``, or the checkout's neighbour."""
+    """Return the folder of recordings: the given one, ``$REJOINDER_SPEECH``, or one beside the checkout."""
     folder = given or Path(os.environ.get(VARIABLE) or DEFAULT_FOLDER)
     if not folder.expanduser().is_dir():
         raise RecordingsMissing(
@@ -92,9 +102,9 @@ def choose(folder: Path, names: Sequence[str], count: int, seed: int = 0) -> lis
 
 
 def sample(sets: Sequence[Sequence[Recording]], count: int, seed: int = 0) -> list[Recording]:
-    """Return ``count`` recordings, or all there are: in turn from each set, in each from a new speaker.
+    """Return at most ``count`` recordings, from each set in turn, with a new speaker of the set each time.
 
-    The same arguments give the same recordings, and a smaller count gives the first ones of a larger.
+    The same arguments give the same recordings. A smaller count gives the first ones of a larger count.
     """
     generator = random.Random(seed)
     queues = [_by_turns(recordings, generator) for recordings in sets]
@@ -105,7 +115,7 @@ def sample(sets: Sequence[Sequence[Recording]], count: int, seed: int = 0) -> li
 
 
 def _by_turns(recordings: Sequence[Recording], generator: random.Random) -> list[Recording]:
-    """Return recordings shuffled, everybody's first one before anybody's second one."""
+    """Return the recordings shuffled, one of each speaker before the second of any speaker."""
     short = [recording for recording in recordings if recording.seconds <= MAX_SECONDS]
     generator.shuffle(short)
     count: defaultdict[str, int] = defaultdict(int)
@@ -117,7 +127,7 @@ def _by_turns(recordings: Sequence[Recording], generator: random.Random) -> list
 
 
 def speech_end(audio: Samples, rate: int) -> int:
-    """Return the index after the last sample of speech, by a rule of energy that no VAD has a part in.
+    """Return the index after the last sample of speech, by an energy rule that is independent of any VAD.
 
     The level is taken every 10 ms. A hop is loud within 20 dB of the recording's 95th percentile, and 6 dB
     above its noise floor (its 10th percentile) unless that would ask for more than 10 dB below the 95th.
@@ -161,10 +171,10 @@ def loud_hops(audio: Samples, rate: int) -> np.ndarray[tuple[int], np.dtype[np.b
 
 
 def background(audio: Samples, rate: int, seconds: float, seed: int = 0) -> Samples:
-    """Return noise with the level and the colour of a recording's quietest tenth of 20 ms frames.
+    """Return noise with the level and spectrum of a recording's quietest tenth of 20 ms frames.
 
-    Random phases over their mean spectrum: a loop of the recording itself would hum, and its seams would
-    click. The end fits the beginning, so that it can be repeated.
+    The phases are random: a loop of the recording itself would hum, and its seams would click. The noise can
+    be repeated without a seam.
     """
     size, length = int(0.02 * rate), int(seconds * rate)
     if len(audio) < size:

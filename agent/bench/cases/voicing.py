@@ -1,4 +1,4 @@
-"""Where a voice begins, by a rule that no voice activity detector has a part in."""
+"""Finds the first voiced sample, by a rule that is independent of any VAD."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ LOW_RATE = 2_000
 """Hertz. The first harmonics of a voice are below half of it, most of the noise of "s" and "t" is above."""
 PITCHES = (70, 400)
 """Hertz: the lowest and the highest voice."""
-FRAME_SECONDS, HOP_SECONDS = 0.03, 0.01
+FRAME_SECONDS = 0.03
+"""Length of a frame."""
+HOP_SECONDS = 0.01
+"""Distance between two frames."""
 PERIODIC = 0.6
 """Correlation of a frame with itself a period later above which it is voiced; noise has 0.2 to 0.5."""
 VOICED_HOPS = 3
 
 
 def first_voiced(audio: Samples, rate: int) -> int:
-    """Return the index of the first voiced sample, 0 where nothing is voiced.
+    """Return the index of the first voiced sample, 0 if none is voiced.
 
-    It is in the first of three hops of 10 ms that are loud by the rule of ``speech_end`` and periodic. So a
-    breath, a click and the "t" of "two" are before it; whoever whispers has none.
+    It is in the first of three hops of 10 ms that are periodic, and loud by the rule of ``speech_end``. A
+    breath, a click and the "t" of "two" come before it. Whispered speech has no voiced sample.
     """
     voiced = _periodic(soxr.resample(audio, rate, LOW_RATE)) >= PERIODIC
     loud = loud_hops(audio, rate)

@@ -1,4 +1,4 @@
-"""The messages that cost a server most for their length, for each of its wires."""
+"""The messages with the highest cost for their length, for each protocol of the server."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ TEXT = '{"type":"text","text":"%s","more":%s}'
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """A message for one of the wires. made: returns it; it is only made when it is sent.
+    """A message for one protocol.
 
-    raw: it is WebSocket frames, and not what is in one.
+    made: builds the message just before it is sent. raw: the message is whole WebSocket frames, not a
+    payload.
     """
 
     wire: str

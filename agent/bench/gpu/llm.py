@@ -1,4 +1,4 @@
-"""Time to the first token and tokens a second of vLLM, at so many callers who are answered at once.
+"""Measures vLLM's time to the first token and tokens per second, for numbers of simultaneous callers.
 
 python -m rejoinder.agent.bench.gpu.llm --shape 8b --callers 1,2,4,8,16,32,64
 python -m rejoinder.agent.bench.gpu.llm --model /path/to/weights
@@ -34,7 +34,7 @@ TALK = [
 
 
 async def answered(llm: Vllm, number: int, tokens: int) -> tuple[float, float, int]:
-    """Ask once; return the seconds to the first token and to the last, and how many came."""
+    """Send one request. Return seconds to the first token, seconds to the last, and the number of tokens."""
     question = Message(
         role="user", content=f"We are {number} people, and we stay for {number % 7 + 1} nights."
     )
@@ -49,7 +49,7 @@ async def answered(llm: Vllm, number: int, tokens: int) -> tuple[float, float, i
 
 
 async def level(llm: Vllm, callers: int, rounds: int, tokens: int) -> dict[str, Any]:
-    """Ask ``callers`` questions at the same moment, several times; the worst that can happen to them."""
+    """Send ``callers`` requests at the same moment, several times: the worst case."""
     firsts, rates = [], []
     for turn in range(rounds):
         began = time.perf_counter()
@@ -68,7 +68,7 @@ async def level(llm: Vllm, callers: int, rounds: int, tokens: int) -> dict[str, 
 
 
 async def measure(model: Path, settings: VllmSettings, given: argparse.Namespace) -> dict[str, Any]:
-    """Start the engine, measure every level, and end it."""
+    """Start the engine, measure each level, and stop the engine. Cancelling stops the engine."""
     began = time.perf_counter()
     llm = await asyncio.get_running_loop().run_in_executor(
         None, lambda: Vllm(str(model), given.threads, settings)
@@ -92,7 +92,7 @@ async def measure(model: Path, settings: VllmSettings, given: argparse.Namespace
 
 
 def main() -> None:
-    """Read the options, measure, and write the report."""
+    """Parse the options, measure, and write the report."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--model", type=Path, help="folder with real weights; without it: a stand-in")
     options.add_argument("--shape", choices=LANGUAGE_MODELS, default="8b", help="of the stand-in")

@@ -1,6 +1,6 @@
-"""Models of the right shapes with made-up weights: they say nothing, and are as fast as the real ones.
+"""Models with the real shapes and random weights: as fast as the real models, with meaningless output.
 
-Not for quality, only for time and memory, where the weights cannot be had.
+They measure time and memory on machines without the real weights.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def language_model(folder: Path, shape: str) -> Path:
 
 
 def recogniser(folder: Path, shape: str) -> Path:
-    """Write a Whisper model for CTranslate2 with random weights in float16."""
+    """Write a Whisper model for CTranslate2, with random float16 weights."""
     from ctranslate2.specs import whisper_spec
 
     width, heads, encoder_layers, decoder_layers, mels = RECOGNISERS[shape]

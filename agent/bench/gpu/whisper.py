@@ -1,4 +1,4 @@
-"""Milliseconds of Whisper's encoder and decoder in CTranslate2, by batch size and window.
+"""Measures Whisper's encoder and decoder in CTranslate2, in ms, by batch size and window.
 
 python -m rejoinder.agent.bench.gpu.whisper --shape large-v3-turbo --batches 1,2,4,8,16,32
 python -m rejoinder.agent.bench.gpu.whisper --model /path/to/faster-whisper --device cpu --batches 1,2
@@ -25,7 +25,7 @@ START, LANGUAGE, END = ["<|startoftranscript|>"], ["<|en|>", "<|transcribe|>"], 
 
 
 def milliseconds(run: Callable[[], Any], rounds: int) -> float:
-    """Return the median time of a run, after one that does not count."""
+    """Return the median time of a run, after one warm-up run."""
     times = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
@@ -35,7 +35,7 @@ def milliseconds(run: Callable[[], Any], rounds: int) -> float:
 
 
 def measure(model: Any, batch: int, window: int, tokens: int, rounds: int) -> dict[str, Any]:
-    """Encode a batch of noise and write ``tokens`` tokens for each of it."""
+    """Encode a batch of noise, and decode ``tokens`` tokens for each item."""
     noise = np.random.default_rng(0).standard_normal((batch, model.n_mels, 100 * window), np.float32)
     features = ctranslate2.StorageView.from_array(noise)
 
@@ -54,7 +54,7 @@ def measure(model: Any, batch: int, window: int, tokens: int, rounds: int) -> di
 
 
 def main() -> None:
-    """Read the options, measure, and write the report."""
+    """Parse the options, measure, and write the report."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--model", type=Path, help="folder with real weights; without it: a stand-in")
     options.add_argument("--shape", choices=RECOGNISERS, default="large-v3-turbo", help="of the stand-in")

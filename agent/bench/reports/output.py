@@ -1,4 +1,4 @@
-"""What all benches share: progress bars, reports, and how they give up."""
+"""Shared by all benches: progress bars, reports, and error exits."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from typer.core import TyperGroup
 from rejoinder.pipeline.errors import PipelineError
 
 ORDER = ("load", "turns", "bargein", "heard", "echo", "stt", "soak", "overhead", "simulate")
-"""The benches as they are listed: what a caller notices first comes first."""
+"""The order in which help lists the benches: what a caller notices most comes first."""
 
 
 class Benches(TyperGroup):
-    """The benches: a bare ``--json`` writes the report to stdout, as ``--json -`` does."""
+    """The group of benches. ``--json`` without a file means ``--json -``: the report goes to stdout."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order in which they are listed."""
+        """Return the names of the benches in ``ORDER``."""
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the words of the command line."""
+        """Parse the arguments, with a dash after each bare ``--json``."""
         return super().parse_args(ctx, with_report(args))
 
 
 def with_report(args: Sequence[str]) -> list[str]:
-    """Return the words of a command line with a dash behind each ``--json`` that says no file.
+    """Return the arguments with a dash after each ``--json`` without a file.
 
-    Typer knows no option whose value may be left out.
+    Typer has no options with an optional value.
     """
     given: list[str] = []
     for word in [*args, "--"]:
@@ -46,18 +46,18 @@ def with_report(args: Sequence[str]) -> list[str]:
 
 
 def progress_bar(console: Console) -> Progress:
-    """Return a progress bar that is gone when it is done."""
+    """Return a progress bar that disappears at the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, refresh_per_second=2)
 
 
 def console_beside(json_file: Path | None) -> Console:
-    """Return where tables go: beside a report on stdout they would be in its way."""
+    """Return the console for tables: stderr if the report goes to stdout, otherwise stdout."""
     return Console(stderr=json_file == Path("-"))
 
 
 def write(json_file: Path | None, report: dict[str, Any]) -> None:
-    """Write a report, if one is wanted; - is stdout."""
+    """Write a report as JSON to a file, or to stdout for "-". Without a file, do nothing."""
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     if json_file == Path("-"):
         sys.stdout.write(text)
@@ -67,14 +67,14 @@ def write(json_file: Path | None, report: dict[str, Any]) -> None:
 
 
 def leave(error: PipelineError) -> NoReturn:
-    """End the command with what went wrong."""
+    """Print an error and exit with 1."""
     typer.echo(f"error: {error}", err=True)
     raise typer.Exit(1) from None
 
 
 @contextmanager
 def percentages(path: Path, x: str, y: str, longest: float, height: float) -> Iterator[Any]:
-    """Give axes to draw shares of a hundred on, over 0 to ``longest``; they are a PNG after the block."""
+    """Yield axes for percentages over 0 to ``longest``, and save them as a PNG after the block."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -19,7 +19,7 @@ CALLER, AGENT = "caller", "agent"
 COLOURS = {CALLER: "#2f6fb0", AGENT: "#2a9d6f"}
 INK, FAINT, RED = "#222222", "#a0a0a0", "#c8372d"
 PLACES = {CALLER: 1.0, AGENT: -1.0}
-"""Where on the vertical axis each track has its middle."""
+"""The middle of each track on the vertical axis."""
 COLUMNS_PER_SECOND = 50
 CHARACTERS_PER_SECOND = 8.5
 """Characters of a caption that fit into the width of a second."""
@@ -27,7 +27,7 @@ CHARACTERS_PER_SECOND = 8.5
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """Something that was said; times in seconds. unheard: words that a cut took away."""
+    """Spoken words; times in seconds. unheard: words that a cut removed."""
 
     who: str
     begin: float
@@ -46,9 +46,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """The agent was silent from ``end`` seconds on, because the caller began to speak at ``begin``.
+    """The agent was silent from second ``end`` on, because the caller began to speak at second ``begin``.
 
-    ``begin`` is None where the caller had only paused, and went on.
+    begin: None if the caller had only paused and went on.
     """
 
     begin: float | None
@@ -57,7 +57,7 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A call as it was said and heard; both tracks begin with the call and have the same rate in hertz."""
+    """A call: spoken and played audio, float32 of shape (n,), both from the start, at ``rate`` Hz."""
 
     said: Samples
     heard: Samples
@@ -83,7 +83,7 @@ def draw(timeline: Timeline, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    # No pyplot: it would look for a display, and keep the figure for ever.
+    # Not pyplot: it looks for a display, and keeps the figure in memory.
     seconds = len(timeline.said) / timeline.rate
     figure = Figure(figsize=(min(40.0, max(10.0, 0.62 * seconds + 1.0)), 4.8), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -123,7 +123,7 @@ def wrap(text: str, seconds: float) -> str:
 
 
 def drawable(text: str) -> str:
-    """Leave out what the font cannot draw: a language model writes emoji, and no voice speaks them."""
+    """Return the text without characters that the font lacks, such as emoji."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     font = get_font(findfont(FontProperties()))
@@ -145,7 +145,7 @@ def _caption(axes: Any, spoken: Spoken) -> None:
     place = PLACES[spoken.who] + (0.6 if above else -0.6)
     shown = wrap(drawable(spoken.text), spoken.end - spoken.begin)
     style = {"fontsize": 8.5, "va": "bottom" if above else "top", "ha": "left", "linespacing": 1.2}
-    style |= {"parse_math": False}  # two prices in a sentence are no formula
+    style |= {"parse_math": False}  # two dollar signs in a sentence are not a formula
     axes.text(spoken.begin, place, shown, color=INK, **style)
     if spoken.unheard:
         lines = "\n" * (shown.count("\n") + 1 if shown else 0)

@@ -1,4 +1,4 @@
-"""Latency as a waterfall: parts that add up to the whole, as text for a terminal."""
+"""Latency as a waterfall for the terminal: parts that add up to the total."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 HEARD_END = "server hears the end"
-"""From the end of speech by the bench's rule to the end by the server's VAD; negative if that is earlier."""
+"""Time from the bench's end of speech to the end by the server's VAD; negative if that is earlier."""
 REST = "network and client"
-WIDTH, NARROW = 40, 18
+WIDTH = 40
+"""Columns of the bars."""
+NARROW = 18
+"""Columns of the bars beside the columns of single turns."""
 
 Parts = Sequence[tuple[str, float]]
 """(name, milliseconds) in order of time."""
@@ -20,7 +23,7 @@ Parts = Sequence[tuple[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Statistics of latencies in milliseconds; None where there are none."""
+    """Statistics of latencies in milliseconds; None if there are no latencies."""
 
     count: int
     p50: float | None
@@ -38,7 +41,7 @@ def summarise(latencies: Sequence[float]) -> Summary:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which ``share`` (0 to 1) of the values lie; there must be one."""
+    """Return the value below which ``share`` (0 to 1) of the values lie. values: at least one."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     below = int(place)
@@ -47,10 +50,10 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def complete(server: Parts, total: float, heard_end: float | None) -> list[tuple[str, float]]:
-    """Put the server's parts into the client's ``total``; what is left over is network and client.
+    """Return parts that add up to the client's ``total``: the server's parts, then network and client.
 
-    heard_end: how much later than the bench the server placed the end of speech, where it said so: its own
-    budget begins there, and the difference is neither its work nor the network's.
+    heard_end: how much later than the bench the server places the end of speech, in ms; None if unknown. The
+    server's budget begins there, so the difference is neither its work nor the network's.
     """
     parts = [*([(HEARD_END, heard_end)] if heard_end is not None else []), *server]
     return [*parts, (REST, total - sum(ms for _, ms in parts))]
@@ -59,7 +62,7 @@ def complete(server: Parts, total: float, heard_end: float | None) -> list[tuple
 def mean_parts(turns: Sequence[Parts]) -> list[tuple[str, float]]:
     """Return the mean of each part over all turns, in mean order of time; they add up to the mean total.
 
-    A part that a turn does not have counts as 0 ms of it.
+    A part that a turn lacks counts as 0 ms.
     """
     totals: dict[str, float] = {}
     places: dict[str, list[int]] = {}
@@ -74,7 +77,7 @@ def mean_parts(turns: Sequence[Parts]) -> list[tuple[str, float]]:
 def bars(parts: Parts, width: int = WIDTH) -> list[tuple[int, int]]:
     """Return (first column, columns) of each part's bar on a line of ``width`` columns.
 
-    A part below zero goes back to the left; one too short for a column gets a bar of none.
+    The bar of a negative part extends to the left. A part that is shorter than a column gets no bar.
     """
     ends = [0.0]
     for _, ms in parts:
@@ -86,9 +89,9 @@ def bars(parts: Parts, width: int = WIDTH) -> list[tuple[int, int]]:
 
 
 def waterfall(parts: Parts, title: str, turns: Sequence[Parts] = ()) -> Table:
-    """Return a table with a line and a bar for each part, and their sum.
+    """Return a table with a row and a bar for each part, and their sum.
 
-    turns: the turns that ``parts`` is the mean of, to be shown as columns of numbers beside it.
+    turns: the turns whose mean is ``parts``; the table shows each as a column.
     """
     table = Table(title=title, title_justify="left", title_style="bold", box=None, show_footer=True)
     table.add_column("", footer="last word to first sound", no_wrap=True)

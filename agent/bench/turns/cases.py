@@ -1,8 +1,9 @@
-"""Silences whose truth is known: real ends of utterances, and pauses of a speaker who goes on.
+"""Labelled silences: real ends of utterances, and pauses of a speaker who goes on.
 
-A hold that is made by cutting is shorter than its whole, and a detector that has learnt "long means over"
-would look good for nothing. So every recording that is cut gives a pair of about equal length: its beginning
-up to the gap, which is a hold, and an equally long piece up to its end, which is an end.
+A pause that is made by cutting follows shorter speech than the end of the whole recording. A detector that
+learnt "long means over" would look good for no reason. So each cut recording gives a pair of about equal
+length: its beginning up to the gap, which is a pause, and an equally long piece up to its end, which is an
+end.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from rejoinder.pipeline.audio.chunk import RATE, Samples
 
 HOP = RATE // 100
 SMOOTH_HOPS = 6
-"""A gap between words is 60 ms wide at least: the closure of a plosive is shorter."""
+"""Shortest gap between words, in hops (60 ms): the closure of a plosive is shorter."""
 LEAST_SECONDS = 0.8
-"""Speech on each side of a gap; after less of it nobody could know whether more will come."""
-BELOW_SPEECH_DB, NATURAL_SECONDS = 12.0, 0.3
+"""Least speech on each side of a gap: after less, no judge could know whether more follows."""
+BELOW_SPEECH_DB = 12.0
+"""The level of a gap is at least this far below the level of speech."""
+NATURAL_SECONDS = 0.3
+"""Shortest pause that counts as the speaker's own."""
 HOLD_SECONDS = (0.3, 2.0)
 FADE_SECONDS = 0.06
-"""How long the voice dies away before a silence that is put in, at ends and pauses alike: cut short it would
-sound unlike any pause, and at ends unlike at pauses."""
+"""Length of the fade before an inserted silence, the same at ends and pauses: a hard cut would sound unlike a
+real pause."""
 END_SECONDS = 2.5
 """Silence after an end: longer than any detector under test waits."""
 
@@ -34,8 +38,8 @@ END_SECONDS = 2.5
 class Case:
     """Speech and the silence after it.
 
-    audio: 16 kHz. at: sample at which the silence begins. seconds: how long it lasts before the speaker goes
-    on, None where the turn is over. natural: whether the silence is the recording's own.
+    audio: float32 of shape (n,) at 16 kHz. at: sample at which the silence begins. seconds: its length before
+    the speaker goes on, None at the end of a turn. natural: whether the recording itself has the silence.
     """
 
     set: str

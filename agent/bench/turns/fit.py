@@ -1,8 +1,9 @@
 """The fit of the rule for the end of a turn, and what it is worth on speakers that it was not made from.
 
-Logistic regressions stand one on the other: a last layer for Smart Turn and one for Whisper's encoder, from
-what each makes of the sound, and ``turn_end``, from those layers' answers, the words and the silence. It must
-not see answers about speakers that they were made from, who would sound surer than anybody ever will.
+The fit stacks logistic regressions: a last layer for Smart Turn and one for Whisper's encoder, from each
+network's features, and ``turn_end``, from the answers of these layers, the words and the silence.
+``turn_end`` must not see the layers' answers about speakers that they were fitted on: those answers are too
+certain.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ STEP_MS, LONGEST_MS = 96, 2_300
 """Silences at which a row of the fit is made from a pause, as long as it lasts."""
 HEAD_RIDGE, ENDING_RIDGE, RIDGE = 1_200.0, 1_200.0, 10.0
 STILL = 1e-6
-"""A step of the fit so small is the last."""
+"""The fit stops at a step smaller than this."""
 HEAD_ANSWERS = 6
-"""So many sounds of each pause make the last layer: all of them, up to the longest wait."""
-FOLDS, LEAST_SPEAKERS = 5, 20
+"""Most sounds of each pause in the fit of the last layer: all of them up to the longest wait."""
+FOLDS = 5
+"""Folds of the cross-validation."""
+LEAST_SPEAKERS = 20
+"""Fewest speakers of a fit."""
 USUAL = "tiny.en"
 """The Whisper whose words ``turn_end`` is fitted to. Other recognisers' are read by the same tables."""
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -137,7 +141,7 @@ def cross_validated(seen: Sequence[Observation]) -> list[Fit]:
 
 
 def can_be_fitted(seen: Sequence[Observation]) -> bool:
-    """Tell whether there are enough speakers, and ends and pauses that were judged in both halves of them."""
+    """Return whether there are enough speakers, and judged ends and pauses in both halves of them."""
     return len(set(_speakers(seen))) >= LEAST_SPEAKERS and all(
         {seen[place].resumes is None for place in rest if seen[place].judged} == {True, False}
         for rest, _ in folds(_speakers(seen), 2)
@@ -182,7 +186,7 @@ def _head(rows: Sequence[tuple[Samples, bool]], ridge: float) -> Head | None:
 
 
 def _tables(seen: Sequence[Observation], heard: Sequence[Heard]) -> turn_end.Tables:
-    """Fit a table for each of what may be known, where it is known of anybody."""
+    """Fit one table per combination of known inputs, if any observation has it."""
     rows: dict[str, list[tuple[dict[str, float], bool]]] = {}
     for each, models in zip(seen, heard, strict=True):
         for silence in range(2 * STEP_MS, LONGEST_MS, STEP_MS):

@@ -67,13 +67,16 @@ SILENCES = tuple(range(100, 2_500, 100))
 FUSED = "fused, patience"
 Curves = dict[str, list[Point]]
 """The points of each rule, by its name."""
-MEDIANS, SHARES = (300.0, 500.0, 700.0), (0.05, 0.1, 0.15)
+MEDIANS = (300.0, 500.0, 700.0)
+"""Median latencies, in ms, at which the report lists the share of pauses cut off."""
+SHARES = (0.05, 0.1, 0.15)
+"""Shares of pauses cut off at which the report lists the median latency."""
 
 
 async def observe_all(
     recordings: Sequence[Recording], stt: str, turn: str, cuda: bool, progress: Progress
 ) -> list[Observation]:
-    """Hear all cases of the recordings. Raises ModelError, and PipelineError where nothing can be judged."""
+    """Process all cases of the recordings. Raises ModelError, and PipelineError if no case can be judged."""
     # The language model and the voice say nothing here; scripted ones cost no time to load.
     specs = Specs(turn=turn, stt=stt, llm="scripted:llm", tts="scripted:tts")
     seen: list[Observation] = []
@@ -109,7 +112,7 @@ def curves(seen: Sequence[Observation], fits: Sequence[Fit]) -> Curves:
 
 
 def table(seen: Sequence[Observation], rule: Wait) -> Table:
-    """Return what the terminal shows: a rule for each set."""
+    """Return the table for the terminal: a rule for each set."""
     shown = Table(
         title="Pauses cut off, and ms from the last speech to the end of the turn", title_justify="left"
     )

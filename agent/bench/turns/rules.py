@@ -1,8 +1,8 @@
-"""How often the agent cuts people off, against how long it keeps them waiting.
+"""Measures how often the agent cuts callers off, against how long it makes them wait.
 
-Every case is heard by the real VAD, floor, recogniser and turn model, in sample time: what they said, and
-when, is written down once, and every rule is then judged on it. A rule is charged what the models cost on
-this machine: a judgement counts from when it was asked plus what the answer took.
+The real VAD, floor, recogniser and turn model process each case once, in sample time. Their answers and times
+are recorded, and each rule is then judged on the record. A judgement counts from its request plus the model's
+time on this machine.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class Observation:
 
 
 async def observe(case: Case, vad: Vad, stt: Stt, turn_model: TurnModel) -> Observation | None:
-    """Hear one case; None where the VAD found no speech, or no pause at the place in question."""
+    """Process one case. Returns None if the VAD finds no speech, or no pause at the labelled place.
+
+    Cancelling changes nothing.
+    """
     floor, stream = Endpointer(), vad.stream()
     pcm = to_pcm(case.audio)
     pause = start = None
@@ -154,7 +157,7 @@ def end_of_turn(seen: Observation, wait: Wait) -> float:
 
 
 def cuts_off(seen: Observation, wait: Wait) -> bool:
-    """Tell whether a rule would have ended the turn before the speaker went on."""
+    """Return whether a rule ends the turn before the speaker goes on."""
     return seen.resumes is not None and end_of_turn(seen, wait) < seen.resumes
 
 
@@ -168,7 +171,7 @@ def latest_answer(patience: float = 1.0) -> Wait:
 
 
 def silence_alone(ms: float) -> Wait:
-    """Return the rule that asks nobody."""
+    """Return the rule that uses no model: a fixed silence ends the turn."""
     return lambda seen, known: ms
 
 

@@ -1,4 +1,4 @@
-"""Observations of ``rejoinder bench turns`` in a file, to try rules without hearing it all again."""
+"""Stores observations of ``rejoinder bench turns`` in a file, to judge rules without running the models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(path: Path, seen: Sequence[Observation]) -> None:
 
 
 def check(path: Path) -> None:
-    """Raise PipelineError where ``write`` could not write: to hear it all takes minutes."""
+    """Raise PipelineError if ``write`` could not write here; called before minutes of measurement."""
     if path.is_dir() or not path.parent.is_dir():
         raise PipelineError(f"{path} is a folder, or in none: no file can be written there")
 

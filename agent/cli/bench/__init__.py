@@ -1,1 +1,1 @@
-"""``rejoinder bench``: one file for each benchmark's command."""
+"""``rejoinder bench``: one file per command."""

@@ -1,4 +1,4 @@
-"""``rejoinder bench echo``: calls from rooms with an open loudspeaker."""
+"""``rejoinder bench echo``: calls in which the loudspeaker's sound reaches the microphone."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def echo(
     ] = 6.0,
     full: Annotated[bool, typer.Option("--full", help="10 minutes")] = False,
     each: Annotated[int, typer.Option(min=0, help="interruptions in each call")] = 3,
-    gate: Annotated[bool, typer.Option(help="with the gate that takes the echo out")] = True,
-    seed: Annotated[int, typer.Option(help="which sounds and delays are taken")] = 0,
+    gate: Annotated[bool, typer.Option(help="with the gate that removes the echo")] = True,
+    seed: Annotated[int, typer.Option(help="seed of the sounds and delays")] = 0,
     stt: SttOption = None,
     tts: TtsOption = None,
-    plot: Annotated[Path | None, typer.Option(help="draw the stops into this PNG")] = None,
+    plot: Annotated[Path | None, typer.Option(help="write a PNG of the agent's stops")] = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Measure calls over an open loudspeaker, with its echo.
+    """Measure how the agent handles the echo of its own voice.
 
-    In real time over a WebSocket, four calls at a time, in three rooms at four levels each. With --json the
-    last line on stdout holds the figures that count.
+    Calls run in real time over a WebSocket, four at a time, in three rooms at four levels each. With --json,
+    the last line on stdout holds the key figures.
     """
     flags = {"llm": bench_bargein.STORYTELLER, "stt": stt, "tts": tts}
     report: dict[str, Any] = {**occasion(), "models": flags, "seed": seed, "gate": gate}

@@ -1,4 +1,4 @@
-"""``rejoinder bench load``: several callers at once."""
+"""``rejoinder bench load``: measure latency with several callers at the same time."""
 
 from __future__ import annotations
 
@@ -37,34 +37,37 @@ from rejoinder.agent.server.own_server import own_process
 from rejoinder.pipeline.errors import PipelineError
 
 MAX_RECORDINGS = 64
+"""Most recordings that one run takes turns from."""
 
 
 def load(
-    sessions: Annotated[str, typer.Option(help="how many callers at once, one level for each")] = "1,2,4,8",
+    sessions: Annotated[
+        str, typer.Option(help="numbers of callers at the same time, one level each")
+    ] = "1,2,4,8",
     seconds: Annotated[float, typer.Option(min=1.0, help="seconds in which turns begin, per level")] = 60.0,
-    idle: Annotated[int, typer.Option(min=0, help="further callers who send silence")] = 0,
-    url: Annotated[str | None, typer.Option(help="ws://… of a running server; without it: our own")] = None,
+    idle: Annotated[int, typer.Option(min=0, help="additional callers that send silence")] = 0,
+    url: Annotated[str | None, typer.Option(help="ws://… of a running server; default: start one")] = None,
     key: Annotated[str | None, typer.Option(help="bearer token for --url", envvar="REJOINDER_KEY")] = None,
-    sets: Annotated[str, typer.Option(help="sets to take recordings from")] = ",".join(DEFAULT_SETS),
-    seed: Annotated[int, typer.Option(help="which recordings are taken")] = 0,
+    sets: Annotated[str, typer.Option(help="sets of recordings, comma-separated")] = ",".join(DEFAULT_SETS),
+    seed: Annotated[int, typer.Option(help="seed of the choice of recordings")] = 0,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
-    plot: Annotated[Path | None, typer.Option(help="draw latency over callers into this PNG")] = None,
+    plot: Annotated[Path | None, typer.Option(help="write a PNG of latency over callers")] = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Measure latency with several callers at once.
+    """Measure latency with several callers at the same time.
 
-    Each holds one call and plays a recording in it every 6 or 7 s, in real time and when planned, whatever
-    happened before; latencies count from the planned last sample. ``rejoinder plan`` reads the report.
+    Each caller holds one call and plays a recording every 6 or 7 s, in real time. The schedule does not
+    depend on earlier turns. Latency counts from the planned last sample. ``rejoinder plan`` reads the report.
     """
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
     if url is not None:
         check_url(url)
         if any(value is not None for value in flags.values()):
-            raise typer.BadParameter("models cannot be chosen for a server that runs already (--url)")
+            raise typer.BadParameter("models cannot be chosen for a running server: omit them, or omit --url")
     levels = numbers_of(sessions, "--sessions")
     report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed, "idle": idle}
     console = console_beside(json_file)
@@ -81,7 +84,7 @@ def load(
         leave(error)
     console.print(*bench_load.tables(measured), sep="\n")
     if idle:
-        console.print(f"The {idle} idle callers' own process took {idle_cores:.2f} cores.")
+        console.print(f"The process of the {idle} idle callers used {idle_cores:.2f} cores.")
         report["idle_cores"] = idle_cores
     if plot:
         bench_load.draw(measured, plot)
@@ -100,7 +103,10 @@ async def _measure(
     seconds: float,
     console: Console,
 ) -> tuple[list[bench_load.Level], float]:
-    """Return what each level met, and the cores that the idle callers took."""
+    """Return the results of each level, and the cores that the idle callers used.
+
+    Cancelling ends the calls and the server.
+    """
     measured = []
     async with _server(url, flags, 4 * max(levels) + idle, console) as (address, process):
         async with idle_callers(address, key, idle) as silent:
@@ -123,7 +129,7 @@ async def _measure(
 async def _server(
     url: str | None, flags: dict[str, str | None], lines: int, console: Console
 ) -> AsyncIterator[tuple[str, int | None]]:
-    """Yield the address of a server, and the process of our own."""
+    """Yield the address of a server, and its process id if this function started it."""
     if url is not None:
         yield url, None
         return

@@ -1,4 +1,4 @@
-"""``rejoinder bench overhead``: what everything but the models costs."""
+"""``rejoinder bench overhead``: the cost of everything except the models."""
 
 from __future__ import annotations
 
@@ -25,27 +25,25 @@ MESSAGES = "messages"
 
 
 def overhead(
-    sessions: Annotated[
-        str, typer.Option(help="how many sessions, one run for each")
-    ] = "1,10,50,100,200,500",
-    seconds: Annotated[float, typer.Option(min=0.5, help="seconds that are measured in each")] = 5.0,
+    sessions: Annotated[str, typer.Option(help="numbers of sessions, one run each")] = "1,10,50,100,200,500",
+    seconds: Annotated[float, typer.Option(min=0.5, help="seconds that each run measures")] = 5.0,
     way: Annotated[str, typer.Option(help="session, websocket, both, or messages")] = "both",
-    vad: Annotated[str, typer.Option(help="voice activity: silero adds what it costs")] = "scripted:vad",
+    vad: Annotated[str, typer.Option(help="VAD; silero includes its cost")] = "scripted:vad",
     json_file: JsonOption = None,
 ) -> None:
-    """Measure what everything but the models costs, for many sessions.
+    """Measure the cost of everything except the models.
 
-    Frames come in real time: into sessions in one process, and over WebSockets to a server in one. Each load
-    is run with silent callers, and with a tenth of them speaking and being answered. With --way messages each
-    of the messages that cost most is sent to a server of its own, three times, and what is told is for how
-    long they held the loop.
+    Frames arrive in real time, into sessions in one process and over WebSockets into one server process. Each
+    load runs twice: with silent callers, and with a tenth of them in conversation. With --way messages, the
+    command sends each of the most expensive messages three times to its own server, and reports how long the
+    message blocked the event loop.
     """
     if way == MESSAGES:
         _messages(vad, json_file)
         return
     counts = numbers_of(sessions, "--sessions")
     if way not in WAYS:
-        reason = f"{way!r}: write session, websocket or both, or messages"
+        reason = f"{way!r}: write session, websocket, both or messages"
         raise typer.BadParameter(reason, param_hint="--way")
     console = console_beside(json_file)
     try:
@@ -60,7 +58,7 @@ def overhead(
 
 
 def _messages(vad: str, json_file: Path | None) -> None:
-    """Measure for how long single messages hold the loop."""
+    """Measure how long single messages block the event loop."""
     console = console_beside(json_file)
     with progress_bar(console) as progress:
         task = progress.add_task("sending", total=len(WORST))

@@ -1,4 +1,4 @@
-"""What ``rejoinder doctor`` looks at, one small function per thing; none of them loads a model."""
+"""The checks of ``rejoinder doctor`` that concern the machine; none of them loads a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rejoinder.models.weights.catalog import Weights, catalog
 from rejoinder.models.weights.fetch import cache_dir
 
 GPU_SECONDS = 5.0
-"""A driver in trouble can take minutes to answer."""
+"""Timeout of nvidia-smi: a broken driver can take minutes to answer."""
 OLDEST_PYTHON = (3, 11)
 
 
@@ -31,8 +31,8 @@ OLDEST_PYTHON = (3, 11)
 class Check:
     """One line of the report.
 
-    state: "ok", "missing" or "broken". needed: whether the configuration cannot run unless it is ok.
-    fix: a command, or in words what to do. path: where it is, "" for nowhere in particular.
+    state: "ok", "missing" or "broken". needed: whether the configuration can run only if this is ok.
+    fix: a command, or what to do in words. path: where the part is, "" if it has no place.
     """
 
     part: str
@@ -45,9 +45,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Something that can be imported.
+    """A module that can be imported.
 
-    packages: the distributions that may hold it. extra: the extra of ours that brings it, empty for none.
+    packages: the distributions that may contain it. extra: the extra of Rejoinder that installs it, "" if the
+    core does.
     """
 
     module: str
@@ -88,19 +89,19 @@ NEEDED_BY = {
     "piper": ("onnxruntime", "piper"),
     "hibari": ("onnxruntime", "hibari"),
 }
-"""Libraries by adapter."""
+"""The libraries that each adapter needs."""
 HEAVY = ("vllm", "torch")
-"""Take many seconds to import: only looked for."""
+"""Libraries that take many seconds to import: the check only looks whether they are installed."""
 
 
 def specs(settings: Settings) -> dict[str, str]:
-    """Return the configured models by kind, without those that are switched off."""
+    """Return the specs of the configured models by kind, without models that are switched off."""
     kinds = ("vad", "turn", "stt", "llm", "tts")
     return {kind: spec for kind in kinds if (spec := getattr(settings, kind))}
 
 
 def check_machine(settings: Settings) -> Iterator[Check]:
-    """Look at Python, the system, the cores, the memory, and what fits them."""
+    """Check Python, the system, the cores, the memory, the profile and the threads."""
     recent = sys.version_info >= OLDEST_PYTHON
     wanted = ".".join(str(part) for part in OLDEST_PYTHON)
     fix = "" if recent else f"install Python {wanted} or newer"
@@ -120,7 +121,7 @@ def check_machine(settings: Settings) -> Iterator[Check]:
 
 
 def check_profile(settings: Settings) -> Check:
-    """Name the profile, and what a larger one lacks that would fit this machine."""
+    """Return the profile; if a larger one fits this machine, also what that one lacks."""
     (largest, *_) = fitting(cores(), gpu_memory() / 2**30)
     names = list(PROFILES)
     if names.index(largest) <= names.index(settings.profile):
@@ -130,7 +131,7 @@ def check_profile(settings: Settings) -> Check:
 
 
 def check_libraries(settings: Settings) -> Iterator[Check]:
-    """Look at each library: whether it is there, its version, and whether it can be imported."""
+    """Check each library: whether it is installed, its version, and whether it can be imported."""
     prefixes = {spec.partition(":")[0] for spec in specs(settings).values()}
     needed = {module for prefix in prefixes for module in NEEDED_BY.get(prefix, ())}
     for library in LIBRARIES.values():
@@ -138,13 +139,13 @@ def check_libraries(settings: Settings) -> Iterator[Check]:
 
 
 def check_library(library: Library, needed: bool) -> Check:
-    """Look at one library."""
+    """Check one library. needed: whether the configuration uses it."""
     if find_spec(library.module) is None:
         return Check(library.module, "missing", library.purpose, install(library.extra), needed)
     try:
         if library.module not in HEAVY:
             import_module(library.module)
-    except Exception as error:  # a native library that does not fit this machine fails in its own way
+    except Exception as error:  # a native library that does not fit this machine may raise anything
         if library.module == "sounddevice":
             fix = "apt install libportaudio2"
         else:
@@ -155,7 +156,7 @@ def check_library(library: Library, needed: bool) -> Check:
 
 
 def check_gpu() -> Check:
-    """Look for an NVIDIA GPU."""
+    """Check whether there is an NVIDIA GPU."""
     if shutil.which("nvidia-smi"):
         command = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
         try:
@@ -169,7 +170,7 @@ def check_gpu() -> Check:
     if find_spec("ctranslate2") is not None:
         try:
             count = import_module("ctranslate2").get_cuda_device_count()
-        except Exception:  # check_library says what is wrong with it
+        except Exception:  # check_library reports the reason
             count = 0
         if count:
             return Check("GPU", "ok", f"{count} that CTranslate2 can use", needed=False)
@@ -177,7 +178,7 @@ def check_gpu() -> Check:
 
 
 def check_cache(settings: Settings) -> Check:
-    """Look at the folder of weights, and whether what is missing fits in."""
+    """Check the folder of weights, and whether there is room for the missing weights."""
     folder = existing = cache_dir()
     while not existing.exists():
         existing = existing.parent
@@ -197,14 +198,14 @@ def check_cache(settings: Settings) -> Check:
 
 
 def catalogued(spec: str) -> Weights | None:
-    """Return the catalog's entry of the weights that a model needs, None where it needs none of ours."""
+    """Return the catalog's entry for the weights of a model, None if the catalog has none for it."""
     from rejoinder.models.registry import weights
 
     return catalog().get(weights(spec) or "")
 
 
 def absent(known: Weights) -> list[str]:
-    """Say of each file that is not there, or not of its size, what is wrong with it."""
+    """Return one sentence for each file that is missing or has the wrong size."""
     problems = []
     for file in known.files:
         path: Path = cache_dir() / known.name / file.name

@@ -1,4 +1,4 @@
-"""What ``rejoinder doctor`` looks at besides the machine: the configured models, and the port."""
+"""The checks of ``rejoinder doctor`` that concern the configured models and the port."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ from rejoinder.models.weights.catalog import catalog
 from rejoinder.pipeline.errors import ModelError
 
 ANSWER_SECONDS = 2.0
+"""Longest wait for a server's answer."""
 ANSWER_BYTES = 2**20
+"""Most bytes of an answer that are read."""
 UNANSWERED = (OSError, ValueError, http.client.HTTPException)
-"""What asking may raise: no server, a slow one, or one that speaks something else than HTTP with JSON."""
+"""Errors of a request: no server, a slow server, or a server that does not answer with JSON over HTTP."""
 MOST_NAMES = 5
-"""Names of a server's models that are listed where the configured one is not among them."""
+"""Most model names of a server in the report if the configured model is not among them."""
 
 
 def check_models(settings: Settings) -> Iterator[Check]:
-    """Look at each configured model."""
+    """Check each configured model."""
     for kind, spec in specs(settings).items():
         state, detail, fix = check_model(kind, spec)
         yield Check(kind, state, f"{spec}: {detail}", fix)
     if not settings.turn:
-        yield Check("turn", "ok", "off: words and silence alone end a turn")
+        yield Check("turn", "ok", "off: only words and silence end a turn")
 
 
 def check_model(kind: str, spec: str) -> tuple[str, str, str]:
-    """Return the state of one model, what there is to say, and how to mend it."""
+    """Return the state of one model, the details, and the fix."""
     found = _look(kind, spec)
     if found[0] == "ok" and spec.startswith(("whisper", "hibari:")):
         try:
             check(kind, spec)
-        except ModelError as error:  # it is there, and does not know the language or the voice
-            known = "a model and a language that it knows: whisper:base@de"
-            fix = known if kind == "stt" else f"one of: {', '.join(voices())}"
+        except ModelError as error:  # the weights exist, but not this language or voice
+            example = "a model and one of its languages, such as whisper:base@de"
+            fix = example if kind == "stt" else f"one of: {', '.join(voices())}"
             return "broken", str(error), f"set {kind} to {fix}"
     return found
 
@@ -75,7 +77,7 @@ def _look(kind: str, spec: str) -> tuple[str, str, str]:
 
 
 def _of_hub(kind: str, spec: str) -> tuple[str, str, str]:
-    """Look at a model that the hub's own cache or a folder holds."""
+    """Check a model that is in the hub's cache or in a folder."""
     try:
         check(kind, spec)
     except ModelError as error:
@@ -85,10 +87,10 @@ def _of_hub(kind: str, spec: str) -> tuple[str, str, str]:
 
 
 def check_server(address: str) -> tuple[str, str, str]:
-    """Ask an OpenAI-compatible server, ``URL#MODEL``, for its models."""
+    """Check the model at an OpenAI-compatible server, ``URL#MODEL``, by its list of models."""
     url, _, model = address.partition("#")
     if not url.startswith(("http://", "https://")) or not model:
-        return "broken", "not an address", "set llm to openai:http://HOST/v1#MODEL"
+        return "broken", "is not URL#MODEL", "set llm to openai:http://HOST/v1#MODEL"
     headers = {"Authorization": f"Bearer {key_from_environment()}"}
     request = urllib.request.Request(f"{url.rstrip('/')}/models", headers=headers)
     try:
@@ -114,7 +116,7 @@ def check_server(address: str) -> tuple[str, str, str]:
 
 
 def check_port(settings: Settings) -> Check:
-    """Look whether the configured port can be listened on; a Rejoinder that runs there already is fine."""
+    """Check whether the configured port is free, or in use by a running Rejoinder."""
     place = authority(settings.host, settings.port)
     if settings.port == 0:
         return Check("port", "ok", f"{settings.host}, any free one")
@@ -139,7 +141,7 @@ def _is_ours(settings: Settings) -> bool:
 
 
 def _json(request: urllib.request.Request) -> Any:
-    """Return what a server answers. Raises HTTPError, or what else is UNANSWERED."""
+    """Return a server's answer, parsed from JSON. Raises HTTPError, or one of UNANSWERED."""
     with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as response:
         return json.loads(response.read(ANSWER_BYTES))
 
@@ -151,7 +153,7 @@ def _own(path: Path, fix: str) -> tuple[str, str, str]:
 
 
 def _names(prefix: str) -> str:
-    """Return the specs of an adapter whose weights are in the catalog."""
+    """Return the specs of an adapter's models in the catalog, comma-separated."""
     start = CATALOGUED[prefix].partition("{}")[0]
     others = tuple(begin for pattern in CATALOGUED.values() if (begin := pattern.partition("{}")[0]) != start)
     taken = tuple(filter(None, others))

@@ -1,4 +1,4 @@
-"""``rejoinder doctor``: what there is, what is missing, and the commands that fix it."""
+"""``rejoinder doctor``: what is installed, what is missing, and the commands that fix it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from rejoinder.agent.cli.doctor.models import check_models, check_port
 from rejoinder.agent.config import Settings
 
 STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
-PART, STATE = 16, 10
-"""Columns of the report."""
+PART = 16
+"""Width of the first column of the report, in characters."""
+STATE = 10
+"""Width of the second column, in characters."""
 LEAST_ROOM = 20
-"""Columns for words, however narrow the terminal is."""
+"""Least width of the details, even on a narrower terminal."""
 
 
 def examine(settings: Settings) -> list[Check]:
-    """Look at everything; takes a few seconds at most and loads no model."""
+    """Run all checks. Takes at most a few seconds and loads no model."""
     return [
         *check_machine(settings),
         check_gpu(),
@@ -34,12 +36,12 @@ def examine(settings: Settings) -> list[Check]:
 
 
 def problems(checks: Sequence[Check]) -> list[Check]:
-    """Return what keeps the configuration from running."""
+    """Return the failed checks that keep the configuration from running."""
     return [check for check in checks if check.needed and check.state != "ok"]
 
 
 def fixes(checks: Sequence[Check]) -> list[str]:
-    """Return what to do about the problems, each thing once, in order."""
+    """Return the fixes of the problems, in order and without duplicates."""
     return list(dict.fromkeys(check.fix for check in problems(checks) if check.fix))
 
 
@@ -54,13 +56,13 @@ def as_json(checks: Sequence[Check]) -> str:
 
 
 def show(checks: Sequence[Check], console: Console) -> None:
-    """Print the report, and below it what to do.
+    """Print the report, then the fixes.
 
-    Paths and commands have lines of their own and are never broken, so that they can be copied.
+    Each path and command is on its own line and is never wrapped, so that users can copy it.
     """
     console.print(f" {'part':<{PART}}{'state':<{STATE}}what there is", style="bold", highlight=False)
     for check in checks:
-        for line in told(check, console.width):
+        for line in lines_about(check, console.width):
             console.print(line, soft_wrap=True)
     if not problems(checks):
         console.print("\nThis configuration can run.", highlight=False)
@@ -70,8 +72,8 @@ def show(checks: Sequence[Check], console: Console) -> None:
         console.print(f"  {fix}", markup=False, highlight=False, soft_wrap=True)
 
 
-def told(check: Check, width: int) -> Iterator[Text]:
-    """Yield the lines about one thing; words are wrapped to the width."""
+def lines_about(check: Check, width: int) -> Iterator[Text]:
+    """Yield the lines about one check; details are wrapped to ``width`` characters."""
     unused = check.state == "missing" and not check.needed
     state, style = ("not here", "dim") if unused else (check.state, STYLES[check.state])
     room = max(width - PART - STATE - 1, LEAST_ROOM)
@@ -84,7 +86,7 @@ def told(check: Check, width: int) -> Iterator[Text]:
 
 
 def run(settings: Settings, console: Console, machine_readable: bool = False) -> int:
-    """Examine, print and return the exit code: 0 if the configuration can run, else 1."""
+    """Run all checks, print the report, and return 0 if the configuration can run, else 1."""
     checks = examine(settings)
     if machine_readable:
         print(as_json(checks))

@@ -1,1 +1,1 @@
-"""What a call looks like in a terminal."""
+"""Terminal views of a call."""

@@ -1,4 +1,4 @@
-"""A call as it happens, for a terminal, and as plain lines where there is none."""
+"""Shows a call live on a terminal, or as plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from rejoinder.agent.bench.callers.turns import HeardTurn, Reply
 from rejoinder.agent.client.player import RATE
 
 FRAME_SECONDS = 0.1
+"""Interval between two updates."""
 
 
 @asynccontextmanager
 async def show(caller: Caller, console: Console) -> AsyncIterator[None]:
-    """Show a call for the length of the block."""
+    """Show a call while the block runs. Cancelling the block prints the last lines."""
     if console.is_terminal:
         with Live(console=console, refresh_per_second=1 / FRAME_SECONDS, get_renderable=lambda: view(caller)):
             yield
         return
-    told: set[str] = set()
-    telling = asyncio.create_task(_tell(caller, console, told), name="tell")
+    printed: set[str] = set()
+    printing = asyncio.create_task(_print(caller, console, printed), name="print")
     try:
         yield
     finally:
-        telling.cancel()
-        await asyncio.wait([telling])
-        _tell_settled(caller, console, told, everything=True)
+        printing.cancel()
+        await asyncio.wait([printing])
+        _print_settled(caller, console, printed, everything=True)
 
 
 def view(caller: Caller) -> RenderableType:
-    """Return the call as it stands: who speaks, the caller as the server hears it, the replies."""
+    """Return the current state of a call: who speaks, the caller's transcripts, and the replies."""
     now = caller.now
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", justify="right", no_wrap=True)
@@ -79,19 +80,19 @@ def _lamp(name: str, colour: str, lit: bool) -> Text:
     return Text(f"{'●' if lit else '○'} {name}", style=f"bold {colour}" if lit else "dim")
 
 
-async def _tell(caller: Caller, console: Console, told: set[str]) -> None:
+async def _print(caller: Caller, console: Console, printed: set[str]) -> None:
     while True:
-        _tell_settled(caller, console, told)
+        _print_settled(caller, console, printed)
         await asyncio.sleep(FRAME_SECONDS)
 
 
-def _tell_settled(caller: Caller, console: Console, told: set[str], everything: bool = False) -> None:
-    """Print what will not change any more and is not in ``told`` yet; ``everything``: also what may."""
+def _print_settled(caller: Caller, console: Console, printed: set[str], everything: bool = False) -> None:
+    """Print the entries that are final and not in ``printed``; with ``everything``, also unfinished ones."""
     for at, entry in _entries(caller):
         name = entry.item if isinstance(entry, HeardTurn) else entry.id
-        if name in told or not (everything or _is_settled(caller, entry)):
+        if name in printed or not (everything or _is_settled(caller, entry)):
             continue
-        told.add(name)
+        printed.add(name)
         who = "caller" if isinstance(entry, HeardTurn) else "agent"
         console.print(f"{at / RATE:5.1f} s  {who:<6}  {_plain(caller, entry)}", highlight=False, markup=False)
 

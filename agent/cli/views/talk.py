@@ -1,4 +1,4 @@
-"""A conversation as lines of text for a terminal: those that are finished, and those that still change."""
+"""A conversation as lines of text for a terminal: finished lines, and lines that still change."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from rejoinder.agent.client.events import (
 
 
 class Transcript:
-    """The lines of a call. item: of the reply whose line is not finished, empty where there is none.
+    """The lines of a call.
 
-    A reply's line stays open until its item is retrieved, or another reply begins: until then it may be cut.
+    item: the item of the reply whose line is unfinished, "" if there is none. The line of a reply stays
+    unfinished until its item is retrieved or another reply begins: until then an interruption may cut it.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,7 @@ class Transcript:
         self._user: str | None = None
 
     def take(self, event: CallEvent) -> list[Text]:
-        """Take what happened; return the lines that this finished."""
+        """Add an event and return the lines that it finishes."""
         match event:
             case SpeechStarted():
                 self._user = ""
@@ -51,13 +52,13 @@ class Transcript:
             case Failed(message):
                 return [Text(f"       {message}", "red")]
             case Reconnected(resumed):
-                words = "goes on" if resumed else "begins anew: the agent remembers nothing"
+                words = "goes on" if resumed else "starts again: the agent remembers nothing"
                 line = Text(f"       The connection was lost; the call {words}.", "yellow")
                 return [line] if resumed else [*self.finish(), line]
         return []
 
     def changing(self) -> Group:
-        """Return the lines that are not finished."""
+        """Return the unfinished lines."""
         lines = []
         if self._said:
             lines.append(self._line(len(self._said)))
@@ -66,15 +67,15 @@ class Transcript:
         return Group(*lines)
 
     def finish(self) -> list[Text]:
-        """Return the line of a reply that was heard to its end, or nothing where none is open."""
+        """Finish the open line of a reply as fully heard. Returns no line if none is open."""
         return self._finished(len(self._said))
 
     def _settled(self, item: Raw) -> list[Text]:
-        """Take what the server says was heard of a reply."""
+        """Finish the line of a reply with the part that was heard, as the server reports it."""
         if item.get("status") == "in_progress":
             return []
         heard = (item.get("content") or [{}])[0].get("transcript")
-        if heard is None or not self._said.startswith(heard):  # some servers forget it
+        if heard is None or not self._said.startswith(heard):  # some servers drop the transcript
             return self.finish()
         return self._finished(len(heard))
 

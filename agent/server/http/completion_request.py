@@ -195,7 +195,7 @@ def read(body: bytes) -> Completion:
         codes = {"json_invalid": "invalid_json", "missing": "missing_required_parameter"}
         codes["union_tag_not_found"] = codes["missing"]
         code = "unsupported_content" if wrong.unread else codes.get(wrong.kind, "invalid_value")
-        raise ProtocolError(wrong.told(param), code, param) from None
+        raise ProtocolError(wrong.sentence(param), code, param) from None
     for name, harmless in UNSPOKEN.items():
         value = (asked.model_extra or {}).get(name)
         if value is not None and value not in harmless:

@@ -116,4 +116,4 @@ def parse(text: str) -> Said:
         return _SAID.validate_json(text)
     except ValidationError as error:
         wrong = complaint(error, (), 1)
-        raise ProtocolError(wrong.told(".".join(wrong.place)), "invalid_message") from None
+        raise ProtocolError(wrong.sentence(".".join(wrong.place)), "invalid_message") from None

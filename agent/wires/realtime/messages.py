@@ -233,4 +233,4 @@ def explain(error: ValidationError, root: str | None = None) -> ProtocolError:
         code = "missing_required_parameter"
     elif wrong.kind == "union_tag_invalid" and param == "type":
         code = "unknown_event"
-    return ProtocolError(wrong.told(param), code, param)
+    return ProtocolError(wrong.sentence(param), code, param)
