@@ -17,7 +17,7 @@ FIRST_SECONDS, LONGEST_SECONDS = 0.5, 15.0
 """Between two tries to reach it: each wait is twice as long as the one before."""
 
 
-AWAY = "the language model does not answer: the log says why"
+UNREACHABLE = "the language model does not answer: the log says why"
 """What everybody may read: not where the model is."""
 
 
@@ -36,7 +36,7 @@ class Absence:
 
     def begin(self, spec: str, error: ModelError) -> None:
         """Note that it is away."""
-        self._spec, self.reason = spec, AWAY
+        self._spec, self.reason = spec, UNREACHABLE
         log.warning("the language model does not answer: %s; trying again until it does", error)
         self._missed(spec, error)
 

@@ -63,7 +63,7 @@ class Conversations:
         conversation = QueryParams(scope["query_string"]).get("conversation_id", "")
         return self.find(conversation, shown(scope)) is not None
 
-    async def begin(self, call: RealtimeCall, lent: SocketLease, key: str) -> Ended:
+    async def begin(self, call: RealtimeCall, lease: SocketLease, key: str) -> Ended:
         """Begin a call; return when it is done with its first socket.
 
         Cancelling leaves the call to itself.
@@ -75,16 +75,16 @@ class Conversations:
         self._tasks[task] = call
         task.add_done_callback(self._tasks.pop)
         try:
-            return await lent.ended
+            return await lease.ended
         finally:
             if not call.over:  # its socket counted for it so far
                 self._limits.hold(begun.owner)
                 task.add_done_callback(lambda _: self._limits.end(begun.owner))
 
-    async def lend(self, call: RealtimeCall, lent: SocketLease, asked: ResumeRequest) -> Ended:
+    async def resume(self, call: RealtimeCall, lease: SocketLease, request: ResumeRequest) -> Ended:
         """Let a call go on over this socket; return when it is done with it."""
-        call.take(lent, asked)
-        return await lent.ended
+        call.take(lease, request)
+        return await lease.ended
 
     def make_way(self) -> bool:
         """End the call whose client is gone longest, for a caller who is there; return whether there is one.

@@ -23,7 +23,7 @@ START_SECONDS = 600.0
 STOP_SECONDS = 15.0
 MAX_WARNINGS = 10
 """Lines of its log that are shown at its end."""
-ALONE = {
+ISOLATED = {
     "REJOINDER_API_KEYS": "",
     "REJOINDER_AUDIOSOCKET_PORT": "0",
     "REJOINDER_WYOMING_PORT": "0",
@@ -88,7 +88,7 @@ async def own_process(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env={**os.environ, **ALONE, **(environment or {})},
+            env={**os.environ, **ISOLATED, **(environment or {})},
         )
         try:
             with (console or Console(quiet=True)).status("starting the server and loading its models"):

@@ -187,21 +187,21 @@ class Server:
     async def _realtime(self, websocket: WebSocket) -> None:
         """Run one call of a client of the Realtime protocol."""
         key = shown(websocket.scope)
-        session, asked = self._keys.session(key), websocket.query_params
-        back = ResumeRequest.of(asked)
+        session, query = self._keys.session(key), websocket.query_params
+        back = ResumeRequest.of(query)
         known = self.conversations.find(back.conversation, key)
         if not await self._accept(websocket, "realtime", session is not None or known is not None):
             return
-        lent = SocketLease(websocket)
+        lease = SocketLease(websocket)
         if known:
-            ended = await self.conversations.lend(known, lent, back)
+            ended = await self.conversations.resume(known, lease, back)
             if ended == JUST_ENDED:
                 refused_call(websocket.url.path, websocket.client, ended[1])
             await hang_up(websocket, *ended)
             return
         try:
-            options = replace(self.settings.options(), holds_audio=flag_of(asked, "hold"))
-            wire = self._wire(options, asked.get("model", "default"), flag_of(asked, "trace"))
+            options = replace(self.settings.options(), holds_audio=flag_of(query, "hold"))
+            wire = self._wire(options, query.get("model", "default"), flag_of(query, "trace"))
         except ProtocolError as error:
             await turn_away(websocket, POLICY_VIOLATION, str(error))
             return
@@ -211,8 +211,8 @@ class Server:
         if self.models is None or not await self._is_free(websocket):
             return
         seconds, who = self.settings.resume_s, caller(websocket.client, self._keys.owner(key))
-        call = RealtimeCall(lent, self.models, wire.options(), wire, self._traces, seconds, who)
-        await hang_up(websocket, *await self.conversations.begin(call, lent, key))
+        call = RealtimeCall(lease, self.models, wire.options(), wire, self._traces, seconds, who)
+        await hang_up(websocket, *await self.conversations.begin(call, lease, key))
 
     async def _phone(self, websocket: WebSocket) -> None:
         """Run one call of a telephone carrier, whichever it is."""
@@ -248,7 +248,7 @@ class Server:
             begun.prepare(session)
             options = replace(begun.options(), tools=Tools())  # here nobody could say what one returned
         try:
-            wire = Pcm.asked(options, websocket.query_params)
+            wire = Pcm.of(options, websocket.query_params)
         except ProtocolError as error:
             await turn_away(websocket, POLICY_VIOLATION, str(error))
             return

@@ -22,7 +22,7 @@ MAX_MESSAGE = 15 * 2**20
 """Bytes in one WebSocket message: the protocol's own limit for appended audio. More closes with 1009."""
 SEND_BUFFER, RECEIVE_BUFFER = 64 * 2**10, 256 * 2**10
 """Bytes the kernel may hold per socket. Left alone it takes megabytes, that is minutes of stale speech."""
-GONE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
+KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
 """After 40 s without a sign of life from its kernel a client is gone: unplugged, or out of reach."""
 SWITCH_SECONDS = 0.0005
 """So long a thread keeps Python to itself while others wait for it. Models need it for a moment around each
@@ -41,7 +41,7 @@ def listen(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # accepted sockets inherit it
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in GONE.items():
+        for option, value in KEEPALIVE.items():
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         sock.bind((host, port))

@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from rejoinder.agent.server.own_server import free_port
-from rejoinder.agent.wires.failures import Unanswered, reported, told
+from rejoinder.agent.wires.failures import Unanswered, public_error, reported
 from rejoinder.pipeline import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.errors import asking
 
@@ -188,14 +188,14 @@ def test_no_wire_tells_what_is_behind_the_server(tmp_path: Path, down: bool) -> 
     ],
 )
 def test_only_words_for_callers_are_passed_on(error: Exception, code: str, message: str) -> None:
-    plain = told(error)
+    plain = public_error(error)
     assert plain.code == code and plain.message.startswith(message)
 
 
 def test_which_model_failed_is_told() -> None:
     with pytest.raises(ModelError) as failed, asking("outer"), asking("voice"):
         raise ModelError("piper", "hoarse")
-    assert told(failed.value).message == "The voice failed."
+    assert public_error(failed.value).message == "The voice failed."
 
 
 def test_the_log_has_all_of_it_in_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

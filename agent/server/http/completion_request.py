@@ -37,7 +37,7 @@ UNSPOKEN: dict[str, tuple[Any, ...]] = {
 
 
 FIRST = Field(fail_fast=True)
-"""The first entry of a list that is wrong is told: thousands of others would take seconds."""
+"""The first entry of a list that is wrong is reported: thousands of others would take seconds."""
 
 
 class TextPart(BaseModel):
@@ -117,13 +117,13 @@ class NamedTool(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """What else a stream has: tokens are told where the language model counts them."""
+    """What else a stream has: tokens are counted where the language model counts them."""
 
     include_usage: StrictBool | None = None
 
 
 class Completion(BaseModel):
-    """What is asked for. Unknown fields are no error; those of sampling are the model's own here."""
+    """A request for a completion. Unknown fields are no error; those of sampling are the model's own here."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -187,7 +187,7 @@ def read(body: bytes) -> Completion:
     if reason := excess(body.decode(errors="replace"), MAX_VALUES):
         raise ProtocolError(reason, "invalid_json")
     try:
-        asked = Completion.model_validate_json(body)
+        request = Completion.model_validate_json(body)
     except ValidationError as error:
         # Where content has two shapes, and a message three, the place has their names.
         wrong = complaint(error, SHAPES)
@@ -197,10 +197,10 @@ def read(body: bytes) -> Completion:
         code = "unsupported_content" if wrong.unread else codes.get(wrong.kind, "invalid_value")
         raise ProtocolError(wrong.told(param), code, param) from None
     for name, harmless in UNSPOKEN.items():
-        value = (asked.model_extra or {}).get(name)
+        value = (request.model_extra or {}).get(name)
         if value is not None and value not in harmless:
             raise ProtocolError(f"{name}: not spoken here", "unsupported_parameter", name)
-    return asked
+    return request
 
 
 SHAPES = frozenset(
@@ -216,12 +216,12 @@ def _message(message: Said | Answered | Returned) -> Message:
     content = message.content or ""
     text = content if isinstance(content, str) else "".join(part.text for part in content)
     role = "system" if message.role == "developer" else message.role
-    told = Message(role=role, content=text)
+    result = Message(role=role, content=text)
     if isinstance(message, Returned):
-        told["tool_call_id"] = message.tool_call_id
+        result["tool_call_id"] = message.tool_call_id
     elif isinstance(message, Answered) and message.tool_calls:
-        told["tool_calls"] = [
+        result["tool_calls"] = [
             CallMessage(id=call.id, type="function", function=call.function.model_dump())
             for call in message.tool_calls
         ]
-    return told
+    return result

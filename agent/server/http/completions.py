@@ -168,17 +168,17 @@ class Completions:
         models = self._models()
         if models is None:
             raise Refused(503, "the models are still loading", "loading", retry=2)
-        asked = read(await body(request, MAX_BODY))
-        answer = Answer(asked.most, asked.stops())
-        tools = asked.wanted(isinstance(models.llm, ToolLlm))
+        wanted = read(await body(request, MAX_BODY))
+        answer = Answer(wanted.most, wanted.stops())
+        tools = wanted.wanted(isinstance(models.llm, ToolLlm))
         if len(self._running) >= self._most:
             reason = f"{self._most} text requests are being answered, which is the most at a time"
             raise Refused(429, reason, "rate_limit_exceeded", retry=1)
-        shape = Shape(id_, int(time.time()), asked.model)
-        prompt, llm = asked.prompt(), models.llm
+        shape = Shape(id_, int(time.time()), wanted.model)
+        prompt, llm = wanted.prompt(), models.llm
 
         async def count() -> int | None:
-            if not (asked.counts and isinstance(llm, TokenLlm)):
+            if not (wanted.counts and isinstance(llm, TokenLlm)):
                 return None
             try:
                 return await asyncio.to_thread(llm.count, prompt)  # it may be a book
@@ -187,7 +187,7 @@ class Completions:
                 return None
 
         writing = self._start(_pieces(llm, prompt, tools))
-        if not asked.stream:
+        if not wanted.stream:
             try:
                 return JSONResponse(await unless_gone(request, _whole(writing, answer, shape, count)))
             finally:
@@ -242,8 +242,8 @@ async def _events(writing: Writing, answer: Answer, shape: Shape, count: Count) 
     except Exception as error:
         if not sent:
             raise
-        told = reported(shape.id, "the completion broke off", error)
-        yield data(failure(told.message, kind_of(told.code), told.code))
+        public = reported(shape.id, "the completion broke off", error)
+        yield data(failure(public.message, kind_of(public.code), public.code))
         return
     await writing.end()
     read = await count()
@@ -263,9 +263,9 @@ async def _rest(first: str, events: AsyncGenerator[str, None]) -> AsyncGenerator
 
 def _failed(id_: str, error: Exception) -> Response:
     """Return the answer to a request that failed, with the id under which the log has the reason."""
-    told = reported(id_, "the completion failed", error)
-    busy = told.code == "overloaded"
-    status = 503 if busy else 500 if told.ours else 400
-    answer = refusal(status, told.message, told.code, retry=int(busy))
+    public = reported(id_, "the completion failed", error)
+    busy = public.code == "overloaded"
+    status = 503 if busy else 500 if public.ours else 400
+    answer = refusal(status, public.message, public.code, retry=int(busy))
     answer.headers["X-Request-Id"] = id_  # where OpenAI's clients look for it
     return answer

@@ -11,7 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Heard, Played, Stopped
+from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Played, Received, Stopped
 from rejoinder.pipeline import Overloaded, ProtocolError
 
 HANG_UP, UUID, DTMF, AUDIO, ERROR = 0x00, 0x01, 0x03, 0x10, 0xFF
@@ -59,10 +59,10 @@ class AudioSocket:
         self.kind = kind
         self.id = ""
         self.parameters: Mapping[str, str] = {}
-        self.heard = self.spoken = Format("pcm", SPOKEN[kind])
-        self.step = self.spoken.size(20)
+        self.format_in = self.format_out = Format("pcm", SPOKEN[kind])
+        self.step = self.format_out.size(20)
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
+    def receive(self, frame: Frame) -> Iterable[Received]:
         """Take one packet, or a mark that our queue returns. Raises ProtocolError."""
         if isinstance(frame, str):
             return [Played(frame)]
@@ -79,7 +79,7 @@ class AudioSocket:
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return packets of 20 ms."""
-        return [packet(self.kind, piece) for piece in self.spoken.cut(audio)]
+        return [packet(self.kind, piece) for piece in self.format_out.cut(audio)]
 
     def mark(self, name: str) -> Frame | None:
         """Return what our queue returns when all before it has been played."""

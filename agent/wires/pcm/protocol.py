@@ -66,18 +66,18 @@ PARAMETERS = ("rate", "out", "hold")
 class Pcm:
     """One connection. heard, spoken: hertz of the client's and of the agent's audio, 16-bit mono.
 
-    id: of the session, as the client is told it. options: of its session.
+    id: of the session, as the client receives it. options: of its session.
     """
 
-    linger: float | None = None
+    flush_after: float | None = None
     name = "pcm"
 
-    def __init__(self, options: Options, heard: int = RATE, spoken: int = RATE) -> None:
+    def __init__(self, options: Options, rate_in: int = RATE, rate_out: int = RATE) -> None:
         self.id = new_id("sess")
         self.options = options
-        self._heard = heard
-        self._spoken = spoken
-        self._to_session = ToSession(heard)
+        self._rate_in = rate_in
+        self._rate_out = rate_out
+        self._to_session = ToSession(rate_in)
         self._to_client: Resampler | None = None
         self._received = 0
         self._turn: int | None = None
@@ -88,18 +88,18 @@ class Pcm:
         self._corrected: dict[int, str] = {}
 
     @staticmethod
-    def asked(options: Options, query: Mapping[str, str]) -> Pcm:
+    def of(options: Options, query: Mapping[str, str]) -> Pcm:
         """Return the call that an address asks for, by its parameters. Raises ProtocolError."""
         if unknown := [name for name in query if name not in PARAMETERS]:
             reason = f"{unknown[0][:20]}: no such parameter here, only {', '.join(PARAMETERS)}"
             raise ProtocolError(reason, "unknown_parameter")
         hold = flag_of(query, "hold")
-        heard = rate_of(query, "rate", RATE)
-        return Pcm(replace(options, holds_audio=hold), heard, rate_of(query, "out", heard))
+        rate_in = rate_of(query, "rate", RATE)
+        return Pcm(replace(options, holds_audio=hold), rate_in, rate_of(query, "out", rate_in))
 
     def open(self) -> list[Message]:
-        """Return what the client is told first."""
-        return [{"type": "ready", "id": self.id, "rate": self._heard, "out": self._spoken}]
+        """Return what the client is sent first."""
+        return [{"type": "ready", "id": self.id, "rate": self._rate_in, "out": self._rate_out}]
 
     # --- from the client --------------------------------------------------------------------------------
 
@@ -121,9 +121,11 @@ class Pcm:
             raise ProtocolError(reason, "invalid_audio")
         if len(data) > MAX_AUDIO:
             raise too_long(len(data), binary=True)
-        for piece in AudioChunk(data, self._heard).slices(self._heard):  # nobody waits for more than a second
+        for piece in AudioChunk(data, self._rate_in).slices(
+            self._rate_in
+        ):  # nobody waits for more than a second
             self._received += len(piece)
-            yield Hear(piece.pcm if self._heard == RATE else to_pcm(self._to_session.feed(piece)))
+            yield Hear(piece.pcm if self._rate_in == RATE else to_pcm(self._to_session.feed(piece)))
 
     def _obey(self, said: Said) -> Iterator[Command | Message]:
         match said:
@@ -178,14 +180,14 @@ class Pcm:
             case ReplyDone():
                 yield from self._done(happened)
 
-    def rest(self) -> list[Command | Message]:
+    def flush(self) -> list[Command | Message]:
         """Return nothing: no message waits for another."""
         return []
 
     def _say(self, chunk: AudioChunk, last: bool = False) -> Iterator[bytes]:
         pcm = chunk.pcm
-        if chunk.rate != self._spoken or self._to_client is not None:
-            self._to_client = self._to_client or Resampler(chunk.rate, self._spoken)
+        if chunk.rate != self._rate_out or self._to_client is not None:
+            self._to_client = self._to_client or Resampler(chunk.rate, self._rate_out)
             pcm = self._to_client.feed(chunk, last)
         self._sent += len(pcm) // 2
         if pcm:
@@ -197,14 +199,14 @@ class Pcm:
             if done.status == "cancelled":
                 yield from self._cut()
             elif self._to_client is not None:
-                yield from self._say(AudioChunk(b"", self._spoken), last=True)
-        told: dict[str, Any] = {"type": "reply_ended", "turn": done.turn, "status": done.status}
-        told |= {"heard": self._corrected.pop(done.turn, done.heard), "ms": self._ms}
-        yield told | {"error": done.error[:MAX_MESSAGE]} if done.error else told
+                yield from self._say(AudioChunk(b"", self._rate_out), last=True)
+        ended: dict[str, Any] = {"type": "reply_ended", "turn": done.turn, "status": done.status}
+        ended |= {"heard": self._corrected.pop(done.turn, done.heard), "ms": self._ms}
+        yield ended | {"error": done.error[:MAX_MESSAGE]} if done.error else ended
 
     @property
     def _ms(self) -> int:
-        return self._sent * 1000 // self._spoken
+        return self._sent * 1000 // self._rate_out
 
     def _release(self) -> None:
         """Let the client's clock go on from where it was held."""
@@ -226,7 +228,7 @@ class Pcm:
             return
         ms, at = self._played
         now = self._received if self._held is None else self._held
-        played = ms + max(0, now - at) * 1000 // self._heard
+        played = ms + max(0, now - at) * 1000 // self._rate_in
         if played < self._ms:
             yield clear
             yield Truncate(turn, played / 1000)  # done before the next line is

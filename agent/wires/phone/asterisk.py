@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Heard, Json, Played, clean
+from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Json, Played, Received, clean
 from rejoinder.pipeline import ProtocolError
 
 FORMATS: Mapping[str, Format] = {
@@ -42,12 +42,12 @@ class ChanWebsocket:
         if announced not in FORMATS:
             known = ", ".join(FORMATS)
             raise ProtocolError(f"Asterisk announced {announced[:30]}; dial with c() and one of {known}")
-        self.heard = self.spoken = FORMATS[announced]
-        self.step = self.spoken.size(20)  # what does not fill a frame is dropped
+        self.format_in = self.format_out = FORMATS[announced]
+        self.step = self.format_out.size(20)  # what does not fill a frame is dropped
         self.parameters: Mapping[str, str] = {}
         self.id = clean(start.find("channel_id") or start.find("connection_id") or "")
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
+    def receive(self, frame: Frame) -> Iterable[Received]:
         """Take one message. Raises ProtocolError."""
         if isinstance(frame, bytes):
             return [Audio(frame)]

@@ -88,7 +88,7 @@ class Stopped:
     """The carrier ends the stream."""
 
 
-Heard = Audio | Digit | Played | Stopped
+Received = Audio | Digit | Played | Stopped
 
 
 class Carrier(Protocol):
@@ -106,8 +106,8 @@ class Carrier(Protocol):
     name: str
     id: str
     number: str
-    heard: Format
-    spoken: Format
+    format_in: Format
+    format_out: Format
     step: int
     shortest_ms: int
     clear: Frame | None
@@ -115,7 +115,7 @@ class Carrier(Protocol):
     release: Frame | None
     parameters: Mapping[str, str]
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
+    def receive(self, frame: Frame) -> Iterable[Received]:
         """Take one message. Raises ProtocolError."""
 
     def media(self, audio: bytes) -> list[Frame]:

@@ -37,7 +37,7 @@ from rejoinder.pipeline.audio.resample import ToSession
 
 MOST_FAILED = 2
 """Replies that may fail in a row: to a caller each is a silence, and nobody can tell them why."""
-LINGER_SECONDS = 0.06
+FLUSH_SECONDS = 0.06
 """After so long without more audio what is too short for a message is sent all the same: a clause is over."""
 NUMBER = ("from", "caller", "caller-id", "caller_id")
 """Parameters in which operators give the caller's number along."""
@@ -78,7 +78,7 @@ class Phone:
             instructions=instructed(options.instructions, carrier),
             greeting="" if carrier.parameters.get("greet") == "false" else options.greeting,
         )
-        self._to_session = ToSession(carrier.heard.rate)
+        self._to_session = ToSession(carrier.format_in.rate)
         self._received = 0
         self._keypad = Keypad()
         self._marks = Marks()
@@ -106,9 +106,9 @@ class Phone:
         return self.carrier.number or next((given[name] for name in NUMBER if name in given), "")
 
     @property
-    def linger(self) -> float | None:
+    def flush_after(self) -> float | None:
         """Seconds after which ``rest`` is asked for, where audio waits for more."""
-        return LINGER_SECONDS if len(self._waiting) >= self.carrier.step else None
+        return FLUSH_SECONDS if len(self._waiting) >= self.carrier.step else None
 
     def open(self) -> list[Command | Frame]:
         """Return what begins the call: a reply where the parameter ``greet`` asks for one.
@@ -124,8 +124,8 @@ class Phone:
         """Take one message. Raises ProtocolError; to be used to its end before the next message."""
         if isinstance(frame, Long):
             raise too_long(frame.size)
-        for heard in self.carrier.hear(frame):
-            match heard:
+        for received in self.carrier.receive(frame):
+            match received:
                 case Audio(data):
                     yield from self._audio(data)
                 case Digit(key):
@@ -136,7 +136,7 @@ class Phone:
                     yield HangUp("the caller has hung up")
 
     def _audio(self, data: bytes) -> Iterator[Command]:
-        chunk = AudioChunk(self.carrier.heard.decode(data), self.carrier.heard.rate)
+        chunk = AudioChunk(self.carrier.format_in.decode(data), self.carrier.format_in.rate)
         pcm = chunk.pcm if chunk.rate == RATE else to_pcm(self._to_session.feed(chunk))
         self._received += len(pcm) // 2
         yield Hear(pcm)
@@ -184,7 +184,7 @@ class Phone:
                 return some(self.carrier.release)
         return []
 
-    def rest(self) -> list[Command | Frame]:
+    def flush(self) -> list[Command | Frame]:
         """Send what waited for more audio, because none has come: it would break a word off."""
         return self._send(self._waiting, shortest_ms=0)
 
@@ -192,7 +192,7 @@ class Phone:
         """Take note of what the caller heard of a reply: no telephone wire wants to know."""
 
     def _say(self, chunk: AudioChunk) -> list[Command | Frame]:
-        spoken = self.carrier.spoken
+        spoken = self.carrier.format_out
         if chunk.rate != spoken.rate:
             self._resampler = self._resampler or Resampler(chunk.rate, spoken.rate)
             pcm = self._resampler.feed(chunk)
@@ -204,7 +204,7 @@ class Phone:
 
     def _send(self, waiting: bytearray, shortest_ms: int) -> list[Command | Frame]:
         """Send what is enough for a message; a mark behind it where the last one is long ago."""
-        spoken, step = self.carrier.spoken, self.carrier.step
+        spoken, step = self.carrier.format_out, self.carrier.step
         size = len(waiting) - len(waiting) % step
         if not size or size < spoken.size(shortest_ms):
             return []
@@ -224,9 +224,9 @@ class Phone:
         """Send the end of a reply, and a mark behind it."""
         resampler, self._resampler = self._resampler, None  # it takes nothing behind its last
         if resampler is not None:
-            end = resampler.feed(AudioChunk(b"", self.carrier.spoken.rate), last=True)
-            self._waiting += self.carrier.spoken.encode(end)
-        spoken, step = self.carrier.spoken, self.carrier.step
+            end = resampler.feed(AudioChunk(b"", self.carrier.format_out.rate), last=True)
+            self._waiting += self.carrier.format_out.encode(end)
+        spoken, step = self.carrier.format_out, self.carrier.step
         self._waiting += spoken.silence(-len(self._waiting) % step)
         frames = self._send(self._waiting, shortest_ms=0)
         self._sent = self._made

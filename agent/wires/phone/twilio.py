@@ -19,9 +19,9 @@ from rejoinder.agent.wires.phone.carrier import (
     Digit,
     Format,
     Frame,
-    Heard,
     Json,
     Played,
+    Received,
     Stopped,
     clean,
 )
@@ -46,19 +46,19 @@ class Twilio:
     release: Frame | None = None
 
     def __init__(
-        self, start: Json, name: str = "Twilio", key: str = "streamSid", heard: Format = MULAW
+        self, start: Json, name: str = "Twilio", key: str = "streamSid", format_in: Format = MULAW
     ) -> None:
         self.name = name
         names = ("callSid", "call_control_id", "callId", "call_sid", key)
         self.id = clean(next(filter(None, (start.find("start", each) for each in names)), ""))
         self.number = clean(start.find("start", "from") or "")
-        self.heard = heard
-        self.spoken = heard
+        self.format_in = format_in
+        self.format_out = format_in
         self.parameters: Mapping[str, str] = {}
         self._stream = {key: start.find("start", key) or start.find(key) or ""}
         self.clear: Frame | None = self._message(self.clearing)
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
+    def receive(self, frame: Frame) -> Iterable[Received]:
         """Take one message; kinds that nobody knows yet are no error. Raises ProtocolError."""
         message = Json.parse(frame)
         match message.event:
@@ -80,7 +80,7 @@ class Twilio:
         """Return the message that asks for a mark; after a clear all marks come back at once."""
         return self._message("mark", mark={"name": name})
 
-    def _ordered(self, message: Json) -> Iterable[Heard]:
+    def _ordered(self, message: Json) -> Iterable[Received]:
         return [message.audio("media", "payload")]
 
     def _message(self, event: str, **fields: Any) -> str:
@@ -90,13 +90,15 @@ class Twilio:
 class Telnyx(Twilio):
     """A stream of Telnyx: its frames may come in any order; it takes PCMU whatever it sends."""
 
-    def __init__(self, start: Json, heard: Format) -> None:
-        super().__init__(start, "Telnyx", "stream_id", heard)
-        self.spoken = MULAW  # stream_bidirectional_codec, which start does not tell, and whose default it is
+    def __init__(self, start: Json, format_in: Format) -> None:
+        super().__init__(start, "Telnyx", "stream_id", format_in)
+        self.format_out = (
+            MULAW  # stream_bidirectional_codec, which start does not tell, and whose default it is
+        )
         self.parameters = start.texts("start", "custom_parameters")
         self._reorder = Reorder()
 
-    def _ordered(self, message: Json) -> Iterable[Heard]:
+    def _ordered(self, message: Json) -> Iterable[Received]:
         audio = message.audio("media", "payload").data
         number = message.find("media", "chunk") or ""
         if not (number.isascii() and number.isdigit() and len(number) < 12):
@@ -116,12 +118,12 @@ class Plivo(Twilio):
 
     clearing = "clearAudio"
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
+    def receive(self, frame: Frame) -> Iterable[Received]:
         """Take one message. Raises ProtocolError."""
         message = Json.parse(frame)
         if message.event == "playedStream":
             return [Played(message.get("name"))]
-        return super().hear(frame)
+        return super().receive(frame)
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return the message that queues audio."""
@@ -137,14 +139,14 @@ class Plivo(Twilio):
 def started(start: Json) -> Twilio:
     """Return the carrier whose ``start`` this is, by the names in it. Raises ProtocolError."""
     if start.find("start", "streamSid") and start.find("start", "callSid"):
-        carrier = Twilio(start, heard=announced("Twilio", start, "start", "mediaFormat", "encoding"))
+        carrier = Twilio(start, format_in=announced("Twilio", start, "start", "mediaFormat", "encoding"))
         carrier.parameters = start.texts("start", "customParameters")
         return carrier
     if start.find("stream_id") and start.find("start", "call_control_id"):
         return Telnyx(start, announced("Telnyx", start, "start", "media_format", "encoding"))
     if start.find("start", "streamId") and start.find("start", "callId"):
-        heard = announced("Plivo", start, "start", "mediaFormat", "encoding")
-        plivo = Plivo(start, "Plivo", "streamId", heard)
+        format_in = announced("Plivo", start, "start", "mediaFormat", "encoding")
+        plivo = Plivo(start, "Plivo", "streamId", format_in)
         plivo.parameters = headers(start.find("extra_headers") or "")
         return plivo
     if start.find("start", "stream_sid") and start.find("start", "call_sid"):

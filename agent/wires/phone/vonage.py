@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Heard, Json, Played
+from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Json, Played, Received
 from rejoinder.pipeline import ProtocolError
 
 RATES = ("8000", "16000", "24000")
@@ -33,12 +33,12 @@ class Vonage:
             raise ProtocolError(
                 f"Vonage announced {rate[:30]}; audio/l16 at 8000, 16000 or 24000 Hz is known"
             )
-        self.heard = self.spoken = Format("pcm", int(rate))
-        self.step = self.spoken.size(20)
+        self.format_in = self.format_out = Format("pcm", int(rate))
+        self.step = self.format_out.size(20)
         given = connected.texts()
         self.parameters: Mapping[str, str] = {name: given[name] for name in given if name not in OWN_FIELDS}
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
+    def receive(self, frame: Frame) -> Iterable[Received]:
         """Take one message. Raises ProtocolError."""
         if isinstance(frame, bytes):
             return [Audio(frame)]
@@ -52,7 +52,7 @@ class Vonage:
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return the messages that queue audio: one for each 20 ms."""
-        return [*self.spoken.cut(audio)]
+        return [*self.format_out.cut(audio)]
 
     def mark(self, name: str) -> Frame | None:
         """Return the message that asks for a notice."""

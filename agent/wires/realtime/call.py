@@ -44,14 +44,14 @@ class SocketLease:
         self.socket = socket
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Ended] = loop.create_future()
-        self._lent = loop.time()
+        self._began = loop.time()
 
     @property
     def alive(self) -> float:
         """The loop time at which its client was last heard of, if only by the answer to a ping."""
-        return float(self.socket.scope.get(ALIVE, self._lent))
+        return float(self.socket.scope.get(ALIVE, self._began))
 
-    def give_back(self, code: int, reason: str) -> None:
+    def release(self, code: int, reason: str) -> None:
         """Say that the call is done with it."""
         if not self.ended.done():
             self.ended.set_result((code, reason))
@@ -66,7 +66,7 @@ class RealtimeCall(Call):
 
     def __init__(
         self,
-        lent: SocketLease,
+        lease: SocketLease,
         models: Models,
         options: Options,
         wire: Realtime,
@@ -74,7 +74,7 @@ class RealtimeCall(Call):
         seconds: float = 0.0,
         caller: str = "",
     ) -> None:
-        super().__init__(lent.socket, models, options, wire, traces, caller)
+        super().__init__(lease.socket, models, options, wire, traces, caller)
         self.over = False
         self.alone = 0.0
         self.conversation = wire.conversation
@@ -82,7 +82,7 @@ class RealtimeCall(Call):
         self._max_call_s = options.max_call_s
         self.seconds = seconds
         self._outbox = Outbox()
-        self._lent = lent
+        self._lease = lease
         self._next: tuple[SocketLease, ResumeRequest] | None = None
         self._arrived = asyncio.Event()
         self._dropped = False
@@ -93,24 +93,24 @@ class RealtimeCall(Call):
         """Whether its client is gone, and none has come back."""
         return self._dropped and self._next is None
 
-    def take(self, lent: SocketLease, asked: ResumeRequest) -> None:
+    def take(self, lease: SocketLease, request: ResumeRequest) -> None:
         """Go on over this socket, whatever has become of the one before."""
         if self.over:
-            lent.give_back(*JUST_ENDED)
+            lease.release(*JUST_ENDED)
             return
         elsewhere = "the conversation goes on over another socket"
         if self._next is not None:
-            self._next[0].give_back(NORMAL, elsewhere)
-        self._next = lent, asked
+            self._next[0].release(NORMAL, elsewhere)
+        self._next = lease, request
         self._arrived.set()
         self._drop(NORMAL, elsewhere)
 
     def end(self, code: int, reason: str) -> None:
         """Give all sockets back: the call is over."""
         self.over = True
-        self._lent.give_back(code, reason)
+        self._lease.release(code, reason)
         if self._next is not None:
-            self._next[0].give_back(*JUST_ENDED)
+            self._next[0].release(*JUST_ENDED)
 
     # --- one socket after the other ---------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class RealtimeCall(Call):
             if self._next is None and (code not in BROKEN or not self._is_worth_waiting(session)):
                 return code
             self._drop(0, "")
-            heard = session.hold(self._lent.alive)
+            heard = session.hold(self._lease.alive)
             if self._next is None:
                 self.log.lose("it broke off" if code == ABNORMAL else f"closed with {code}", self.seconds)
             if not await self._wait(session):
@@ -136,7 +136,7 @@ class RealtimeCall(Call):
         """Neither read nor write this socket any more, from this moment on."""
         self._dropped = True
         self.alone = asyncio.get_running_loop().time()
-        self._lent.give_back(code, reason)
+        self._lease.release(code, reason)
         for patience in (self._patience, self._sending):
             if patience is not None:
                 with suppress(RuntimeError):  # it has just expired by itself
@@ -162,11 +162,11 @@ class RealtimeCall(Call):
         """Tell the client what it missed, before anything else, and let the reply go on."""
         assert self._next is not None
         async with self._writing:
-            (self._lent, asked), self._next = self._next, None
-            self._websocket, self._dropped = self._lent.socket, False
-            self.log.come_back(self._lent.socket.client)
+            (self._lease, request), self._next = self._next, None
+            self._websocket, self._dropped = self._lease.socket, False
+            self.log.come_back(self._lease.socket.client)
             self._arrived.clear()
-            missed = catch_up(self._realtime, self._outbox, asked, heard)
+            missed = catch_up(self._realtime, self._outbox, request, heard)
             session.release(missed.unheard)
             for message in missed.messages:
                 await self._put(message)

@@ -69,7 +69,7 @@ def user_turn(item: dict[str, Any], previous: str | None, seconds: float, text: 
     ]
 
 
-def told_usage(usage: Usage) -> dict[str, Any]:
+def usage_fields(usage: Usage) -> dict[str, Any]:
     """Return a response's usage: text alone has tokens here, and none of them is cheaper for being cached."""
     return {
         "total_tokens": usage.read + usage.written,

@@ -74,7 +74,7 @@ class Items:
         if item["id"] in self._items:
             self._items[item["id"]].item = item
 
-    def told(self, without: str | None) -> list[ServerEvent]:
+    def as_events(self, without: str | None) -> list[ServerEvent]:
         """Return what tells a client that knows nothing of all items but one."""
         events = []
         for previous, id_ in zip([None, *self._order], self._order, strict=False):
@@ -99,7 +99,7 @@ class Items:
         pcm = to_pcm(unpacked(recording, "item.content.0.audio")) if recording else b""
         key, after = ("item", id_), self._key_before(place)
         previous = self._order[place - 1] if place else None
-        item = kept_item(id_, "in_progress" if recording else "completed", given.told())
+        item = kept_item(id_, "in_progress" if recording else "completed", given.as_item())
         self._put(place, Kept(item, key))
         if recording:
             added = event("conversation.item.added", item=item, previous_item_id=previous)

@@ -185,7 +185,7 @@ def parse(given: Any) -> ClientMessage:
     except ValidationError as error:
         raise explain(error) from None
     if isinstance(message, ItemCreate):  # its audio has a limit of its own, and is not kept
-        check_size(message.item.told(), None)
+        check_size(message.item.as_item(), None)
     elif not isinstance(message, AudioAppend):
         check_size(given, None)
     return message

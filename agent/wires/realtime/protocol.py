@@ -55,7 +55,7 @@ class Realtime:
     wanted: the conversation that the client wants to go on with, and that is not here.
     """
 
-    linger: float | None = None
+    flush_after: float | None = None
     name = "realtime"
 
     def __init__(
@@ -189,7 +189,7 @@ class Realtime:
                 return self._input.turn_ended(text, at, self.items)
         return self.responses.tell(happened) if isinstance(happened, ReplyEvent) else []
 
-    def rest(self) -> list[ServerEvent]:
+    def flush(self) -> list[ServerEvent]:
         """Return nothing: no event waits for another."""
         return []
 

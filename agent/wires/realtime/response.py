@@ -14,7 +14,7 @@ from rejoinder.agent.wires.realtime.events import (
     kind_of,
     message_item,
     new_id,
-    told_usage,
+    usage_fields,
 )
 from rejoinder.agent.wires.realtime.formats import PCM, Format, encoded, length_ms, rate_of
 from rejoinder.agent.wires.realtime.items import Items
@@ -245,5 +245,5 @@ class Response:
             "output_modalities": [AUDIO if self.speaks else TEXT],
             "conversation_id": self._conversation,
             "metadata": self._metadata,
-            "usage": told_usage(usage) if usage else None,
+            "usage": usage_fields(usage) if usage else None,
         }

@@ -41,7 +41,7 @@ class Responses:
         self._tracing = tracing
         self._conversation = conversation
         self._tag = 0
-        self._asked: dict[int, ResponseParams] = {}
+        self._requested: dict[int, ResponseParams] = {}
         self._live: dict[int, Response] = {}
         self._spoken: OrderedDict[str, Response] = OrderedDict()
         self._cancelling = False
@@ -55,7 +55,7 @@ class Responses:
     @property
     def none(self) -> bool:
         """Whether none was asked for that is not over, and the conversation had none that spoke."""
-        return not self._asked and not self._live and self.newest is None
+        return not self._requested and not self._live and self.newest is None
 
     def speaking(self, item: str) -> Response | None:
         """Return the conversation's response that speaks or spoke an item."""
@@ -80,7 +80,7 @@ class Responses:
         speaks = None if params.output_modalities is None else params.output_modalities == ["audio"]
         most = None if params.max_output_tokens is None else most_tokens(params.max_output_tokens)
         self._tag += 1
-        self._asked[self._tag] = params
+        self._requested[self._tag] = params
         return Respond(ReplyRequest(params.instructions, entries, speaks, tools, not beside, self._tag, most))
 
     def cancel(self, message: ResponseCancel) -> list[Interrupt]:
@@ -107,8 +107,8 @@ class Responses:
             raise ProtocolError(reason, "item_truncate_invalid_item_id", "item_id")
         audio_end_ms = message.audio_end_ms + response.skipped_ms
         if audio_end_ms > response.sent_ms:
-            sent, asked = response.sent_ms - response.skipped_ms, message.audio_end_ms
-            reason = f"Audio content of {sent}ms is already shorter than {asked}ms"
+            sent, wanted = response.sent_ms - response.skipped_ms, message.audio_end_ms
+            reason = f"Audio content of {sent}ms is already shorter than {wanted}ms"
             raise ProtocolError(reason, "invalid_value", "audio_end_ms")
         done = event(
             "conversation.item.truncated",
@@ -125,7 +125,7 @@ class Responses:
     def turn_ended(self) -> None:
         """Note that the user's turn is over: a response that was cancelled before it began never will."""
         if self._cancelling and not any(not response.beside for response in self._live.values()):
-            self._asked = {tag: one for tag, one in self._asked.items() if one.conversation == "none"}
+            self._requested = {tag: one for tag, one in self._requested.items() if one.conversation == "none"}
             self._cancelling = False
 
     def tell(self, happened: ReplyEvent) -> list[ServerEvent]:
@@ -157,11 +157,11 @@ class Responses:
 
     def _unfinished(self) -> list[bool]:
         """Tell of each response that is asked for or in progress whether it is beside the conversation."""
-        asked = [params.conversation == "none" for params in self._asked.values()]
-        return asked + [response.beside for response in self._live.values()]
+        requested = [params.conversation == "none" for params in self._requested.values()]
+        return requested + [response.beside for response in self._live.values()]
 
     def _begin(self, started: ReplyStarted) -> list[ServerEvent]:
-        params = self._asked.pop(started.tag, None) or ResponseParams()
+        params = self._requested.pop(started.tag, None) or ResponseParams()
         beside = params.conversation == "none"
         items, conversation = (None, None) if beside else (self._items, self._conversation)
         format_ = params.format or self.format

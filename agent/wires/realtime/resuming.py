@@ -35,15 +35,15 @@ class ResumeRequest:
     played_ms: int | None = None
 
     @classmethod
-    def of(cls, asked: Mapping[str, str]) -> ResumeRequest:
+    def of(cls, query: Mapping[str, str]) -> ResumeRequest:
         """Read it from the query of an address."""
-        played = asked.get("audio_end_ms", "")
-        told = int(played) if played.isascii() and played.isdigit() and len(played) < 10 else None
+        played = query.get("audio_end_ms", "")
+        played_ms = int(played) if played.isascii() and played.isdigit() and len(played) < 10 else None
         return cls(
-            asked.get("conversation_id", ""),
-            asked.get("last_event_id", ""),
-            asked.get("item_id", ""),
-            None if told is None else min(told, LONGEST_MS),
+            query.get("conversation_id", ""),
+            query.get("last_event_id", ""),
+            query.get("item_id", ""),
+            None if played_ms is None else min(played_ms, LONGEST_MS),
         )
 
 
@@ -59,59 +59,61 @@ class Missed:
     unheard: dict[int, float]
 
 
-def catch_up(wire: Realtime, outbox: Outbox, asked: ResumeRequest, clock: tuple[int, float] | None) -> Missed:
+def catch_up(
+    wire: Realtime, outbox: Outbox, request: ResumeRequest, clock: tuple[int, float] | None
+) -> Missed:
     """Return what a client missed.
 
     clock: the reply that sounded last, and how much of it had been heard when the client was last heard of.
     """
-    later = outbox.after(asked.last_event)
+    later = outbox.after(request.last_event)
     if later is None:
-        return _anew(wire, outbox, asked, clock)
-    greeting = [*wire.greet(), _resumed(wire, asked.last_event, None, 0)]
-    outbox.greet(asked.last_event, greeting)
+        return _anew(wire, outbox, request, clock)
+    greeting = [*wire.greet(), _resumed(wire, request.last_event, None, 0)]
+    outbox.greet(request.last_event, greeting)
     unheard: Counter[int] = Counter()
-    for told in map(json.loads, later):
-        if told["type"] == "input_audio_buffer.speech_started":  # the client throws away what it has
+    for sent in map(json.loads, later):
+        if sent["type"] == "input_audio_buffer.speech_started":  # the client throws away what it has
             unheard.clear()
-        elif told["type"] == DELTA:
-            response = wire.responses.speaking(told["item_id"])
+        elif sent["type"] == DELTA:
+            response = wire.responses.speaking(sent["item_id"])
             if response is not None and not response.cut:
-                unheard[response.turn] += response.length_ms(told["delta"])
-    messages = [json.dumps(told) for told in greeting] + later
+                unheard[response.turn] += response.length_ms(sent["delta"])
+    messages = [json.dumps(sent) for sent in greeting] + later
     return Missed(messages, {turn: ms / 1000.0 for turn, ms in unheard.items()})
 
 
-def _anew(wire: Realtime, outbox: Outbox, asked: ResumeRequest, clock: tuple[int, float] | None) -> Missed:
+def _anew(wire: Realtime, outbox: Outbox, request: ResumeRequest, clock: tuple[int, float] | None) -> Missed:
     """Tell all of it to a client that has kept nothing: its items, and what was not heard of the last one."""
     sounds: dict[int, float] = {}
-    unheard = _unheard(wire, asked, clock)
+    unheard = _unheard(wire, request, clock)
     if unheard is None:
-        told = [*wire.greet(), _resumed(wire, None, None, 0), *wire.items.told(None)]
+        events = [*wire.greet(), _resumed(wire, None, None, 0), *wire.items.as_events(None)]
     else:
         response, heard_ms = unheard
         rest, start = _rest(response, outbox, heard_ms)
         response.skipped_ms = start
         sounds = {response.turn: (response.sent_ms - start) / 1000.0}
-        told = [*wire.greet(), _resumed(wire, None, response.message, start)]
-        told += [*wire.items.told(response.message), *response.again(), *rest]
+        events = [*wire.greet(), _resumed(wire, None, response.message, start)]
+        events += [*wire.items.as_events(response.message), *response.again(), *rest]
     outbox.clear()
-    return Missed(map(outbox.note, told), sounds)
+    return Missed(map(outbox.note, events), sounds)
 
 
 def _unheard(
-    wire: Realtime, asked: ResumeRequest, clock: tuple[int, float] | None
+    wire: Realtime, request: ResumeRequest, clock: tuple[int, float] | None
 ) -> tuple[Response, int] | None:
     """Return the response that was not heard to its end, and how many milliseconds of it were."""
     response = wire.responses.newest
     if response is None:
         return None
     heard_ms = response.sent_ms
-    if asked.last_event:  # so old that nothing of what is kept has arrived
+    if request.last_event:  # so old that nothing of what is kept has arrived
         heard_ms = 0
     elif clock is not None and clock[0] == response.turn:
         heard_ms = int(clock[1] * 1000)
-    if asked.played_ms is not None and asked.item == response.message:
-        heard_ms = asked.played_ms
+    if request.played_ms is not None and request.item == response.message:
+        heard_ms = request.played_ms
     over = response.cut or heard_ms >= response.sent_ms
     return None if over and not wire.responses.is_live(response) else (response, heard_ms)
 
@@ -119,14 +121,14 @@ def _unheard(
 def _rest(response: Response, outbox: Outbox, heard_ms: int) -> tuple[list[ServerEvent], int]:
     """Return a message's audio that was not heard, with what ends it, and where that audio begins."""
     rest, start = [], response.sent_ms
-    for told in reversed(list(outbox)):
-        if not _of(told, response):
+    for sent in reversed(list(outbox)):
+        if not _of(sent, response):
             continue
-        if told["type"] == DELTA and start > heard_ms:
-            start -= response.length_ms(told["delta"])
-            rest.append(told)
-        elif told["type"] in CLOSING:
-            rest.append(told)
+        if sent["type"] == DELTA and start > heard_ms:
+            start -= response.length_ms(sent["delta"])
+            rest.append(sent)
+        elif sent["type"] in CLOSING:
+            rest.append(sent)
     return rest[::-1], max(0, start)
 
 
@@ -135,9 +137,9 @@ def _resumed(wire: Realtime, after: str | None, item: str | None, start: int) ->
     return event("rejoinder.resumed", **about, item_id=item, audio_start_ms=start)
 
 
-def _of(told: ServerEvent, response: Response) -> bool:
+def _of(sent: ServerEvent, response: Response) -> bool:
     """Tell whether an event is about a response itself or its message."""
-    if told["type"] == "response.done":
-        return bool(told["response"]["id"] == response.id)
-    item = told.get("item_id") or told.get("item", {}).get("id")
+    if sent["type"] == "response.done":
+        return bool(sent["response"]["id"] == response.id)
+    item = sent.get("item_id") or sent.get("item", {}).get("id")
     return bool(response.message and item == response.message)

@@ -45,7 +45,7 @@ class Part(BaseModel):
         """The words of the part, None for audio that is to be transcribed."""
         return self.text if self.type in TEXT else self.transcript
 
-    def told(self, role: str) -> dict[str, Any]:
+    def as_part(self, role: str) -> dict[str, Any]:
         """Return the part as clients are told it: under the name that fits the role, without audio."""
         kind = "audio" if self.type.endswith("audio") else "text"
         direction = "output" if role == "assistant" else "input"
@@ -73,12 +73,12 @@ class MessageItem(_Item):
             raise ProtocolError(reason, "invalid_value", "item.content")
         return self.content[0].audio
 
-    def told(self) -> dict[str, Any]:
+    def as_item(self) -> dict[str, Any]:
         """Return the fields of the item as clients are told them."""
         return {
             "type": "message",
             "role": self.role,
-            "content": [part.told(self.role) for part in self.content],
+            "content": [part.as_part(self.role) for part in self.content],
         }
 
     def entry(self, key: Key | None = None) -> Entry:
@@ -94,7 +94,7 @@ class CallItem(_Item):
     name: str = Field(min_length=1, max_length=64)
     arguments: str = ""
 
-    def told(self) -> dict[str, Any]:
+    def as_item(self) -> dict[str, Any]:
         """Return the fields of the item as clients are told them."""
         return self.model_dump(exclude={"id"})
 
@@ -110,7 +110,7 @@ class ResultItem(_Item):
     call_id: str = CALL_ID
     output: str
 
-    def told(self) -> dict[str, Any]:
+    def as_item(self) -> dict[str, Any]:
         """Return the fields of the item as clients are told them."""
         return self.model_dump(exclude={"id"})
 

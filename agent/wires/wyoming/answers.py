@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.wires.failures import Told, reported
+from rejoinder.agent.wires.failures import PublicError, reported
 from rejoinder.agent.wires.voices import check_voice
-from rejoinder.agent.wires.wyoming.info import heard, info, name_of, speaks
+from rejoinder.agent.wires.wyoming.info import info, name_of, speaks, stt_languages
 from rejoinder.agent.wires.wyoming.protocol import Event
 from rejoinder.agent.wires.wyoming.requests import Describe, Handle, Hear, Ping, Request, Speak
 from rejoinder.models.llm.priority_gate import written
@@ -49,21 +49,21 @@ class Memory:
     """What was asked and answered lately, by the name that the client gave the conversation."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[str, tuple[float, deque[tuple[str, str]]]] = OrderedDict()
+        self._exchanges: OrderedDict[str, tuple[float, deque[tuple[str, str]]]] = OrderedDict()
 
     def read(self, name: str, now: float) -> list[tuple[str, str]]:
         """Return the questions and answers of a conversation, the oldest first."""
-        since, told = self._told.get(name, (now, deque[tuple[str, str]]()))
-        return list(told) if now - since < FORGET_SECONDS else []
+        since, exchanges = self._exchanges.get(name, (now, deque[tuple[str, str]]()))
+        return list(exchanges) if now - since < FORGET_SECONDS else []
 
     def add(self, name: str, question: str, answer: str, now: float) -> None:
         """Note a question that was answered."""
-        told = deque(self.read(name, now), EXCHANGES)
-        told.append((question, answer))
-        self._told[name] = now, told
-        self._told.move_to_end(name)
-        while len(self._told) > CONVERSATIONS:
-            self._told.popitem(last=False)
+        exchanges = deque(self.read(name, now), EXCHANGES)
+        exchanges.append((question, answer))
+        self._exchanges[name] = now, exchanges
+        self._exchanges.move_to_end(name)
+        while len(self._exchanges) > CONVERSATIONS:
+            self._exchanges.popitem(last=False)
 
 
 class Answers:
@@ -89,9 +89,9 @@ class Answers:
                 async for event in events:
                     yield event
         except Exception as error:  # a request is a turn: what fails ends it, and no more
-            told = reported(f"Wyoming: {connection}", "a request failed", first_error(error))
-            asked = isinstance(request, Handle) and told.ours and told.code != "overloaded"
-            yield Event("not-handled", {"text": told.message}) if asked else failure(told)
+            public = reported(f"Wyoming: {connection}", "a request failed", first_error(error))
+            in_words = isinstance(request, Handle) and public.ours and public.code != "overloaded"
+            yield Event("not-handled", {"text": public.message}) if in_words else failure(public)
 
     @cached_property
     def _info(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Answers:
                 yield event
 
     async def _hear(self, models: Models, request: Hear) -> Event:
-        known = heard(self._settings.stt)
+        known = stt_languages(self._settings.stt)
         if not speaks(request.language, known):
             raise ProtocolError(
                 f"{request.language} is not understood here, but {known[0]}", "unsupported-language"
@@ -205,6 +205,6 @@ def audio(type_: str, rate: int, position: int, pcm: bytes = b"") -> Event:
     return Event(type_, format_, pcm)
 
 
-def failure(told: Told) -> Event:
+def failure(error: PublicError) -> Event:
     """Return the event that tells a client what is wrong."""
-    return Event("error", {"text": told.message, "code": told.code or "invalid"})
+    return Event("error", {"text": error.message, "code": error.code or "invalid"})

@@ -39,7 +39,7 @@ def info(specs: Specs) -> dict[str, Any]:
             {
                 **program,
                 "description": "speech to text",
-                "models": [{**stt, "languages": heard(specs.stt)}],
+                "models": [{**stt, "languages": stt_languages(specs.stt)}],
                 "supports_transcript_streaming": False,
                 # The client says when a command is over, and its microphone is its own business.
                 "requires_external_vad": True,
@@ -71,7 +71,7 @@ def info(specs: Specs) -> dict[str, Any]:
     }
 
 
-def heard(spec: str) -> list[str]:
+def stt_languages(spec: str) -> list[str]:
     """Return the languages of a recogniser: Whisper is told one, and that of others is not known here."""
     prefix, _, argument = spec.partition(":")
     return [with_language(argument)[1]] if prefix == "whisper" else ENGLISH

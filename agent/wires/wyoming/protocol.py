@@ -65,8 +65,8 @@ class Events:
         if len(self._rest) < header.data_length + header.payload_length:
             return None
         self._header = None
-        told = _object(self._take(header.data_length)) if header.data_length else {}
-        return Event(header.type, {**header.data, **told}, self._take(header.payload_length))
+        fields = _object(self._take(header.data_length)) if header.data_length else {}
+        return Event(header.type, {**header.data, **fields}, self._take(header.payload_length))
 
     def _take(self, count: int) -> bytes:
         taken = bytes(self._rest[:count])
@@ -106,13 +106,13 @@ def whole(data: dict[str, Any], name: str, least: int, most: int) -> int:
 
 
 def _header(line: bytes) -> _Header:
-    told = _object(line)
-    if not isinstance(type_ := told.get("type"), str):
+    fields = _object(line)
+    if not isinstance(type_ := fields.get("type"), str):
         raise ProtocolError("an event needs a type", "invalid")
-    if not isinstance(data := told.get("data") or {}, dict):
+    if not isinstance(data := fields.get("data") or {}, dict):
         raise ProtocolError("data has to be an object", "invalid")
     lengths = [
-        0 if told.get(name) is None else whole(told, name, 0, most)
+        0 if fields.get(name) is None else whole(fields, name, 0, most)
         for name, most in (("data_length", MAX_DATA), ("payload_length", MAX_PAYLOAD))
     ]
     return _Header(type_, data, *lengths)
@@ -123,9 +123,9 @@ def _object(written: bytes) -> dict[str, Any]:
         text = written.decode()
         if reason := excess(text, MAX_VALUES):
             raise ProtocolError(f"this is no JSON to be read here: {reason}", "too-long")
-        told = json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError):
         raise ProtocolError("what came is no JSON", "invalid") from None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise ProtocolError("what came is no JSON object", "invalid")
-    return told
+    return fields

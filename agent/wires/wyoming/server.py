@@ -39,7 +39,7 @@ class Connection:
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers, name: str
     ) -> None:
-        self.heard = asyncio.get_running_loop().time()
+        self.last_event = asyncio.get_running_loop().time()
         self._reader, self._writer = reader, writer
         self._answers = answers
         self._name = name
@@ -66,10 +66,10 @@ class Connection:
 
     async def refuse(self, error: BaseException) -> None:
         """Say what is wrong, and close."""
-        told = reported(f"Wyoming: {self._name}", "it was closed", error)
+        public = reported(f"Wyoming: {self._name}", "it was closed", error)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
-                self._writer.write(encode(failure(told)))
+                self._writer.write(encode(failure(public)))
                 self._writer.write_eof()
                 while await self._reader.read(READ):
                     pass
@@ -78,7 +78,7 @@ class Connection:
         events, requests = Events(), Requests()
         while data := await self._more():
             for event in events.feed(data):
-                self.heard = asyncio.get_running_loop().time()
+                self.last_event = asyncio.get_running_loop().time()
                 request = requests.take(event)
                 if request is not None and not self._requests.send_nowait(request):
                     raise Overloaded(f"{MAX_REQUESTS} requests of this connection wait already")
@@ -87,12 +87,12 @@ class Connection:
         """Return what came, b"" at the end. Raises ProtocolError where nothing comes."""
         while True:
             try:
-                async with asyncio.timeout_at(self.heard + IDLE_SECONDS):
+                async with asyncio.timeout_at(self.last_event + IDLE_SECONDS):
                     return await self._reader.read(READ)
             except TimeoutError:
                 if not self.waits:
                     raise ProtocolError(f"nothing came for {IDLE_SECONDS:g} s", "timeout") from None
-                self.heard = asyncio.get_running_loop().time()
+                self.last_event = asyncio.get_running_loop().time()
 
     async def _answer(self) -> None:
         async for request in self._requests:
@@ -103,7 +103,7 @@ class Connection:
                     self._writer.write(encode(event))
                     async with asyncio.timeout(SEND_SECONDS):
                         await self._writer.drain()
-            self._request, self.heard = None, asyncio.get_running_loop().time()
+            self._request, self.last_event = None, asyncio.get_running_loop().time()
 
 
 class Port:
@@ -149,7 +149,7 @@ class Port:
         quiet = [task for task, each in self.connections.items() if not each.waits]
         if not quiet:
             return False
-        first = min(quiet, key=lambda task: self.connections[task].heard)
+        first = min(quiet, key=lambda task: self.connections[task].last_event)
         del self.connections[first]
         first.cancel()
         return True

@@ -42,7 +42,7 @@ def test_packets_come_whole_however_the_stream_is_cut(said: list[tuple[int, byte
 def test_every_byte_string_ends_in_packets_or_in_the_protocols_error(pieces: list[bytes]) -> None:
     packets, call = Packets(), AudioSocket(0x10)
     for whole in (whole for piece in pieces for whole in packets.feed(piece)):
-        for use in (started, call.hear):
+        for use in (started, call.receive):
             try:
                 use(whole)
             except ProtocolError as error:

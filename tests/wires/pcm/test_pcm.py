@@ -77,9 +77,9 @@ def speaking(wire: Pcm, seconds: int = 4) -> None:
 def test_rates(query: dict[str, str], rates: tuple[int, int] | None) -> None:
     if rates is None:
         with pytest.raises(ProtocolError, match="hertz"):
-            Pcm.asked(Options(), query)
+            Pcm.of(Options(), query)
         return
-    (ready,) = Pcm.asked(Options(), query).open()
+    (ready,) = Pcm.of(Options(), query).open()
     assert isinstance(ready, dict) and (ready["rate"], ready["out"]) == rates
 
 
@@ -93,7 +93,7 @@ def test_rates(query: dict[str, str], rates: tuple[int, int] | None) -> None:
 )
 def test_a_wish_that_nobody_would_hear_is_refused(query: dict[str, str], reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
-        Pcm.asked(Options(), query)
+        Pcm.of(Options(), query)
 
 
 def test_what_a_client_says_becomes_commands() -> None:
@@ -238,7 +238,7 @@ def test_a_reply_that_has_ended_here_and_still_plays_there_is_cut() -> None:
 
 
 def test_while_it_holds_its_audio_a_clients_clock_stands_still() -> None:
-    wire = Pcm.asked(Options(), {"hold": "true"})
+    wire = Pcm.of(Options(), {"hold": "true"})
     speaking(wire)
     said(wire, type="played", turn=1, ms=1000)
     assert told(wire, OverlapStarted(0)) == [{"type": "pause"}]

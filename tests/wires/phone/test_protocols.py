@@ -239,10 +239,10 @@ def test_only_asterisk_is_asked_to_hold() -> None:
 def test_what_is_too_short_for_a_message_is_sent_when_nothing_comes_behind_it() -> None:
     call = phone(ExotelSim())
     call.tell(ReplyStarted(1))
-    assert call.tell(ReplyAudio(1, AudioChunk(bytes(400), 8000))) == [] and call.linger is not None
-    (media,) = call.rest()
+    assert call.tell(ReplyAudio(1, AudioChunk(bytes(400), 8000))) == [] and call.flush_after is not None
+    (media,) = call.flush()
     assert len(ExotelSim().take(str(media))[0][1]) == 320, "whole frames: half of one would be a gap"
-    assert call.linger is None and call.rest() == []
+    assert call.flush_after is None and call.flush() == []
     media, _ = call.tell(ReplyDone(1, "completed", "all"))
     assert len(ExotelSim().take(str(media))[0][1]) == 320
 

@@ -88,7 +88,7 @@ def test_a_wrong_codec_is_named_or_taken_for_what_it_is(
     except ProtocolError as error:
         assert str(error)
     else:
-        assert carrier is not None and carrier.heard.rate in (8000, 16000, 24000, 48000)
+        assert carrier is not None and carrier.format_in.rate in (8000, 16000, 24000, 48000)
 
 
 PACKETS = st.builds(
@@ -137,4 +137,4 @@ def test_the_queue_of_audiosocket_is_bounded_and_loses_nothing_else(words: list[
 
 
 def test_audiosocket_is_a_carrier() -> None:
-    assert [AudioSocket(kind).heard.rate for kind in SPOKEN] == list(SPOKEN.values())
+    assert [AudioSocket(kind).format_in.rate for kind in SPOKEN] == list(SPOKEN.values())

@@ -171,16 +171,16 @@ def test_audio_without_one_is_transcribed() -> None:
     assert added["type"] == "conversation.item.added" and added["item"]["status"] == "in_progress"
     assert isinstance(command, AddRecording) and command.key == ("item", "mine")
     assert len(command.pcm) == pytest.approx(2 * 16_000, abs=64), "it is 16 kHz from here on"
-    done, completed = command.told("hello", 1.0, "")
+    done, completed = command.on_transcribed("hello", 1.0, "")
     conforms([done, completed])
     assert done["item"]["content"] == [{"type": "input_audio", "transcript": "hello"}]
     assert completed["type"] == "conversation.item.input_audio_transcription.completed"
     assert client.words() == ["hello"]
-    (_, failed) = command.told("", 1.0, "out of order")
+    (_, failed) = command.on_transcribed("", 1.0, "out of order")
     conforms([failed])
     assert failed["error"]["message"] == "out of order"
     client.say("conversation.item.delete", item_id="mine")
-    assert command.told("late", 1.0, "") == []
+    assert command.on_transcribed("late", 1.0, "") == []
 
 
 BAD = [

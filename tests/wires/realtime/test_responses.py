@@ -48,7 +48,7 @@ class Wire:
     def asks(self, **response: Any) -> ReplyRequest:
         (respond,) = self.say("response.create", response=response)
         assert isinstance(respond, Respond), respond
-        return respond.asked
+        return respond.request
 
     def tell(self, *happened: Any) -> list[dict[str, Any]]:
         events = [event for one in happened for event in self.realtime.tell(one)]
@@ -184,7 +184,7 @@ def test_whatever_happens_each_response_begins_and_ends_once(data: st.DataObject
             case "create" | "beside":
                 given = {"conversation": "none" if act == "beside" else "auto"}
                 answers = wire.say("response.create", response=given)
-                asked += [answer.asked for answer in answers if isinstance(answer, Respond)]
+                asked += [answer.request for answer in answers if isinstance(answer, Respond)]
             case "cancel":
                 wire.say("response.cancel")
             case "start" if asked:
