@@ -97,7 +97,7 @@ class Long:
 
     @property
     def is_found(self) -> bool:
-        """Whether ``audio`` has returned every piece that was cut out. If not, a field without audio had one."""
+        """Whether ``audio`` has returned every piece that was cut out; else another field had one."""
         return self._found == len(self._cut)
 
     def feed(self, piece: bytes | bytearray) -> None:
