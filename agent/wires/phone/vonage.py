@@ -1,4 +1,4 @@
-"""A WebSocket of Vonage's Voice API: audio in binary messages, the rest in JSON.
+"""A WebSocket of Vonage's Voice API: audio in binary messages, everything else in JSON.
 
 Written after developer.vonage.com/en/voice/voice-api/concepts/websockets.
 """
@@ -13,11 +13,11 @@ from rejoinder.pipeline import ProtocolError
 
 RATES = ("8000", "16000", "24000")
 OWN_FIELDS = ("event", "content-type")
-"""Fields of the first message that are Vonage's; the others are headers of the NCCO, our parameters."""
+"""Vonage's own fields of the first message. The others are headers of the NCCO: the call's parameters."""
 
 
 class Vonage:
-    """One connection; it ends by being closed."""
+    """One connection. It ends when the socket closes."""
 
     name = "Vonage"
     id = ""
@@ -39,7 +39,7 @@ class Vonage:
         self.parameters: Mapping[str, str] = {name: given[name] for name in given if name not in OWN_FIELDS}
 
     def receive(self, frame: Frame) -> Iterable[Received]:
-        """Take one message. Raises ProtocolError."""
+        """Take one message; return what it contains. Raises ProtocolError."""
         if isinstance(frame, bytes):
             return [Audio(frame)]
         message = Json.parse(frame)
@@ -51,7 +51,7 @@ class Vonage:
         return []
 
     def media(self, audio: bytes) -> list[Frame]:
-        """Return the messages that queue audio: one for each 20 ms."""
+        """Return the messages that queue audio, one per 20 ms."""
         return [*self.format_out.cut(audio)]
 
     def mark(self, name: str) -> Frame | None:

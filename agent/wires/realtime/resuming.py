@@ -1,4 +1,4 @@
-"""What a client is told that comes back: what it missed, or the conversation as far as it was heard."""
+"""Events for a client that reconnects: those it missed, or the whole conversation as far as it was heard."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ CLOSING = {
     *("response.output_audio.done", "response.output_audio_transcript.done", "response.output_text.done"),
     *("response.content_part.done", "response.output_item.done", "conversation.item.done", "response.done"),
 }
-"""What ends a message and its response, in their order."""
+"""Event types that end a message and its response."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequest:
-    """What a client says that comes back.
+    """The request of a client that reconnects.
 
-    conversation: the one that it wants to go on with. last_event: the last event that it has got, "" where it
-    has kept nothing. item, played_ms: how much it has played of an item, None where it does not say.
+    conversation: the id of the conversation to resume. last_event: the id of the last event that the client
+    received, "" where it kept nothing. item, played_ms: the item it played last and how much of it, None
+    where unknown.
     """
 
     conversation: str
@@ -36,7 +37,7 @@ class ResumeRequest:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> ResumeRequest:
-        """Read it from the query of an address."""
+        """Return the request in a URL's query."""
         played = query.get("audio_end_ms", "")
         played_ms = int(played) if played.isascii() and played.isdigit() and len(played) < 10 else None
         return cls(
@@ -49,10 +50,11 @@ class ResumeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What is to be sent, and how many of the last seconds of which replies were not heard before.
+    """The messages to send, and the last seconds of each reply that were not heard.
 
-    messages: to be taken to their end, before anything else is sent. They are written one by one as they are
-    taken: all items of a conversation may have 50 MB.
+    messages: consume all of them before sending anything else. They are serialised lazily: the items of a
+    conversation may have 50 MB.
+    unheard: seconds, by turn.
     """
 
     messages: Iterable[str]
@@ -64,7 +66,8 @@ def catch_up(
 ) -> Missed:
     """Return what a client missed.
 
-    clock: the reply that sounded last, and how much of it had been heard when the client was last heard of.
+    clock: the turn of the last audible reply, and the seconds of it played when the client last sent
+    anything.
     """
     later = outbox.after(request.last_event)
     if later is None:
@@ -73,7 +76,7 @@ def catch_up(
     outbox.greet(request.last_event, greeting)
     unheard: Counter[int] = Counter()
     for sent in map(json.loads, later):
-        if sent["type"] == "input_audio_buffer.speech_started":  # the client throws away what it has
+        if sent["type"] == "input_audio_buffer.speech_started":  # the client drops its audio here
             unheard.clear()
         elif sent["type"] == DELTA:
             response = wire.responses.speaking(sent["item_id"])
@@ -84,7 +87,7 @@ def catch_up(
 
 
 def _anew(wire: Realtime, outbox: Outbox, request: ResumeRequest, clock: tuple[int, float] | None) -> Missed:
-    """Tell all of it to a client that has kept nothing: its items, and what was not heard of the last one."""
+    """Return the whole conversation for a client that kept nothing, with the unheard end of a reply."""
     sounds: dict[int, float] = {}
     unheard = _unheard(wire, request, clock)
     if unheard is None:
@@ -103,12 +106,12 @@ def _anew(wire: Realtime, outbox: Outbox, request: ResumeRequest, clock: tuple[i
 def _unheard(
     wire: Realtime, request: ResumeRequest, clock: tuple[int, float] | None
 ) -> tuple[Response, int] | None:
-    """Return the response that was not heard to its end, and how many milliseconds of it were."""
+    """Return the response that was not heard to its end, and the milliseconds of it that were."""
     response = wire.responses.newest
     if response is None:
         return None
     heard_ms = response.sent_ms
-    if request.last_event:  # so old that nothing of what is kept has arrived
+    if request.last_event:  # older than all kept events: none of those has arrived
         heard_ms = 0
     elif clock is not None and clock[0] == response.turn:
         heard_ms = int(clock[1] * 1000)
@@ -119,7 +122,7 @@ def _unheard(
 
 
 def _rest(response: Response, outbox: Outbox, heard_ms: int) -> tuple[list[ServerEvent], int]:
-    """Return a message's audio that was not heard, with what ends it, and where that audio begins."""
+    """Return the events with a message's unheard audio and its end, and where that audio begins, in ms."""
     rest, start = [], response.sent_ms
     for sent in reversed(list(outbox)):
         if not _of(sent, response):
@@ -138,7 +141,7 @@ def _resumed(wire: Realtime, after: str | None, item: str | None, start: int) ->
 
 
 def _of(sent: ServerEvent, response: Response) -> bool:
-    """Tell whether an event is about a response itself or its message."""
+    """Return whether an event belongs to a response or its message."""
     if sent["type"] == "response.done":
         return bool(sent["response"]["id"] == response.id)
     item = sent.get("item_id") or sent.get("item", {}).get("id")
