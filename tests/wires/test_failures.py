@@ -148,7 +148,7 @@ class Wires:
 
 
 @pytest.mark.parametrize("down", [False, True])
-def test_no_wire_tells_what_is_behind_the_server(tmp_path: Path, down: bool) -> None:
+def test_no_wire_reveals_internal_details_of_an_error(tmp_path: Path, down: bool) -> None:
     port, wyoming_port = free_port(), free_port()
 
     def works(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
@@ -187,18 +187,18 @@ def test_no_wire_tells_what_is_behind_the_server(tmp_path: Path, down: bool) -> 
         (ValueError("inner"), "server_error", "Something went wrong"),
     ],
 )
-def test_only_words_for_callers_are_passed_on(error: Exception, code: str, message: str) -> None:
+def test_only_messages_written_for_callers_are_passed_on(error: Exception, code: str, message: str) -> None:
     plain = public_error(error)
     assert plain.code == code and plain.message.startswith(message)
 
 
-def test_which_model_failed_is_told() -> None:
+def test_error_names_the_model_that_failed() -> None:
     with pytest.raises(ModelError) as failed, asking("outer"), asking("voice"):
         raise ModelError("piper", "hoarse")
     assert public_error(failed.value).message == "The voice failed."
 
 
-def test_the_log_has_all_of_it_in_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_has_the_full_error_on_single_lines(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         reported("call sess_1\nforged", "turn 3 failed", ModelError("m", "two\nlines"))
     assert caplog.messages == ["call sess_1?forged: turn 3 failed: m: two?lines"]

@@ -110,7 +110,7 @@ def test_client_server_and_history_agree(data: st.DataObject) -> None:
     assert client.words() == client.remembered()
 
 
-def test_a_noise_between_two_items_is_no_place_in_the_history() -> None:
+def test_noise_between_items_has_no_history_entry() -> None:
     client = Client()
     client.create(message("one", id="one"))
     client.note(client.wire.tell(EndOfTurn("", 16_000)))
@@ -122,7 +122,7 @@ def test_a_noise_between_two_items_is_no_place_in_the_history() -> None:
     assert client.words() == ["one", "two", "three"]
 
 
-def test_a_reply_that_is_deleted_is_not_remembered_again() -> None:
+def test_deleted_reply_does_not_return_to_the_history() -> None:
     client = Client()
     client.reply("Once upon a time", turn=1)
     client.deliver()
@@ -137,7 +137,7 @@ def test_a_reply_that_is_deleted_is_not_remembered_again() -> None:
     )
 
 
-def test_calls_and_what_they_returned_are_items_like_others() -> None:
+def test_tool_calls_and_results_are_items() -> None:
     client = Client()
     assert error(client.create(RESULT)) == ("invalid_tool_call_id", "item.call_id")
     client.create(message("what is the weather in Rome?"))
@@ -154,7 +154,7 @@ def test_calls_and_what_they_returned_are_items_like_others() -> None:
     assert client.history.messages() == [asked], "a result without its call is in no prompt"
 
 
-def test_audio_with_a_transcript_is_kept_as_its_words() -> None:
+def test_audio_with_a_transcript_is_kept_as_text() -> None:
     client = Client()
     part = {"type": "input_audio", "transcript": "hello", "audio": base64.b64encode(bytes(960)).decode()}
     added = client.create({"type": "message", "role": "user", "content": [part]})[1]
@@ -164,7 +164,7 @@ def test_audio_with_a_transcript_is_kept_as_its_words() -> None:
     assert client.remembered() == client.words() == ["hello", "Hi."]
 
 
-def test_audio_without_one_is_transcribed() -> None:
+def test_audio_without_a_transcript_is_transcribed() -> None:
     client = Client()
     part = {"type": "input_audio", "audio": base64.b64encode(bytes(48_000)).decode()}
     added, command = client.create({"type": "message", "role": "user", "content": [part], "id": "mine"})
@@ -198,7 +198,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("item", "param"), BAD)
-def test_what_is_no_item_is_refused_by_name(item: dict[str, Any], param: str) -> None:
+def test_invalid_item_is_refused_and_its_field_named(item: dict[str, Any], param: str) -> None:
     client = Client()
     assert error(client.create(item))[1] == param
     assert client.order == [] and client.remembered() == []
