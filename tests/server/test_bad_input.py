@@ -1,4 +1,4 @@
-"""Everything a client may do wrong, on real sockets: it hurts nobody else, and ends in words.
+"""Invalid client input on real sockets: each case gets an error message and affects no other call.
 
 One healthy caller stays on the line during each of them and holds a whole turn afterwards.
 """

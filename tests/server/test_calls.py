@@ -1,4 +1,4 @@
-"""How calls end on real sockets: the client hears why, and no socket, thread or task stays behind."""
+"""How calls end on real sockets: the client gets the reason, and no socket, thread or task is left."""
 
 import asyncio
 import base64
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Raw:
-    """A WebSocket client that reads only when it is told to, which no library's client does."""
+    """A WebSocket client that reads only on request. The clients of libraries read all the time."""
 
     def __init__(self, server: Server) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.port))

@@ -1,4 +1,4 @@
-"""Handshakes that are refused, and too few descriptors: on real sockets, beside a caller."""
+"""Refused handshakes and a shortage of descriptors, on real sockets beside a call."""
 
 from __future__ import annotations
 

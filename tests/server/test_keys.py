@@ -1,4 +1,4 @@
-"""Who may call: API keys, and the secrets that browsers get for minutes."""
+"""Access with API keys, and with short-lived client secrets for browsers."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_telephone_call_needs_the_key_too(server: Server) -> None:
         pass
     assert refused.value.response.status_code == 401
     with connect(url, proxy=None, additional_headers={"Authorization": f"Bearer {KEY}"}) as socket:
-        socket.send("{}")  # no carrier's words: it got in, and is told so
+        socket.send("{}")  # no message of a carrier: the socket is accepted and then closed with an error
         with pytest.raises(ConnectionClosed) as closed:
             socket.recv(timeout=PATIENCE)
     assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008

@@ -1,4 +1,4 @@
-"""What one API key may use: decided on handed-in times, and told on real sockets before a call begins."""
+"""Limits of an API key: the decisions on given times, and the refusals on real sockets."""
 
 from __future__ import annotations
 

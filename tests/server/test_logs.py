@@ -1,4 +1,4 @@
-"""The log has no key, secret or token, and a line for the beginning and the end of each call."""
+"""The log has no key, secret or token, and one line for the beginning and the end of each call."""
 
 from __future__ import annotations
 

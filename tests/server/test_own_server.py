@@ -1,4 +1,4 @@
-"""The server that benches and the demo bring along."""
+"""The server in a child process, as the benches and the demo use it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def begin_and_end(environment: dict[str, str]) -> None:
 
 
 def test_console_shows_why_an_answer_failed() -> None:
-    """Its clients are told that the language model failed, and no more."""
+    """Clients get only the message that the language model failed."""
     port, out = free_port(), io.StringIO()
 
     def works(handler: Any, messages: list[dict[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""What is told of a message that is wrong: a sentence that names the field, in our words."""
+"""Errors for invalid messages: a sentence that names the field, without pydantic's wording."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What callers are told of a failure, on every wire, and what only operators read, in the log."""
+"""Error messages for callers on every wire, and the details that only the log has."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Wires:
         self._wyoming_port = wyoming_port
 
     def realtime(self) -> tuple[str, str]:
-        """A call, and one who watches it: both see the same failure."""
+        """A call and its watcher: both get the same error."""
         with ExitStack() as stack:
             talk = stack.enter_context(Talk(self._server))
             id_ = next(e for e in talk.seen if e["type"] == "session.created")["session"]["id"]
@@ -118,7 +118,7 @@ class Wires:
         return said + closed.value.rcvd.reason, "CA0000"
 
     def _noted(self, words: str) -> None:
-        """Wait until the log has these words: nothing is told to a caller on a telephone."""
+        """Wait until the log has these words. A caller on a telephone gets no error message."""
         deadline = time.monotonic() + PATIENCE
         while words not in self._server.log.read_text():
             assert time.monotonic() < deadline, f"the log has no {words}"

@@ -1,4 +1,4 @@
-"""The greeting: said word for word when a call begins, without the language model, on every wire."""
+"""The greeting: spoken word for word at the start of a call, without the language model, on every wire."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_realtime_a_conversation_that_is_gone_is_a_new_one_and_greeted(server: S
 
 
 def greeted(server: Server) -> tuple[list[dict[str, Any]], bytes]:
-    """Return what a device is told until the first reply has ended, and its audio."""
+    """Return a device's messages until the end of the first reply, and its audio."""
     with connect(f"ws://127.0.0.1:{server.port}/v1/pcm", proxy=None) as socket:
         told: list[dict[str, Any]] = []
         audio = b""

@@ -1,4 +1,4 @@
-"""Calls in which nobody speaks: when their frames are read."""
+"""When the frames of silent calls are read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_call_at_its_read_time_waits_for_the_next_one(place: int) -> None:
     [
         (9.0, 0.0, 9.0 - IDLE_READ_SECONDS, True),
         (9.0, 0.0, 9.0 - LATEST_READ_SECONDS, False),  # its second of unheard audio would fill up
-        (9.0, 8.0, 9.0 - IDLE_READ_SECONDS, False),  # who has just been answered may be about to say yes
+        (9.0, 8.0, 9.0 - IDLE_READ_SECONDS, False),  # a caller may answer a recent reply at once
     ],
 )
 def test_only_long_silent_calls_may_skip_a_read(now: float, lively: float, since: float, may: bool) -> None:
@@ -153,7 +153,7 @@ class SharedVad(ScriptedVad):
 def reads(
     speaks: float, ends: float, busy: Busy, options: Options | None = None, vad: Vad | None = None
 ) -> list[float]:
-    """Return when a call read, in which somebody speaks from a time on while others wait for a model."""
+    """Return the read times of a call whose caller begins to speak while other calls wait for a model."""
     line = Line(speaks, ends)
     hold(line, busy, options, vad)
     return line.reads
@@ -208,7 +208,7 @@ def test_no_limit_expires_while_speech_is_unread(limits: dict[str, float]) -> No
 
 
 def test_call_with_a_recent_reply_is_read_while_others_wait() -> None:
-    """Also one who sends nothing while the agent speaks, as with a button."""
+    """This includes a push-to-talk client, which sends nothing while the agent speaks."""
     line = Line(20.0, 14.0, asks=True)
     hold(line, Busy(0.0, 60.0))
     assert LONG_IDLE_SECONDS < line.answered < 9.0

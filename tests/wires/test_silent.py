@@ -1,4 +1,4 @@
-"""Connections that say nothing, and reasons that do not fit: on real sockets, beside somebody who calls."""
+"""Silent connections beside a real call, and close reasons that are too long, on real sockets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HANDSHAKE = (
 
 @contextmanager
 def sockets(server: Server, said: bytes, count: int = MANY) -> Iterator[list[socket.socket]]:
-    """Connect so many times, say this, and no more."""
+    """Open ``count`` connections that send only these bytes."""
     with ExitStack() as stack:
         clients = []
         for _ in range(count):

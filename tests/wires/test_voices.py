@@ -1,4 +1,4 @@
-"""The names of a server's voice: its own, "default" and OpenAI's; any other is refused with the list."""
+"""The names of a server's voice: its own, "default" and OpenAI's. Other names are refused with that list."""
 
 from __future__ import annotations
 

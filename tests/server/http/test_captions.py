@@ -1,4 +1,4 @@
-"""Who watches a call sees it as it happens, and the call does not notice."""
+"""Watchers of a call get its events live, without an effect on the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask for a client secret, what the answer tells, and how much of them all is kept."""
+"""Client secrets: who may create one, the contents of the response, and the limits on stored secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat completions, asked for by the real openai-python over real sockets, and their parts without any."""
+"""Chat completions with openai-python over real sockets, and their parts without sockets."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_key_is_needed_where_calls_need_one(tmp_path: Path, monkeypatch: pytest.
         assert refused.value.code == "invalid_api_key"
         with client(server, api_key=KEY) as one:
             assert one.chat.completions.create(**ASKED).choices[0].finish_reason == "stop"
-            # With a key nobody is led here by a name: a proxy may be in front.
+            # Where a key is needed, any host name is allowed: there may be a proxy in front.
             assert (
                 one.models.with_raw_response.list(extra_headers={"Host": "agent.example"}).status_code == 200
             )

@@ -1,4 +1,4 @@
-"""Raw PCM: any message ends in commands, messages or an error in words, and a conversation goes over it."""
+"""Raw PCM: any message gives commands, messages or an error, and a whole conversation works."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ def test_key_is_needed_where_calls_need_one(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_secret_brings_its_session_along(server: Server) -> None:
-    """But for its tools: nobody could say here what one returned."""
+    """Its tools are left out: this wire cannot return their results."""
     session = {"max_output_tokens": 2, "audio": {"input": {"turn_detection": None}}}
     request = urllib.request.Request(
         f"{server.http}/v1/realtime/client_secrets",

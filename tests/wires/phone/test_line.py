@@ -1,4 +1,4 @@
-"""Connections to the telephone address that are no calls, or not yet, or end badly: each is told why."""
+"""Connections to /v1/phone that are no calls, or end with an error: each one gets the reason."""
 
 from __future__ import annotations
 

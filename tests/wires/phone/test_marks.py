@@ -1,4 +1,4 @@
-"""What a caller has heard, by the marks that come back: exact to the word, over real sockets."""
+"""The text that a caller has heard, from returned marks: exact to the word, over real sockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def last_reply(program: Any) -> str:
 
 
 async def interrupted(program: Any, caller: Caller, seconds: float = 2.5) -> str:
-    """Ask, interrupt behind so many seconds of the answer, and return what the history says was heard."""
+    """Ask, interrupt after some seconds of the answer, and return the answer's text in the history."""
     caller.say(loud(caller.sim, 0.6))
     await caller.until(lambda: caller.seconds_heard > seconds)
     asked = len(program.models.llm.prompts)

@@ -1,4 +1,4 @@
-"""Carriers' protocols as plain objects: any message ends in commands, messages, or the protocol's error."""
+"""Carriers' protocols as plain objects: any message gives commands, messages, or a ProtocolError."""
 
 from __future__ import annotations
 

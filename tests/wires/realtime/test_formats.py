@@ -1,4 +1,4 @@
-"""G.711 on the Realtime wire: what a telephone says is heard, and what it hears has its milliseconds."""
+"""G.711 on the Realtime wire: telephone audio is decoded, and positions in its output are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items of the Realtime protocol, put anywhere and taken out: client, server and history have one order."""
+"""Inserting and deleting items of the Realtime protocol: client, server and history keep the same order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Client:
         return self.say("conversation.item.create", item=item, **fields)
 
     def hear(self, text: str, at: int) -> None:
-        """The session has heard a turn; the wire is told later."""
+        """The session has a turn. The wire gets the event later."""
         self.history.add_user(text, ("user", at))
         self.pending.append(EndOfTurn(text, at))
 

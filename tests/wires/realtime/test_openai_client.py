@@ -1,4 +1,4 @@
-"""openai-python, which nobody here wrote, holds a spoken conversation with the server, on real models."""
+"""A spoken conversation of openai-python, an independent client, with the server on real models."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is kept for a client that may come back, without a socket."""
+"""The events that are kept for a client that may come back, tested without a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients get wrong, or do faster than the conversation goes, against the protocol object alone."""
+"""Client errors and races, tested on the protocol object alone."""
 
 import base64
 import json

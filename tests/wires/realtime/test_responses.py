@@ -1,4 +1,4 @@
-"""Responses of the Realtime protocol: written ones, ones beside the conversation, and calls of tools."""
+"""Responses of the Realtime protocol: in text, out of band, and with tool calls."""
 
 from __future__ import annotations
 

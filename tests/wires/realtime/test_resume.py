@@ -1,4 +1,4 @@
-"""A socket that breaks off, and a client that comes back: over real sockets, broken without a goodbye."""
+"""A client whose socket breaks without a close frame and that comes back, over real sockets."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_call_does_not_wait_after_a_close_frame(server: Server) -> None:
 
 
 def assert_new(talk: Talk, gone: str) -> None:
-    """Check that a client is told that its conversation is gone, and gets a new one."""
+    """Check that a client gets an error for its lost conversation, and a new one."""
     error = talk.until("error")["error"]
     assert (error["code"], error["param"]) == ("conversation_not_found", "conversation_id")
     assert conversation(talk) != gone

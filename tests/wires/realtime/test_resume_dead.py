@@ -1,4 +1,4 @@
-"""A network that is dead before anybody notices: what was said into it was not heard."""
+"""A network that fails unnoticed: audio sent into it does not count as heard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def held(since: float, unheard: dict[int, float]) -> tuple[scenario.Talk, list[o
 
 
 def note(talk: scenario.Talk, into: list[object], at: float) -> None:
-    """Note what the history has of the reply, and who has the floor."""
+    """Record the reply's text in the history, and whose turn it is."""
 
     def look(session: Session) -> None:
         reply = next(entry for entry in session.history.entries if entry.role == "assistant")

@@ -1,4 +1,4 @@
-"""A conversation that waits for its client counts for its key; coming back to it counts for nothing."""
+"""A conversation that waits for its client counts for its key. Resuming it does not count again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that vanish keep no line from callers that are there."""
+"""A vanished client does not keep a line that a new caller needs."""
 
 from __future__ import annotations
 

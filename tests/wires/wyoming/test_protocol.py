@@ -1,4 +1,4 @@
-"""The Wyoming protocol as plain bytes and events: what comes whole, what is refused, what is asked for."""
+"""The Wyoming protocol on plain bytes and events: parsing, limits and requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Wyoming port over real sockets, with the client that Home Assistant uses, which nobody here wrote."""
+"""The Wyoming port over real sockets, with Home Assistant's own client."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_conversation_goes_on_over_connections_by_its_name() -> None:
                 assert Handled.from_event(events[-2]).text == answer
             said = [message["content"] for message in program.models.llm.prompts[-1]]  # type: ignore[union-attr]
             assert said[-5:] == ["one", "First.", "more", "Second.", "more"]
-            async with client(port) as one:  # a connection is a conversation for who names none
+            async with client(port) as one:  # a client that names no conversation gets one per connection
                 for answer in ("First.", "Second."):
                     await one.write_event(ask("again", None))
                     assert Handled.from_event((await told(one, "handled-stop"))[-2]).text == answer
