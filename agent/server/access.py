@@ -85,7 +85,10 @@ def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Respon
 
 
 async def not_there(request: Request, error: Exception) -> Response:
-    """Answer a request for an unknown path (404) or with a wrong method (405). It never waits."""
+    """Answer a request for an unknown path (404) or with a wrong method (405).
+
+    It never waits, so there is nothing to cancel.
+    """
     assert isinstance(error, HTTPException)
     path, headers = request.url.path[:64], error.headers
     if not path.startswith(UNDER):
