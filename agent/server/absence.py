@@ -1,4 +1,4 @@
-"""A language model behind a network that is away when the server starts."""
+"""A remote language model that is unreachable when the server starts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from rejoinder.pipeline.interfaces import Llm
 
 log = logging.getLogger(__name__)
 
-FIRST_SECONDS, LONGEST_SECONDS = 0.5, 15.0
-"""Between two tries to reach it: each wait is twice as long as the one before."""
+FIRST_SECONDS = 0.5
+"""First wait between two attempts to reach the model. Each wait is twice as long as the one before."""
+LONGEST_SECONDS = 15.0
+"""Longest wait between two attempts."""
 
 
-AWAY = "the language model does not answer: the log says why"
-"""What everybody may read: not where the model is."""
+UNREACHABLE = "the language model does not answer: the log says why"
+"""Public status. It does not contain the model's address."""
 
 
 class Absence:
-    """A language model behind a network that does not answer at the start, until it does.
+    """Keeps trying to reach a remote language model that does not answer when the server starts.
 
-    reason: why it is away, "" where none is. missed: takes its name when it is away. report: takes it when it
+    reason: the public status while the model is unreachable, else "". missed: called with the model's spec
+    and the error when it is unreachable. report: called with its spec and the seconds it took when it
     answers.
     """
 
@@ -35,13 +38,13 @@ class Absence:
         self._spec = ""
 
     def begin(self, spec: str, error: ModelError) -> None:
-        """Note that it is away."""
-        self._spec, self.reason = spec, AWAY
+        """Record that the model is unreachable, and log why."""
+        self._spec, self.reason = spec, UNREACHABLE
         log.warning("the language model does not answer: %s; trying again until it does", error)
         self._missed(spec, error)
 
     async def end(self, llm: Llm) -> None:
-        """Try to reach it until it answers; it is told once. Cancelling gives up."""
+        """Try to reach the model until it answers, then report it. Cancelling stops trying."""
         if not self.reason:
             return
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Who may call and ask, and how those are told who may not."""
+"""Access control: which clients may call and send requests, and the refusals of the others."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rejoinder.models.llm.openai import is_loopback
 from rejoinder.pipeline import PipelineError
 
 UNDER = "/v1/"
-"""Where errors have OpenAI's shape."""
+"""The path prefix below which errors have OpenAI's shape."""
 SOCKETS = ("/v1/realtime", "/v1/phone", "/v1/pcm")
 CODES = {401: "invalid_api_key", 403: "forbidden"}
 
 
 class Refused(PipelineError):
-    """A request is not answered; ``status`` says why in HTTP's words, ``retry`` after how many seconds."""
+    """A request is refused. status: of HTTP. retry: seconds until the client may try again, 0 for never."""
 
     def __init__(self, status: int, message: str, code: str, retry: int = 0) -> None:
         super().__init__(message)
@@ -36,16 +36,17 @@ class Refused(PipelineError):
 
 
 def shown(scope: Scope) -> str:
-    """Return the key that a client shows, in a header or among its sub-protocols; "" for none."""
+    """Return the key that a client presents, in a header or among its sub-protocols, "" for none."""
     return presented(Headers(scope=scope).get("authorization"), scope.get("subprotocols", ()))
 
 
 def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool) -> bool:
-    """Tell whether a browser may call from a page of ``origin``; other clients name no origin.
+    """Return whether a page of ``origin`` may call. Clients other than browsers send no origin and may.
 
-    Browsers let any page open a WebSocket anywhere, also to this machine (RFC 6455, 10.2): without this rule
-    whatever page somebody visits could talk to their agent. local: whether only this machine can call; then
-    a page has to come from this machine by name, because names of others can be made to lead here.
+    Browsers let any page open a WebSocket to any host, including this machine (RFC 6455, 10.2). Without this
+    rule any visited page could use the agent. allowed: further origins. local: whether only this machine can
+    call. The page must then have a loopback origin, because a foreign name can be made to resolve to this
+    machine (DNS rebinding).
     """
     if origin is None or "*" in allowed or origin in allowed:
         return True
@@ -59,12 +60,12 @@ def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool)
 def refused(
     request: HTTPConnection, keys: Keys, welcome: Callable[[str | None, str], bool]
 ) -> Response | None:
-    """Return why a request is not answered; None: it is. A secret is no key here.
+    """Return the refusal of a request, None where it is allowed. Client secrets do not count as keys.
 
-    A page that reads from its own server shows no origin, and names of others can be made to lead to this
-    machine: where no key is needed, the host that is asked for has to be one whose pages may call.
+    A browser sends no origin when a page reads from its own server, and a foreign name can be made to resolve
+    to this machine. So where no key is needed, the requested host must be one whose pages may call.
 
-    welcome: tells of an origin and a host whether such a page may call.
+    welcome: takes an origin and a host; returns whether that page may call.
     """
     host = request.headers.get("host", "")
     hosts = [None] if keys.needed else [f"http://{host}", f"https://{host}"]
@@ -76,7 +77,7 @@ def refused(
 
 
 def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Response:
-    """Return an error in OpenAI's shape. retry: seconds after which to come again, where that may help."""
+    """Return an error in OpenAI's shape. retry: seconds until the client may try again, 0 for never."""
     kind = "invalid_request_error" if status < 429 else "server_error"
     kind = "rate_limit_error" if status == 429 else kind
     headers = {"Retry-After": str(retry)} if retry else None
@@ -84,7 +85,10 @@ def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Respon
 
 
 async def not_there(request: Request, error: Exception) -> Response:
-    """Answer a request for what there is not, or with a method that it does not have (404, 405)."""
+    """Answer a request for an unknown path (404) or with a wrong method (405).
+
+    It never waits, so there is nothing to cancel.
+    """
     assert isinstance(error, HTTPException)
     path, headers = request.url.path[:64], error.headers
     if not path.startswith(UNDER):
@@ -97,20 +101,23 @@ async def not_there(request: Request, error: Exception) -> Response:
 
 
 async def no_socket(websocket: WebSocket) -> None:
-    """Refuse a WebSocket to a path that has none (404)."""
+    """Refuse a WebSocket to a path that has none (404).
+
+    Cancelling leaves it to the server, which drops it.
+    """
     reason = f"there is no WebSocket at {websocket.url.path[:64]}, but at {', '.join(SOCKETS)}\n"
     await websocket.send_denial_response(PlainTextResponse(reason, 404))
 
 
 async def turn_away(websocket: Socket, code: int, reason: str) -> None:
-    """Close the socket of a call that does not begin, and note why."""
+    """Close the socket of a call that does not begin, and log why. Cancelling leaves it to the server."""
     path = websocket.url.path if isinstance(websocket, WebSocket) else "AudioSocket"
     call_log.refused(path, websocket.client, reason)
     await hang_up(websocket, code, reason)
 
 
 async def body(request: Request, most: int) -> bytes:
-    """Return what is sent with a request. Raises Refused for more than ``most`` bytes of it."""
+    """Return the body of a request. Raises Refused for more than ``most`` bytes. Cancelling stops reading."""
     body = b""
     async for piece in request.stream():
         body += piece

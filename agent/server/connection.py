@@ -1,8 +1,8 @@
-"""uvicorn's connections, mended where they leave a client without a reason, or a socket behind.
+"""uvicorn's WebSocket connections, extended so that clients get a close reason and no socket stays open.
 
-What a server must see to itself, because TCP does not: the close frame has to reach a client that is still
-sending (closing a socket with unread bytes in it resets the connection, and the frame is lost), and a socket
-whose client takes nothing any more has to be dropped instead of flushed.
+TCP leaves two tasks to the server. The close frame must reach a client that is still sending: closing a
+socket with unread bytes resets the connection, and the frame is lost. And a socket whose client no longer
+reads must be dropped instead of flushed.
 """
 
 from __future__ import annotations
@@ -30,28 +30,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LINGER_SECONDS = 3.0
-"""How long a client may take to answer a close frame; uvicorn waits as long for calls when it shuts down."""
+"""Longest wait for the answer to a close frame, in seconds. On shutdown uvicorn waits as long for calls."""
 GOODBYE_SECONDS = 1.0
+"""Longest wait for the answer to a close frame when the server ends, in seconds."""
 SWITCHING_PROTOCOLS = 101
+"""HTTP status of an accepted handshake."""
 SERVICE_RESTART = 1012
+"""Close code: the server ends."""
 NOT_TEXT = 1007
+"""Close code: a text message is not UTF-8."""
 REASON_BYTES = 123
-"""What a close frame has room for behind its code (RFC 6455, 5.5)."""
+"""Most bytes of the reason in a close frame (RFC 6455, 5.5)."""
 LONG = 2**16
-"""Characters of a message that may take longer to hear than a client waits for an answer to its ping."""
+"""Characters from which a message is long: processing it may take longer than a client waits for a pong."""
 WAITING = 32
-"""Messages that may wait for the application before more of what has come is looked at."""
+"""Most messages that wait for the application before parsing pauses."""
 
 
 def fitting(reason: str) -> str:
-    """Return a reason as a close frame can say it: in whole characters of UTF-8, no longer than it may be."""
+    """Return a reason cut to the size of a close frame, in complete UTF-8 characters."""
     return reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
 
 
 def dismiss(transport: asyncio.Transport, refused: Refused, said: bytes) -> asyncio.TimerHandle:
     """Send the last bytes of a connection whose request is refused; return the timer that drops it.
 
-    What the client still sends has to be read meanwhile: see above.
+    The caller must keep reading until then, so that the client receives the bytes.
     """
     log.warning("a request was refused (%d): %s", refused.status, one_line(str(refused)))
     transport.write(said)
@@ -61,20 +65,20 @@ def dismiss(transport: asyncio.Transport, refused: Refused, said: bytes) -> asyn
 
 
 def is_long(message: Mapping[str, Any]) -> bool:
-    """Tell whether a message may take long to be heard."""
+    """Return whether a message may take long to process."""
     return CUT in message or len(str(message.get("text"))) > LONG
 
 
 def up_to_the_end(
     messages: Sequence[ASGIReceiveEvent],
 ) -> tuple[list[ASGIReceiveEvent], list[ASGIReceiveEvent]]:
-    """Return what was received before a socket closed, and the rest in order: it tells why."""
+    """Return the messages received before the socket closed, and the rest, which has the close code."""
     received = list(takewhile(lambda one: one["type"] == "websocket.receive", messages))
     return received, list(messages[len(received) :])
 
 
 class Connection(WebSocketsSansIOProtocol):
-    """One WebSocket. Whatever ends it, the client is told why if it listens, and the socket is gone soon."""
+    """One WebSocket. However it ends, a client that reads gets the reason, and the socket closes soon."""
 
     _giving_up: asyncio.TimerHandle | None = None
     _long = False
@@ -82,13 +86,13 @@ class Connection(WebSocketsSansIOProtocol):
     _cut: Long | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with the request that was read already."""
+        """Begin with the handshake that ``Requests`` has read."""
         super().connection_made(transport)
         self._came = Portions(self.config.ws_max_size)
         self._message = bytearray()
 
     def ensure_taken(self) -> None:
-        """Refuse a handshake that this parser has not taken, and does not answer by itself."""
+        """Refuse a handshake that the parser has neither accepted nor answered."""
         if self.handshake_initiated:
             return
         refused = Refused(BAD_REQUEST, f"the handshake is malformed: {self.conn.handshake_exc}")
@@ -96,18 +100,18 @@ class Connection(WebSocketsSansIOProtocol):
         self.close_timer = dismiss(self.transport, refused, answer(refused))
 
     def handle_connect(self, event: Request) -> None:
-        """Begin a call, or refuse a request that asks for none."""
+        """Begin the call of a valid handshake; log one that the parser refuses."""
         super().handle_connect(event)
         if self.response.status_code != SWITCHING_PROTOCOLS:
             reason = bytes(self.response.body or b"").decode().partition("\n")[0]
             log.warning("a request was refused (%d): %s", self.response.status_code, one_line(reason))
             return
-        # Frames may not come before the handshake is over, and the parser cannot take them.
+        # The parser cannot take frames before the handshake is over, and clients must not send any.
         self.read_paused = True
         self.transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; whatever they say, somebody is there."""
+        """Take bytes, and note that the client is alive."""
         if not self.handshake_initiated:
             super().data_received(data)
             return
@@ -118,9 +122,9 @@ class Connection(WebSocketsSansIOProtocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Take a portion of what has come; the next one has a turn of the loop of its own.
+        """Parse one portion of the received bytes. Each portion gets its own turn of the event loop.
 
-        It waits while there are many messages that the application has not asked for.
+        Pauses while ``WAITING`` messages wait for the application.
         """
         self._going = False
         full = self.queue.qsize() >= WAITING and not self.close_sent
@@ -134,7 +138,7 @@ class Connection(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _wake(self) -> None:
-        """Go on with what has come, else with reading."""
+        """Continue with the received bytes; without any, continue reading."""
         if not self._came.waiting:
             self.transport.resume_reading()
         elif not self._going:
@@ -150,7 +154,7 @@ class Connection(WebSocketsSansIOProtocol):
         self._begin("bytes", event)
 
     def handle_cont(self, event: Frame) -> None:
-        """Take the next fragment of a message; of one that gets long, what is to be kept of it."""
+        """Take the next fragment of a message. A long message becomes a ``Long``, which keeps part of it."""
         self._message += event.data
         most = MAX_WHOLE if self.curr_msg_data_type == "text" else MAX_BINARY
         if self._cut is None and len(self._message) > most:
@@ -167,12 +171,15 @@ class Connection(WebSocketsSansIOProtocol):
         self.handle_cont(event)
 
     async def run_asgi(self) -> None:
-        """Run the application, then give the client a moment to close too."""
+        """Run the application, then give the client ``LINGER_SECONDS`` to close.
+
+        Cancelling ends the application.
+        """
         await super().run_asgi()
         self._give_up_in(LINGER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the socket is gone, and whether the client had said goodbye."""
+        """Pass the loss of the socket to the application, with ``ABNORMAL`` if there was no close frame."""
         if self.handshake_complete and self.conn.close_rcvd is None:
             self.queue.put_nowait({"type": "websocket.disconnect", "code": ABNORMAL})
         super().connection_lost(exc)
@@ -180,24 +187,26 @@ class Connection(WebSocketsSansIOProtocol):
             self._giving_up.cancel()
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Pass on what the application sends; the reason of a close may quote the client, and has to fit."""
+        """Pass on what the application sends. Cancelling may leave it unsent."""
         if message["type"] == "websocket.close":
+            # The reason may quote the client, so it may be too long.
             message = {**message, "reason": fitting(message.get("reason") or "")}
         await super().send(message)
         if message["type"] == "websocket.accept":
             self._read_on()
         if message["type"] == "websocket.close" and self._came.waiting:
-            self._wake()  # the client's own close may be in there
+            self._wake()  # the received bytes may contain the client's close frame
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-            self.handshake_complete = True  # by a refusal; else uvicorn would log that there was no answer
+            self.handshake_complete = True  # it was refused; else uvicorn logs that there was no answer
             reason = message.get("body", b"").decode(errors="replace").strip()
             log_refused(self.scope["path"], self.scope["client"], reason)
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Hand over the next message; behind it nothing is read before the next is asked for.
+        """Return the next message. Reading pauses after it until the next call; cancelling loses no message.
 
-        So an application that asks seldom takes what has come meanwhile at once. Behind a long message, which
-        may be minutes of audio, reading goes on: pings and a close must not wait for it to be heard.
+        So an application that calls rarely takes all messages since then at once. After a long message, which
+        may be minutes of audio, reading goes on, so that pings and close frames do not wait for its
+        processing.
         """
         self._read_on()
         message = cast("dict[str, Any]", await self.queue.get())
@@ -210,7 +219,7 @@ class Connection(WebSocketsSansIOProtocol):
     def _behind(self) -> list[ASGIReceiveEvent]:
         waiting = [self.queue.get_nowait() for _ in range(self.queue.qsize())]
         behind, rest = up_to_the_end(waiting)
-        for one in rest:  # Starlette has to see by itself that the socket is closed
+        for one in rest:  # Starlette must receive the close itself
             self.queue.put_nowait(one)
         if self._long or any(map(is_long, behind)):
             self._read_on()
@@ -222,7 +231,7 @@ class Connection(WebSocketsSansIOProtocol):
             self._wake()
 
     def send_receive_event_to_app(self) -> None:
-        """Hand a whole message to the application; text that is none ends the connection."""
+        """Pass a complete message to the application. Text that is not UTF-8 ends the connection."""
         if self.close_sent:
             return
         message: dict[str, Any] = {"type": "websocket.receive"}
@@ -245,8 +254,8 @@ class Connection(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     def handle_parser_exception(self) -> None:
-        """Tell the client what it did wrong, and discard the rest of it so that it can read that."""
-        if self.close_sent:  # it was told, and still sends
+        """Send the client the error, and discard its further bytes so that the close frame arrives."""
+        if self.close_sent:  # the client has the error and still sends
             return
         assert self.conn.close_sent is not None
         code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
@@ -256,7 +265,7 @@ class Connection(WebSocketsSansIOProtocol):
             self.transport.write_eof()
 
     def shutdown(self) -> None:
-        """End the call because the server ends, with a reason."""
+        """End the call because the server ends, with a close code and a reason."""
         if not self.handshake_complete or self.close_sent:
             super().shutdown()
             self._give_up_in(GOODBYE_SECONDS)
@@ -267,7 +276,7 @@ class Connection(WebSocketsSansIOProtocol):
         self._say_goodbye(GOODBYE_SECONDS)
 
     def _say_goodbye(self, seconds: float) -> None:
-        """Send what the protocol object has to say last; whatever arrives from here on is discarded."""
+        """Send the last bytes of the protocol object. Everything that arrives from here on is discarded."""
         self.stop_keepalive()
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
@@ -277,6 +286,6 @@ class Connection(WebSocketsSansIOProtocol):
             self._wake()
 
     def _give_up_in(self, seconds: float) -> None:
-        """Drop the socket then, whatever is still to be written to it."""
+        """Drop the socket after ``seconds``, even with unsent bytes."""
         if not self.disconnected and self._giving_up is None:
             self._giving_up = self.loop.call_later(seconds, self.transport.abort)

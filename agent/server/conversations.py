@@ -1,4 +1,4 @@
-"""The Realtime calls of a server: they end with it, or by themselves, and not with their sockets."""
+"""The Realtime calls of a server. A call ends by itself or with the server, but not with its socket."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PATH = "/v1/realtime"
 
 @dataclass(frozen=True, slots=True)
 class ActiveCall:
-    """A call that runs, and who may take it up.
+    """A running call, and the keys with which it may be resumed.
 
-    shown, owner: the hashes of the key or secret that began it, and of the key that it counts for.
+    shown: the hash of the key or secret that began it. owner: the hash of the key that it counts for.
     """
 
     call: RealtimeCall
@@ -32,10 +32,10 @@ class ActiveCall:
 
 
 class Conversations:
-    """The calls that run, by the ids of their conversations, and what runs them.
+    """The running calls, by the ids of their conversations, and their tasks.
 
-    lines: all calls of the server; these are among them, also while their clients are gone. limits: where a
-        call counts for its key as long as it lasts.
+    lines: all calls of the server. It includes these calls, even while their clients are gone. limits: counts
+    each call for its key until the call ends.
     """
 
     def __init__(self, lines: set[Call], keys: Keys, limits: Limits) -> None:
@@ -46,9 +46,10 @@ class Conversations:
         self._tasks: dict[asyncio.Task[None], RealtimeCall] = {}
 
     def find(self, conversation: str, key: str) -> RealtimeCall | None:
-        """Return a conversation that outlives its socket to who began it, None to others.
+        """Return the call of a conversation that this key may resume, None where there is none.
 
-        That is the same key or secret, even if that has expired since, or another secret of the same key.
+        A call may be resumed with the key or secret that began it, even an expired one, or with another
+        secret of the same key.
         """
         begun = self._begun.get(conversation)
         if begun is None or not begun.call.seconds:
@@ -57,16 +58,16 @@ class Conversations:
         return begun.call if same or (begun.owner and begun.owner == self._keys.owner(key)) else None
 
     def goes_on(self, scope: Scope) -> bool:
-        """Tell whether a WebSocket wants to go on with a conversation, and may."""
+        """Return whether a WebSocket asks to resume a conversation and may."""
         if scope["path"] != PATH:
             return False
         conversation = QueryParams(scope["query_string"]).get("conversation_id", "")
         return self.find(conversation, shown(scope)) is not None
 
-    async def begin(self, call: RealtimeCall, lent: SocketLease, key: str) -> Ended:
-        """Begin a call; return when it is done with its first socket.
+    async def begin(self, call: RealtimeCall, lease: SocketLease, key: str) -> Ended:
+        """Begin a call; return when it releases its first socket.
 
-        Cancelling leaves the call to itself.
+        Cancelling stops waiting and does not end the call.
         """
         begun = ActiveCall(call, hashed(key), self._keys.owner(key))
         self._begun[call.conversation] = begun
@@ -75,21 +76,24 @@ class Conversations:
         self._tasks[task] = call
         task.add_done_callback(self._tasks.pop)
         try:
-            return await lent.ended
+            return await lease.ended
         finally:
-            if not call.over:  # its socket counted for it so far
+            if not call.over:  # until now the socket was counted; from here on the call is
                 self._limits.hold(begun.owner)
                 task.add_done_callback(lambda _: self._limits.end(begun.owner))
 
-    async def lend(self, call: RealtimeCall, lent: SocketLease, asked: ResumeRequest) -> Ended:
-        """Let a call go on over this socket; return when it is done with it."""
-        call.take(lent, asked)
-        return await lent.ended
+    async def resume(self, call: RealtimeCall, lease: SocketLease, request: ResumeRequest) -> Ended:
+        """Let a call go on over this socket; return when it releases the socket.
+
+        Cancelling stops waiting and does not end the call.
+        """
+        call.take(lease, request)
+        return await lease.ended
 
     def make_way(self) -> bool:
-        """End the call whose client is gone longest, for a caller who is there; return whether there is one.
+        """End the call whose client has been gone longest, to free its line; return whether there was one.
 
-        Its line is free at once. Its client finds a new conversation if it comes back.
+        The line is free at once. If the client comes back, it gets a new conversation.
         """
         waiting = [(task, call) for task, call in self._tasks.items() if call.waits and not call.over]
         if not waiting:
@@ -102,13 +106,13 @@ class Conversations:
         return True
 
     def end_waiting(self) -> None:
-        """End the calls whose clients are gone: nobody is told, and who watches them need not wait."""
+        """End the calls whose clients are gone, so that their watchers' streams end on shutdown."""
         for task, call in self._tasks.items():
             if call.waits:
                 task.cancel()
 
     async def aclose(self) -> None:
-        """End all calls, and wait until everything that they started is gone."""
+        """End all calls, and wait until everything they started is gone. Cancelling stops waiting."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -1,4 +1,4 @@
-"""What happens when the process has no file descriptor left for one more connection."""
+"""Handling of a shortage of file descriptors for new connections."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 NONE_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""The errors after which asyncio takes no connection for a second."""
+"""Errors after which asyncio accepts no connections for a second."""
 EPISODE_SECONDS = 60.0
-"""A shortage is logged again after this time without one, in seconds."""
+"""A shortage is logged again after this long without one, in seconds."""
 RELIEF_SECONDS = 0.5
-"""Room is made this time after a shortage, in seconds: before asyncio tries again, which is after 1 s."""
+"""Delay between a shortage and making room, in seconds. asyncio tries again after 1 s."""
 
 
 def allow_sockets() -> None:
-    """Let the process hold as many sockets as it may be allowed: what is usual is 1,024."""
+    """Raise the process's limit of open files as far as allowed. The usual limit is 1,024."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -43,7 +43,7 @@ class Listener(socket.socket):
     _short = False
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Take one connection. Raises OSError; the call behind a shortage raises BlockingIOError."""
+        """Take one connection. Raises OSError; the first call after a shortage raises BlockingIOError."""
         if self._short:
             self._short = False
             raise BlockingIOError(errno.EAGAIN, "no descriptor was left a moment ago")
@@ -57,7 +57,7 @@ class Listener(socket.socket):
 class Shortage:
     """The event loop's exception handler: one line in the log for each shortage of descriptors.
 
-    relieve: makes room, by dropping connections that nobody uses.
+    relieve: called to make room by dropping idle connections.
     """
 
     def __init__(self, relieve: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ class Shortage:
         self._planned = -math.inf
 
     def handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take what the loop reports; all but a shortage goes to the loop's own handler."""
+        """Handle a shortage; pass all other reports to the loop's default handler."""
         error = context.get("exception")
         if "socket" not in context or not isinstance(error, OSError) or error.errno not in NONE_LEFT:
             loop.default_exception_handler(context)

@@ -1,7 +1,7 @@
-"""What a WebSocket's client sends, in portions that a turn of the event loop has time for, without I/O.
+"""Splits the bytes of a WebSocket client into portions that fit one turn of the event loop. No I/O.
 
-A long frame becomes fragments, as any intermediary may make them (RFC 6455, 5.4): the library then unmasks
-and inflates one of them at a time, and not 15 MiB at once.
+A long frame becomes fragments, as RFC 6455, 5.4, allows to any intermediary. The library then unmasks and
+inflates one fragment at a time, instead of up to 15 MiB.
 """
 
 from __future__ import annotations
@@ -9,24 +9,33 @@ from __future__ import annotations
 from collections import deque
 
 PIECE = 2**16 - 4
-"""Bytes of a fragment, and of a portion. A multiple of 4, so that the mask of a frame fits its fragments."""
+"""Most bytes of a fragment and of a portion. A multiple of 4, so that a frame's mask fits its fragments."""
 PACKED_PIECE = 2**10
-"""Bytes of a compressed one: deflate makes up to 1,032 of each."""
+"""Most bytes of a compressed fragment. Each byte inflates to up to 1,032."""
 PACKED_COST = 8
-"""A compressed byte counts in a portion as so many."""
+"""Weight of a compressed byte in a portion, relative to a plain one."""
 FRAMES = 32
-"""Frames in a portion."""
-FIN, PACKED, CONTROL = 0x80, 0x40, 0x08
-"""Bits of a frame's first byte."""
-MASKED, TWO, EIGHT = 0x80, 126, 127
-"""Of its second byte: whether it is masked, and that its length is in so many bytes behind it."""
+"""Most frames in a portion."""
+FIN = 0x80
+"""Bit of a frame's first byte: the last fragment of a message."""
+PACKED = 0x40
+"""Bit of a frame's first byte: compressed."""
+CONTROL = 0x08
+"""Bit of a frame's first byte: a control frame."""
+MASKED = 0x80
+"""Bit of a frame's second byte: masked."""
+TWO = 126
+"""Length in a frame's second byte: the real length is in the next 2 bytes."""
+EIGHT = 127
+"""Length in a frame's second byte: the real length is in the next 8 bytes."""
 MAX_HEADER = 14
+"""Most bytes of a frame's header."""
 
 
 class Portions:
-    """Bytes of a client, in portions.
+    """The bytes of one client, in portions.
 
-    most: bytes of a message; a frame that says it has more stays as it is, and the library refuses it.
+    most: bytes of a message. A frame that declares more is passed on unchanged, and the library refuses it.
     """
 
     def __init__(self, most: int) -> None:
@@ -37,16 +46,16 @@ class Portions:
         self._packed = False
 
     def add(self, data: bytes) -> None:
-        """Take bytes as they come."""
+        """Add received bytes."""
         self._came.append(memoryview(data))
 
     @property
     def waiting(self) -> bool:
-        """Whether there is more."""
+        """Whether there are more bytes."""
         return bool(self._came)
 
     def take(self) -> bytes:
-        """Return the next portion of what has come."""
+        """Return the next portion of the received bytes."""
         out, cost, frames = bytearray(), 0, 0
         while self._came and cost < PIECE and frames < FRAMES:
             data = self._came.popleft()
@@ -88,7 +97,7 @@ class Portions:
         return end
 
     def _header(self, data: memoryview, at: int, out: bytearray) -> int:
-        """Take a frame's header, or what is here of it."""
+        """Take a frame's header, or the part of it that has arrived."""
         here = self._head + data[at : at + MAX_HEADER - len(self._head)]
         size = header_size(here)
         if len(here) < size:
@@ -101,7 +110,7 @@ class Portions:
 
     def _start(self, head: bytes, out: bytearray) -> None:
         first, length = head[0], _length(head)
-        if first & 0x0F and not first & CONTROL:  # the others are in the midst of a message
+        if first & 0x0F and not first & CONTROL:  # continuation and control frames do not begin a message
             self._packed = bool(first & PACKED)
         if first & CONTROL or not self._piece < length <= self._most or not head[1] & MASKED:
             out += head
@@ -124,7 +133,7 @@ class Portions:
 
 
 def header_size(head: bytes) -> int:
-    """Return how many bytes a header has, as far as its beginning says."""
+    """Return the size of a header in bytes, or 2 if fewer than 2 of its bytes are given."""
     if len(head) < 2:
         return 2
     length = head[1] & ~MASKED

@@ -1,4 +1,4 @@
-"""``GET /healthz``: how many calls there are, how busy they keep the engines, and what is left out for it."""
+"""``GET /healthz``: the number of calls, the load of the engines, and the level of load shedding."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import Any
 
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 
-LOADING, READY = "loading models", "ready"
-"""Statuses of ``GET /readyz``; each other one says what is wrong."""
+LOADING = "loading models"
+"""Status of ``GET /readyz`` while the models load."""
+READY = "ready"
+"""Status of ``GET /readyz`` when calls can begin. Any other status is an error message."""
 LOOK_SECONDS = 1.0
+"""Interval between two measurements of the load."""
 
 
 async def keep_looking(load_shedder: LoadShedder) -> None:
-    """Let the ladder measure and step once a second, until this is cancelled."""
+    """Measure the load and adjust load shedding once a second, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         load_shedder.look(loop.time())
@@ -21,12 +24,13 @@ async def keep_looking(load_shedder: LoadShedder) -> None:
 
 
 def load(load_shedder: LoadShedder) -> dict[str, Any]:
-    """Return the load in JSON's words.
+    """Return the load as JSON.
 
-    leaves_out: the rung of the ladder. active_callers: with answers of late; one more would get one in
-    one_more_ms, the wait for the end of the turn not counted (null: never). Of each engine: busy, its share
-    of time, of late, and with what is pressing; waiting, jobs, and for how long the oldest of them does; jobs
-    run since the start, and how many there were in a step at the mean.
+    leaves_out: the level of load shedding. active_callers: callers with recent answers. one_more_ms:
+    predicted time to answer one more caller, without the wait for the end of the turn; null where it would
+    never be answered. For each engine: busy, its recent share of busy time; pressing, the share for urgent
+    jobs; waiting, the number of queued jobs; oldest_ms, the age of the oldest; jobs, those run since the
+    start; batch, their mean number in a step.
     """
     measured = load_shedder.load
     more = measured.predicted(measured.callers + 1)

@@ -1,4 +1,4 @@
-"""Who may call: API keys, of which only hashes are known, and secrets that live for minutes."""
+"""API keys, of which the server stores only hashes, and client secrets, which expire after minutes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,32 @@ from typing import Any
 from rejoinder.pipeline import ProtocolError
 
 PROTOCOL = "openai-insecure-api-key."
-"""What a browser puts before its key among the sub-protocols: it cannot send headers with a WebSocket."""
+"""Prefix of a key among a WebSocket's sub-protocols. Browsers cannot send headers with a WebSocket."""
 MAX_SECRETS = 10_000
-"""Secrets that are known at a time; the oldest are forgotten."""
+"""Most secrets at a time. The oldest are dropped."""
 MAX_SESSION = 2**15
-"""Bytes of JSON that one secret may keep for its calls: they can say more with session.update."""
+"""Most bytes of JSON that a secret stores for its calls. Calls can send more with session.update."""
 MAX_KEPT = 2**24
-"""Bytes that all secrets together keep, 512 of the largest; the oldest are forgotten."""
+"""Most bytes of JSON of all secrets together: 512 of the largest. The oldest are dropped."""
 EXPIRED_SECONDS = 3600.0
-"""So long it is known of a secret that it has expired, where there is room for that."""
+"""An expired secret is remembered this long, in seconds, if there is room, for a clear error message."""
 
 
 def hashed(key: str) -> str:
-    """Return what is kept of a key. Keys are 256 random bits, so that one round of SHA-256 is enough."""
+    """Return the hash that is stored of a key.
+
+    Keys are 256 random bits, so one round of SHA-256 is enough.
+    """
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def new_key() -> str:
-    """Return a key that nobody can guess."""
+    """Return a new API key: 256 random bits."""
     return f"rj_{secrets.token_urlsafe(32)}"
 
 
 def presented(authorization: str | None, protocols: Sequence[str] = ()) -> str:
-    """Return the key that a client shows, in a header or among its sub-protocols; "" for none."""
+    """Return the key that a client presents, in a header or among its sub-protocols, "" for none."""
     scheme, _, key = (authorization or "").partition(" ")
     if scheme.lower() == "bearer" and key.strip():
         return key.strip()
@@ -43,9 +46,9 @@ def presented(authorization: str | None, protocols: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What a secret is good for.
+    """The data of a client secret.
 
-    expires: in seconds of ``now``. session: what its calls begin with, as JSON, whose size is what it takes.
+    expires: seconds since the epoch. session: the session object of its calls, as JSON.
     owner: the hash of the key that minted it, "" where no key was needed.
     """
 
@@ -55,9 +58,9 @@ class Secret:
 
 
 class Keys:
-    """The keys of one server. Without any everybody may call.
+    """The keys of one server. A server without API keys serves all clients.
 
-    hashes: of the API keys. now: seconds since the epoch.
+    hashes: of the API keys. now: returns seconds since the epoch.
     """
 
     def __init__(self, hashes: Sequence[str], now: Callable[[], float]) -> None:
@@ -67,28 +70,28 @@ class Keys:
 
     @property
     def kept(self) -> int:
-        """The bytes that the secrets keep."""
+        """The bytes of JSON that the secrets store."""
         return sum(len(one.session) for one in self._secrets.values())
 
     @property
     def needed(self) -> bool:
-        """Whether one is needed to call."""
+        """Whether a client needs a key."""
         return bool(self._hashes)
 
     def is_key(self, key: str) -> bool:
-        """Tell whether this is an API key, where one is needed."""
+        """Return whether this is an API key; always true where none is needed."""
         found = [secrets.compare_digest(hashed(key), one) for one in self._hashes]
         return any(found) or not self._hashes
 
     def session(self, key: str) -> dict[str, Any] | None:
-        """Return what the session begins with of whoever shows this key or secret; None: it may not call."""
+        """Return the initial session object for a key or secret, None where it is not valid."""
         secret = self._secrets.get(hashed(key))
         if secret is not None and secret.expires > self._now():
             return dict(json.loads(secret.session))
         return {} if self.is_key(key) else None
 
     def wrong(self, key: str) -> str:
-        """Return what is wrong with a key that was shown, "" for none, and that is not good enough."""
+        """Return the error message for a key that is not valid. key: "" where the client presented none."""
         if not key:
             return "this server wants one of its API keys, as a bearer token, and none was shown"
         if (secret := self._secrets.get(hashed(key))) is not None and secret.expires <= self._now():
@@ -104,9 +107,10 @@ class Keys:
         return shown if self._hashes and self.is_key(key) else ""
 
     def mint(self, seconds: float, session: dict[str, Any], key: str = "") -> tuple[str, float]:
-        """Return a secret for calls that begin with this session and count for a key, and when it expires.
+        """Return a new secret and when it expires, in seconds since the epoch.
 
-        Raises ProtocolError where the session is larger than ``MAX_SESSION``.
+        seconds: its lifetime. session: the initial session object of its calls. key: the API key that they
+        count for. Raises ProtocolError where the session is larger than ``MAX_SESSION``.
         """
         data = json.dumps(session).encode()
         if len(data) > MAX_SESSION:

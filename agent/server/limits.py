@@ -1,6 +1,6 @@
-"""How much each API key may use: calls at once, and calls and requests begun in a minute.
+"""Limits per API key: concurrent calls, and calls and requests begun in a minute.
 
-And whether there is room for a call at all.
+The middleware also refuses calls while the server has no capacity.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rejoinder.pipeline import ProtocolError
 
 MINUTE = 60.0
 BUSY_SECONDS = 10
-"""When to try again where a call has to end first, which may be at any moment."""
+"""Value of ``Retry-After`` where another call has to end first, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one key may use; 0 is without a limit.
+    """The limits of one key; 0 stands for no limit.
 
-    sessions: calls at once. per_minute: calls and requests begun in any 60 s.
+    sessions: concurrent calls. per_minute: calls and requests begun in any 60 s.
     """
 
     sessions: int = 0
@@ -39,23 +39,23 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a call may not begin, and after how many seconds to try again."""
+    """Why a call may not begin, and when to try again, in seconds."""
 
     reason: str
     seconds: int
 
 
 def own_allowances(api_keys: str) -> dict[str, Allowance]:
-    """Return those keys' allowances that name one: ``HASH:SESSIONS:PER_MINUTE`` in the setting."""
+    """Return the allowances that the setting gives to single keys: ``HASH:SESSIONS:PER_MINUTE``."""
     parts = [one.split(":") for one in api_keys.split()]
     return {hash_: Allowance(int(rest[0]), int(rest[1])) for hash_, *rest in parts if rest}
 
 
 class Limits:
-    """What each key uses at the moment. Without I/O and clock: times are handed in, in seconds.
+    """The current use of each key. It does no I/O and has no clock: times are arguments, in seconds.
 
-    usual: what a key may use that has no entry in ``own``. Memory is bounded by the number of keys and what
-    they may begin in a minute: whoever has no key is not counted.
+    usual: the allowance of keys without an entry in ``own``. Clients without a key are not counted, so memory
+    is bounded by the number of keys and their calls in a minute.
     """
 
     def __init__(self, usual: Allowance, own: Mapping[str, Allowance] | None = None) -> None:
@@ -65,7 +65,7 @@ class Limits:
         self._begun: dict[str, deque[float]] = {}
 
     def begin(self, owner: str, now: float) -> Refused | None:
-        """Count a call, until ``end``; or say why it may not begin. What is refused counts for nothing.
+        """Count a call until ``end``, or return why it may not begin. A refused call does not count.
 
         owner: the hash of the key, "" for none.
         """
@@ -78,18 +78,18 @@ class Limits:
         return refused
 
     def hold(self, owner: str) -> None:
-        """Count a call that goes on without a socket, until ``end``."""
+        """Count a call that goes on without a socket, until ``end``. The limits do not apply to it."""
         if owner:
             self._held[owner] += 1
 
     def end(self, owner: str) -> None:
-        """Note that a call is over."""
+        """Stop counting a call."""
         self._held[owner] -= 1
         if self._held[owner] <= 0:
             del self._held[owner]
 
     def ask(self, owner: str, now: float) -> Refused | None:
-        """Count a request that holds no call, or say why it may not be made."""
+        """Count a text request, or return why it may not be made."""
         most = self._of(owner).per_minute
         if not owner or not most:
             return None
@@ -108,14 +108,15 @@ class Limits:
 
 
 class RateLimitMiddleware:
-    """Every call and every POST below ``/v1/``, counted for the key that is shown.
+    """Counts each call, and each POST below ``/v1/``, for the key that the client presents.
 
-    A WebSocket is refused before it is accepted, a request in the shape of OpenAI's errors; both with 429 and
-    ``Retry-After``. Which keys are known, and where one is needed, the endpoints decide.
+    A WebSocket over the limit is refused before it is accepted, and a request gets an error in OpenAI's
+    shape; both with 429 and ``Retry-After``. The endpoints decide which keys are valid and where one is
+    needed.
 
-    goes_on: whether a WebSocket goes on with a call that is counted already. busy: why the machine takes no
-    call at all at this moment, which is answered with 503, "" where it does. A page cannot read that: it is
-    told so by the endpoint, once its call is accepted.
+    goes_on: returns whether a WebSocket resumes a call that is already counted. busy: returns why the server
+    takes no calls now, "" where it does. Such calls get 503. Pages in a browser cannot read that status, so
+    the endpoint accepts their call and closes it with the reason.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class RateLimitMiddleware:
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
+        """Serve one connection. Cancelling ends it, and its call stops counting."""
         if scope["type"] == "websocket":
             await self._call(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Our own server as a process of its own, for clients that bring one along: talk, demo, benches."""
+"""Runs the server in a child process, for commands that bring their own: talk, demo and the benches."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from rejoinder.agent.server.health import LOADING, READY
 from rejoinder.pipeline.errors import PipelineError
 
 START_SECONDS = 600.0
-"""A large language model is read from the disk and compiled first."""
+"""Longest wait until the server is ready, in seconds: a large language model is read and compiled first."""
 STOP_SECONDS = 15.0
+"""Longest wait for the server to end after SIGTERM, in seconds. Then it is killed."""
 MAX_WARNINGS = 10
-"""Lines of its log that are shown at its end."""
-ALONE = {
+"""Most lines of the server's log that are shown at its end."""
+ISOLATED = {
     "REJOINDER_API_KEYS": "",
     "REJOINDER_AUDIOSOCKET_PORT": "0",
     "REJOINDER_WYOMING_PORT": "0",
     "REJOINDER_GREETING": "",
 }
-"""Only this machine reaches it, who calls it here has no key, and another one may have the ports already. The
-callers of demo and benches speak first."""
+"""Settings of the child process. It serves only this machine, so it needs no keys. Another server may already
+use the other ports. In demo and benches the caller speaks first, so there is no greeting."""
 
 
 class ServerFailed(PipelineError):
-    """The server did not start; the message ends with what it wrote."""
+    """The server did not start. The message ends with the server's output."""
 
 
 def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
-    """Return the command that serves on a loopback port; flags that are None are left out."""
+    """Return the command that serves on a loopback port. Flags that are None are left out."""
     command = [
         sys.executable,
         "-m",
@@ -63,9 +64,9 @@ async def own_server(
 ) -> AsyncIterator[str]:
     """Serve for the length of the block and yield the WebSocket's URL, with tracing switched on.
 
-    flags: options of ``rejoinder serve`` by name. console: shows that it takes a moment, and at the end what
-    the server has warned of, which it tells no client. environment: more variables than our own. Raises
-    ServerFailed when the server is not ready in time.
+    flags: options of ``rejoinder serve`` by name. console: shows a status while the server starts, and the
+    last warnings of its log at the end. environment: further environment variables. Raises ServerFailed when
+    the server is not ready in time. Cancelling ends the server.
     """
     async with own_process(flags, console, environment) as (url, _):
         yield url
@@ -77,9 +78,10 @@ async def own_process(
     console: Console | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Do the same and yield the process's number as well.
+    """Serve for the length of the block and yield the WebSocket's URL and the process's number.
 
-    SIGTERM ends the block, and then this process with the status 143: the server is not left behind.
+    The arguments are those of ``own_server``. SIGTERM ends the block and the server, and then this process
+    with the status 143. Cancelling ends the server.
     """
     port = free_port()
     with tempfile.TemporaryFile() as said, _ending_by_signal():
@@ -88,7 +90,7 @@ async def own_process(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env={**os.environ, **ALONE, **(environment or {})},
+            env={**os.environ, **ISOLATED, **(environment or {})},
         )
         try:
             with (console or Console(quiet=True)).status("starting the server and loading its models"):
@@ -112,7 +114,7 @@ def _ending_by_signal() -> Iterator[None]:
 
     try:
         loop.add_signal_handler(signal.SIGTERM, end)
-    except (ValueError, RuntimeError):  # not the main thread, which is the one that gets signals
+    except (ValueError, RuntimeError):  # only the main thread gets signals
         yield
         return
     try:
@@ -126,7 +128,7 @@ def _ending_by_signal() -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on at this moment."""
+    """Return a loopback port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -161,8 +163,8 @@ def _show(said: IO[bytes], console: Console) -> None:
 
 
 async def _status(port: int) -> str:
-    """Return what a server says of itself, that it loads where it says nothing yet."""
-    # Plain sockets: an HTTP client would ask the environment for a proxy, even for loopback.
+    """Return the status at ``/readyz``; ``LOADING`` while the server does not answer."""
+    # Plain sockets: an HTTP client would use the environment's proxy, even for loopback.
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:

@@ -1,7 +1,7 @@
-"""What the head of a request may be, by one rule for plain requests and for the handshakes of WebSockets.
+"""Checks the head of a request, with the same rules for plain requests and WebSocket handshakes.
 
-h11 and ``websockets`` parse a handshake one after the other and do not agree on what is well formed. What the
-second refuses has to be refused before the first has taken it.
+h11 and then ``websockets`` parse a handshake, and they differ on what is well formed. A head that
+``websockets`` refuses must be refused here, before h11 has passed it on.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ import h11
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS
 
 HEAD_BYTES = 16 * 2**10
-"""Most bytes in a head; the limits of one line and of the number of headers are those of ``websockets``."""
-BAD_REQUEST, HEADERS_TOO_LARGE = 400, 431
+"""Most bytes in a head. The limits of a line and of the number of headers are those of ``websockets``."""
+BAD_REQUEST = 400
+"""HTTP status."""
+HEADERS_TOO_LARGE = 431
+"""HTTP status."""
 NAME_LETTERS = 40
-"""Letters of a header's name that a message quotes."""
+"""Most characters of a header's name in an error message."""
 TEXT = re.compile(rb"[\t -~\x80-\xff]*")
-"""What the value of a header consists of (RFC 9110, 5.5)."""
+"""Allowed characters in the value of a header (RFC 9110, 5.5)."""
 
 Event: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
 
 class Refused(Exception):
-    """A request is not answered any further; ``status`` is the reason in HTTP's words."""
+    """A request is refused, with this HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -33,13 +36,13 @@ class Refused(Exception):
 
 
 def check(request: h11.Request) -> None:
-    """Raise Refused for a request that is too large, malformed, or framed in two ways."""
+    """Raise Refused for a head that is too large or malformed, or gives the body's length in two ways."""
     lines = [len(request.method) + len(request.target) + len(b"  HTTP/1.1\r\n")]
     for name, value in request.headers:
         said = name[:NAME_LETTERS].decode("ascii")
         lines.append(len(name) + len(value) + len(b": \r\n"))
         if lines[-1] > MAX_LINE_LENGTH:
-            # Cookies do not know ports: programs on other ports of the same host set them, too.
+            # Cookies are shared by all ports of a host, so another program may have set them.
             advice = ": clear the cookies of this host" if name == b"cookie" else ""
             reason = f"the header {said} has {lines[-1]:,} bytes, and {MAX_LINE_LENGTH:,} are allowed{advice}"
             raise Refused(HEADERS_TOO_LARGE, reason)
@@ -67,12 +70,12 @@ def check_handshake(request: h11.Request) -> None:
 
 
 def too_large() -> str:
-    """Return why a head as a whole is refused."""
+    """Return the message for a head that is too large as a whole."""
     return f"the head of the request has more than {HEAD_BYTES:,} bytes: send fewer headers, or clear cookies"
 
 
 def answer(refused: Refused) -> bytes:
-    """Return the whole answer to a refused request, after which the connection closes."""
+    """Return the bytes of the response to a refused request. The connection closes after it."""
     phrase = {BAD_REQUEST: "Bad Request", HEADERS_TOO_LARGE: "Request Header Fields Too Large"}
     body = f"{refused}\n".encode()
     head = (
@@ -83,9 +86,9 @@ def answer(refused: Refused) -> bytes:
 
 
 class Reader(h11.Connection):
-    """h11's side of a connection, in which requests are checked before they are handed over.
+    """h11's parser, which checks requests before it passes them on.
 
-    refuse: is called once, with the reason; nothing comes after that, whatever is received.
+    refuse: called once, with the reason. After that there are no more events.
     """
 
     def __init__(self, refuse: Callable[[Refused], None]) -> None:
@@ -94,7 +97,7 @@ class Reader(h11.Connection):
         self.refused = False
 
     def next_event(self) -> Event:
-        """Return what comes next in what was received."""
+        """Return the next event in the received bytes."""
         in_head = self.their_state is h11.IDLE
         try:
             event = h11.NEED_DATA if self.refused else super().next_event()
@@ -102,7 +105,7 @@ class Reader(h11.Connection):
                 check(event)
         except h11.RemoteProtocolError as error:
             large = in_head and error.error_status_hint == HEADERS_TOO_LARGE
-            # h11 quotes the bytes behind its reason, all of them.
+            # h11 appends all the wrong bytes to its message.
             why = str(error).partition(": b")[0]
             reason = too_large() if large else f"the request is malformed: {why}"
             self.refuse(Refused(HEADERS_TOO_LARGE if large else BAD_REQUEST, reason))
@@ -111,6 +114,6 @@ class Reader(h11.Connection):
         return h11.NEED_DATA if self.refused else event
 
     def refuse(self, refused: Refused) -> None:
-        """Hand over no more events."""
+        """Refuse the request and return no more events."""
         self.refused = True
         self._refuse(refused)

@@ -1,4 +1,4 @@
-"""HTTP connections of uvicorn, each with a limit of time for what its client has to send."""
+"""uvicorn's HTTP connections, with a time limit for the client's requests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from rejoinder.agent.server.connection import Connection, dismiss
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS, BODY_SECONDS = 10.0, 60.0
-"""How long the head of a request may take, and what follows it: a megabyte over a slow line."""
+REQUEST_SECONDS = 10.0
+"""Longest time for the head of a request, in seconds."""
+BODY_SECONDS = 60.0
+"""Longest time for the body of a request, in seconds: a megabyte over a slow line."""
 
 
 class Requests(H11Protocol):
-    """HTTP on one connection, which is dropped where a request, any of them, does not come whole in time.
+    """HTTP on one connection. The connection is dropped when a request is not complete in time.
 
-    Otherwise whoever can reach the port could hold as many sockets as there are, without a key or a word.
+    Without this limit a client could hold all sockets of the process without a key and without a request.
     """
 
     _waiting: asyncio.TimerHandle | None = None
@@ -38,24 +40,24 @@ class Requests(H11Protocol):
 
     @property
     def waits(self) -> float:
-        """Seconds for which the client has sent no whole head; 0.0 while a request is served."""
+        """Seconds that the server has waited for a complete head; 0.0 while a request is served."""
         idle = self.cycle is None or self.cycle.response_complete
         return self.loop.time() - self._since if idle and not self._reader.refused else 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request; those behind a refused one are discarded, so that the answer arrives."""
+        """Take bytes of a request. Bytes after a refused one are discarded, so that the answer arrives."""
         if self._reader.refused:
             return
         super().data_received(data)
         self._watch()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand a handshake over to ``Connection``, unless it is malformed. The timer goes on for it."""
+        """Hand a handshake to ``Connection``, unless it is malformed. The timer goes on."""
         try:
             check_handshake(event)
         except Refused as refused:
@@ -65,29 +67,29 @@ class Requests(H11Protocol):
         cast("Connection", self.transport.get_protocol()).ensure_taken()
 
     def shutdown(self) -> None:
-        """End because the server ends."""
+        """End the connection because the server ends."""
         if self._reader.refused:
             self.transport.abort()
         else:
             super().shutdown()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; uvicorn itself waits for its first byte, and no longer."""
+        """Start the timer for the next request. uvicorn's own timer stops at its first byte."""
         super().on_response_complete()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the socket is gone."""
+        """Stop the timer: the socket is gone."""
         super().connection_lost(exc)
         if self._waiting is not None:
             self._waiting.cancel()
 
     def _refuse(self, refused: Refused) -> None:
-        """Say why a request is not answered any further, and close."""
+        """Answer a request with the refusal, and close."""
         self._unset_keepalive_if_required()
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True  # for the application the client is gone
+            cycle.disconnected = True  # the application sees a client that has left
             cycle.message_event.set()
         if self._waiting is not None:
             self._waiting.cancel()
@@ -96,7 +98,7 @@ class Requests(H11Protocol):
         self._waiting = dismiss(self.transport, refused, answer(refused) if unanswered else b"")
 
     def _watch(self) -> None:
-        """Give the client its time for what it has to send next, from when that is known."""
+        """Restart the timer whenever the client has to send something else: a head, a body, or nothing."""
         if self._reader.refused:
             return
         cycle = cast("RequestResponseCycle | None", self.cycle)

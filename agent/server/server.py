@@ -1,4 +1,4 @@
-"""The ports and what answers there: the page, calls of all kinds, text requests, and whether all is well."""
+"""The server's ports and endpoints: the page, calls of all kinds, text requests, and health checks."""
 
 from __future__ import annotations
 
@@ -65,10 +65,11 @@ TRY_AGAIN = "the models are still loading: try again in a few seconds"
 
 
 class Server:
-    """The program behind the port: models that load while the port already answers, and the calls.
+    """The ASGI application, its models and its calls. The port answers while the models still load.
 
-    report, away: are told of models that are ready, and of one behind a network that does not answer yet.
-    failed: is told what ends the program. Raises ConfigError where the file for traces cannot be written.
+    report: called for each model that is ready. away: called for a remote model that does not answer yet.
+    failed: called with the error that ends the program. Raises ConfigError where the traces file cannot be
+    written.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Server:
         return Starlette(False, routes, [limited], handlers, lifespan=self._lifespan)
 
     def end_streams(self) -> None:
-        """End what is sent over HTTP for as long as it goes on; calls with a socket end by themselves."""
+        """End all HTTP streams, because the server ends. Calls with a socket end by themselves."""
         self.completions.end()
         self.conversations.end_waiting()
 
@@ -130,7 +131,7 @@ class Server:
             home = wyoming(self.settings, lambda: self.models, self._failed)
             loading = asyncio.create_task(self._load(stack), name="load-models")
             try:
-                async with asterisk, home:  # their calls end before the models do
+                async with asterisk, home:  # their calls end before the models are closed
                     yield
             finally:
                 await self.conversations.aclose()
@@ -151,7 +152,7 @@ class Server:
                     self._absence.begin,
                 )
             )
-            # What is here now stays: each garbage collection that looks at it would hold up all calls.
+            # The objects of the models stay: a garbage collection that visits them would delay all calls.
             gc.collect()
             gc.freeze()
             async with asyncio.TaskGroup() as tasks:
@@ -187,21 +188,21 @@ class Server:
     async def _realtime(self, websocket: WebSocket) -> None:
         """Run one call of a client of the Realtime protocol."""
         key = shown(websocket.scope)
-        session, asked = self._keys.session(key), websocket.query_params
-        back = ResumeRequest.of(asked)
+        session, query = self._keys.session(key), websocket.query_params
+        back = ResumeRequest.of(query)
         known = self.conversations.find(back.conversation, key)
         if not await self._accept(websocket, "realtime", session is not None or known is not None):
             return
-        lent = SocketLease(websocket)
+        lease = SocketLease(websocket)
         if known:
-            ended = await self.conversations.lend(known, lent, back)
+            ended = await self.conversations.resume(known, lease, back)
             if ended == JUST_ENDED:
                 refused_call(websocket.url.path, websocket.client, ended[1])
             await hang_up(websocket, *ended)
             return
         try:
-            options = replace(self.settings.options(), holds_audio=flag_of(asked, "hold"))
-            wire = self._wire(options, asked.get("model", "default"), flag_of(asked, "trace"))
+            options = replace(self.settings.options(), holds_audio=flag_of(query, "hold"))
+            wire = self._wire(options, query.get("model", "default"), flag_of(query, "trace"))
         except ProtocolError as error:
             await turn_away(websocket, POLICY_VIOLATION, str(error))
             return
@@ -211,11 +212,11 @@ class Server:
         if self.models is None or not await self._is_free(websocket):
             return
         seconds, who = self.settings.resume_s, caller(websocket.client, self._keys.owner(key))
-        call = RealtimeCall(lent, self.models, wire.options(), wire, self._traces, seconds, who)
-        await hang_up(websocket, *await self.conversations.begin(call, lent, key))
+        call = RealtimeCall(lease, self.models, wire.options(), wire, self._traces, seconds, who)
+        await hang_up(websocket, *await self.conversations.begin(call, lease, key))
 
     async def _phone(self, websocket: WebSocket) -> None:
-        """Run one call of a telephone carrier, whichever it is."""
+        """Run one call of any telephone carrier."""
         token = self.settings.twilio_auth_token.get_secret_value()
         if token and not is_signed(token, self.settings.public_url, websocket):
             reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url\n"
@@ -237,7 +238,7 @@ class Server:
         await self._hold(websocket, phone, phone.options, who)
 
     async def _pcm(self, websocket: WebSocket) -> None:
-        """Run one call of a device or a script that speaks raw PCM."""
+        """Run one call of a device or a script that sends raw PCM."""
         key = shown(websocket.scope)
         session = self._keys.session(key)
         if not await self._accept(websocket, "pcm", session is not None):
@@ -246,9 +247,9 @@ class Server:
         if session:
             begun = self._wire(options)
             begun.prepare(session)
-            options = replace(begun.options(), tools=Tools())  # here nobody could say what one returned
+            options = replace(begun.options(), tools=Tools())  # this wire cannot return tool results
         try:
-            wire = Pcm.asked(options, websocket.query_params)
+            wire = Pcm.of(options, websocket.query_params)
         except ProtocolError as error:
             await turn_away(websocket, POLICY_VIOLATION, str(error))
             return
@@ -264,9 +265,10 @@ class Server:
         return refused(request, self._keys, self._welcome)
 
     def _may_watch(self, request: HTTPConnection) -> Response | None:
-        """Return why somebody may not read what is said in calls; without keys only this machine may."""
+        """Return the refusal of a client that may not read captions. Without keys, only this machine may."""
         if not self._keys.needed and not self.settings.local:
-            return refusal(403, "what is said in calls is told on this machine only, or with one of api_keys")
+            reason = "captions of calls can be read on this machine only, unless api_keys is set"
+            return refusal(403, reason)
         return self._refuse(request)
 
     def _welcome(self, origin: str | None, host: str) -> bool:
@@ -274,10 +276,11 @@ class Server:
         return may_call(origin, host, allowed, self.settings.local)
 
     async def _accept(self, websocket: WebSocket, subprotocol: str, known: bool) -> bool:
-        """Tell whether a client may call; one that may not now is accepted first, so that it sees why.
+        """Accept a WebSocket, or refuse it; return whether the call may begin.
 
-        subprotocol: is spoken with those that offer it. known: whether it has shown who it is, where that is
-        asked for.
+        While the models load, the WebSocket is accepted and then closed, so that the client gets the reason.
+        subprotocol: chosen if the client offers it. known: whether the client's key is valid, if one is
+        needed.
         """
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
         if not self._welcome(origin, host):
@@ -295,7 +298,7 @@ class Server:
         return self.models is not None
 
     async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str) -> None:
-        """Hold one call, if the models are there and a line is free."""
+        """Run one call, if the models are loaded and a line is free."""
         if self.models is None:
             await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
             return
@@ -310,7 +313,7 @@ class Server:
         await hang_up(websocket, code, reason)
 
     async def _is_free(self, websocket: Socket) -> bool:
-        """Tell whether a line is free, or can be; who finds none is told so."""
+        """Return whether a line is free or can be freed; if not, close the socket with the reason."""
         full = len(self.calls) >= self.settings.max_sessions and not self.conversations.make_way()
         reason = f"all {self.settings.max_sessions} lines are busy" if full else self._busy()
         if reason:
@@ -329,8 +332,11 @@ class Server:
 
 
 async def wants_socket(request: Request) -> Response:
-    """Say what to do to who asks over plain HTTP for what is a WebSocket (426, RFC 9110, 15.5.22)."""
+    """Answer a plain HTTP request to a WebSocket path with 426 (RFC 9110, 15.5.22).
+
+    It never waits, so there is nothing to cancel.
+    """
     reason = f"{request.url.path} is a WebSocket: connect to it with ws:// or wss://"
     if request.url.path == "/v1/phone":
-        reason += "; what a carrier fetches by HTTP first, TwiML for one, is for a program of yours to say"
+        reason += "; what a carrier fetches by HTTP first, such as TwiML, has to come from a server of yours"
     return PlainTextResponse(f"{reason}\n", 426, {"Upgrade": "websocket", "Connection": "Upgrade"})

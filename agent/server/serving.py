@@ -1,4 +1,4 @@
-"""Run the server: its listening socket, uvicorn's settings, and the signals that end it."""
+"""Runs the server: its listening socket, uvicorn's settings, and the signals that end it."""
 
 from __future__ import annotations
 
@@ -19,29 +19,34 @@ from rejoinder.agent.server.uvicorn_server import Uvicorn
 from rejoinder.models.loading import Away, Report
 
 MAX_MESSAGE = 15 * 2**20
-"""Bytes in one WebSocket message: the protocol's own limit for appended audio. More closes with 1009."""
-SEND_BUFFER, RECEIVE_BUFFER = 64 * 2**10, 256 * 2**10
-"""Bytes the kernel may hold per socket. Left alone it takes megabytes, that is minutes of stale speech."""
-GONE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
-"""After 40 s without a sign of life from its kernel a client is gone: unplugged, or out of reach."""
+"""Most bytes in one WebSocket message: the Realtime protocol's limit for appended audio. More closes with
+1009."""
+SEND_BUFFER = 64 * 2**10
+"""Bytes that the kernel buffers per socket for sending. Its default is megabytes: minutes of stale speech."""
+RECEIVE_BUFFER = 256 * 2**10
+"""Bytes that the kernel buffers per socket for receiving."""
+KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
+"""Socket options that drop a client after 40 s without a TCP acknowledgement: it is unplugged or
+unreachable."""
 SWITCH_SECONDS = 0.0005
-"""So long a thread keeps Python to itself while others wait for it. Models need it for a moment around each
-token, and with Python's own 5 ms they wait that long beside a loop that is busy with 200 calls."""
+"""Python's thread switch interval, in seconds. A model's thread needs the interpreter briefly around each
+token. With the default of 5 ms it waits that long beside an event loop that is busy with 200 calls."""
 SHUTDOWN_SECONDS = 3
+"""Longest wait for calls to end on shutdown, in seconds."""
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Open the listening socket. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio switches Nagle's algorithm off where the protocol is named, and only there: otherwise an answer
-    # waits until the caller's next frame acknowledges the event before it, 10 ms on average.
+    # asyncio switches Nagle's algorithm off only if the protocol is given explicitly. With the algorithm a
+    # message waits until the client's next frame acknowledges the message before it, 10 ms on average.
     sock = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # accepted sockets inherit it
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in GONE.items():
+        for option, value in KEEPALIVE.items():
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         sock.bind((host, port))
@@ -54,8 +59,7 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(settings: Settings, sock: socket.socket, report: Report, away: Away) -> Exception | None:
     """Serve until SIGINT or SIGTERM, which end the calls with a close code.
 
-    report, away: as in ``Server``. Returns the error that kept the models from loading, None after an
-    orderly end.
+    report, away: as in ``Server``. Returns the error that ended the server, None after an orderly end.
     """
     errors: list[Exception] = []
 
@@ -71,21 +75,21 @@ def serve(settings: Settings, sock: socket.socket, report: Report, away: Away) -
     sys.setswitchinterval(SWITCH_SECONDS)
     server = Uvicorn(web(program), program.end_streams)
     for number in (signal.SIGINT, signal.SIGTERM):
-        # uvicorn raises them once more after its orderly end, and that would be the exit status.
+        # uvicorn raises the signal again after its orderly end; that would become the exit status.
         signal.signal(number, signal.SIG_IGN)
     server.run(sockets=[sock])
     return errors[0] if errors else None
 
 
 def web(program: Server) -> uvicorn.Config:
-    """Return how the program is served."""
+    """Return uvicorn's configuration for the program."""
     return uvicorn.Config(
         program.app(),
         http=Requests,
         ws=Connection,
         ws_max_size=MAX_MESSAGE,
         ws_ping_interval=20.0,
-        # A pong waits behind audio that is not taken yet: late, it means backpressure and no dead client.
+        # A pong is read after the audio before it. A late one means backpressure, not a dead client.
         ws_ping_timeout=None,
         log_config=None,  # no handlers of its own
         log_level=of_libraries(program.settings.log_level),

@@ -1,1 +1,1 @@
-"""Wire protocols: each turns a client's messages into commands, and events into messages."""
+"""Wire protocols. Each one turns a client's messages into commands, and session events into messages."""

@@ -1,4 +1,4 @@
-"""One call: a WebSocket, a session, and the protocol object between them."""
+"""One call: a socket, a session, and the protocol object between them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rejoinder.agent.wires.commands import (
     Respond,
     Truncate,
 )
-from rejoinder.agent.wires.failures import reported, told
+from rejoinder.agent.wires.failures import public_error, reported
 from rejoinder.agent.wires.feed import Feed
 from rejoinder.agent.wires.long_messages import Long
 from rejoinder.agent.wires.socket import (
@@ -64,65 +64,68 @@ from rejoinder.pipeline.errors import first_error
 log = logging.getLogger(__name__)
 
 SEND_SECONDS = 5.0
-"""A client whose socket stays full for so long is hung up on."""
+"""The call ends when the client's socket stays full for this long, in seconds."""
 IDLE_READ_SECONDS = 0.2
-"""From one reading to the next while nobody speaks: to wake up for each frame is what an idle call costs."""
+"""Interval between two reads of a silent call, in seconds. Waking up for each frame is the cost of an idle
+call."""
 LONG_IDLE_SECONDS = 5.0
-"""Who has been silent for so long may be heard later while others wait for a model: they have the same
-processor, and a silence has time."""
+"""A caller silent for this long, in seconds, may be read later while other calls wait for a model. They share
+the processor, and a silence is not urgent."""
 LATEST_READ_SECONDS = 0.6
-"""So late at most, from one reading to the next."""
+"""Longest interval between two reads of a silent call, in seconds."""
 CLOCK_SECONDS = 0.001
-"""Some clocks tell no less: a call is at its place then already, and waits for the next one."""
+"""Shortest wait, in seconds: some clocks have no finer resolution. A call closer than this to its read time
+waits for the next one."""
 GROUP_READ_SECONDS = 0.005
-"""Silent calls whose time comes within this are read one after the other: their code is in the caches then,
-and the models' threads are interrupted less often."""
+"""Silent calls due within this many seconds are read together: the caches are warm, and the models' threads
+are interrupted less often."""
 
 
 Message = dict[str, Any] | str | bytes
-"""What goes to a client: an event, which becomes JSON, or a text or binary message as it is."""
+"""What a client is sent: a dictionary, which becomes JSON, or a text or binary message as it is."""
 
 
 class Wire(Protocol):
-    """One connection's side of a protocol, without any I/O."""
+    """The server's side of a protocol for one connection. It does no I/O."""
 
     @property
     def name(self) -> str:
-        """The protocol, or whose dialect of it is spoken."""
+        """The name of the protocol, or of the carrier whose dialect this is."""
 
     @property
     def id(self) -> str:
-        """What the client knows the call by, "" where it does not say."""
+        """The client's identifier of the call, "" where it has none."""
 
     @property
-    def linger(self) -> float | None:
-        """Seconds after which ``rest`` is asked for where nothing happens; None for never."""
+    def flush_after(self) -> float | None:
+        """Seconds without a session event after which ``flush`` is called; None for never."""
 
     def open(self) -> Iterable[Command | Message]:
-        """Return what follows from the connection alone."""
+        """Return the commands and messages that begin the call."""
 
     def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterable[Command | Message]:
-        """Take one message. What is returned is to be used before the next; raises ProtocolError.
+        """Take one message of the client; return what follows from it. Raises ProtocolError.
 
-        more: whether another one is here already, so that audio may be held back until that is taken.
+        Consume the result before the next call. more: whether the next message is here already; audio may
+        then be held back until that one is taken.
         """
 
     def tell(self, happened: Event) -> Iterable[Command | Message]:
-        """Return what follows from what happened in the session."""
+        """Return the commands and messages that follow from a session event."""
 
-    def rest(self) -> Iterable[Command | Message]:
-        """Return what waited for something to happen."""
+    def flush(self) -> Iterable[Command | Message]:
+        """Return messages that were held back for more audio."""
 
     def heard(self, turn: int, text: str) -> None:
-        """Note what was heard of a reply that the client has truncated."""
+        """Record the part of a truncated reply that the user heard."""
 
 
 def until_next_read(now: float, began: float) -> float:
-    """Return how long a silent call that began then waits before it reads again, by the loop's clock.
+    """Return how many seconds a silent call waits before its next read. Both arguments are loop times.
 
-    Each call has its own places in time. If it counted from its last frame, two calls that once were read in
-    the same turn of the loop would be for ever, and in the end all of them. The few whose places are close
-    are read together.
+    Read times have a fixed phase, set by when the call began. If they counted from the call's last frame, two
+    calls that were once read in the same turn of the loop would stay together, and in the end all calls
+    would. Calls whose read times are close are read together.
     """
     place = now + IDLE_READ_SECONDS - (now - began) % IDLE_READ_SECONDS
     wait = place - now + -place % GROUP_READ_SECONDS
@@ -130,14 +133,17 @@ def until_next_read(now: float, began: float) -> float:
 
 
 def may_skip_a_read(now: float, lively: float, since: float) -> bool:
-    """Tell whether a call that was last ``lively`` then may miss one more place after ``since``."""
+    """Return whether a silent call may skip one more read. All arguments are loop times, in seconds.
+
+    lively: of the last speech or event. since: of the last read.
+    """
     return now - lively >= LONG_IDLE_SECONDS and now - since + IDLE_READ_SECONDS <= LATEST_READ_SECONDS
 
 
 class Call:
-    """Carry messages between a client and its session, in both directions at once.
+    """Carries messages between a client and its session, in both directions at once.
 
-    traces: the file for them, None for none. caller: who calls, as the log has it.
+    traces: the open traces file, None for none. caller: the caller's description in the log.
     """
 
     def __init__(
@@ -162,10 +168,10 @@ class Call:
         self._lively = 0.0
 
     async def run(self) -> tuple[int, str]:
-        """Hold the conversation until one side ends it; return a close code (0: closed already) and a reason.
+        """Run the call until one side ends it; return a close code (0: already closed) and a reason.
 
-        This is the session boundary: whatever fails ends this call, with a reason, and no other. Cancelling
-        ends the call and everything it started.
+        An error ends this call, with a reason, and no other call. Cancelling ends the call and everything it
+        started.
         """
         detail, level, unexpected = "", logging.INFO, None
         self.log.begin()
@@ -182,8 +188,8 @@ class Call:
                     self.feed.reason = str(cause)
                     return await self._over(cause)
                 case _:
-                    self.feed.reason, detail = told(cause).message, str(cause) or type(cause).__name__
-                    expected = isinstance(cause, PipelineError)  # it says all there is to know
+                    self.feed.reason, detail = public_error(cause).message, str(cause) or type(cause).__name__
+                    expected = isinstance(cause, PipelineError)  # its message is enough: no traceback
                     level, unexpected = (logging.WARNING, None) if expected else (logging.ERROR, error)
                     clients = isinstance(cause, Overloaded | ProtocolError)
                     return POLICY_VIOLATION if clients else INTERNAL_ERROR, self.feed.reason
@@ -193,7 +199,7 @@ class Call:
         return 0, ""
 
     async def _converse(self) -> None:
-        """Open the session, and carry messages until the client leaves."""
+        """Open the session and carry messages until the client leaves."""
         session: Session | None = None
         try:
             async with open_session(self._models, self._options) as session:
@@ -203,12 +209,12 @@ class Call:
                     await self._read(session)
                     telling.cancel()
         finally:
-            if session is not None:  # the end of a reply that was cut by the end of the call
+            if session is not None:  # log the end of a reply that the end of the call cut off
                 for happened in session.events.receive_nowait(session.events.size):
                     self._note(self._plain(happened))
 
     async def _over(self, cause: CallOver) -> tuple[int, str]:
-        """Say that the call has come to its end; return a close code and a reason."""
+        """Handle the end of a call that reached its limit; return a close code and a reason."""
         return NORMAL, str(cause)
 
     async def _receive(self) -> MutableMapping[str, Any]:
@@ -218,7 +224,7 @@ class Call:
         return message
 
     async def _read(self, session: Session) -> int:
-        """Do what the client says until its socket closes; return the close code."""
+        """Carry out the client's messages until its socket closes; return the close code."""
         loop = asyncio.get_running_loop()
         began = self._lively = loop.time()
         while True:
@@ -230,17 +236,18 @@ class Call:
             more = bool(self._behind)
             answers = self._wire.receive(frame_of(message), more)
             if isinstance(await self._follow(session, answers), Hear) and not more:
-                await asyncio.sleep(0)  # voice activity hears it first,
-                await asyncio.sleep(0)  # and judges it together with what other calls hear
+                await asyncio.sleep(0)  # let the session take the audio,
+                await asyncio.sleep(0)  # and let the VAD run it in one batch with other calls' audio
                 if session.idle:
                     await self._rest(began, session.options)
                 else:
                     self._lively = loop.time()
 
     async def _rest(self, began: float, options: Options) -> None:
-        """Read nothing until the call's next place, or a later one while others wait for a model.
+        """Wait until the next read time of a silent call, or a later one while other calls wait for a model.
 
-        Where silence or the length of the call has a limit, speech must not wait unheard while that passes.
+        No read is skipped where silence or the call's length has a limit: speech must be read before the
+        limit expires.
         """
         loop = asyncio.get_running_loop()
         since, limited = loop.time(), options.idle_s or options.max_call_s
@@ -251,7 +258,10 @@ class Call:
                 return
 
     async def _follow(self, session: Session, answers: Iterable[Command | Message]) -> Command | None:
-        """Do what the wire asks for, in order; return the last command, None if a message comes after it."""
+        """Carry out commands and send messages, in order.
+
+        Return the last command, None if a message comes after it.
+        """
         last: Command | None = None
         messages: list[Message] = []
         for answer in answers:
@@ -266,7 +276,7 @@ class Call:
         return None if messages else last
 
     async def _obey(self, session: Session, command: Command) -> None:
-        """Let the session do what the client asked for; waits while a second of its audio is unheard."""
+        """Carry out one command. Waits while the session has a second of unprocessed audio."""
         match command:
             case Hear(pcm):
                 await session.hear(pcm)
@@ -284,8 +294,8 @@ class Call:
                 await self._transcribe(session, command)
             case Remove(key):
                 session.remove(key)
-            case Respond(asked):
-                session.respond(asked)
+            case Respond(request):
+                session.respond(request)
             case Interrupt(aside):
                 session.interrupt(aside)
             case Truncate(turn, seconds):
@@ -298,21 +308,24 @@ class Call:
                 raise CallOver(reason)
 
     async def _transcribe(self, session: Session, given: AddRecording) -> None:
-        """Find the words of a recording; what the client wants next may build on them, and waits."""
+        """Transcribe a recording and send the result.
+
+        The client's next message waits: it may build on the words.
+        """
         seconds, text, cause = len(given.pcm) / 2 / RATE, "", ""
         try:
             text = await session.insert_audio(given.pcm, given.key, given.after)
         except PipelineError as error:
             cause = reported(f"call {self.feed.id}", "an item's audio was not transcribed", error).message
-        await self._send(given.told(text, seconds, cause))
+        await self._send(given.on_transcribed(text, seconds, cause))
 
     async def _tell(self, session: Session) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._wire.linger):
+                async with asyncio.timeout(self._wire.flush_after):
                     happened = await session.events.receive()
             except TimeoutError:
-                await self._follow(session, self._wire.rest())
+                await self._follow(session, self._wire.flush())
                 continue
             except Closed:
                 return
@@ -322,7 +335,7 @@ class Call:
             await self._follow(session, self._wire.tell(happened))
 
     def _plain(self, happened: Event) -> Event:
-        """Return what happened, with the end of a reply that failed in words for callers."""
+        """Return the event; where it is the end of a failed reply, with an error message for callers."""
         if not isinstance(happened, ReplyDone) or happened.status != "failed":
             return happened
         cause = happened.cause or PipelineError(happened.error)
@@ -330,7 +343,7 @@ class Call:
         return replace(happened, error=said.message, code=said.code, cause=None)
 
     def _note(self, happened: Event) -> None:
-        """Let those know what happened who only look on: watchers, the log and the file of traces."""
+        """Pass an event to the observers: caption watchers, the log and the traces file."""
         if self.feed.watchers:
             self.feed.tell(happened)
         self._traces.note(happened)
@@ -342,7 +355,7 @@ class Call:
         self._traces.typed(role, text)
 
     async def _send(self, messages: Sequence[Message]) -> None:
-        """Write messages in order, and no others between them. Raises Overloaded after ``SEND_SECONDS``."""
+        """Write messages in order, with no others between them. Raises Overloaded after ``SEND_SECONDS``."""
         if not messages:
             return
         async with self._writing:
@@ -361,7 +374,7 @@ class Call:
                     await self._websocket.send_text(text)
         except TimeoutError:
             raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
-        except RuntimeError as error:  # Starlette's word for a socket that is closed already
+        except RuntimeError as error:  # Starlette raises this for a socket that is already closed
             raise WebSocketDisconnect(reason=str(error)) from None
         finally:
             self._sending = None

@@ -1,4 +1,4 @@
-"""What the log says of calls: a line when one begins, one when it ends, and one for each that is refused."""
+"""Log lines about calls: one when a call begins, one when it ends, and one for each refused call."""
 
 from __future__ import annotations
 
@@ -10,44 +10,46 @@ from rejoinder.agent.logs import one_line
 log = logging.getLogger(__name__)
 
 NAMED = 8
-"""Digits of a key's hash that name it."""
-TOLD_DIGITS = 3
-"""Of a caller's telephone number: enough to find one's own call, and to find nobody else's."""
+"""Digits of a key's hash in the log."""
+SHOWN_DIGITS = 3
+"""Last digits of a caller's telephone number in the log: enough to find a known call, too few to identify a
+person."""
 MAX_REASON = 300
-"""Characters of a reason: it may quote what a client sent."""
+"""Most characters of a reason: it may quote what a client sent."""
 MAX_HOST = 64
-"""Characters of an address: a proxy's header has it, and whoever is on this machine can send that."""
+"""Most characters of an address: it may come from a proxy's header, which any program on this machine can
+send."""
 
 Address = tuple[str, int] | None
-"""The host and the port of a client, where they are known."""
+"""The host and the port of a client, None where they are unknown."""
 
 
 def host(client: Address) -> str:
-    """Return the address of a client as the log has it."""
+    """Return a client's host for the log."""
     return one_line(client[0])[:MAX_HOST] if client else "an unknown address"
 
 
 def caller(client: Address, owner: str, number: str = "") -> str:
-    """Return who calls: the key by the beginning of its hash, the address, and the end of a telephone number.
+    """Return a caller for the log: the beginning of the key's hash, the host, and the end of a phone number.
 
-    owner: the hash of the key that the call counts for, "" for none.
+    owner: the hash of the API key that the call counts for, "" for none.
     """
-    digits = "".join(filter(str.isdigit, number.partition("@")[0]))[-TOLD_DIGITS:]
+    digits = "".join(filter(str.isdigit, number.partition("@")[0]))[-SHOWN_DIGITS:]
     parts = [f"key {owner[:NAMED]}" if owner else "no key", host(client)]
     return ", ".join([*parts, f"number ending in {digits}"] if digits else parts)
 
 
 def refused(where: str, client: Address, reason: str) -> None:
-    """Note that a call does not begin. where: what was called."""
+    """Log a refused call. where: the path or the port that was called."""
     said = f"{one_line(reason)[:MAX_REASON]} ({host(client)})"
     log.warning("a call to %s was refused: %s", one_line(where[:64]), said)
 
 
 class CallLog:
-    """The lines of one call.
+    """The log lines of one call.
 
-    id: what its client knows it by. wire: how it came. caller: who calls. now: seconds, of any clock.
-    turns: how many replies have begun.
+    id: the client's identifier of the call. wire: the name of its protocol. caller: the caller's description.
+    now: returns seconds of any clock. turns: number of replies that have begun.
     """
 
     def __init__(self, id_: str, wire: str, caller: str, now: Callable[[], float]) -> None:
@@ -59,23 +61,23 @@ class CallLog:
         self._lost: float | None = None
 
     def begin(self) -> None:
-        """Note that the call begins."""
+        """Log that the call begins."""
         log.info("call %s began: %s", self._id, self._about)
 
     def lose(self, reason: str, seconds: float) -> None:
-        """Note that the socket is lost, and that its client is waited for; once, however often it is told."""
+        """Log that the socket is lost and the call waits for its client. Further calls log nothing."""
         if self._lost is None:
             self._lost = self._now()
             log.info("call %s lost its socket: %s; it waits %g s for its client", self._id, reason, seconds)
 
     def come_back(self, client: Address) -> None:
-        """Note that the call goes on over another socket."""
+        """Log that the call goes on over another socket."""
         after = "" if self._lost is None else f" after {self._now() - self._lost:.1f} s"
         self._lost = None
         log.info("call %s came back%s: %s", self._id, after, host(client))
 
     def end(self, reason: str, level: int = logging.INFO, error: Exception | None = None) -> None:
-        """Note that the call is over, and why. error: what has to be mended here, with its traceback."""
+        """Log that the call is over, and why. error: an unexpected error, logged with its traceback."""
         seconds, turns = self._now() - self._began, f"{self.turns} turn{'s' * (self.turns != 1)}"
         said = one_line(reason)[:MAX_REASON]
         about = (self._id, self._about, seconds, turns, said)

@@ -1,4 +1,4 @@
-"""What a client may want of its session, whatever wire it said it on."""
+"""Commands to a session. Every wire protocol turns its client's messages into these."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from rejoinder.pipeline import Entry, Key, Options, ReplyRequest
 
 @dataclass(frozen=True, slots=True)
 class Hear:
-    """Audio of the user, 16 kHz 16-bit mono."""
+    """The session takes this audio of the user: 16 kHz, 16-bit, mono."""
 
     pcm: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class EndTurn:
-    """The user's turn ends here."""
+    """The session ends the user's turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop the user's unfinished turn."""
+    """The session drops the user's unfinished turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddText:
-    """Typed words for the history, at its end."""
+    """The session appends typed text to the history."""
 
     role: str
     text: str
@@ -36,7 +36,7 @@ class AddText:
 
 @dataclass(frozen=True, slots=True)
 class AddItem:
-    """Something for the history, behind another entry; at the beginning where ``after`` is None."""
+    """The session inserts an entry into the history, behind ``after``; None stands for the beginning."""
 
     entry: Entry
     after: Key | None
@@ -44,41 +44,45 @@ class AddItem:
 
 @dataclass(frozen=True, slots=True)
 class AddRecording:
-    """Audio of the user for the history, 16 kHz 16-bit mono, in which the words are still to be found.
+    """The session transcribes audio of the user (16 kHz, 16-bit, mono) and inserts the text into the history.
 
-    told: what to tell the client about them: the words, the seconds of audio, and why there are none.
+    on_transcribed: returns the messages to the client. It takes the text, the seconds of audio, and the error
+    message, which is "" after a success.
     """
 
     pcm: bytes
     key: Key
     after: Key | None
-    told: Callable[[str, float, str], list[dict[str, Any]]]
+    on_transcribed: Callable[[str, float, str], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take something out of the history."""
+    """The session removes an entry from the history."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Reply now; ``asked`` is what is to be different."""
+    """The session replies now.
 
-    asked: ReplyRequest | None
+    ``request`` overrides the session's options for this reply; None: no change.
+    """
+
+    request: ReplyRequest | None
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Stop the reply, or that one beside the conversation."""
+    """The session stops its reply, or the out-of-band reply with the turn number ``aside``."""
 
     aside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Only ``seconds`` of a reply were played."""
+    """The session keeps only the first ``seconds`` of a reply in the history: no more was played."""
 
     turn: int
     seconds: float
@@ -86,14 +90,14 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """The session's options have changed."""
+    """The session uses these options from now on."""
 
     options: Options
 
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """The call is over, for this reason."""
+    """The call ends, for this reason."""
 
     reason: str
 

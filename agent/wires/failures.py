@@ -1,7 +1,7 @@
-"""What callers are told of an error: the one place where errors become words for them.
+"""Error messages for callers: the one place where errors become such messages.
 
-A caller gets a code and a plain sentence. What is inside the error, such as the address of a server, the name
-of a model or Python's own words, goes to the log, beside the id that the caller knows the call by.
+A caller gets a code and a plain sentence. The details, such as a server's address, a model's name or Python's
+own message, go to the log, beside the caller's identifier of the call.
 """
 
 from __future__ import annotations
@@ -19,53 +19,56 @@ SENTENCES = {
     "model_timeout": "The {role} did not answer in time.",
     "context_length_exceeded": "The conversation and its instructions are too long for the {role}.",
 }
-"""What is said of a model, by the code of its error."""
+"""Message for a model's error, by its code. ``role`` names the model."""
 BUSY = "Too many callers want an answer at this moment: try again in a few seconds."
 BROKEN = "Something went wrong in the server."
 ENDED = "the language model cannot answer any more: its engine has ended"
 
 
 class Unanswered(PipelineError):
-    """The agent cannot answer a call any more. Its words are for callers."""
+    """The agent cannot answer a call any more. The message is for callers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a caller is told. ours: whether the fault is the server's, and not in what the client sent."""
+class PublicError:
+    """An error as callers see it. ours: whether the server is at fault, and not the client's message."""
 
     code: str
     message: str
     ours: bool = True
 
 
-def told(error: BaseException) -> Told:
-    """Return what a caller is told of an error, in its own words only where they are written for callers."""
+def public_error(error: BaseException) -> PublicError:
+    """Return an error as callers see it.
+
+    It has the error's own message only where that is written for callers.
+    """
     match error:
         case ProtocolError():
-            return Told(error.code or "", str(error), ours=False)
+            return PublicError(error.code or "", str(error), ours=False)
         case CallOver():
-            return Told("session_expired", str(error))
+            return PublicError("session_expired", str(error))
         case Overloaded():
-            return Told("overloaded", BUSY if error.adapter else str(error))
+            return PublicError("overloaded", BUSY if error.adapter else str(error))
         case Unanswered():
-            return Told("server_error", str(error))
+            return PublicError("server_error", str(error))
         case ModelError(code="context_length_exceeded"):
-            return Told(error.code, _sentence(error), ours=False)
+            return PublicError(error.code, _sentence(error), ours=False)
         case ModelError():
-            return Told(error.code, _sentence(error))
-    return Told("server_error", BROKEN)
+            return PublicError(error.code, _sentence(error))
+    return PublicError("server_error", BROKEN)
 
 
-def reported(whose: str, what: str, error: BaseException) -> Told:
-    """Return what a caller is told of an error, and write all of it into the log.
+def reported(whose: str, what: str, error: BaseException) -> PublicError:
+    """Return an error as callers see it, and log it in full.
 
-    whose: the call or request, with the id that its client knows it by. what: what the error has ended.
+    whose: the call or request, with its client's identifier. what: what the error has ended.
     """
-    expected = isinstance(error, PipelineError)  # it says all there is to know
+    expected = isinstance(error, PipelineError)  # its message is enough: no traceback
     detail = one_line(str(error) or type(error).__name__)
     level = logging.WARNING if expected else logging.ERROR
     log.log(level, "%s: %s: %s", one_line(whose), what, detail, exc_info=None if expected else error)
-    return told(error)
+    return public_error(error)
 
 
 def _sentence(error: ModelError) -> str:

@@ -1,4 +1,4 @@
-"""What happens in one call, for whoever watches: captions of both sides, turns and interruptions."""
+"""The caption feed of one call: captions of both sides, turns and interruptions."""
 
 from __future__ import annotations
 
@@ -22,36 +22,40 @@ from rejoinder.pipeline import (
 )
 
 MAX_EVENTS = 256
-"""Events that wait for a watcher; in a lively call it is some half a minute of them."""
+"""Most events that wait for a watcher: about half a minute of a lively call."""
 MAX_ID = 128
-"""Characters of an identifier: those of calls come from outside."""
+"""Most characters of an identifier: clients choose those of their calls."""
 
 
 class Watcher:
-    """One who watches. What it does not take in time is lost, and it is told how much that was."""
+    """One client that watches a call.
+
+    Events that it does not take in time are lost; it receives their count.
+    """
 
     def __init__(self) -> None:
         self.events: Channel[dict[str, Any]] = Channel(MAX_EVENTS, "watcher")
         self._lost = 0
 
     def give(self, event: dict[str, Any], leave: int = 2) -> None:
-        """Put an event in where there is room. leave: places for what is said at the end."""
+        """Queue an event if there is room. leave: places to keep free for the last events."""
         if self._lost and self.events.send_nowait({"type": "lost", "count": self._lost}, leave):
             self._lost = 0
         if self._lost or not self.events.send_nowait(event, leave):
             self._lost += 1
 
     def close(self, event: dict[str, Any]) -> None:
-        """Put the last event in, for which there always is room."""
+        """Queue the last event, for which there is always room, and close the queue."""
         self.give(event, leave=0)
         self.events.close()
 
 
 class Feed:
-    """One call. Costs next to nothing while nobody watches.
+    """The feed of one call. It costs next to nothing while there is no watcher.
 
-    id: what its client knows it by, or an identifier of ours. wire: how it came. since: seconds since the
-    epoch. now: seconds. reason: why it is over, where that was said.
+    id: the client's identifier of the call, or a new one of ours. wire: the name of its protocol. since: when
+    it began, in seconds since the epoch. now: returns seconds of any clock. reason: why the call ended, if
+    known.
     """
 
     def __init__(self, id_: str, wire: str, since: float, now: Callable[[], float]) -> None:
@@ -64,32 +68,32 @@ class Feed:
         self._began = now()
 
     def about(self) -> dict[str, Any]:
-        """Return what a list of calls says of it."""
+        """Return the call's entry in a list of calls."""
         return {"id": self.id, "wire": self.wire, "since": round(self.since, 3)}
 
     def watch(self) -> Watcher:
-        """Return a new watcher, which is told first which call it watches."""
+        """Return a new watcher. Its first event describes the call."""
         watcher = Watcher()
         watcher.give(self._event("session", **self.about()))
         self.watchers.add(watcher)
         return watcher
 
     def tell(self, happened: Event) -> None:
-        """Tell the watchers what happened in the session."""
-        if event := _told(happened):
+        """Send a session event to the watchers."""
+        if event := _caption(happened):
             self._give(*event)
 
     def typed(self, role: str, text: str) -> None:
-        """Tell the watchers what the user typed instead of speaking, which is no event of the session."""
+        """Send the watchers what the user typed. The session has no event for that."""
         if role == "user":
             self._give("user.typed", {"text": text})
 
     def heard(self, turn: int, text: str) -> None:
-        """Tell the watchers how much of a reply was heard, by the client's own account."""
+        """Send the watchers the part of a reply that the client reports as heard."""
         self._give("agent.heard", {"turn": turn, "heard": text})
 
     def end(self) -> None:
-        """Tell the watchers that the call is over; there are none any more."""
+        """Send the watchers the end of the call, and drop them."""
         self.reason = self.reason or "the client has left"
         for watcher in self.watchers:
             watcher.close(self._event("ended", reason=self.reason))
@@ -104,8 +108,8 @@ class Feed:
         return {"type": type_, "at": round(self._now() - self._began, 3), **fields}
 
 
-def _told(happened: Event) -> tuple[str, dict[str, Any]] | None:
-    """Return the kind of event that watchers are told, and its fields; None: it is nothing to them."""
+def _caption(happened: Event) -> tuple[str, dict[str, Any]] | None:
+    """Return the type and the fields of a watcher's event, None where watchers get none."""
     match happened:
         case SpeechStarted():
             return "user.started", {}
@@ -126,6 +130,6 @@ def _told(happened: Event) -> tuple[str, dict[str, Any]] | None:
         case ReplyCalled(turn, call):
             return "agent.called", {"turn": turn, "name": call.name, "arguments": call.arguments}
         case ReplyDone(turn, status, heard, error):
-            told = {"turn": turn, "status": status, "heard": heard}
-            return "agent.done", {**told, "error": error} if error else told
+            fields = {"turn": turn, "status": status, "heard": heard}
+            return "agent.done", {**fields, "error": error} if error else fields
     return None

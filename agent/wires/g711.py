@@ -1,8 +1,8 @@
-"""G.711, the audio of telephone lines: mu-law and A-law, 8 bits a sample, by tables.
+"""G.711, the audio of telephone lines: mu-law and A-law, 8 bits per sample, by lookup tables.
 
 Both laws are ITU-T G.711 (11/88): 128 intervals of magnitude for each sign, in 8 segments whose steps double.
-What is decoded is the middle of an interval. The recommendation's values, of 14 bits for mu-law and 13 for
-A-law, are shifted up to 16 bits.
+A code decodes to the middle of its interval. The recommendation's values, of 14 bits for mu-law and 13 bits
+for A-law, are shifted up to 16 bits.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 Law = Literal["mulaw", "alaw"]
 
 _INTERVAL = np.arange(128)
-_SEGMENT, _STEP = _INTERVAL >> 4, _INTERVAL & 15
+_SEGMENT = _INTERVAL >> 4
+_STEP = _INTERVAL & 15
 
 
 def _tables(law: Law) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
-    """Return the code of each 16-bit sample, as unsigned number, and the sample of each code."""
+    """Return two tables: the code of each 16-bit sample, indexed as an unsigned number, and the inverse."""
     if law == "mulaw":
         width = 8 << _SEGMENT
         begin = ((_STEP + 16) * width) - 132  # the first interval reaches across zero
@@ -44,7 +45,10 @@ _TABLES: dict[Law, tuple[NDArray[np.uint8], NDArray[np.int16]]] = {
 
 
 def encode(pcm: bytes, law: Law) -> bytes:
-    """Return the codes of little-endian 16-bit samples, one byte each; an odd number of bytes is an error."""
+    """Return the codes of little-endian 16-bit samples, one byte each.
+
+    Raises ValueError for half a sample.
+    """
     return bytes(_TABLES[law][0][np.frombuffer(pcm, "<u2")].tobytes())
 
 

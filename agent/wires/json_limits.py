@@ -1,37 +1,37 @@
-"""How much a text in JSON may hold: judged in about a millisecond, before it is parsed."""
+"""Limits on JSON text, checked in about a millisecond before it is parsed."""
 
 from __future__ import annotations
 
 import re
 
 MAX_DEPTH = 64
-"""Objects and lists inside of each other; the deepest that a client here has reason to send are schemas."""
+"""Most levels of nested objects and lists. JSON schemas are the deepest that clients send."""
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""A string, whole or broken off. It gives nothing back, so that its time grows with the length only."""
+"""A string, complete or cut off. The pattern never backtracks, so its time is linear in the length."""
 _NUMBER = re.compile(r"[0-9]{1000}")
-"""Python reads and writes numbers in a time that grows with the square of their digits."""
+"""A number with too many digits: Python parses and prints integers in quadratic time."""
 _SHORT = 8192
-"""Characters of a text whose numbers take no time worth speaking of."""
+"""Numbers in a text of at most this many characters need no check: they parse fast enough."""
 _BRACKET = re.compile(r"[][{}]")
 _MEMBER = r'\s*+"{}"\s*+:\s*+"([^"\\]*+)"'
 _FLAT = r'\s*+\{(?:\s*+"[^"\\]*+"\s*+:\s*+"[^"\\]*+"\s*+,)*?'
 
 
 def excess(text: str, entries: int) -> str:
-    """Return what a text has too much of to be parsed, "" where it has not.
+    """Return which limit a text exceeds, "" for none.
 
-    entries: the most members of objects and entries of lists, counted together over the whole text.
+    entries: most members of objects and entries of lists, counted together over the whole text.
     """
     numbers = len(text) > _SHORT and _NUMBER.search(text)
     few = len(text) <= entries or _entries(text) <= entries
     if few and not numbers and _opened(text) <= MAX_DEPTH:
         return ""
     too_many = f"more than {entries} values, which are the most"
-    # Each value may have a name, and both may be strings. The quote that begins one is never behind "\\".
+    # Each value may have a name, and both may be strings. A quote that begins a string never follows "\\".
     if text.count('"') - text.count('\\"') > 4 * (entries + 1):
         return too_many
-    outside = _STRING.sub("", text)  # what is inside of strings costs nothing
+    outside = _STRING.sub("", text)  # brackets and commas inside strings do not count
     if _entries(outside) > entries:
         return too_many
     if numbers and _NUMBER.search(outside):
@@ -44,7 +44,10 @@ def excess(text: str, entries: int) -> str:
 
 
 def early(text: str, name: str) -> str | None:
-    """Return the text of a member of an object that is not parsed, if only short texts come before it."""
+    """Return a string member of an object without parsing the object; only string members may come before it.
+
+    Return None where it is not found.
+    """
     found = re.match(_FLAT + _MEMBER.format(re.escape(name)), text)
     return found[1] if found else None
 
@@ -54,5 +57,5 @@ def _opened(text: str) -> int:
 
 
 def _entries(text: str) -> int:
-    """Return a bound: each value but the first stands behind a comma or what opens an object or a list."""
+    """Return an upper bound: each value but the first follows a comma or an opening bracket."""
     return text.count(",") + _opened(text)

@@ -1,7 +1,7 @@
-"""Messages that are too long to be kept whole: judged and cut as their pieces come, without any I/O.
+"""Messages that are too long to keep whole: checked and cut piece by piece as they arrive. No I/O.
 
-Only audio makes a message long. It is cut out of the text as it comes, so that what is parsed is short
-whatever a client sends, and no step takes longer than a piece of the message does.
+Only audio makes a message long. The audio is cut out of the text as it arrives, so the text to parse stays
+short, and no step takes longer than one piece of the message.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ import pybase64
 from pydantic_core import from_json
 
 MAX_TEXT = 2**17
-"""Characters in a message without its audio: what is kept in memory, and parsed at once."""
+"""Most characters of a message without its audio. They are kept in memory and parsed in one step."""
 MAX_WHOLE = 2**18
-"""Bytes of a text message that is kept as it comes; one that is longer is cut as it comes."""
+"""Most bytes of a text message that is kept whole. A longer one is cut as it arrives."""
 MAX_BINARY = 2**20
-"""Bytes in a binary message of any wire."""
+"""Most bytes of a binary message of any wire."""
 SHORTEST = 4096
-"""Characters of base64 that are cut out of a long text; fewer of them stay in it."""
+"""Shortest base64 that is cut out of a long text, in characters."""
 
 _BASE64 = rb"[A-Za-z0-9+/=\\]"
 _AUDIO = re.compile(
-    # From the beginning of a word that is long enough, as far as it is base64. JSON may write "/", "+" and
-    # "=" as escapes: PHP does so with the first, .NET with the second, Gson with the third.
+    # A run of at least SHORTEST base64 characters. JSON may escape "/", "+" and "=": PHP escapes the first,
+    # .NET the second, Gson the third.
     rb"(?<!%b)(?=%b{%d})(?:[A-Za-z0-9+/=]++|\\/|\\u002[BbFf]|\\u003[Dd])++" % (_BASE64, _BASE64, SHORTEST)
 )
 PIECE = 2**16
-"""Bytes that are looked through at a time."""
+"""Bytes that are searched at a time."""
 BLOCK = 2**20
-"""Bytes that the system is asked for at a time: what a long message took goes back to it whole."""
+"""Bytes per memory map: the memory of a long message goes back to the system as a whole."""
 ESCAPE = 6
-"""Bytes of the longest escape."""
+"""Bytes of the longest JSON escape."""
 GROUP = 4
-"""Characters of base64 that are bytes of their own."""
+"""Characters of base64 that decode to 3 whole bytes."""
 _ALPHABET = re.compile(rb"[A-Za-z0-9+/=]*+")
 
 
@@ -48,19 +48,19 @@ class Base64:
     pieces: Sequence[memoryview]
 
     def __len__(self) -> int:
-        """Count characters."""
+        """Return the number of base64 characters."""
         return sum(map(len, self.pieces))
 
     @property
     def size(self) -> int | None:
-        """How many bytes it is, None where it is not base64."""
+        """The decoded size in bytes, None where it is not base64."""
         tail = b"".join(piece[-2:] for piece in self.pieces[-2:])[-2:]
         padding = len(tail) - len(tail.rstrip(b"="))
         right = len(self) % GROUP == 0 and sum(bytes(piece).count(b"=") for piece in self.pieces) == padding
         return len(self) // GROUP * 3 - padding if right else None
 
     def decoded(self) -> Iterator[bytes]:
-        """Yield its bytes, piece by piece. Raises binascii.Error where it is not base64."""
+        """Yield the decoded bytes, piece by piece. Raises binascii.Error where it is not base64."""
         rest = b""
         for piece in self.pieces:
             rest += piece
@@ -72,8 +72,9 @@ class Base64:
 class Long:
     """One long message.
 
-    size: its bytes so far. binary: whether it is no text; then nothing of it is kept. text: what is to be
-    parsed, with a mark for each piece of audio that was cut out. too_long: whether it is the beginning only.
+    size: bytes so far. binary: whether it is a binary message, of which nothing is kept. text: the text to
+    parse, with a mark for each piece of audio that was cut out. too_long: whether ``text`` was cut off at
+    ``MAX_TEXT``.
     """
 
     def __init__(self, binary: bool = False) -> None:
@@ -81,7 +82,7 @@ class Long:
         self.binary = binary
         self.text = ""
         self.too_long = False
-        self._mark = b"cut%b" % secrets.token_hex(8).encode()  # "\c" is no escape, so none can end with it
+        self._mark = b"cut%b" % secrets.token_hex(8).encode()  # no JSON escape begins with "\c"
         self._kept = bytearray()
         self._came = bytearray()
         self._cut: list[memoryview] = []
@@ -90,7 +91,7 @@ class Long:
 
     @classmethod
     def of(cls, text: str) -> Long:
-        """Return a text that is here already."""
+        """Return the message of a text that is complete."""
         long = cls()
         long.feed(text.encode("utf-8", "replace"))
         long.end()
@@ -98,11 +99,11 @@ class Long:
 
     @property
     def is_found(self) -> bool:
-        """Whether all the audio that was cut out was asked for: else there is some in another place."""
+        """Whether ``audio`` has returned every piece that was cut out; else another field had one."""
         return self._found == len(self._cut)
 
     def feed(self, piece: bytes | bytearray) -> None:
-        """Take what comes next of it."""
+        """Take the next piece of the message."""
         self.size += len(piece)
         for at in range(0, len(piece), PIECE):
             if self.binary or self.too_long:
@@ -110,17 +111,17 @@ class Long:
             self._came += piece[at : at + PIECE]
             if len(self._came) < PIECE:
                 return
-            escape = self._came.find(b"\\", len(self._came) - ESCAPE + 1)  # it may go on in what comes next
+            escape = self._came.find(b"\\", len(self._came) - ESCAPE + 1)  # it may go on in the next piece
             self._cut_out(escape if escape >= 0 else len(self._came))
 
     def end(self) -> None:
-        """Note that there is no more of it. Raises UnicodeDecodeError."""
+        """End the message and set ``text``. Raises UnicodeDecodeError."""
         self._cut_out(len(self._came))
         self.text = self._kept.decode(errors="ignore" if self.too_long else "strict")
         self._kept.clear()
 
     def audio(self, text: str) -> Base64 | None:
-        """Return the audio where the text has this; None where there is none, or not in base64 alone."""
+        """Return the audio that a string of ``text`` stands for, None where it has other characters too."""
         parts = re.split(rb"%b-(\d+)-" % self._mark, text.encode())
         self._found += len(parts) // 2
         if len(parts) == 1 or not all(_ALPHABET.fullmatch(part) for part in parts[::2]):

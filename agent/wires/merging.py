@@ -1,4 +1,4 @@
-"""One object into another, as ``session.update`` does it."""
+"""Merge one JSON object into another, as ``session.update`` does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 
 def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Return ``old`` with what ``new`` says, object by object; one of another ``type`` replaces it."""
+    """Return ``old`` updated with ``new``, object by object.
+
+    An object of another ``type`` replaces the old one.
+    """
     result = dict(old)
     for name, value in new.items():
         before = old.get(name)

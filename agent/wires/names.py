@@ -1,4 +1,4 @@
-"""What models are called before strangers: by name, without the place where a server or a file is."""
+"""Public names of models: no URL, no path and no secret."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rejoinder.models.weights.catalog import PACKAGED, catalog
 
 
 def catalogued(spec: str) -> str:
-    """Return the catalog's name of a model, "" for one that is not in it."""
+    """Return the catalog's name of a model, "" for a model that is not in the catalog."""
     found = weights(spec) or ""
     return found if found in catalog() else ""
 
 
 def known_as(spec: str) -> str:
-    """Return the name of the model that ``spec`` names: no URL, no folder, no script and no secret."""
+    """Return the public name of the model that ``spec`` names: no URL, folder, script or secret."""
     prefix, _, argument = spec.partition(":")
     if name := catalogued(spec):
         return name
@@ -22,12 +22,12 @@ def known_as(spec: str) -> str:
         return f"{prefix} {argument}".strip()
     if prefix == "openai":
         return argument.partition("#")[2] or prefix
-    # What an adapter of others makes of its argument is not known here: it may be an address with a key.
+    # The argument of a third-party adapter may be an address with a key, so it is not shown.
     if prefix in BUILT_IN and prefix != "scripted" and "/" in argument:
         return own_path(spec).name or prefix
     return prefix
 
 
 def names(specs: Specs) -> dict[str, str]:
-    """Return the names of the language model, the recogniser and the voice."""
+    """Return the public names of the language model (llm), the recogniser (stt) and the voice (tts)."""
     return {"llm": known_as(specs.llm), "stt": known_as(specs.stt), "tts": known_as(specs.tts)}

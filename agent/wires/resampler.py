@@ -1,4 +1,4 @@
-"""Audio of one rate into another, as it comes."""
+"""Resampling of streamed audio."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from rejoinder.pipeline import AudioChunk
 
 
 class Resampler:
-    """A stream through soxr's variable-rate filter: the same quality, 10 ms of delay, not 37. In hertz."""
+    """A stream through soxr's variable-rate filter, which delays by 10 ms instead of 37 at the same quality.
+
+    rate, wanted: of the input and of the output, in hertz.
+    """
 
     def __init__(self, rate: float, wanted: float) -> None:
         self._stream = soxr.ResampleStream(rate, wanted, 1, dtype="int16", vr=True)
 
     def feed(self, chunk: AudioChunk, last: bool = False) -> bytes:
-        """Return 16-bit audio as far as it is ready by now; with ``last``, all that is left too."""
+        """Return the 16-bit audio that is ready; with ``last``, also what the filter still holds."""
         return bytes(self._stream.resample_chunk(chunk.int16(), last=last).astype("<i2").tobytes())

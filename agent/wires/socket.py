@@ -1,4 +1,4 @@
-"""The socket of a call: its methods, its close codes, and what its messages carry beside their content."""
+"""The socket of a call: its methods, its close codes, and the extra keys of its ASGI messages."""
 
 from __future__ import annotations
 
@@ -13,45 +13,59 @@ from rejoinder.agent.logs import one_line
 from rejoinder.agent.wires.call_log import Address
 from rejoinder.agent.wires.long_messages import Long
 
+NORMAL = 1000
+"""Close code: the call is over. The close codes are those of RFC 6455, 7.4.1, and IANA's registry."""
+GOING_AWAY = 1001
+"""Close code: the client leaves the page, or the server ends the call."""
+NO_CODE = 1005
+"""Close code: the close frame had no code."""
 ABNORMAL = 1006
-NORMAL, GOING_AWAY, NO_CODE, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1001, 1005, 1008, 1011
+"""Close code: the connection broke without a close frame."""
+POLICY_VIOLATION = 1008
+"""Close code: the client did something that is not allowed."""
+INTERNAL_ERROR = 1011
+"""Close code: the server failed."""
 TRY_AGAIN_LATER = 1013
+"""Close code: the server is busy."""
 PRIVATE = 3000
-"""Close codes from here on mean what a client wants them to mean."""
+"""Close codes from here on are the client's own."""
 ALIVE = "rejoinder.alive"
-"""The key in a WebSocket's scope of the loop time at which its client was last heard of."""
+"""Key in a WebSocket's scope: the loop time at which its client last sent anything."""
 BEHIND = "rejoinder.behind"
-"""The key under which a message has a function that takes those that were read with it, in order."""
+"""Key in a message: a function that takes the messages that were read together with it, in order."""
 CUT = "rejoinder.cut"
-"""The key under which a message has its ``Long``, where it is one: its text is "" then."""
+"""Key in a message: its ``Long``, if it is one. The message's text is "" then."""
 
 
 class Socket(Protocol):
-    """What a call needs of a connection: a WebSocket's methods, by Starlette's names."""
+    """The connection that a call needs: a WebSocket's methods, under Starlette's names."""
 
     @property
     def client(self) -> Address:
-        """Whose it is."""
+        """The client's address."""
 
     @property
     def application_state(self) -> WebSocketState:
         """Whether it is open."""
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """Return the next message as ASGI has it."""
+        """Return the next ASGI message. Cancelling leaves the message for the next call."""
 
     async def send_text(self, data: str) -> None:
-        """Send a text message."""
+        """Send a text message. Cancelling may leave it unsent."""
 
     async def send_bytes(self, data: bytes) -> None:
-        """Send a binary message."""
+        """Send a binary message. Cancelling may leave it unsent."""
 
     async def close(self, code: int = 1000, reason: str | None = None) -> None:
-        """Close it."""
+        """Close the connection. Cancelling may leave it open."""
 
 
 async def hang_up(websocket: Socket, code: int, reason: str) -> None:
-    """Close a socket that is open, but for code 0; one that takes nothing any more is given up on."""
+    """Close the socket if it is open and the code is not 0. Gives up after 1 s.
+
+    Cancelling leaves the socket to the server, which drops it.
+    """
     if not code or websocket.application_state is not WebSocketState.CONNECTED:
         return
     with suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
@@ -60,7 +74,7 @@ async def hang_up(websocket: Socket, code: int, reason: str) -> None:
 
 
 def farewell(code: int, reason: str) -> str:
-    """Return why a call is over whose socket closed. reason: the client's words, or ours for what it did."""
+    """Return why a call is over, after its socket closed. reason: that of the close frame, by either side."""
     if code == ABNORMAL:
         return "the connection broke off"
     if code in (NORMAL, GOING_AWAY, NO_CODE) or code >= PRIVATE:
@@ -69,6 +83,6 @@ def farewell(code: int, reason: str) -> str:
 
 
 def frame_of(message: Mapping[str, Any]) -> str | bytes | Long:
-    """Return what a client has sent, by its message."""
+    """Return the content of an ASGI message: text, bytes, or a message too long to keep whole."""
     found: str | bytes | Long | None = message.get(CUT) or message.get("text")
     return cast("bytes", message["bytes"]) if found is None else found

@@ -1,4 +1,4 @@
-"""The file of traces: one JSON line for each turn of each call, with what was said in it."""
+"""The traces file: one JSON line for each turn of each call, with the words of both sides."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rejoinder.pipeline import Event, ReplyDone, Trace, TurnTraced
 log = logging.getLogger(__name__)
 
 MAX_TYPED = 10_000
-"""Characters that are kept of what was typed."""
+"""Most characters of typed text in a line."""
 REMEMBERED = 32
-"""Turns of which it is remembered that they were written: a trace may be told once more after its reply."""
+"""Turns remembered as written: the session may send a trace again after the end of its reply."""
 
 
 class Traces:
-    """The lines of one call. Each is written when the reply of its turn is over, with what was heard of it.
+    """The lines of one call. A line is written at the end of the turn's reply, with the part that was heard.
 
-    file: is written to; None writes nothing. call: the id of the call.
+    file: the open file; None writes nothing. call: the identifier of the call.
     """
 
     def __init__(self, file: RawIOBase | None, call: str) -> None:
@@ -34,12 +34,12 @@ class Traces:
         self._typed = ""
 
     def typed(self, role: str, text: str) -> None:
-        """Note what the user typed: the next reply that answers no speech answers that."""
+        """Record what the user typed. It becomes the question of the next reply that answers no speech."""
         if role == "user":
             self._typed = text[:MAX_TYPED]
 
     def note(self, happened: Event) -> None:
-        """Take what happened in the session."""
+        """Take a session event; write a line if it ends a turn."""
         if self._file is None:
             return
         match happened:
@@ -54,12 +54,12 @@ class Traces:
         line = trace.described() | {"call": self._call, "at": _at(trace), "status": status}
         try:
             file.write(f"{json.dumps(line | {'said': said, 'heard': heard})}\n".encode())
-        except (OSError, ValueError) as error:  # full, or closed: no reason to hang up
+        except (OSError, ValueError) as error:  # the disk is full or the file closed: the call goes on
             log.warning("cannot write the trace: %s", error)
 
 
 def _at(trace: Trace) -> str:
-    """Return when the marks begin, by the clock on the wall."""
+    """Return the wall-clock time at which the marks begin, in UTC."""
     passed = asyncio.get_running_loop().time() - trace.origin
     begun = datetime.fromtimestamp(time.time() - passed, UTC)
     return begun.isoformat(timespec="milliseconds").replace("+00:00", "Z")

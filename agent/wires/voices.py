@@ -1,4 +1,4 @@
-"""The names that a server's one voice goes by, on the wires on which clients name a voice."""
+"""The names of the server's one voice, for wires on which clients name a voice."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ DEFAULT = "default"
 OPENAI = ("alloy", "ash", "ballad", "coral", "echo", "sage", "shimmer", "verse", "marin", "cedar")
 """The voices of OpenAI's Realtime API, as openai-python lists them in ``RealtimeAudioConfigOutput``.
 
-Stock clients send one of them whether or not their user has chosen it, so each is the server's voice here.
+Standard clients send one of them even where their user has chosen none, so each one names the server's voice.
 """
 
 
 class CustomVoice(Base):
-    """A voice by its identifier, as clients of OpenAI name those that they have made themselves."""
+    """A voice by its identifier: OpenAI's clients name their custom voices this way."""
 
     id: str
 
@@ -23,9 +23,9 @@ class CustomVoice(Base):
 
 
 def check_voice(voice: str | CustomVoice, own: str, param: str, code: str = "invalid_value") -> None:
-    """Raise ProtocolError, which lists the names, for a voice that there is not.
+    """Raise ProtocolError, which lists the names, for a voice that the server does not have.
 
-    own: the name of the server's voice.
+    own: the name of the server's voice. param: the field that names the voice. code: of the error.
     """
     names = dict.fromkeys((DEFAULT, own, *OPENAI))
     if str(voice) not in names:

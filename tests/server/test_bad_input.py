@@ -1,4 +1,4 @@
-"""Everything a client may do wrong, on real sockets: it hurts nobody else, and ends in words.
+"""Invalid client input on real sockets: each case gets an error message and affects no other call.
 
 One healthy caller stays on the line during each of them and holds a whole turn afterwards.
 """
@@ -95,13 +95,13 @@ def test_bad_messages_are_answered_with_an_error_and_the_call_goes_on(
         talk.until("response.output_audio.delta")
 
 
-def test_a_binary_frame_is_answered_with_an_error(server: Server, neighbour: Talk) -> None:
+def test_binary_frame_is_answered_with_an_error(server: Server, neighbour: Talk) -> None:
     with Talk(server) as talk:
         talk.socket.send(b"\x00\x01")
         assert talk.event()["error"]["code"] == "invalid_json"
 
 
-def test_a_message_of_16_mib_closes_the_call(server: Server, neighbour: Talk) -> None:
+def test_message_of_16_mib_closes_the_call(server: Server, neighbour: Talk) -> None:
     with Talk(server) as talk:
         with pytest.raises(ConnectionClosed):
             talk.socket.send("x" * 2**24)
@@ -109,7 +109,7 @@ def test_a_message_of_16_mib_closes_the_call(server: Server, neighbour: Talk) ->
         assert talk.socket.close_code == 1009
 
 
-def test_a_big_append_is_heard(server: Server, neighbour: Talk) -> None:
+def test_large_append_is_processed(server: Server, neighbour: Talk) -> None:
     with Talk(server) as talk:
         talk.append(bytes(10 * 2**20 * 3 // 4 // 2 * 2))
         talk.speak()
@@ -155,7 +155,7 @@ def test_audio_while_a_reply_plays_interrupts_it(server: Server, neighbour: Talk
         assert len(kept) < len(heard) or not heard
 
 
-def test_a_client_that_stops_reading_is_hung_up_on(server: Server, neighbour: Talk) -> None:
+def test_client_that_stops_reading_is_hung_up_on(server: Server, neighbour: Talk) -> None:
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.connect(("127.0.0.1", server.port))
@@ -170,7 +170,7 @@ def test_a_client_that_stops_reading_is_hung_up_on(server: Server, neighbour: Ta
     raw.close()
 
 
-def test_a_client_that_vanishes_leaves_nothing(server: Server, neighbour: Talk) -> None:
+def test_client_that_vanishes_leaves_nothing(server: Server, neighbour: Talk) -> None:
     process = psutil.Process(server.process.pid)
     for attempt in range(6):
         talk = Talk(server)
@@ -208,7 +208,7 @@ def test_two_commits_in_a_row(server: Server, neighbour: Talk) -> None:
 
 
 @pytest.mark.parametrize("query", ["hold=perhaps", "trace=1"])
-def test_a_value_that_an_address_cannot_have_is_told(server: Server, query: str) -> None:
+def test_invalid_url_parameter_gets_an_error(server: Server, query: str) -> None:
     with server.call(f"&{query}&foo=bar") as socket, pytest.raises(ConnectionClosed) as closed:
         socket.recv(timeout=PATIENCE)
     reason = f"{query}: it is true or false"
@@ -241,7 +241,7 @@ def test_sigterm_ends_a_reply_with_a_close_code(tmp_path: Path) -> None:
         assert talk.socket.close_code in (1001, 1012)
 
 
-def test_a_port_in_use_and_bad_values_are_told_on_the_command_line(tmp_path: Path) -> None:
+def test_command_line_reports_a_used_port_and_bad_values(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -256,14 +256,14 @@ def test_a_port_in_use_and_bad_values_are_told_on_the_command_line(tmp_path: Pat
     assert "Traceback" not in result.stderr
 
 
-def test_a_model_that_cannot_be_loaded_ends_the_server_with_a_reason(tmp_path: Path) -> None:
+def test_model_that_cannot_be_loaded_ends_the_server_with_a_reason(tmp_path: Path) -> None:
     result = run_command(
         "serve", "--port", "0", "--tts", "piper:./no.onnx", folder=tmp_path, REJOINDER_VAD="scripted:vad"
     )
     assert result.returncode == 1 and "no.onnx" in result.stderr and "Traceback" not in result.stderr
 
 
-def test_the_configuration_names_its_sources(tmp_path: Path) -> None:
+def test_configuration_names_its_sources(tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").write_text('tts = "hibari"\nport = 1\n')
     result = run_command("serve", "--print-config", "--port", "2", folder=tmp_path, REJOINDER_HOST="::1")
     rows = {line.split("│")[1].strip(): line for line in result.stdout.splitlines() if "│" in line}

@@ -1,4 +1,4 @@
-"""How calls end on real sockets: the client hears why, and no socket, thread or task stays behind."""
+"""How calls end on real sockets: the client gets the reason, and no socket, thread or task is left."""
 
 import asyncio
 import base64
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Raw:
-    """A WebSocket client that reads only when it is told to, which no library's client does."""
+    """A WebSocket client that reads only on request. The clients of libraries read all the time."""
 
     def __init__(self, server: Server) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.port))
@@ -105,7 +105,7 @@ def until_steady(process: psutil.Process) -> tuple[int, int]:
     return process.num_fds(), process.num_threads()
 
 
-def test_a_client_that_stops_reading_is_dropped_with_its_socket(server: Server) -> None:
+def test_client_that_stops_reading_is_dropped_with_its_socket(server: Server) -> None:
     with unharmed(server) as process:
         client = Raw(server)
         port = client.socket.getsockname()[1]
@@ -123,7 +123,7 @@ def test_a_client_that_stops_reading_is_dropped_with_its_socket(server: Server) 
         client.socket.close()
 
 
-def test_silence_wakes_the_server_up_less_often_than_it_comes(server: Server) -> None:
+def test_silence_is_read_in_bursts(server: Server) -> None:
     process = psutil.Process(server.process.pid)
     with Talk(server) as talk:
         time.sleep(1.0)
@@ -143,7 +143,7 @@ def test_silence_wakes_the_server_up_less_often_than_it_comes(server: Server) ->
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_a_message_that_is_too_big_is_refused_in_words(server: Server, attempt: int) -> None:
+def test_too_big_message_is_refused_with_a_reason(server: Server, attempt: int) -> None:
     with unharmed(server):
         client = Raw(server)
         try:
@@ -155,7 +155,7 @@ def test_a_message_that_is_too_big_is_refused_in_words(server: Server, attempt: 
         client.socket.close()
 
 
-def test_text_that_is_no_text_is_refused_in_words(server: Server) -> None:
+def test_invalid_utf8_is_refused_with_a_reason(server: Server) -> None:
     with unharmed(server):
         client = Raw(server)
         client.frame(Opcode.TEXT, b'{"type": "\xff"}')
@@ -163,7 +163,7 @@ def test_text_that_is_no_text_is_refused_in_words(server: Server) -> None:
         client.socket.close()
 
 
-def test_a_frame_against_the_rules_is_refused(server: Server) -> None:
+def test_frame_against_the_rules_is_refused(server: Server) -> None:
     with unharmed(server):
         client = Raw(server)
         client.socket.sendall(b"\xff\xff\xff\xff")
@@ -187,7 +187,7 @@ def test_clients_that_vanish_in_mid_reply(server: Server) -> None:
             time.sleep(0.05)
 
 
-def test_a_cancel_right_behind_its_response_is_not_lost(server: Server) -> None:
+def test_cancel_right_after_its_response_is_not_lost(server: Server) -> None:
     with unharmed(server), Talk(server) as talk:
         talk.send("response.create", response={"metadata": {"mine": "yes"}})
         talk.send("response.cancel")
@@ -209,7 +209,7 @@ def test_committed_silence_becomes_an_empty_item(server: Server) -> None:
         talk.until("response.output_audio.delta")
 
 
-def test_the_history_is_what_the_client_played(tmp_path: Path) -> None:
+def test_history_is_what_the_client_played(tmp_path: Path) -> None:
     with serving(tmp_path, llm="scripted:llm") as echo, Talk(echo) as talk:  # it repeats what was said last
         talk.send("response.create", response={"instructions": "One two three four five six seven eight."})
         talk.until("response.output_audio.delta")
@@ -228,7 +228,7 @@ def test_the_history_is_what_the_client_played(tmp_path: Path) -> None:
         assert answer == "You said: Only this."
 
 
-def test_a_clients_mistakes_leave_no_task_behind() -> None:
+def test_clients_mistakes_leave_no_task_behind() -> None:
     async def hold() -> None:
         async with served_here(lambda config: None) as (program, port):
             before = asyncio.all_tasks()
@@ -257,9 +257,7 @@ def test_a_clients_mistakes_leave_no_task_behind() -> None:
         b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n",
     ],
 )
-def test_a_request_that_comes_a_byte_at_a_time_is_dropped_whichever_it_is(
-    sent: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.5)
 
@@ -282,7 +280,7 @@ def test_a_request_that_comes_a_byte_at_a_time_is_dropped_whichever_it_is(
     asyncio.run(stall())
 
 
-def test_an_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.3)
     body = json.dumps(
@@ -311,7 +309,7 @@ def test_an_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPa
     asyncio.run(wait())
 
 
-def test_a_late_pong_ends_no_call() -> None:
+def test_late_pong_ends_no_call() -> None:
     """A pong waits behind audio that is not taken yet, for as long as that takes."""
 
     def hasten(config: uvicorn.Config) -> None:
@@ -331,7 +329,7 @@ def test_a_late_pong_ends_no_call() -> None:
     asyncio.run(hold())
 
 
-def test_a_call_while_the_models_load_is_told_to_come_back(tmp_path: Path) -> None:
+def test_call_while_models_load_is_closed_with_try_again(tmp_path: Path) -> None:
     with socket.socket() as silent:  # a chat server that takes connections and answers nothing
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -353,7 +351,7 @@ def answers(server: Server) -> bool:
         return False
 
 
-def test_sigterm_tells_a_client_that_is_still_speaking(tmp_path: Path) -> None:
+def test_sigterm_sends_a_close_to_a_client_that_is_sending(tmp_path: Path) -> None:
     with serving(tmp_path, llm=LONG) as server:
         stuck, speaking = Raw(server), Raw(server)
         for client in (stuck, speaking):
@@ -404,7 +402,7 @@ def test_on_loopback_only_pages_of_this_machine_call(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
-def test_a_trace_that_cannot_be_written_ends_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_that_cannot_be_written_ends_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_TRACE_FILE", "/dev/full")
     with serving(tmp_path) as server, Talk(server) as talk:
         assert talk.turn()["status"] == "completed"
@@ -447,7 +445,7 @@ def test_each_turn_is_a_line_of_the_trace_file(tmp_path: Path, monkeypatch: pyte
     assert whole["marks"]["audio_sent"] > 0 and whole["budget"]
 
 
-def test_a_trace_file_that_cannot_be_opened_is_named_at_the_start(tmp_path: Path) -> None:
+def test_trace_file_that_cannot_be_opened_is_named_at_the_start(tmp_path: Path) -> None:
     said = run_command("serve", "--port", "0", "--trace-file", str(tmp_path), folder=tmp_path)
     assert said.returncode == 1
     assert f"trace_file {tmp_path}: Is a directory" in " ".join(said.stderr.split())
@@ -467,7 +465,7 @@ def test_a_trace_file_that_cannot_be_opened_is_named_at_the_start(tmp_path: Path
         ("http://[half", "", False),
     ],
 )
-def test_pages_of_others_may_not_call(
+def test_foreign_pages_may_not_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str | None, allowed: str, welcome: bool
 ) -> None:
     monkeypatch.setenv("REJOINDER_ALLOWED_ORIGINS", allowed)
@@ -491,7 +489,7 @@ def test_settings_that_contradict_each_other_name_their_sources(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", [b"port = ", b"\xff\xfe"])
-def test_a_file_that_is_no_configuration(tmp_path: Path, text: bytes) -> None:
+def test_file_that_is_no_configuration(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "rejoinder.toml").write_bytes(text)
     result = run_command("serve", folder=tmp_path)
     assert result.returncode == 2 and result.stderr.startswith("error: rejoinder.toml")
@@ -499,14 +497,14 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: bytes) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+def test_file_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").write_text("port = 1\n")
     (tmp_path / "rejoinder.toml").chmod(0)
     result = run_command("serve", folder=tmp_path)
     assert result.returncode == 2 and "Traceback" not in result.stderr
 
 
-def test_an_event_does_not_wait_for_the_callers_next_frame() -> None:
+def test_event_does_not_wait_for_the_callers_next_frame() -> None:
     """Nagle's algorithm holds back a small packet until the one before it is acknowledged, with a frame."""
 
     async def scenario() -> int:

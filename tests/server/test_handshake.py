@@ -1,4 +1,4 @@
-"""Handshakes that are refused, and too few descriptors: on real sockets, beside a caller."""
+"""Refused handshakes and a shortage of descriptors, on real sockets beside a call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_handshake_that_is_refused_is_answered_logged_and_closed(server: Server, name: str) -> None:
+def test_handshake_that_is_refused_is_answered_logged_and_closed(server: Server, name: str) -> None:
     odd, status = REFUSED[name]
     before = len(server.log.read_text().splitlines())
     with connected(server, HEAD + odd + b"\r\n") as client:
@@ -48,14 +48,14 @@ def test_a_handshake_that_is_refused_is_answered_logged_and_closed(server: Serve
     assert f"({status})" in line and answer.partition(b"\r\n\r\n")[2].decode().strip() in line
 
 
-def test_an_answer_arrives_while_the_client_is_still_sending(server: Server) -> None:
+def test_answer_arrives_while_the_client_is_still_sending(server: Server) -> None:
     """A socket that is closed with unread bytes in it resets the connection, and the answer is lost."""
     with connected(server) as client:
         client.sendall(HEAD + b"Cookie: " + b"x" * 2**20)
         assert b"431 Request Header Fields Too Large" in read(client)
 
 
-def test_a_request_with_two_ends_is_answered_once_and_its_rest_is_no_request(server: Server) -> None:
+def test_request_with_two_lengths_is_answered_once(server: Server) -> None:
     smuggled = b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     both = b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n" % len(smuggled)
     with connected(server, PLAIN + both + smuggled) as client:
@@ -64,7 +64,7 @@ def test_a_request_with_two_ends_is_answered_once_and_its_rest_is_no_request(ser
     assert answer.count(b"HTTP/1.1") == 1
 
 
-def test_a_server_without_descriptors_logs_a_line_and_takes_calls_again_when_there_are_some(
+def test_server_without_descriptors_logs_a_line_and_takes_calls_again_when_there_are_some(
     tmp_path: Path,
 ) -> None:
     """Calls hold all descriptors. One more waits until the first of them is over."""
@@ -86,7 +86,7 @@ def test_a_server_without_descriptors_logs_a_line_and_takes_calls_again_when_the
         assert "Too many open files" in line and "ulimit -n" in line
 
 
-def test_clients_that_ask_for_nothing_make_room_where_no_descriptor_is_left(tmp_path: Path) -> None:
+def test_idle_connections_are_dropped_in_a_shortage_of_descriptors(tmp_path: Path) -> None:
     with serving(tmp_path, resume_s="0") as server:
         room = psutil.Process(server.process.pid).num_fds() + 20
         with Talk(server) as talk:
@@ -111,7 +111,7 @@ def test_many_handshakes_that_are_refused_leave_nothing_open(server: Server) -> 
         time.sleep(0.05)
 
 
-def test_the_address_of_a_socket_tells_over_plain_http_whether_cookies_fit(server: Server) -> None:
+def test_plain_request_to_a_socket_path_shows_whether_cookies_fit(server: Server) -> None:
     statuses = []
     for size in (8000, 9000):
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""Who may call: API keys, and the secrets that browsers get for minutes."""
+"""Access with API keys, and with short-lived client secrets for browsers."""
 
 from __future__ import annotations
 
@@ -44,16 +44,18 @@ KEY = "rj_the_key_of_this_test"
         (None, ("realtime", PROTOCOL), ""),
     ],
 )
-def test_where_a_key_is_shown(header: str | None, protocols: tuple[str, ...], key: str) -> None:
+def test_key_is_read_from_header_or_subprotocol(
+    header: str | None, protocols: tuple[str, ...], key: str
+) -> None:
     assert presented(header, protocols) == key
 
 
-def test_without_keys_everybody_may_call() -> None:
+def test_without_keys_every_client_may_call() -> None:
     keys = Keys([], lambda: 0.0)
     assert keys.is_key("") and keys.session("whatever") == {}
 
 
-def test_a_secret_opens_calls_until_it_expires_and_mints_nothing() -> None:
+def test_secret_opens_calls_until_it_expires_and_mints_nothing() -> None:
     now = [1000.0]
     keys = Keys([hashed(KEY), hashed(new_key())], lambda: now[0])
     assert keys.session(KEY) == {} and keys.is_key(KEY)
@@ -85,7 +87,7 @@ def test_secrets_are_bounded() -> None:
         ({"host": "0.0.0.0", "open_to_all": True}, True),
     ],
 )
-def test_strangers_are_served_only_where_that_is_said(settings: dict[str, Any], open_: bool) -> None:
+def test_other_machines_are_served_only_when_configured(settings: dict[str, Any], open_: bool) -> None:
     if open_:
         check_open(Settings(**settings))
         return
@@ -93,7 +95,7 @@ def test_strangers_are_served_only_where_that_is_said(settings: dict[str, Any], 
         check_open(Settings(**settings))
 
 
-def test_the_command_line_makes_keys_and_does_not_serve_strangers(tmp_path: Path) -> None:
+def test_command_line_makes_keys_and_refuses_other_machines_by_default(tmp_path: Path) -> None:
     made = run_command("key", folder=tmp_path)
     key, setting = (line.split()[-1] for line in made.stdout.splitlines())
     assert setting.strip('"') == hashed(key)
@@ -120,7 +122,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         {"subprotocols": ["realtime", f"{PROTOCOL}other"]},
     ],
 )
-def test_who_has_no_key_is_told_so(server: Server, options: dict[str, Any]) -> None:
+def test_client_without_a_key_gets_a_reason(server: Server, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidStatus) as refused, server.call(**options):
         pass
     assert refused.value.response.status_code == 401
@@ -131,26 +133,26 @@ def test_who_has_no_key_is_told_so(server: Server, options: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("path", ["realtime", "phone", "pcm"])
-def test_a_socket_asked_for_by_http_says_what_it_is(server: Server, path: str) -> None:
+def test_plain_request_to_a_socket_path_gets_426(server: Server, path: str) -> None:
     with pytest.raises(HTTPError) as refused:
         server.get(f"/v1/{path}")
     assert refused.value.code == 426 and f"/v1/{path} is a WebSocket" in refused.value.read().decode()
     refused.value.close()
 
 
-def test_a_telephone_call_needs_the_key_too(server: Server) -> None:
+def test_telephone_call_needs_the_key_too(server: Server) -> None:
     url = f"ws://127.0.0.1:{server.port}/v1/phone"
     with pytest.raises(InvalidStatus) as refused, connect(url, proxy=None):
         pass
     assert refused.value.response.status_code == 401
     with connect(url, proxy=None, additional_headers={"Authorization": f"Bearer {KEY}"}) as socket:
-        socket.send("{}")  # no carrier's words: it got in, and is told so
+        socket.send("{}")  # no message of a carrier: the socket is accepted and then closed with an error
         with pytest.raises(ConnectionClosed) as closed:
             socket.recv(timeout=PATIENCE)
     assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
 
 
-def test_a_key_in_the_header_or_among_the_sub_protocols_opens_a_call(server: Server) -> None:
+def test_key_in_the_header_or_among_the_sub_protocols_opens_a_call(server: Server) -> None:
     with Talk(server, additional_headers={"Authorization": f"Bearer {KEY}"}) as talk:
         assert talk.socket.subprotocol is None
     offered = ["realtime", f"{PROTOCOL}{KEY}", "openai-agents-sdk.0.20.0"]
@@ -160,7 +162,7 @@ def test_a_key_in_the_header_or_among_the_sub_protocols_opens_a_call(server: Ser
     server.wait_idle()
 
 
-def test_a_secret_for_a_browser_brings_its_session_along(server: Server) -> None:
+def test_secret_for_a_browser_brings_its_session_along(server: Server) -> None:
     async def mint(key: str, **session: Any) -> Any:
         async with AsyncOpenAI(api_key=key, base_url=f"{server.http}/v1", max_retries=0) as client:
             given: Any = {"type": "realtime", **session}
@@ -196,7 +198,7 @@ def test_a_secret_for_a_browser_brings_its_session_along(server: Server) -> None
         (b" " * 2**18, 413),
     ],
 )
-def test_what_is_no_request_for_a_secret(server: Server, body: bytes, status: int) -> None:
+def test_invalid_secret_requests_are_refused(server: Server, body: bytes, status: int) -> None:
     url = f"{server.http}/v1/realtime/client_secrets"
     request = urllib.request.Request(url, body, {"Authorization": f"Bearer {KEY}"}, method="POST")
     try:
@@ -216,7 +218,7 @@ def asked(server: Server, method: str, path: str, key: str = KEY, body: bytes | 
     return refused.value
 
 
-def test_what_is_wrong_with_a_key_is_known_while_there_is_room() -> None:
+def test_expired_secrets_are_remembered_while_there_is_room() -> None:
     now = [0.0]
     keys = Keys([hashed(KEY)], lambda: now[0])
     first, _ = keys.mint(60.0, {})
@@ -243,7 +245,7 @@ def test_expired_secrets_take_no_room_from_others() -> None:
 @pytest.mark.parametrize(
     ("key", "reason"), [("", "none was shown"), ("rj_other", "is none of this server's")]
 )
-def test_no_key_and_a_wrong_one_are_told_apart(server: Server, key: str, reason: str) -> None:
+def test_missing_and_wrong_keys_get_different_errors(server: Server, key: str, reason: str) -> None:
     options = {"additional_headers": {"Authorization": f"Bearer {key}"}} if key else {}
     with pytest.raises(InvalidStatus) as refused, server.call(**options):
         pass
@@ -261,7 +263,7 @@ def test_no_key_and_a_wrong_one_are_told_apart(server: Server, key: str, reason:
         ("GET", "/v1/chat/completions", 405, "POST"),
     ],
 )
-def test_what_is_not_there_is_told_in_openais_shape(
+def test_unknown_path_gets_an_error_in_openais_shape(
     server: Server, method: str, path: str, status: int, said: str
 ) -> None:
     with asked(server, method, path) as answer:
@@ -273,7 +275,7 @@ def test_what_is_not_there_is_told_in_openais_shape(
         assert answer.code == 404 and answer.read() == b"Not Found\n"
 
 
-def test_a_field_of_a_secret_is_named_as_it_was_sent(server: Server) -> None:
+def test_field_of_a_secret_is_named_as_it_was_sent(server: Server) -> None:
     body = json.dumps({"expires_after": {"seconds": 9}}).encode()
     with asked(server, "POST", "/v1/realtime/client_secrets", body=body) as answer:
         error = json.load(answer)["error"]
@@ -283,7 +285,7 @@ def test_a_field_of_a_secret_is_named_as_it_was_sent(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/realtimes", "/ws", "/page/ws", "/v1/models", "/"])
-def test_a_socket_that_there_is_not_is_refused_with_those_there_are(server: Server, path: str) -> None:
+def test_unknown_socket_path_is_refused_with_a_list_of_paths(server: Server, path: str) -> None:
     with pytest.raises(InvalidStatus) as refused, connect(f"ws://127.0.0.1:{server.port}{path}", proxy=None):
         pass
     assert refused.value.response.status_code == 404
@@ -293,7 +295,7 @@ def test_a_socket_that_there_is_not_is_refused_with_those_there_are(server: Serv
     assert f"a call to {path} was refused: {said.strip()}" in server.log.read_text()
 
 
-def test_nobody_writes_lines_of_its_own_into_the_log(server: Server) -> None:
+def test_clients_cannot_inject_log_lines(server: Server) -> None:
     with (
         pytest.raises(InvalidStatus),
         connect(f"ws://127.0.0.1:{server.port}/x%E2%80%A8forged%1B", proxy=None),

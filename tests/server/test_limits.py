@@ -1,4 +1,4 @@
-"""What one API key may use: decided on handed-in times, and told on real sockets before a call begins."""
+"""Limits of an API key: the decisions on given times, and the refusals on real sockets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rejoinder.agent.server.limits import BUSY_SECONDS, MINUTE, Allowance, Limit
 KEY, OTHER, FREE = "rj_one", "rj_two", "rj_three"
 
 
-def test_a_key_holds_so_many_calls_at_once() -> None:
+def test_concurrent_calls_of_a_key_are_limited() -> None:
     limits = Limits(Allowance(sessions=2))
     assert limits.begin("a", 0.0) is None and limits.begin("a", 0.0) is None
     refused = limits.begin("a", 0.0)
@@ -37,7 +37,7 @@ def test_a_key_holds_so_many_calls_at_once() -> None:
     assert limits.begin("a", 0.0) is None and limits.begin("a", 0.0) is not None
 
 
-def test_a_key_begins_so_many_calls_in_any_minute_and_is_told_when_it_may() -> None:
+def test_calls_per_minute_of_a_key_are_limited() -> None:
     limits = Limits(Allowance(per_minute=3))
     assert [limits.ask("a", at) for at in (0.0, 10.0)] == [None, None]
     assert limits.begin("a", 20.0) is None
@@ -48,7 +48,7 @@ def test_a_key_begins_so_many_calls_in_any_minute_and_is_told_when_it_may() -> N
     assert again is not None and again.seconds == 10
 
 
-def test_what_is_refused_for_its_calls_at_once_costs_nothing_of_the_minute() -> None:
+def test_refused_call_does_not_count_for_the_minute() -> None:
     limits = Limits(Allowance(sessions=1, per_minute=2))
     assert limits.begin("a", 0.0) is None
     assert all(limits.begin("a", 1.0) for _ in range(5))
@@ -58,7 +58,7 @@ def test_what_is_refused_for_its_calls_at_once_costs_nothing_of_the_minute() -> 
     assert refused is not None and refused.seconds == 57
 
 
-def test_who_needs_no_key_is_not_limited_and_not_counted() -> None:
+def test_clients_without_keys_are_not_limited_or_counted() -> None:
     limits = Limits(Allowance(1, 1))
     for _ in range(3):
         assert limits.begin("", 0.0) is None
@@ -66,7 +66,7 @@ def test_who_needs_no_key_is_not_limited_and_not_counted() -> None:
     assert limits.ask("", 0.0) is None
 
 
-def test_a_key_may_have_limits_of_its_own() -> None:
+def test_key_may_have_its_own_limits() -> None:
     own = own_allowances(f"{hashed(KEY)}:1:9  {hashed(OTHER)}\n{hashed(FREE)}:0:0")
     assert own == {hashed(KEY): Allowance(1, 9), hashed(FREE): Allowance()}
     limits = Limits(Allowance(sessions=2), own)
@@ -80,7 +80,9 @@ def test_a_key_may_have_limits_of_its_own() -> None:
     st.integers(0, 3),
     st.integers(0, 4),
 )
-def test_no_order_of_calls_gets_more(done: list[tuple[str, float]], sessions: int, most: int) -> None:
+def test_no_order_of_calls_exceeds_the_limits(
+    done: list[tuple[str, float]], sessions: int, most: int
+) -> None:
     limits, now, held, begun = Limits(Allowance(sessions, most)), 0.0, 0, []
     for what, later in done:
         now += later
@@ -101,7 +103,7 @@ def test_no_order_of_calls_gets_more(done: list[tuple[str, float]], sessions: in
                 assert 0 <= now + refused.seconds - (oldest + MINUTE) <= 1.0
 
 
-def test_a_secret_counts_for_the_key_that_minted_it() -> None:
+def test_secret_counts_for_the_key_that_minted_it() -> None:
     now = [0.0]
     keys = Keys([hashed(KEY), hashed(OTHER)], lambda: now[0])
     value, _ = keys.mint(60.0, {}, OTHER)
@@ -124,7 +126,7 @@ def test_a_secret_counts_for_the_key_that_minted_it() -> None:
         ({"host": "::1", "api_keys": hashed(KEY), "audiosocket_port": 9092}, ""),
     ],
 )
-def test_what_would_hold_nobody_back_is_refused(settings: dict[str, Any], word: str) -> None:
+def test_limits_and_ports_without_effective_keys_are_refused(settings: dict[str, Any], word: str) -> None:
     if not word:
         check_open(Settings(**settings))
         return
@@ -133,7 +135,7 @@ def test_what_would_hold_nobody_back_is_refused(settings: dict[str, Any], word: 
 
 
 @pytest.mark.parametrize("tail", [":1", ":1:", ":a:1", ":1:1:1", ":-1:1"])
-def test_a_limit_that_is_none_is_told(tail: str) -> None:
+def test_invalid_limits_get_an_error(tail: str) -> None:
     with pytest.raises(ConfigError, match="--api-keys has to be the hashes of keys"):
         load({"api_keys": hashed(KEY) + tail})
 
@@ -158,7 +160,7 @@ def minted(server: Server, key: str) -> str:
         return str(json.load(answer)["value"])
 
 
-def test_a_second_call_of_a_key_is_refused_before_it_begins(server: Server) -> None:
+def test_second_call_of_a_key_is_refused_before_it_begins(server: Server) -> None:
     secret = minted(server, KEY)
     phone = f"ws://127.0.0.1:{server.port}/v1/phone"
     with Talk(server, additional_headers=shown(KEY)) as first, Talk(server, additional_headers=shown(FREE)):
@@ -208,7 +210,7 @@ def test_limits_are_read_from_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert settings.key_sessions == 3 and own_allowances(settings.api_keys) == {hashed(KEY): Allowance(1, 2)}
 
 
-def test_an_error_of_a_request_has_openais_shape(server: Server) -> None:
+def test_error_of_a_request_has_openais_shape(server: Server) -> None:
     for _ in range(3):
         try:
             minted(server, OTHER)

@@ -1,4 +1,4 @@
-"""The log has no key, secret or token, and a line for the beginning and the end of each call."""
+"""The log has no key, secret or token, and one line for the beginning and the end of each call."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_no_secret_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "http://h/?x=s3cret%2Fof%3Dshort%2Bthe%20settings",
     ],
 )
-def test_what_is_hidden(text: str) -> None:
+def test_secrets_are_hidden_in_log_lines(text: str) -> None:
     told = safe(text, secrets_of(Settings(), {"OPENAI_API_KEY": "s3cret/of=short+the settings"}))
     assert "short" not in told and HIDDEN in told
 
@@ -133,11 +133,11 @@ def test_what_is_hidden(text: str) -> None:
         "GET /v1/sessions/sess_1/events?last_event_id=event_1 HTTP/1.1",
     ],
 )
-def test_what_is_not_hidden(text: str) -> None:
+def test_harmless_text_is_not_hidden(text: str) -> None:
     assert safe(text, secrets_of(Settings(), {"OPENAI_API_KEY": "none"})) == text
 
 
-def test_a_long_record_loses_its_middle_and_no_pattern_is_slow_with_it() -> None:
+def test_long_record_loses_its_middle_and_no_pattern_is_slow_with_it() -> None:
     """One that is quadratic would take minutes for this."""
     for piece in ("a", "key-", "bearer ", "authorization: '\\", "...", "?key", "rj_", "sk-a ", "\n", "%2"):
         told = safe(piece * 100_000)
@@ -163,7 +163,7 @@ def heard() -> Iterator[io.StringIO]:
     library.removeHandler(handler)
 
 
-def test_a_handler_of_a_library_hides_them_too(heard: io.StringIO) -> None:
+def test_handler_of_a_library_hides_them_too(heard: io.StringIO) -> None:
     """In a message, in its arguments, in tracebacks and their causes, and where the arguments do not fit."""
     library = logging.getLogger("a.library")
     library.warning("headers: %r", {"Authorization": f"Bearer {KEY}"}, stack_info=True)
@@ -190,7 +190,7 @@ def ours(server: Server) -> list[str]:
     return [line[3] for line in lines]
 
 
-def test_the_log_at_its_default_level_is_two_lines_a_call(tmp_path: Path) -> None:
+def test_log_at_its_default_level_is_two_lines_a_call(tmp_path: Path) -> None:
     """Nothing else: libraries tell of each request, and uvicorn of its own start."""
     with serving(tmp_path, llm="scripted:llm|Yes.") as server:
         with Talk(server) as talk:
@@ -215,9 +215,7 @@ def typed(talk: Talk) -> None:
     talk.until("conversation.item.done")
 
 
-def test_a_call_that_loses_its_socket_says_so_and_when_it_comes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_has_the_loss_and_the_return_of_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     with serving(tmp_path, resume_s="1") as server:
         with Talk(server, additional_headers=SHOWN) as talk:
@@ -237,7 +235,7 @@ def test_a_call_that_loses_its_socket_says_so_and_when_it_comes_back(
         assert ended.endswith(" 0 turns: the client has not come back within 1 s")
 
 
-def test_calls_that_end_with_the_server_say_so(tmp_path: Path) -> None:
+def test_log_has_calls_that_end_with_the_server(tmp_path: Path) -> None:
     with serving(tmp_path) as server, Talk(server) as cut, Talk(server):
         typed(cut)
         cut.cut()
@@ -251,7 +249,7 @@ def test_calls_that_end_with_the_server_say_so(tmp_path: Path) -> None:
     assert len(ended) == 2 and all(line.endswith(": the server is shutting down") for line in ended)
 
 
-def test_a_telephone_call_tells_the_end_of_the_callers_number(tmp_path: Path) -> None:
+def test_log_has_the_last_digits_of_a_callers_number(tmp_path: Path) -> None:
     """Exotel tells the number itself; Twilio and Vonage tell it where a parameter has it."""
     sims = (ExotelSim(), TwilioSim(), TwilioSim())
     sims[1].parameters = {"From": "+15550199"}  # type: ignore[misc]
@@ -273,7 +271,7 @@ def test_a_telephone_call_tells_the_end_of_the_callers_number(tmp_path: Path) ->
         assert "43210" not in server.log.read_text() and "5550" not in server.log.read_text()
 
 
-def test_a_call_that_is_refused_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_that_is_refused_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     monkeypatch.setenv("REJOINDER_AUDIOSOCKET_PORT", str(port))
     monkeypatch.setenv("REJOINDER_API_KEYS", f"{hashed(KEY)}:1:100")

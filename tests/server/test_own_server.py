@@ -1,4 +1,4 @@
-"""The server that benches and the demo bring along."""
+"""The server in a child process, as the benches and the demo use it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ asyncio.run(main())
 """
 
 
-def test_the_server_is_not_left_behind_when_its_client_is_told_to_end() -> None:
+def test_server_ends_when_its_parent_gets_sigterm() -> None:
     """It runs beside another one that has the ports of the configuration."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -59,8 +59,8 @@ def begin_and_end(environment: dict[str, str]) -> None:
         assert not psutil.pid_exists(server.pid)
 
 
-def test_who_runs_the_server_reads_why_an_answer_failed() -> None:
-    """Its clients are told that the language model failed, and no more."""
+def test_console_shows_why_an_answer_failed() -> None:
+    """Clients get only the message that the language model failed."""
     port, out = free_port(), io.StringIO()
 
     def works(handler: Any, messages: list[dict[str, str]]) -> None:

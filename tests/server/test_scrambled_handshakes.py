@@ -24,7 +24,7 @@ def status(line: Line) -> int:
 
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("size", [2**16, 1000], ids=["at once", "in pieces"])
-def test_an_odd_handshake_is_answered(name: str, size: int) -> None:
+def test_odd_handshake_is_answered(name: str, size: int) -> None:
     odd, wanted = ODD[name]
     said = HEAD + odd + b"\r\n"
     line = handshake([said[place : place + size] for place in range(0, len(said), size)])
@@ -35,7 +35,7 @@ def test_an_odd_handshake_is_answered(name: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_plain_request_is_refused_for_its_size_as_the_handshake_is(name: str) -> None:
+def test_plain_request_is_refused_for_its_size_as_the_handshake_is(name: str) -> None:
     """So a page can ask why it got no socket."""
     odd, wanted = ODD[name]
     assert (status(handshake([PLAIN + odd + b"\r\n"])) == 431) == (wanted == 431)
@@ -51,7 +51,7 @@ def test_what_only_the_second_parser_refuses_is_answered_too(
 
 
 @pytest.mark.parametrize("manner", APPLICATIONS)
-def test_a_handshake_ends_whatever_the_application_does(manner: str) -> None:
+def test_handshake_ends_whatever_the_application_does(manner: str) -> None:
     statuses = {"accepts": 101, "denies": 403, "fails": 500, "returns": 500, "never answers": 0}
     line = handshake([HEAD + b"\r\n"], manner)
     assert status(line) == statuses[manner] and line.closed == (manner != "accepts")
@@ -62,12 +62,12 @@ def test_frames_before_the_end_of_the_handshake_do_no_harm(manner: str) -> None:
     handshake([HEAD + b"\r\n", b"\xff" * 20], manner)
 
 
-def test_a_request_that_is_malformed_behind_another_is_refused_and_its_answer_is_whole() -> None:
+def test_request_that_is_malformed_behind_another_is_refused_and_its_answer_is_whole() -> None:
     line = handshake([PLAIN + b"Content-Length: 2\r\n\r\nab", b"GET / HTTP/1.1\r\nnonsense\r\n\r\n"])
     assert re.findall(rb"HTTP/1\.1 (\d+)", line.said) == [b"426", b"400"] and line.closed
 
 
-def test_a_body_that_is_malformed_behind_its_answer_ends_the_connection() -> None:
+def test_body_that_is_malformed_behind_its_answer_ends_the_connection() -> None:
     line = handshake([PLAIN + b"Transfer-Encoding: chunked\r\n\r\n", b"no size\r\n"])
     assert re.findall(rb"HTTP/1\.1 (\d+)", line.said) == [b"426"] and line.closed
 
@@ -96,5 +96,5 @@ def spoilt(draw: st.DrawFn) -> list[bytes]:
 @given(spoilt(), st.sampled_from(APPLICATIONS))
 @example([b"\r\n"], "accepts")
 @example([HEAD], "accepts")
-def test_whatever_is_said_is_answered_upgraded_or_dropped(pieces: list[bytes], manner: str) -> None:
+def test_any_bytes_are_answered_upgraded_or_dropped(pieces: list[bytes], manner: str) -> None:
     handshake(pieces, manner)

@@ -68,9 +68,9 @@ class Driven:
         if self.phone is not None and not self.over:
             for event in events:
                 self._follow(self.phone.tell(event))
-            if self.phone.linger is not None:
-                self._follow(self.phone.rest())
-            assert self.phone.linger is None, "what waited has gone out"
+            if self.phone.flush_after is not None:
+                self._follow(self.phone.flush())
+            assert self.phone.flush_after is None, "what waited has gone out"
 
     def _follow(self, answers: Iterable[Any]) -> None:
         for answer in answers:

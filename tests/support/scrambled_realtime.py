@@ -110,7 +110,7 @@ class Line:
                     self.wire.heard(turn, "")
                 case AddRecording(pcm):
                     assert pcm
-                    self.note(command.told("words", 0.02, ""))
+                    self.note(command.on_transcribed("words", 0.02, ""))
                 case Configure(options):
                     assert 0 <= options.max_tokens <= 4096
                 case EndTurn():

@@ -1,4 +1,4 @@
-"""What is told of a message that is wrong: a sentence that names the field, in our words."""
+"""Errors for invalid messages: a sentence that names the field, without pydantic's wording."""
 
 import json
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def test_realtime(message: Any, code: str, param: str | None, sentence: str) -> 
     assert complaint(understood, json.dumps(message)) == (code, param, sentence)
 
 
-def test_an_unknown_event_is_told_with_those_that_there_are() -> None:
+def test_error_for_an_unknown_event_lists_the_known_ones() -> None:
     code, param, sentence = complaint(understood, '{"type": "nope"}')
     assert (code, param) == ("unknown_event", "type")
     assert sentence.startswith("type: 'nope' is none of 'session.update', ")
@@ -100,7 +100,7 @@ def test_an_unknown_event_is_told_with_those_that_there_are() -> None:
         ),
     ],
 )
-def test_a_session(session: Any, param: str, sentence: str) -> None:
+def test_session(session: Any, param: str, sentence: str) -> None:
     _, told, words = complaint(Realtime(Options(instructions="")).prepare, session)
     assert (told, words) == (f"session.{param}", f"session.{param}: {sentence}")
 

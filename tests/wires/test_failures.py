@@ -1,4 +1,4 @@
-"""What callers are told of a failure, on every wire, and what only operators read, in the log."""
+"""Error messages for callers on every wire, and the details that only the log has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from rejoinder.agent.server.own_server import free_port
-from rejoinder.agent.wires.failures import Unanswered, reported, told
+from rejoinder.agent.wires.failures import Unanswered, public_error, reported
 from rejoinder.pipeline import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.errors import asking
 
@@ -68,7 +68,7 @@ class Wires:
         self._wyoming_port = wyoming_port
 
     def realtime(self) -> tuple[str, str]:
-        """A call, and one who watches it: both see the same failure."""
+        """A call and its watcher: both get the same error."""
         with ExitStack() as stack:
             talk = stack.enter_context(Talk(self._server))
             id_ = next(e for e in talk.seen if e["type"] == "session.created")["session"]["id"]
@@ -118,7 +118,7 @@ class Wires:
         return said + closed.value.rcvd.reason, "CA0000"
 
     def _noted(self, words: str) -> None:
-        """Wait until the log has these words: nothing is told to a caller on a telephone."""
+        """Wait until the log has these words. A caller on a telephone gets no error message."""
         deadline = time.monotonic() + PATIENCE
         while words not in self._server.log.read_text():
             assert time.monotonic() < deadline, f"the log has no {words}"
@@ -148,7 +148,7 @@ class Wires:
 
 
 @pytest.mark.parametrize("down", [False, True])
-def test_no_wire_tells_what_is_behind_the_server(tmp_path: Path, down: bool) -> None:
+def test_no_wire_reveals_internal_details_of_an_error(tmp_path: Path, down: bool) -> None:
     port, wyoming_port = free_port(), free_port()
 
     def works(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
@@ -187,18 +187,18 @@ def test_no_wire_tells_what_is_behind_the_server(tmp_path: Path, down: bool) -> 
         (ValueError("inner"), "server_error", "Something went wrong"),
     ],
 )
-def test_only_words_for_callers_are_passed_on(error: Exception, code: str, message: str) -> None:
-    plain = told(error)
+def test_only_messages_written_for_callers_are_passed_on(error: Exception, code: str, message: str) -> None:
+    plain = public_error(error)
     assert plain.code == code and plain.message.startswith(message)
 
 
-def test_which_model_failed_is_told() -> None:
+def test_error_names_the_model_that_failed() -> None:
     with pytest.raises(ModelError) as failed, asking("outer"), asking("voice"):
         raise ModelError("piper", "hoarse")
-    assert told(failed.value).message == "The voice failed."
+    assert public_error(failed.value).message == "The voice failed."
 
 
-def test_the_log_has_all_of_it_in_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_has_the_full_error_on_single_lines(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         reported("call sess_1\nforged", "turn 3 failed", ModelError("m", "two\nlines"))
     assert caplog.messages == ["call sess_1?forged: turn 3 failed: m: two?lines"]

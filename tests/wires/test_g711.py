@@ -67,7 +67,7 @@ def written(pcm: bytes, law: Law) -> tuple[bytes, NDArray[np.int16]]:
     return codes, read
 
 
-def test_the_values_of_the_recommendation() -> None:
+def test_decoded_values_match_the_recommendation() -> None:
     for code, value in MU_LAW.items():
         assert samples(decode(bytes([code, code ^ 0x80]), "mulaw")).tolist() == [value * 4, -value * 4]
     for code, value in A_LAW.items():
@@ -85,7 +85,7 @@ def test_segments_begin_where_the_recommendation_says(law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_every_code_comes_back(law: Law) -> None:
+def test_every_code_survives_decoding_and_encoding(law: Law) -> None:
     codes = bytes(range(256))
     again = encode(decode(codes, law), law)
     # Mu-law has two zeros; the negative one comes back as the positive.

@@ -1,4 +1,4 @@
-"""The greeting: said word for word when a call begins, without the language model, on every wire."""
+"""The greeting: spoken word for word at the start of a call, without the language model, on every wire."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_it_is_the_first_reply_and_no_model_is_asked() -> None:
     assert done.usage is None, "it has cost nothing"
 
 
-def test_without_one_nothing_is_said() -> None:
+def test_no_greeting_without_the_setting() -> None:
     for greeting in ("", "  "):
         talk = Scenario(greeting=greeting)
         talk.run(until=3.0)
         assert talk.log == []
 
 
-def test_the_answer_builds_on_it() -> None:
+def test_answer_builds_on_it() -> None:
     talk = Scenario("hello", replies=("Sunny.",), greeting=GREETING)
     talk.says(0.6, at=SECONDS + 1.0)
     talk.run(until=SECONDS + 5.0)
@@ -75,14 +75,14 @@ def test_it_can_be_interrupted_and_the_history_has_what_was_heard() -> None:
     assert talk.session.floor._patience == 0.0, "nobody was cut off by it"
 
 
-def test_a_written_one_is_read() -> None:
+def test_greeting_in_a_text_session_is_text() -> None:
     talk = Scenario(greeting=GREETING, speaks=False)
     talk.run(until=2.0)
     assert "".join(event.text for _, event in talk.log if isinstance(event, ReplyText)) == GREETING
     assert talk.said() == [("assistant", GREETING)]
 
 
-def test_an_integrator_lets_it_say_anything_at_any_time() -> None:
+def test_integrator_lets_it_say_anything_at_any_time() -> None:
     talk = Scenario("one")
     talk.does(lambda session: session.respond(ReplyRequest(words="One moment, please.", tag=7)), at=1.0)
     talk.run(until=4.0)
@@ -122,7 +122,7 @@ def test_realtime_speech_interrupts_it(server: Server) -> None:
         assert talk.until("response.done")["response"]["status"] == "completed"
 
 
-def test_realtime_who_comes_back_is_not_greeted_again(server: Server) -> None:
+def test_realtime_resumed_client_is_not_greeted_again(server: Server) -> None:
     with Talk(server) as before:
         conversation(before)
         before.until("response.done")
@@ -141,7 +141,7 @@ def test_realtime_a_conversation_that_is_gone_is_a_new_one_and_greeted(server: S
 
 
 def greeted(server: Server) -> tuple[list[dict[str, Any]], bytes]:
-    """Return what a device is told until the first reply has ended, and its audio."""
+    """Return a device's messages until the end of the first reply, and its audio."""
     with connect(f"ws://127.0.0.1:{server.port}/v1/pcm", proxy=None) as socket:
         told: list[dict[str, Any]] = []
         audio = b""
@@ -216,7 +216,7 @@ def test_talk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"agent  {GREETING}" in told and "\nyou " not in told
 
 
-def test_a_recorded_question_is_no_call(tmp_path: Path) -> None:
+def test_recorded_question_is_no_call(tmp_path: Path) -> None:
     with wave.open(str(tmp_path / "question.wav"), "wb") as file:
         file.setparams((1, 2, 16_000, 0, "NONE", ""))
         file.writeframes(speech.chunk(speech.noise(0.6, 0.2)).pcm + bytes(32_000))
@@ -246,7 +246,7 @@ def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.weights
-def test_a_real_voice_says_it(tmp_path: Path) -> None:
+def test_real_voice_says_it(tmp_path: Path) -> None:
     stt = speech.model("whisper:tiny.en")
     speech.need("piper:en_US-joe-medium")
     with serving(tmp_path, tts="piper:en_US-joe-medium", greeting=GREETING) as server:

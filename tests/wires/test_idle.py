@@ -1,4 +1,4 @@
-"""Calls in which nobody speaks: when their frames are read."""
+"""When the frames of silent calls are read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FRAME_SECONDS = 0.02
 
 
 @given(st.floats(0.0, 1e5), st.floats(0.0, 1e3))
-def test_a_call_that_was_late_is_read_at_its_own_time_again(began: float, late: float) -> None:
+def test_late_call_returns_to_its_own_read_times(began: float, late: float) -> None:
     now = began + late
     wait = until_next_read(now, began)
     assert CLOCK_SECONDS < wait <= IDLE_READ_SECONDS + GROUP_READ_SECONDS + CLOCK_SECONDS
@@ -47,14 +47,14 @@ def test_a_call_that_was_late_is_read_at_its_own_time_again(began: float, late: 
     assert abs(grid - round(grid)) < 1e-4
 
 
-def test_calls_that_were_read_together_come_apart() -> None:
+def test_calls_read_together_return_to_separate_read_times() -> None:
     now = 10.0  # all of them are late, and done at the same moment
     assert len({round(until_next_read(now, began), 6) for began in (0.000, 0.017, 0.056, 0.101)}) == 4
     assert until_next_read(now, 0.0561) == until_next_read(now, 0.0599), "those that are close stay together"
 
 
 @pytest.mark.parametrize("place", range(1, 40))
-def test_who_is_at_his_place_waits_for_the_next(place: int) -> None:
+def test_call_at_its_read_time_waits_for_the_next_one(place: int) -> None:
     assert until_next_read(10.0 + place * IDLE_READ_SECONDS, 10.0) > IDLE_READ_SECONDS / 2
 
 
@@ -63,10 +63,10 @@ def test_who_is_at_his_place_waits_for_the_next(place: int) -> None:
     [
         (9.0, 0.0, 9.0 - IDLE_READ_SECONDS, True),
         (9.0, 0.0, 9.0 - LATEST_READ_SECONDS, False),  # its second of unheard audio would fill up
-        (9.0, 8.0, 9.0 - IDLE_READ_SECONDS, False),  # who has just been answered may be about to say yes
+        (9.0, 8.0, 9.0 - IDLE_READ_SECONDS, False),  # a caller may answer a recent reply at once
     ],
 )
-def test_who_may_wait_for_a_later_place(now: float, lively: float, since: float, may: bool) -> None:
+def test_only_long_silent_calls_may_skip_a_read(now: float, lively: float, since: float, may: bool) -> None:
     assert may_skip_a_read(now, lively, since) is may
 
 
@@ -153,7 +153,7 @@ class SharedVad(ScriptedVad):
 def reads(
     speaks: float, ends: float, busy: Busy, options: Options | None = None, vad: Vad | None = None
 ) -> list[float]:
-    """Return when a call read, in which somebody speaks from a time on while others wait for a model."""
+    """Return the read times of a call whose caller begins to speak while other calls wait for a model."""
     line = Line(speaks, ends)
     hold(line, busy, options, vad)
     return line.reads
@@ -170,7 +170,7 @@ def hold(line: Line, busy: Busy, options: Options | None = None, vad: Vad | None
     virtual_clock.run(Call(line, models, options or Options(), Pcm(Options()), None).run())
 
 
-def test_who_has_long_been_silent_is_not_read_while_others_wait() -> None:
+def test_long_silent_call_is_not_read_while_others_wait() -> None:
     begins = LONG_IDLE_SECONDS + 1.0
     found = reads(20.0, 10.0, Busy(begins, begins + 2.0))
     rests = {round(begin, 3): end - begin for begin, end in pairwise(found)}
@@ -183,32 +183,32 @@ def test_who_has_long_been_silent_is_not_read_while_others_wait() -> None:
     )
 
 
-def test_who_has_just_called_is_read_whoever_waits() -> None:
+def test_new_call_is_read_while_others_wait() -> None:
     found = reads(20.0, LONG_IDLE_SECONDS - 0.5, Busy(0.0, 60.0))
     assert max(end - begin for begin, end in pairwise(found)) <= IDLE_READ_SECONDS + FRAME_SECONDS
 
 
-def test_who_speaks_is_read_frame_by_frame_whoever_waits() -> None:
+def test_speaking_caller_is_read_frame_by_frame_while_others_wait() -> None:
     speaks = LONG_IDLE_SECONDS + 2.0
     found = reads(speaks, speaks + 3.0, Busy(0.0, 60.0))
     later = [read for read in found if read > speaks + LATEST_READ_SECONDS + 2 * FRAME_SECONDS]
     assert max(end - begin for begin, end in pairwise(later)) <= FRAME_SECONDS + 1e-6
 
 
-def test_who_speaks_is_read_as_soon_where_voice_activity_waits_for_what_others_hear() -> None:
+def test_speaking_caller_is_read_as_soon_with_a_batching_vad() -> None:
     inline, shared = (reads(2.05, 4.0, Busy(0.0, 0.0), None, vad) for vad in (ScriptedVad(), SharedVad()))
     assert len(shared) > 80 and shared == inline
 
 
 @pytest.mark.parametrize("limits", [{"idle_s": 60.0}, {"max_call_s": 60.0}])
-def test_no_clock_runs_out_over_speech_that_was_not_read(limits: dict[str, float]) -> None:
+def test_no_limit_expires_while_speech_is_unread(limits: dict[str, float]) -> None:
     options = Options(**limits)  # type: ignore[arg-type]
     found = reads(20.0, LONG_IDLE_SECONDS + 4.0, Busy(0.0, 60.0), options)
     assert max(end - begin for begin, end in pairwise(found)) <= IDLE_READ_SECONDS + FRAME_SECONDS
 
 
-def test_who_has_just_been_answered_is_read_whoever_waits() -> None:
-    """Also one who sends nothing while the agent speaks, as with a button."""
+def test_call_with_a_recent_reply_is_read_while_others_wait() -> None:
+    """This includes a push-to-talk client, which sends nothing while the agent speaks."""
     line = Line(20.0, 14.0, asks=True)
     hold(line, Busy(0.0, 60.0))
     assert LONG_IDLE_SECONDS < line.answered < 9.0
@@ -217,5 +217,5 @@ def test_who_has_just_been_answered_is_read_whoever_waits() -> None:
     assert max(end - begin for begin, end in pairwise(found)) <= IDLE_READ_SECONDS + FRAME_SECONDS
 
 
-def test_what_is_read_together_is_heard_together() -> None:
+def test_messages_read_together_reach_the_session_together() -> None:
     assert LATEST_READ_SECONDS <= HELD_SECONDS and LATEST_READ_SECONDS * RATE <= IDLE_SLICE

@@ -1,4 +1,4 @@
-"""Connections that say nothing, and reasons that do not fit: on real sockets, beside somebody who calls."""
+"""Silent connections beside a real call, and close reasons that are too long, on real sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HANDSHAKE = (
 
 @contextmanager
 def sockets(server: Server, said: bytes, count: int = MANY) -> Iterator[list[socket.socket]]:
-    """Connect so many times, say this, and no more."""
+    """Open ``count`` connections that send only these bytes."""
     with ExitStack() as stack:
         clients = []
         for _ in range(count):
@@ -53,7 +53,7 @@ def until(client: socket.socket, word: bytes) -> bytes:
     return read
 
 
-def test_a_caller_is_answered_beside_a_thousand_calls_that_say_nothing(tmp_path: Path) -> None:
+def test_caller_is_answered_beside_a_thousand_silent_calls(tmp_path: Path) -> None:
     with serving(tmp_path, max_sessions=str(MANY + 1), resume_s="0.5") as server:
         with Talk(server) as talk:
             assert talk.turn()["status"] == "completed"
@@ -69,7 +69,7 @@ def test_a_caller_is_answered_beside_a_thousand_calls_that_say_nothing(tmp_path:
         server.wait_idle()
 
 
-def test_calls_beyond_the_last_line_are_told_so_and_take_nothing(tmp_path: Path) -> None:
+def test_calls_beyond_the_last_line_are_refused_with_a_reason(tmp_path: Path) -> None:
     with serving(tmp_path, max_sessions="1") as server:
         with Talk(server) as talk:
             with sockets(server, HANDSHAKE) as refused:
@@ -95,7 +95,7 @@ def test_connections_without_a_request_are_dropped(tmp_path: Path) -> None:
         server.wait_idle()
 
 
-def test_the_server_may_hold_more_sockets_than_is_usual(tmp_path: Path) -> None:
+def test_server_raises_the_limit_of_open_files(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     try:
@@ -109,14 +109,14 @@ def test_the_server_may_hold_more_sockets_than_is_usual(tmp_path: Path) -> None:
 
 
 @given(st.text() | st.text("😀\ud800é", max_size=80))
-def test_a_reason_fits_into_its_frame(reason: str) -> None:
+def test_reason_fits_into_its_frame(reason: str) -> None:
     told = fitting(reason)
     assert len(told.encode()) <= REASON_BYTES
     if len(reason.encode("utf-8", "replace")) <= REASON_BYTES:
         assert told == reason.encode("utf-8", "replace").decode()
 
 
-def test_a_carrier_that_says_strange_things_is_told_so(tmp_path: Path) -> None:
+def test_carrier_gets_an_error_for_invalid_messages(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         url = f"ws://127.0.0.1:{server.port}/v1/phone"
         for event, told in (("😀" * 40, "😀" * 30), ("\ud800", "? before the start"), ("é" * 100, "é" * 30)):
@@ -128,7 +128,7 @@ def test_a_carrier_that_says_strange_things_is_told_so(tmp_path: Path) -> None:
             assert closed.value.rcvd.reason.startswith(told)
 
 
-def test_what_came_before_the_end_is_taken_and_the_end_keeps_its_order() -> None:
+def test_messages_before_a_close_are_taken_in_order() -> None:
     said = [{"type": "websocket.receive", "text": text} for text in ("a", "b")]
     ends = [{"type": "websocket.disconnect", "code": code} for code in (1006, 1005)]
     messages: Any = [*said, *ends]
@@ -151,7 +151,7 @@ class Transport:
 
 
 @pytest.mark.parametrize("size", [900, LONG + 1])
-def test_reading_goes_on_behind_a_long_message_whatever_came_with_it(size: int) -> None:
+def test_reading_goes_on_after_a_long_message(size: int) -> None:
     """While minutes of audio are heard a client's pings want an answer; behind a frame nothing is read."""
     connection: Any = Connection.__new__(Connection)
     connection.queue, connection.transport, connection.read_paused = asyncio.Queue(), Transport(), True

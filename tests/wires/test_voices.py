@@ -1,4 +1,4 @@
-"""The names of a server's voice: its own, "default" and OpenAI's; any other is refused with the list."""
+"""The names of a server's voice: its own, "default" and OpenAI's. Other names are refused with that list."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def literals(hint: Any) -> set[str]:
     return {word for one in get_args(hint) for word in literals(one)}
 
 
-def test_the_aliases_are_those_that_openai_publishes() -> None:
+def test_aliases_are_those_that_openai_publishes() -> None:
     assert set(OPENAI) == literals(RealtimeAudioConfigOutput.model_fields["voice"].annotation)
 
 
 @pytest.mark.parametrize("voice", ["default", "hibari", "alloy", "marin", {"id": "cedar"}])
-def test_a_session_and_a_response_may_name_the_voice(voice: object) -> None:
+def test_session_and_a_response_may_name_the_voice(voice: object) -> None:
     one = wire()
     updated = say(one, "session.update", session=output(voice))[-1]
     assert updated["type"] == "session.updated" and updated["session"]["audio"]["output"]["voice"] == voice
@@ -51,7 +51,7 @@ def test_a_session_and_a_response_may_name_the_voice(voice: object) -> None:
 
 
 @pytest.mark.parametrize("voice", [UNKNOWN, "nova", "", {"id": UNKNOWN}])
-def test_an_unknown_voice_is_refused_with_those_there_are(voice: object) -> None:
+def test_unknown_voice_is_refused_and_the_error_lists_the_voices(voice: object) -> None:
     one = wire()
     for type_, where in (("session.update", "session"), ("response.create", "response")):
         (refused,) = say(one, type_, **{where: output(voice)})
@@ -63,7 +63,7 @@ def test_an_unknown_voice_is_refused_with_those_there_are(voice: object) -> None
     assert one.greet()[0]["session"]["audio"]["output"]["voice"] == "default", "nothing has changed"
 
 
-def test_a_wyoming_client_may_name_the_voice() -> None:
+def test_wyoming_client_may_name_the_voice() -> None:
     async def ask() -> None:
         async with home() as (_, port):
             for name in ("scripted", "default", "alloy", None):

@@ -1,4 +1,4 @@
-"""``GET /v1/sessions`` and ``/v1/sessions/{id}/events``: which calls there are, and what is said in them."""
+"""``GET /v1/sessions`` and ``/v1/sessions/{id}/events``: the list of calls, and their captions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from rejoinder.agent.wires.feed import Feed, Watcher
 from rejoinder.pipeline import Closed
 
 MAX_WATCHERS = 32
-"""At a time, of all calls together: each is a connection, and up to ``MAX_EVENTS`` events."""
+"""Most watchers of all calls together. Each needs a connection and memory for ``MAX_EVENTS`` events."""
 
 
 class Captions:
-    """The calls of one server, for whoever may watch them.
+    """The captions of one server's calls.
 
-    feeds: returns those of the calls that there are. refuse: returns why a request is not answered.
+    feeds: returns the feeds of the current calls. refuse: returns the refusal of a request, None where it is
+    allowed.
     """
 
     def __init__(
@@ -31,7 +32,7 @@ class Captions:
         self._refuse = refuse
 
     def routes(self) -> list[Route]:
-        """Return where it answers."""
+        """Return the routes of the endpoints."""
         return [
             Route("/v1/sessions", self._list),
             Route("/v1/sessions/{id:path}/events", self._events),
@@ -50,9 +51,10 @@ class Captions:
         known = [feed for feed in feeds if feed.id == request.path_params["id"]]
         if not known:
             return refusal(404, "there is no such call, or it is over", "session_not_found")
-        feed = max(known, key=lambda one: one.since)  # a carrier may send one call's sound twice
+        feed = max(known, key=lambda one: one.since)  # a carrier may open two streams with the same call id
         if sum(len(one.watchers) for one in feeds) >= MAX_WATCHERS:
-            return refusal(429, f"{MAX_WATCHERS} watch already", "rate_limit_exceeded", retry=5)
+            reason = f"{MAX_WATCHERS} clients watch calls already, which is the most: try again later"
+            return refusal(429, reason, "rate_limit_exceeded", retry=5)
         watcher = feed.watch()
 
         async def leave() -> None:

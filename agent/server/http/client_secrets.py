@@ -1,4 +1,4 @@
-"""``POST /v1/realtime/client_secrets``: what a backend asks for, so that a browser needs no API key."""
+"""``POST /v1/realtime/client_secrets``: a backend requests a secret, so that a browser needs no API key."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from rejoinder.pipeline import ProtocolError
 
 
 class ExpiresAfter(BaseModel):
-    """How long a secret opens calls; a call that began goes on."""
+    """The lifetime of a secret. Calls that have begun go on after it."""
 
     anchor: Literal["created_at"] = "created_at"
     seconds: int = Field(default=600, ge=10, le=7200)
 
 
 class Wanted(BaseModel):
-    """The secret that is asked for, and the session that it is for."""
+    """The request: the lifetime of the secret and the session object of its calls."""
 
     expires_after: ExpiresAfter = ExpiresAfter()
     session: dict[str, Any] = Field(default_factory=dict)
 
 
 async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
-    """Answer a request for a secret that may be answered; ``wire`` is of no call, and checks the session.
+    """Answer an authorised request for a secret.
 
-    Of the session the answer has all but the server's own instructions. Cancelling mints nothing.
+    wire: belongs to no call; it checks the session. The answer contains the session without the server's own
+    instructions. Cancelling creates no secret.
     """
     try:
         given = await body(request, MAX_TEXT)

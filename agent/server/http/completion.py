@@ -1,4 +1,4 @@
-"""An answer of ``POST /v1/chat/completions`` as it is written, and the shapes in which OpenAI sends it."""
+"""An answer of ``POST /v1/chat/completions`` while it is generated, and OpenAI's shapes for it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rejoinder.pipeline.replying.utterance import MAX_TOKENS
 
 
 class Answer:
-    """One answer: what of a model's pieces the client gets, and why it ends.
+    """One answer: the text and the tool calls for the client, and why the answer ended.
 
-    most: tokens that it may have; None for as many as the model likes. stops: sequences at which it ends, and
-    which are no part of it. finish: why it has ended, None while it goes on. pieces: that the model said.
+    most: most tokens, None for no limit. stops: sequences that end the answer and are not part of it. finish:
+    OpenAI's finish reason, None while the answer goes on. pieces: number of text pieces from the model.
     """
 
     def __init__(self, most: int | None = None, stops: Sequence[str] = ()) -> None:
@@ -27,10 +27,10 @@ class Answer:
         self._held = ""
 
     def take(self, piece: str | ToolCall) -> str:
-        """Take what the model says next; return the text that the client gets.
+        """Take the model's next piece; return the new text for the client.
 
-        What may be the beginning of a stop sequence is held back until it is known whether it is one. A piece
-        is a token, as far as is known here: some servers send several at once.
+        Text that may begin a stop sequence is held back until that is decided. A piece counts as one token,
+        although some model servers send several tokens in a piece.
         """
         if isinstance(piece, ToolCall):
             self.calls.append(piece)
@@ -47,9 +47,9 @@ class Answer:
         return self._give(len(self._held) - max((begun(self._held, stop) for stop in self._stops), default=0))
 
     def end(self) -> str:
-        """Note that the model is done; return the text that was still held back."""
+        """End the answer; return the text that was still held back."""
         if self.finish is None:
-            cut = self.pieces >= MAX_TOKENS  # where every model of ours breaks off
+            cut = self.pieces >= MAX_TOKENS  # the limit of every model here
             self.finish = "tool_calls" if self.calls else "length" if cut else "stop"
             return self._give(len(self._held))
         return ""
@@ -61,14 +61,14 @@ class Answer:
 
 
 def begun(text: str, stop: str) -> int:
-    """Return how many characters at the end of a text are the beginning of a stop sequence."""
+    """Return the length of the longest end of ``text`` that begins the stop sequence."""
     return next(
         (size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0
     )
 
 
 class Shape:
-    """What all messages about one answer have in common. id: of it. created: seconds since the epoch."""
+    """Builds the messages about one answer. id: of the answer. created: seconds since the epoch."""
 
     def __init__(self, id_: str, created: int, model: str) -> None:
         self.id = id_
@@ -81,15 +81,15 @@ class Shape:
         return {**self._head("chat.completion.chunk"), "choices": [choice]}
 
     def called(self, index: int, call: ToolCall) -> dict[str, Any]:
-        """Return the chunk that has a call, whole."""
+        """Return the chunk with one complete tool call."""
         return self.chunk({"tool_calls": [{"index": index, **_call(call)}]})
 
     def usage(self, read: int, answer: Answer) -> dict[str, Any]:
-        """Return the last chunk of a stream that tells it. read: tokens of the prompt."""
+        """Return the last chunk of a stream, with the usage. read: tokens of the prompt."""
         return {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(read, answer)}
 
     def whole(self, answer: Answer, read: int | None) -> dict[str, Any]:
-        """Return the chat.completion; one without words has none, as with OpenAI, where it calls a tool.
+        """Return the chat.completion. As with OpenAI, its content is null if it has tool calls and no text.
 
         read: tokens of the prompt, None where the model does not count them.
         """
@@ -105,7 +105,7 @@ class Shape:
 
 
 def failure(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """Return the body of an error."""
+    """Return the body of an error response."""
     return {"error": {"message": message[:MAX_MESSAGE], "type": kind, "param": param, "code": code}}
 
 

@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions`` as clients write it: what they ask for, checked, in the pipeline's words."""
+"""The request of ``POST /v1/chat/completions``, validated and converted to the pipeline's types."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from rejoinder.pipeline import Message, ProtocolError, Tools
 from rejoinder.pipeline.interfaces import CallMessage
 
 MAX_BODY = 2**20
-"""Bytes of a request: some 200,000 words, more than any context that is served here."""
+"""Most bytes of a request: about 200,000 words, more than any context length served here."""
 MAX_VALUES = 2**14
-"""Members of objects and entries of lists in it."""
+"""Most members of objects and entries of lists in a request."""
 MAX_MESSAGES = 1000
+"""Most messages in a request."""
 MAX_STOPS = 4
-"""Sequences at which an answer may end, as with OpenAI."""
+"""Most stop sequences, as with OpenAI."""
 MAX_STOP = 200
-"""Characters of one."""
+"""Most characters of a stop sequence."""
 UNSPOKEN: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "logprobs": (False,),
@@ -33,15 +34,16 @@ UNSPOKEN: dict[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "web_search_options": (),
 }
-"""Fields that change what an answer is, and their values that change nothing here, beside null."""
+"""Fields that are not supported, each with the values (beside null) that are allowed because they change
+nothing."""
 
 
 FIRST = Field(fail_fast=True)
-"""The first entry of a list that is wrong is told: thousands of others would take seconds."""
+"""Validation stops at the first wrong entry of a list: thousands of errors would take seconds."""
 
 
 class TextPart(BaseModel):
-    """A part of a message: text is the only kind that a language model here reads."""
+    """A part of a message. Language models here read only text."""
 
     type: Literal["text"]
     text: str
@@ -51,14 +53,14 @@ Content = str | Annotated[list[TextPart], FIRST]
 
 
 class Called(BaseModel):
-    """The function of a call, with its arguments as JSON."""
+    """The function of a tool call, with its arguments as JSON."""
 
     name: str
     arguments: str
 
 
 class Call(BaseModel):
-    """A call of a tool that the model made before."""
+    """A tool call that the model made before."""
 
     id: str
     type: Literal["function"] = "function"
@@ -66,14 +68,14 @@ class Call(BaseModel):
 
 
 class Said(BaseModel):
-    """What was said in one of the roles that only have words."""
+    """A message in a role that has only text."""
 
     role: Literal["system", "developer", "user"]
     content: Content
 
 
 class Answered(BaseModel):
-    """What the model answered before, and what it called."""
+    """An earlier answer of the model, with its tool calls."""
 
     role: Literal["assistant"]
     content: Content | None = None
@@ -81,7 +83,7 @@ class Answered(BaseModel):
 
 
 class Returned(BaseModel):
-    """What a call returned."""
+    """The result of a tool call."""
 
     role: Literal["tool"]
     content: Content
@@ -89,7 +91,7 @@ class Returned(BaseModel):
 
 
 class Function(BaseModel):
-    """A function that the client runs; ``parameters`` is a JSON schema. What else it has is passed on."""
+    """A function that the client runs. ``parameters`` is a JSON schema. Other fields are passed on."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -110,20 +112,23 @@ class Named(BaseModel):
 
 
 class NamedTool(BaseModel):
-    """The one tool to call."""
+    """The tool that the model must call."""
 
     type: Literal["function"]
     function: Named
 
 
 class StreamOptions(BaseModel):
-    """What else a stream has: tokens are told where the language model counts them."""
+    """Options of a stream. It has the usage only where the language model counts tokens."""
 
     include_usage: StrictBool | None = None
 
 
 class Completion(BaseModel):
-    """What is asked for. Unknown fields are no error; those of sampling are the model's own here."""
+    """A request for a completion.
+
+    Unknown fields are ignored, and so are sampling fields: the model has its own.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -142,16 +147,16 @@ class Completion(BaseModel):
 
     @property
     def most(self) -> int | None:
-        """How many tokens the answer may have, None for as many as the model likes."""
+        """Most tokens of the answer, None for no limit."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def counts(self) -> bool:
-        """Whether the answer tells what it cost."""
+        """Whether the answer has a usage."""
         return not self.stream or bool(self.stream_options and self.stream_options.include_usage)
 
     def stops(self) -> list[str]:
-        """Return the sequences at which the answer ends. Raises ProtocolError."""
+        """Return the stop sequences. Raises ProtocolError for too many, or too long ones."""
         given = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if len(given) > MAX_STOPS or not all(0 < len(one) <= MAX_STOP for one in given):
             reason = f"stop: at most {MAX_STOPS} sequences of 1 to {MAX_STOP} characters"
@@ -159,13 +164,13 @@ class Completion(BaseModel):
         return given
 
     def prompt(self) -> list[Message]:
-        """Return the messages as language models take them."""
+        """Return the messages for the language model."""
         return [_message(message) for message in self.messages]
 
     def wanted(self, can_call: bool) -> Tools:
         """Return the tools that the answer may call.
 
-        Raises ProtocolError where the model cannot call any, or the choice is none of them.
+        Raises ProtocolError where the model cannot call tools, or the chosen tool does not exist.
         """
         if not self.tools or self.tool_choice == "none":
             return Tools()
@@ -183,13 +188,13 @@ class Completion(BaseModel):
 
 
 def read(body: bytes) -> Completion:
-    """Return the request that a body is. Raises ProtocolError."""
+    """Return the parsed body of a request. Raises ProtocolError."""
     if reason := excess(body.decode(errors="replace"), MAX_VALUES):
         raise ProtocolError(reason, "invalid_json")
     try:
-        asked = Completion.model_validate_json(body)
+        request = Completion.model_validate_json(body)
     except ValidationError as error:
-        # Where content has two shapes, and a message three, the place has their names.
+        # The path of an error contains the names of the unions' branches: content has two, a message three.
         wrong = complaint(error, SHAPES)
         param = ".".join(wrong.place) or None
         codes = {"json_invalid": "invalid_json", "missing": "missing_required_parameter"}
@@ -197,10 +202,10 @@ def read(body: bytes) -> Completion:
         code = "unsupported_content" if wrong.unread else codes.get(wrong.kind, "invalid_value")
         raise ProtocolError(wrong.sentence(param), code, param) from None
     for name, harmless in UNSPOKEN.items():
-        value = (asked.model_extra or {}).get(name)
+        value = (request.model_extra or {}).get(name)
         if value is not None and value not in harmless:
             raise ProtocolError(f"{name}: not spoken here", "unsupported_parameter", name)
-    return asked
+    return request
 
 
 SHAPES = frozenset(
@@ -209,19 +214,19 @@ SHAPES = frozenset(
         *("NamedTool", "literal['auto','none','required']"),
     )
 )
-"""How pydantic names the branches of the unions here: parts of a place that are no fields."""
+"""Pydantic's names for the branches of the unions here. They appear in an error's path but are no fields."""
 
 
 def _message(message: Said | Answered | Returned) -> Message:
     content = message.content or ""
     text = content if isinstance(content, str) else "".join(part.text for part in content)
     role = "system" if message.role == "developer" else message.role
-    told = Message(role=role, content=text)
+    result = Message(role=role, content=text)
     if isinstance(message, Returned):
-        told["tool_call_id"] = message.tool_call_id
+        result["tool_call_id"] = message.tool_call_id
     elif isinstance(message, Answered) and message.tool_calls:
-        told["tool_calls"] = [
+        result["tool_calls"] = [
             CallMessage(id=call.id, type="function", function=call.function.model_dump())
             for call in message.tool_calls
         ]
-    return told
+    return result

@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions`` and ``GET /v1/models``: the calls' language model for text clients."""
+"""``POST /v1/chat/completions`` and ``GET /v1/models``: the language model of the calls, for text clients."""
 
 from __future__ import annotations
 
@@ -48,23 +48,24 @@ from rejoinder.pipeline.replying.utterance import MAX_TOKENS, Utterance, uttered
 log = logging.getLogger(__name__)
 
 MODEL = "default"
-"""What the one language model is called, as at /v1/realtime; any other name is taken for it, too."""
+"""The name of the one language model, as at /v1/realtime. Requests with any other name get it too."""
 LEFT = 499
-"""nginx's word for a client that has left; nobody reads it."""
+"""nginx's status for a client that has left. No client reads it."""
 SHUTTING_DOWN = "the server is shutting down"
 
 Count = Callable[[], Awaitable[int | None]]
-"""Returns the tokens of the prompt; None where they are not counted, or nobody asks."""
+"""Returns the tokens of the prompt, None where the model does not count them or the request does not ask for
+them."""
 
 
 class Writing:
-    """One answer in the making, by a task of its own: as fast as the model can, however slowly it is read."""
+    """Generates one answer in its own task, at the model's speed, however slowly the client reads."""
 
     def __init__(self, pieces: AsyncGenerator[str | ToolCall, None]) -> None:
         self._pieces = pieces
         self._out: Channel[str | ToolCall] = Channel(MAX_TOKENS, "completion")
         self.task = asyncio.create_task(self._write(), name="completion")
-        self.task.add_done_callback(lambda task: self._out.close())  # also of one that never began
+        self.task.add_done_callback(lambda task: self._out.close())  # also if the task never began
 
     async def _write(self) -> None:
         async with aclosing(self._pieces) as pieces:
@@ -72,7 +73,10 @@ class Writing:
                 await self._out.send(piece)
 
     async def read(self) -> AsyncGenerator[str | ToolCall | None, None]:
-        """Yield the pieces, and None whenever there was none for a while. Raises what the model raises."""
+        """Yield the pieces, and None after ``KEEP_ALIVE_SECONDS`` without one. Raises the model's errors.
+
+        Closing or cancelling stops reading; the model goes on until ``end``.
+        """
         while True:
             try:
                 async with asyncio.timeout(KEEP_ALIVE_SECONDS):
@@ -89,17 +93,17 @@ class Writing:
             self.task.result()
 
     async def end(self) -> None:
-        """Stop the model, and wait until it has stopped."""
+        """Stop the model and wait until it has stopped. Cancelling stops waiting."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
 
 class Completions:
-    """The answers to text requests.
+    """Answers text requests.
 
-    models: returns the models, None while they load. refuse: returns why a request is not answered. most:
-    answers at a time, so that calls find the model free. names: of the
-    models, as those who may ask read them.
+    models: returns the models, None while they load. refuse: returns the refusal of a request, None where it
+    is allowed. most: most answers at a time, so that the model stays free for calls. names: public names of
+    the models.
     """
 
     def __init__(
@@ -116,7 +120,7 @@ class Completions:
         self._running: set[Writing] = set()
 
     def routes(self) -> list[Route]:
-        """Return where it answers."""
+        """Return the routes of the endpoints."""
         return [
             Route("/v1/chat/completions", self._complete, methods=["POST"]),
             Route("/v1/models", self._list),
@@ -124,7 +128,7 @@ class Completions:
         ]
 
     def end(self) -> None:
-        """Break all answers off: the server ends."""
+        """Stop all answers, because the server ends."""
         for writing in self._running:
             writing.task.cancel()
 
@@ -161,40 +165,40 @@ class Completions:
         except ProtocolError as error:
             wrong = failure(str(error), "invalid_request_error", error.code, error.param)
             return JSONResponse(wrong, status_code=400)
-        except Exception as error:  # the boundary of a text request, as that of a turn is its reply
+        except Exception as error:  # an error ends this request, and nothing else
             return _failed(id_, error)
 
     async def _answer(self, request: Request, id_: str) -> Response:
         models = self._models()
         if models is None:
             raise Refused(503, "the models are still loading", "loading", retry=2)
-        asked = read(await body(request, MAX_BODY))
-        answer = Answer(asked.most, asked.stops())
-        tools = asked.wanted(isinstance(models.llm, ToolLlm))
+        wanted = read(await body(request, MAX_BODY))
+        answer = Answer(wanted.most, wanted.stops())
+        tools = wanted.wanted(isinstance(models.llm, ToolLlm))
         if len(self._running) >= self._most:
             reason = f"{self._most} text requests are being answered, which is the most at a time"
             raise Refused(429, reason, "rate_limit_exceeded", retry=1)
-        shape = Shape(id_, int(time.time()), asked.model)
-        prompt, llm = asked.prompt(), models.llm
+        shape = Shape(id_, int(time.time()), wanted.model)
+        prompt, llm = wanted.prompt(), models.llm
 
         async def count() -> int | None:
-            if not (asked.counts and isinstance(llm, TokenLlm)):
+            if not (wanted.counts and isinstance(llm, TokenLlm)):
                 return None
             try:
-                return await asyncio.to_thread(llm.count, prompt)  # it may be a book
-            except PipelineError as error:  # the answer is there, and matters more
+                return await asyncio.to_thread(llm.count, prompt)  # slow for long prompts
+            except PipelineError as error:  # send the answer without its usage
                 log.warning("a prompt could not be counted: %s", error)
                 return None
 
         writing = self._start(_pieces(llm, prompt, tools))
-        if not asked.stream:
+        if not wanted.stream:
             try:
                 return JSONResponse(await unless_gone(request, _whole(writing, answer, shape, count)))
             finally:
                 await writing.end()
         events = _events(writing, answer, shape, count)
         try:
-            first = await unless_gone(request, anext(events))  # so a model that fails at once has a status
+            first = await unless_gone(request, anext(events))  # an early error can still set the status
         except BaseException:
             await writing.end()
             raise
@@ -203,7 +207,7 @@ class Completions:
     def _start(self, pieces: AsyncGenerator[str | ToolCall, None]) -> Writing:
         writing = Writing(pieces)
         self._running.add(writing)
-        # The place is free when the model is, however long the client takes to read.
+        # The place is free as soon as the model is done, however slowly the client reads.
         writing.task.add_done_callback(lambda task: self._running.discard(writing))
         return writing
 
@@ -226,7 +230,7 @@ async def _whole(writing: Writing, answer: Answer, shape: Shape, count: Count) -
 
 
 async def _events(writing: Writing, answer: Answer, shape: Shape, count: Count) -> AsyncGenerator[str, None]:
-    """Yield the stream; raises what the model raises where nothing was sent before, else that is in it."""
+    """Yield the stream. Raises the model's error before the first event; a later error becomes an event."""
     opening, sent = data(shape.chunk({"role": "assistant", "content": ""})), False
     try:
         async with aclosing(writing.read()) as pieces:
@@ -242,8 +246,8 @@ async def _events(writing: Writing, answer: Answer, shape: Shape, count: Count) 
     except Exception as error:
         if not sent:
             raise
-        told = reported(shape.id, "the completion broke off", error)
-        yield data(failure(told.message, kind_of(told.code), told.code))
+        public = reported(shape.id, "the completion broke off", error)
+        yield data(failure(public.message, kind_of(public.code), public.code))
         return
     await writing.end()
     read = await count()
@@ -262,10 +266,10 @@ async def _rest(first: str, events: AsyncGenerator[str, None]) -> AsyncGenerator
 
 
 def _failed(id_: str, error: Exception) -> Response:
-    """Return the answer to a request that failed, with the id under which the log has the reason."""
-    told = reported(id_, "the completion failed", error)
-    busy = told.code == "overloaded"
-    status = 503 if busy else 500 if told.ours else 400
-    answer = refusal(status, told.message, told.code, retry=int(busy))
+    """Return the response to a failed request, with the id under which the log has the details."""
+    public = reported(id_, "the completion failed", error)
+    busy = public.code == "overloaded"
+    status = 503 if busy else 500 if public.ours else 400
+    answer = refusal(status, public.message, public.code, retry=int(busy))
     answer.headers["X-Request-Id"] = id_  # where OpenAI's clients look for it
     return answer

@@ -1,7 +1,7 @@
-"""What a browser may do with the answers of the server: headers that every one of them has.
+"""Security headers of every response.
 
-The page holds an API key, so only its own files run in it, and it reaches only its own server. For an answer
-that is no page these headers change nothing.
+The page holds an API key. So it may run only its own files and reach only its own server. For responses other
+than the page, these headers have no effect.
 """
 
 from __future__ import annotations

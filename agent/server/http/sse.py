@@ -1,4 +1,4 @@
-"""Server-sent events over HTTP, and what of a stream must not outlive it."""
+"""Server-sent events over HTTP, and cleanup when a stream ends."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from starlette.types import Message, Receive, Scope, Send
 T = TypeVar("T")
 
 KEEP_ALIVE_SECONDS = 5.0
-"""So long nothing is sent before a comment is: proxies give up on a silent connection after 30 s and more."""
+"""A silent stream sends a comment after this time, in seconds. Proxies close silent connections after 30 s or
+more."""
 SEND_SECONDS = 5.0
-"""A client that takes nothing for so long gets nothing more."""
+"""The stream ends when its client takes no bytes for this long, in seconds."""
 KEEP_ALIVE = ": still here\n\n"
 DONE = "data: [DONE]\n\n"
 
 
 def data(message: dict[str, Any]) -> str:
-    """Return an event that is JSON, on one line."""
+    """Return an event with a JSON message, which is on one line."""
     return f"data: {json.dumps(message)}\n\n"
 
 
 class EventStream(StreamingResponse):
-    """A stream of events. A client that leaves ends it, and one that stops reading, too.
+    """A stream of events. It ends when the client leaves or stops reading.
 
-    end: is called when the stream is over, however it ends, even where it never began.
+    end: awaited when the stream is over, in every case, even if it never began.
     """
 
     def __init__(self, events: AsyncIterable[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        # nginx would keep the events until there are 4 KB of them.
+        # Without X-Accel-Buffering nginx collects 4 KB of events before it sends them.
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(events, headers=headers, media_type="text/event-stream")
         self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream. Cancelling ends it, and what makes it."""
+        """Send the stream. Cancelling ends the stream and its source."""
 
         async def soon(message: Message) -> None:
             async with asyncio.timeout(SEND_SECONDS):
@@ -48,7 +49,7 @@ class EventStream(StreamingResponse):
         try:
             await super().__call__(scope, receive, soon)
         except TimeoutError:
-            pass  # nobody is there to be told
+            pass  # the client no longer reads, so no error can reach it
         finally:
             if isinstance(self.body_iterator, AsyncGenerator):
                 await self.body_iterator.aclose()
@@ -56,9 +57,9 @@ class EventStream(StreamingResponse):
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what work returns. Raises ClientDisconnect where the client leaves first, which cancels it.
+    """Return the result of ``work``. Raises ClientDisconnect where the client leaves first.
 
-    The body of the request has to be read by then.
+    Read the request's body before. A client that leaves cancels ``work``, and so does cancelling.
     """
 
     async def leave() -> None:

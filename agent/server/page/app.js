@@ -38,8 +38,8 @@ const views = {
 };
 
 let call = null; // the running call
-let broken = null; // the one before, if it broke off: {voice, text, history}, with which it can be continued
-let lost = false; // whether it broke off just now, and was not merely on a page that was loaded again
+let broken = null; // the previous call, if it broke off: {voice, text, history}, with which it can be continued
+let lost = false; // whether it broke off on this page, and not before the page was reloaded
 
 function showState(state) {
   const line = byId("state");
@@ -61,7 +61,7 @@ function announce(text) {
   byId("announce").textContent = text;
 }
 
-// Off unless wanted: a screen reader that reads the agent's words aloud talks over it, and the microphone hears both.
+// Off by default: a screen reader that reads the agent's words aloud talks over it, and the microphone picks up both.
 function readOut(who, text) {
   if (byId("read-out").checked) byId("said").textContent = `${who}: ${text}`;
 }
@@ -74,7 +74,7 @@ function showLevels(levels) {
   }
 }
 
-/** `opening`: the call begins with a microphone, which the browser has not given yet. */
+/** `opening`: the call begins with a microphone, and the browser has not granted access yet. */
 function showMicrophone({ settings, muted, opening = false }) {
   const mute = byId("mute");
   const on = settings && !muted;
@@ -93,7 +93,7 @@ function showProblem(problem) {
   };
   const mild = Boolean(problem?.mild);
   box.classList.toggle("mild", mild);
-  if (mild) box.removeAttribute("role"); // an alert would break into what is being read
+  if (mild) box.removeAttribute("role"); // an alert would interrupt the screen reader
   else box.setAttribute("role", "alert");
   if (mild) write(byId("announce"), `${problem.title} ${problem.advice}`);
   box.hidden = !problem;
@@ -109,7 +109,7 @@ function showProblem(problem) {
   if (problem?.wantsKey) byId("key").focus();
 }
 
-/** Begin a call, and tell whether nothing was in the way. */
+/** Begin a call; return whether that was possible. */
 function start({ voice, text = "", history = new History() }) {
   const obstacle = missingFeature(voice);
   if (obstacle) {
@@ -140,7 +140,7 @@ function stop(problem = null) {
   if (!problem) announce("Stopped.");
 }
 
-// The page may be loaded again, or thrown out of memory while another one is looked at.
+// The page may be reloaded, or discarded by the browser while another tab is open.
 function keepCall() {
   const { voice, history } = call ?? broken ?? {};
   keep(history ? { voice, said: history.told((id) => transcript.words(id)) } : null);

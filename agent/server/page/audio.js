@@ -1,5 +1,5 @@
-// The main thread's side of the two worklets. Whatever is opened here is released when `signal` aborts, also when it
-// aborts while the browser is still asking for permission: nothing outlives the call.
+// The main thread's side of the two worklets. Everything opened here is released when `signal` aborts, even if it
+// aborts while the browser is still asking for permission. So nothing outlives the call.
 
 export const RATE = 24000; // hertz on the wire
 
@@ -22,7 +22,7 @@ async function addWorklet(context, name, options) {
   try {
     await context.audioWorklet.addModule(new URL(`./${name}.js`, import.meta.url));
   } catch (error) {
-    error.fetching = true; // by its name it could be the microphone's
+    error.fetching = true; // the error's name alone does not differ from a microphone error
     throw error;
   }
   return new AudioWorkletNode(context, name, options);
@@ -34,9 +34,9 @@ function listen(node, signal, handle) {
 }
 
 /**
- * Open the microphone; `onFrame(pcm, level)` gets 20 ms of int16 as an ArrayBuffer, `onLost` tells that the device
- * went away. `device`: an id of enumerateDevices, empty for the browser's choice. What is returned says what the
- * browser does to the sound: a page may ask for echo cancellation, not insist.
+ * Open the microphone. `onFrame(pcm, level)` gets 20 ms of int16 as an ArrayBuffer; `onLost` is called when the device
+ * is removed. `device`: an id of enumerateDevices, empty for the browser's choice. The result has the audio processing
+ * that the browser applies: a page can request echo cancellation but not enforce it.
  */
 export async function openMicrophone({ signal, device, onFrame, onLost }) {
   const context = openContext(signal); // before the first await: some browsers want it inside the click
@@ -55,12 +55,12 @@ export async function openMicrophone({ signal, device, onFrame, onLost }) {
   await context.resume();
   return {
     settings: track.getSettings(),
-    /** Muted it sends silence: to the server a turn ends by silence, and not by nothing. */
+    /** A muted microphone sends silence: the server ends a turn by silence, not by missing audio. */
     mute: (muted) => (track.enabled = !muted),
   };
 }
 
-/** Open the loudspeaker, or the one called `device`; `onReport` gets what `playback.js` says. */
+/** Open the default loudspeaker, or the one with the id `device`. `onReport` gets the reports of `playback.js`. */
 export async function openPlayer({ signal, device, onReport }) {
   const context = openContext(signal, { sampleRate: RATE });
   const node = await addWorklet(context, "playback", { numberOfInputs: 0, outputChannelCount: [1] });
@@ -79,7 +79,7 @@ export async function openPlayer({ signal, device, onReport }) {
     hold: () => node.port.postMessage({ hold: true }),
     release: () => node.port.postMessage({ hold: false }),
     flush: () => node.port.postMessage({ flush: true }),
-    /** Samples that were handed to the sound card but have not reached the ear yet. */
+    /** Samples that the sound card has taken but not yet played. */
     underway: () => Math.round((context.outputLatency ?? context.baseLatency) * RATE),
   };
 }

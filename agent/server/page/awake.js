@@ -1,4 +1,4 @@
-// A phone must not fall asleep during a call: its microphone would.
+// Keeps a phone's screen on during a call: a phone that sleeps switches its microphone off.
 
 export function stayAwake(signal) {
   const ask = async () => {
@@ -8,7 +8,7 @@ export function stayAwake(signal) {
       if (signal.aborted) lock.release();
       else signal.addEventListener("abort", () => lock.release(), { once: true });
     } catch {
-      // Not every browser has it, and a low battery refuses: then the screen does what it always does.
+      // Some browsers have no wake lock, and a low battery refuses it. The screen may then switch off.
     }
   };
   document.addEventListener("visibilitychange", ask, { signal }); // the lock is gone whenever the page is hidden

@@ -1,5 +1,5 @@
-// One call: the loudspeaker, the microphone if there is one, the connection, and the conversation between them. What
-// it opens ends with it.
+// One call: the loudspeaker, the microphone if there is one, the connection, and the conversation. Everything it opens
+// is closed when the call ends.
 
 import { openMicrophone, openPlayer } from "./audio.js";
 import { stayAwake } from "./awake.js";
@@ -9,8 +9,8 @@ import { closeProblem, lostMicrophone, slowNetwork, startProblem, waitingProblem
 
 export class Call {
   /**
-   * `views`: transcript, showTrace, showState, showLevels, showProblem, showMicrophone. `devices`: what is chosen, as
-   * {microphone, speaker}. `onEnd(problem)`: it ended by itself. `history`: of the call that it continues.
+   * `views`: transcript, showTrace, showState, showLevels, showProblem, showMicrophone. `devices`: the choices, as
+   * {microphone, speaker}. `onEnd(problem)`: the call ended by itself. `history`: of the call that it continues.
    */
   constructor(views, devices, onEnd, history) {
     Object.assign(this, { views, devices, onEnd, history });
@@ -23,7 +23,7 @@ export class Call {
   /** Open it: by voice, or without a microphone and with something typed. */
   async open({ voice, text }) {
     const { signal } = this;
-    Object.assign(this, { voice, text }); // a call that continues this one wants to know
+    Object.assign(this, { voice, text }); // for a call that continues this one
     stayAwake(signal);
     try {
       const opening = openPlayer({
@@ -32,7 +32,7 @@ export class Call {
         onReport: (report) => this.conversation?.played(report),
       });
       [this.player] = await Promise.all([opening, voice && this.#openMicrophone()]);
-      // Only now, so that nobody holds a place on the server while deciding about the microphone.
+      // Connect only now: a user who is deciding about the microphone must not occupy a line on the server.
       signal.throwIfAborted();
       this.#connect();
     } catch (error) {
@@ -67,9 +67,9 @@ export class Call {
         showProblem(waitingProblem(close));
       },
       onGone: async (close) => {
-        const told = this.conversation.settle(); // of a call that may be continued by another
+        const settled = this.conversation.settle(); // another call may continue this one
         const problem = await closeProblem(close);
-        await told;
+        await settled;
         if (!this.signal.aborted) this.onEnd(problem);
       },
     });
@@ -93,7 +93,7 @@ export class Call {
     });
     this.microphone.mute(this.muted);
     this.#tell();
-    this.devices.microphone.refresh(); // now with names
+    this.devices.microphone.refresh(); // the browser now gives the names
     this.devices.speaker.refresh();
   }
 
@@ -108,7 +108,7 @@ export class Call {
     this.views.showMicrophone({ settings: this.microphone?.settings ?? null, muted: this.muted });
   }
 
-  /** Mute the microphone, or let it be heard again; open it where there is none so far. */
+  /** Mute or unmute the microphone; open it if it is not open. */
   async toggleMicrophone() {
     if (!this.microphone) return this.#reopen();
     this.muted = !this.muted;
@@ -116,7 +116,7 @@ export class Call {
     this.#tell();
   }
 
-  /** Another microphone was chosen. */
+  /** Switch to the microphone that the user chose. */
   changeMicrophone() {
     if (this.microphone) this.#reopen();
   }
@@ -125,7 +125,7 @@ export class Call {
     this.muted = false;
     const { showProblem } = this.views;
     const opening = this.#openMicrophone();
-    const { signal } = this.hanging; // of this one: another may be chosen while the browser still asks
+    const { signal } = this.hanging; // of this microphone: the user may choose another while the browser still asks
     try {
       await opening;
       showProblem(null);
@@ -137,7 +137,7 @@ export class Call {
     }
   }
 
-  /** Another loudspeaker was chosen. */
+  /** Switch to the loudspeaker that the user chose. */
   async changeSpeaker(device) {
     try {
       await this.player?.through(device);

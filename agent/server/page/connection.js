@@ -1,15 +1,15 @@
-// What outlives a socket: one that broke off is opened again, after a wait that doubles, and the server is told which
-// conversation it was and what we have got of it.
+// A connection that outlives its sockets. After a loss it opens a new socket, with waits that double, and sends the
+// server the conversation's id and the last event that arrived.
 
 import { Session } from "./session.js";
 
 const FIRST_WAIT = 500; // milliseconds
 const LONGEST_WAIT = 8_000;
-const MOST_TRIES = 10; // in a row; about a minute
-const STEADY = 10_000; // milliseconds that a socket must have held, to be lost like a first one
-const OVER = new Set([1000, 1002, 1003, 1007, 1009]); // the call has ended, or this page does something wrong
+const MOST_TRIES = 10; // attempts in a row, about a minute
+const STEADY = 10_000; // milliseconds after which an open socket resets the attempts
+const OVER = new Set([1000, 1002, 1003, 1007, 1009]); // close codes: the call has ended, or this page made an error
 
-/** Return milliseconds to wait before the next try, null for none. `begun`: whether the server ever greeted us. */
+/** Return milliseconds until the next attempt, null for none. `begun`: whether a session ever began. */
 export function nextWait({ code, reason, expired }, tries, begun) {
   const loading = code === 1013 && reason.includes("loading");
   if (expired || OVER.has(code) || tries >= MOST_TRIES || !(begun || loading)) return null;
@@ -17,7 +17,7 @@ export function nextWait({ code, reason, expired }, tries, begun) {
 }
 
 export class Connection {
-  /** `onLost(close)`: it will be tried again; `onGone(close)`: it will not. For `close` see session.js. */
+  /** `onLost(close)`: another attempt follows; `onGone(close)`: none follows. For `close` see session.js. */
   constructor({ signal, onEvent, onSlow, onLost, onGone }) {
     Object.assign(this, { signal, onEvent, onSlow, onLost, onGone });
     this.tries = 0;
@@ -55,12 +55,12 @@ export class Connection {
   #closed(close) {
     const wait = nextWait(close, this.tries++, this.begun);
     if (wait === null) return this.onGone(close);
-    // Not all pages that a restarted server has lost come back in the same instant.
+    // A random wait, so that the clients of a restarted server do not all reconnect at once.
     this.timer = setTimeout(() => this.#open(), wait * (0.8 + 0.4 * Math.random()));
     this.onLost(close);
   }
 
-  /** Wait no longer. */
+  /** Cancel the wait for the next attempt. */
   tryNow() {
     if (!this.timer) return;
     clearTimeout(this.timer);

@@ -1,5 +1,5 @@
-// What the page does with each event of the server, and with what is typed: who has the floor, and what is asked for.
-// No DOM, no socket, no clock, as in speech.js, which does the same for the agent's voice: `wait` is handed in.
+// Handles the server's events and the user's typed text: whose turn it is, and which responses to request. It has no
+// DOM, no socket and no clock: `wait` is an argument. speech.js handles the agent's voice in the same way.
 
 import { itemCreate } from "./history.js";
 import { responseProblem, serverProblem } from "./problems.js";
@@ -7,11 +7,11 @@ import { HOUSEKEEPING, Speech } from "./speech.js";
 
 const ASKING = `${HOUSEKEEPING}response.create`;
 const ACTIVE = "conversation_already_has_active_response";
-const NOT_FOUND = "conversation_not_found"; // we tell the new one what was said
-const PATIENCE = 500; // milliseconds for the player to tell what was heard last
+const NOT_FOUND = "conversation_not_found"; // the page then sends the new conversation what was said
+const PATIENCE = 500; // milliseconds to wait for the player's last report
 
 export class Conversation {
-  /** `given`: what speech.js is given, `showState(state)`, and `wait(milliseconds)`, which resolves then. */
+  /** `given`: the arguments of speech.js, `showState(state)`, and `wait(milliseconds)`, which returns a promise. */
   constructor(given) {
     const { history, player, transcript, showState, showLevel, showProblem, wait } = given;
     Object.assign(this, { history, player, transcript, showState, showLevel, showProblem, wait });
@@ -20,21 +20,21 @@ export class Conversation {
       else if (this.session) this.unsent.push(event);
     };
     this.speech = new Speech({ ...given, send: this.send });
-    this.session = null; // id of the server's session that knows all of this
-    this.ready = false; // whether the server listens to us
+    this.session = null; // id of the server's session that has this conversation
+    this.ready = false; // whether the server takes events
     this.#forget();
   }
 
-  // What holds for one session of the server only.
+  // The state for one session of the server.
   #forget() {
-    this.unsent = []; // what the server will hear when it listens again
-    this.typed = new Map(); // item id -> the event that tells it, while the server has not told us that it has it
-    this.due = null; // id of what was typed last, while no response has begun that answers it
-    this.asked = this.heard = false; // whether that was asked for, and over this socket
+    this.unsent = []; // events to send when the server takes events again
+    this.typed = new Map(); // item id -> the event that creates it, until the server acknowledges it
+    this.due = null; // id of the last typed item, until a response to it has begun
+    this.asked = this.heard = false; // whether that response was requested, and over this socket
     this.userSpeaking = false;
     this.awaiting = false; // the user has finished, and no response has begun
     this.response = null; // id of the response in progress
-    this.owed = false; // a response has to be asked for when this one is done: it does not answer what was typed
+    this.owed = false; // whether to request a response after this one, which does not answer the typed text
   }
 
   get state() {
@@ -73,7 +73,7 @@ export class Conversation {
         this.awaiting = false;
         this.speech.silence();
         break;
-      case "rejoinder.output_paused": // somebody may have begun to speak: either event around this one follows
+      case "rejoinder.output_paused": // the user may have begun to speak; speech_started or output_resumed follows
         this.player.hold();
         this.showLevel(0);
         break;
@@ -84,7 +84,7 @@ export class Conversation {
         this.userSpeaking = false;
         this.awaiting = true;
         break;
-      case "input_audio_buffer.committed": // places, so that the reply can only come below it
+      case "input_audio_buffer.committed": // reserves the entry's place, so that the reply comes below it
         this.history.place("user", event.item_id);
         this.transcript.place("user", event.item_id);
         break;
@@ -93,7 +93,7 @@ export class Conversation {
         break;
       case "conversation.item.input_audio_transcription.completed":
         this.#said(event.item_id, event.transcript);
-        if (!event.transcript.trim()) this.awaiting = false; // a noise; nobody answers it
+        if (!event.transcript.trim()) this.awaiting = false; // noise; it gets no answer
         break;
       case "conversation.item.input_audio_transcription.failed":
         this.transcript.settle("user", event.item_id, "(not understood)");
@@ -104,7 +104,7 @@ export class Conversation {
         this.speech.begin();
         this.showProblem(null);
         if (this.owed) this.#cancel();
-        else if (this.asked) this.due = null; // else it answers what was said before
+        else if (this.asked) this.due = null; // else it answers the turn before
         break;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
@@ -132,7 +132,7 @@ export class Conversation {
     }
   }
 
-  // The server goes on where the socket broke off, or it has lost the conversation, as it has none at first.
+  // The server resumes the conversation, or it has a new one: at first, or because it has lost the old one.
   #begin(id) {
     this.showProblem(null);
     if (id === this.session) this.#resume();
@@ -140,8 +140,8 @@ export class Conversation {
     else this.settle().then(() => this.#tell(id));
   }
 
-  // What the server says next is what we missed, and behind that what it says to this: only then is it clear whether
-  // what was typed just before the break is being answered.
+  // The server first sends the events that the page missed, then the answer to this event. Only then is it clear
+  // whether text that was typed just before the break gets an answer.
   #resume() {
     const { unsent, typed } = this;
     this.ready = true;
@@ -153,7 +153,7 @@ export class Conversation {
     }
   }
 
-  // An item that we do not know: the server tells all of them where it has not kept what we missed.
+  // An item that may be unknown here: the server sends all items if it has not kept the events that the page missed.
   #told({ id, role, content }) {
     const text = content?.map((part) => part.transcript ?? part.text ?? "").join(" ").trim();
     if (!text || this.history.items.has(id) || !(role === "user" || role === "assistant")) return;
@@ -170,18 +170,18 @@ export class Conversation {
     this.showState(this.state);
   }
 
-  /** The socket broke off. What we have of the answer sounds on: the rest may come yet. */
+  /** The socket broke off. The received part of the answer plays on: the rest may still come. */
   lost() {
     this.ready = this.heard = false;
     this.settled = null;
   }
 
-  /** Nothing more will come of what was begun. Resolves when the player has told how much of it was heard, or soon. */
+  /** End the conversation. Resolves when the player has reported how much was heard, or after PATIENCE. */
   settle() {
     this.ready = false;
     this.speech.silence();
     this.speech.end();
-    this.transcript.rest("user"); // the agent's words are cut when the player has told where
+    this.transcript.rest("user"); // the agent's words are cut when the player has reported its position
     return Promise.race([new Promise((resolve) => (this.settled = resolve)), this.wait(PATIENCE)]);
   }
 
@@ -190,12 +190,12 @@ export class Conversation {
     this.transcript.settle(role, id, text);
   }
 
-  /** The user has typed something. */
+  /** Send text that the user typed. */
   type(text) {
     const id = `typed_${Date.now().toString(36)}_${this.history.items.size}`;
     this.#said(id, text);
     this.speech.silence();
-    if (!this.session) return; // the history will tell it
+    if (!this.session) return; // it is sent with the history
     const event = itemCreate("user", id, text);
     this.typed.set(id, event);
     this.due = id;
@@ -217,7 +217,7 @@ export class Conversation {
     this.send({ type: "response.cancel" });
   }
 
-  /** The user wants no more of this answer. */
+  /** Stop the answer, as the user asked. */
   interrupt() {
     if (this.response) this.#cancel();
     this.speech.silence();
@@ -233,7 +233,7 @@ export class Conversation {
 
   #failed({ message, code, event_id: id }) {
     if (id === ASKING) {
-      this.owed = code === ACTIVE; // that one began while we asked, or is just about to
+      this.owed = code === ACTIVE; // another response has begun meanwhile, or is about to
       if (this.owed && this.response) this.#cancel();
       this.awaiting = this.owed;
     }

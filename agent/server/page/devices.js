@@ -1,4 +1,4 @@
-// Which microphone and which loudspeaker: a list for each, kept up to date, and the choice remembered.
+// The lists of microphones and loudspeakers, kept up to date. The choice is stored.
 
 /** A <select> of the devices of one kind, "audioinput" or "audiooutput"; empty means the browser's choice. */
 export class DeviceList {
@@ -15,7 +15,7 @@ export class DeviceList {
     this.refresh();
   }
 
-  /** Ask the browser again: it tells names only once the microphone was allowed. */
+  /** Read the list again: the browser gives names only after the user has allowed the microphone. */
   async refresh() {
     const all = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
     const ours = all.filter(({ kind, deviceId }) => kind === this.kind && deviceId && deviceId !== "default");
@@ -30,7 +30,7 @@ export class DeviceList {
   }
 }
 
-// Pages may be forbidden to store anything: then the choice holds until they are closed.
+// A browser may refuse storage. The choice then holds until the page is closed.
 function recall(kind) {
   try {
     return localStorage.getItem(kind) ?? "";
@@ -43,11 +43,11 @@ function remember(kind, device) {
   try {
     localStorage.setItem(kind, device);
   } catch {
-    // nothing to be done
+    // the browser refuses storage
   }
 }
 
-/** Say what the browser does to the microphone's sound. */
+/** Return a sentence about the browser's processing of the microphone's audio. */
 export function describeProcessing({ echoCancellation, noiseSuppression, autoGainControl }) {
   const on = [
     echoCancellation && "echo cancellation",

@@ -1,5 +1,5 @@
-// Which part of a reply's text has been heard: an estimate to show at once, until the server, which knows the words'
-// times, tells exactly where it was cut.
+// Estimates which part of a reply's text was heard, to show at once. Later the server, which knows when each word is
+// spoken, sends the exact text.
 
 const LETTERS_PER_SECOND = 15; // ordinary English speech
 
@@ -43,7 +43,7 @@ export class SpokenText {
     return Math.round(from.letter + share * (to.letter - from.letter));
   }
 
-  // While audio is still to come, the last piece lasts longer than what has arrived of it.
+  // While more audio is coming, the last piece is longer than the audio received for it.
   #end(last, rate) {
     const letters = this.text.length - last.letter;
     const guess = this.ended ? 0 : last.sample + (letters / LETTERS_PER_SECOND) * rate;

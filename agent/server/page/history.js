@@ -1,7 +1,6 @@
-// What was said, so that a server that lost the conversation can be told of it again: with what was heard of each
-// answer, and no more.
+// The history of the conversation, to send to a server that has lost it. Each answer contains only what was heard.
 
-const MOST = 40; // items told again; the agent has no use for older ones
+const MOST = 40; // items that are sent again, the newest ones
 
 export class History {
   constructor() {
@@ -18,19 +17,19 @@ export class History {
     this.items.get(id).text = text.trim();
   }
 
-  /** Return [id, {role, text}] of all that was said; `shown(id)` is what is heard so far of what is still being said. */
+  /** Return [id, {role, text}] of all items. `shown(id)` returns the heard part of an item that is being spoken. */
   told(shown) {
     const items = [...this.items].map(([id, { role, text }]) => [id, { role, text: text || shown(id) }]);
     return items.filter(([, { text }]) => text);
   }
 
-  /** The id of what was said last if that waits for an answer, else null. */
+  /** The id of the last item if it waits for an answer, else null. */
   get unanswered() {
     const [id, last] = this.#said().at(-1) ?? [];
     return last?.role === "user" ? id : null;
   }
 
-  /** Return the events that tell all of it. */
+  /** Return the events that create all items. */
   retell() {
     return this.#said().slice(-MOST).map(([id, { role, text }]) => itemCreate(role, id, text));
   }

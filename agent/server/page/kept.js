@@ -1,4 +1,4 @@
-// What outlives a page that is loaded again, though not its tab: what was said, and whether it was by voice.
+// Stores the conversation for a reload of the page, until its tab is closed: the texts, and whether it was by voice.
 
 const PLACE = "rejoinder.said";
 
@@ -8,7 +8,7 @@ export function keep(call) {
     if (call) sessionStorage.setItem(PLACE, JSON.stringify(call));
     else sessionStorage.removeItem(PLACE);
   } catch {
-    // A browser may refuse to keep anything: then the page begins anew.
+    // A browser may refuse storage. After a reload the page is then empty.
   }
 }
 

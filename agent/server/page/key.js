@@ -1,4 +1,4 @@
-// The key that a server may want of its callers: what was entered here is kept until the tab is closed.
+// The API key that a server may need. The entered key is stored until the tab is closed.
 
 const PLACE = "rejoinder.key";
 const PROTOCOL = "openai-insecure-api-key."; // browsers can send no headers with a WebSocket
@@ -7,7 +7,7 @@ let key = "";
 try {
   key = sessionStorage.getItem(PLACE) ?? "";
 } catch {
-  // A browser may refuse to keep anything: then it is kept until the page is loaded again.
+  // A browser may refuse storage. The key then holds until the page is reloaded.
 }
 
 export function keepKey(given) {
@@ -19,12 +19,12 @@ export function keepKey(given) {
   }
 }
 
-/** The sub-protocols with which a socket shows it. */
+/** The sub-protocols of a socket, with the key. */
 export function protocols() {
   return key ? ["realtime", PROTOCOL + key] : [];
 }
 
-/** The headers with which a request shows it. */
+/** The headers of a request, with the key. */
 export function headers() {
   return key ? { Authorization: `Bearer ${key}` } : {};
 }

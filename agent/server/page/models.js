@@ -1,8 +1,8 @@
-// Which models answer: the server tells their names to those who may call it.
+// The names of the server's models. Only clients that may call can read them.
 
 import { headers } from "./key.js";
 
-/** Write the names into the list, which stays hidden where the server does not tell them. */
+/** Write the names into the list. It stays hidden if the server refuses them. */
 export async function showModels(list) {
   const names = await ask();
   if (!names) return;
@@ -15,6 +15,6 @@ async function ask() {
     const answer = await fetch(new URL("v1/models", document.baseURI), { headers: headers() });
     return answer.ok ? (await answer.json()).data[0].models : null;
   } catch {
-    return null; // the page says so when a call is begun
+    return null; // the page shows the problem when a call begins
   }
 }

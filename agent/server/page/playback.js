@@ -1,14 +1,14 @@
-// The agent's voice: an AudioWorklet with a small jitter buffer, which can fall silent at once and knows exactly how
-// many samples of which item were played.
+// Plays the agent's voice: an AudioWorklet with a small jitter buffer. It can stop at once, and it knows exactly how
+// many samples of each item it has played.
 //
 // In:  {audio: ArrayBuffer, item}, {end: true} (the newest item has no more audio), {flush: true},
-//      {hold: true} (fall silent and keep everything), {hold: false} (go on with the next sample)
+//      {hold: true} (pause and keep all audio), {hold: false} (go on with the next sample)
 // Out: {playing: item, samples, level}, {finished: item, samples}, {idle: true}, {flushed: [{item, samples}]},
 //      {overflow: true}
 
-const CUSHION = 0.06; // seconds gathered before sound starts; long enough for the jitter of a home network
-const CUSHION_MAX = 0.25; // seconds it may grow to, after the buffer has run dry
-const MOST = 300; // seconds held at most; a server that paces its audio never comes near
+const CUSHION = 0.06; // seconds buffered before playback starts: enough for the jitter of a home network
+const CUSHION_MAX = 0.25; // seconds that the cushion may grow to after an underrun
+const MOST = 300; // most seconds buffered; a server that paces its audio stays far below
 const REPORT_EVERY = 0.04; // seconds between two level reports
 const QUANTUM = 128; // samples in one call of process(), fixed by the Web Audio standard
 
@@ -19,7 +19,7 @@ class Playback extends AudioWorkletProcessor {
     this.queued = 0; // samples not yet played, over all items
     this.cushion = CUSHION * sampleRate;
     this.gathering = true;
-    this.waited = 0; // samples of silence since there was something to play
+    this.waited = 0; // samples of silence since the first buffered audio
     this.held = false;
     this.hushed = false; // whether the sound has faded out because of a hold
     this.tail = null; // the last 5 ms of what was flushed, fading
@@ -36,7 +36,7 @@ class Playback extends AudioWorkletProcessor {
 
   #hold(held) {
     this.held = held;
-    if (held && this.gathering) this.hushed = true; // there is no sound to fade out
+    if (held && this.gathering) this.hushed = true; // nothing is playing, so nothing fades out
   }
 
   #end() {
@@ -65,13 +65,13 @@ class Playback extends AudioWorkletProcessor {
     return true;
   }
 
-  // Into a hold and out of it: nothing is left out, and a cut would click.
+  // Fades into a hold and out of it. No sample is lost, and there is no click.
   #fade(output) {
     for (let i = 0; i < output.length; i++) output[i] *= (this.held ? output.length - i : i) / output.length;
     this.hushed = this.held;
   }
 
-  /** Say whether sound may start: enough is there, or no more will come, or we waited long enough. */
+  /** Return whether playback may start: enough audio is buffered, no more will come, or the wait was long enough. */
   #gathered(quantum) {
     if (!this.gathering || !this.items.length) return !this.gathering;
     if (this.queued) this.waited += quantum;
@@ -90,7 +90,7 @@ class Playback extends AudioWorkletProcessor {
       else break;
     }
     if (at === output.length) return;
-    // Dry in the middle of an item means that the network is rougher than the cushion allows for.
+    // An underrun within an item means that the network's jitter is larger than the cushion.
     if (this.items.length) this.cushion = Math.min(this.cushion * 1.5, CUSHION_MAX * sampleRate);
     this.#gather();
   }
@@ -119,7 +119,7 @@ class Playback extends AudioWorkletProcessor {
     if (!this.items.length) this.port.postMessage({ idle: true });
   }
 
-  /** Forget everything but one quantum, which fades out: a cut to silence would click. */
+  /** Drop all audio except one quantum, which fades out: without the fade there would be a click. */
   #flush() {
     if (!this.gathering && !this.hushed) {
       this.tail = new Float32Array(QUANTUM);

@@ -1,5 +1,5 @@
-// What can go wrong, in words: {title, advice, action (what the button says, if there is one), mild}. Every one says
-// what to do next; a mild one goes away by itself. `wantsKey`: a key is to be entered.
+// Error messages for the user: {title, advice, action (the button's label, if there is one), mild, wantsKey}. The
+// advice says what to do next. A mild problem disappears by itself. `wantsKey`: the user must enter a key.
 
 import { headers } from "./key.js";
 
@@ -19,7 +19,7 @@ const MICROPHONE = {
   },
 };
 
-/** Explain why the call could not start, or null if nothing is in the way so far. */
+/** Return the problem that keeps a call from starting, null if there is none so far. */
 export function missingFeature(microphone) {
   if (!window.isSecureContext) {
     return {
@@ -45,7 +45,7 @@ const WANTS_SOCKET = 426;
 const TOO_LARGE = 431;
 const NO_ANSWER = ["The server does not answer.", "Check that it is running and that you are online."];
 
-/** Explain why the call could not start; asks the server if a part of the page is missing. */
+/** Return the problem that kept the call from starting. Asks the server if a file of the page is missing. */
 export async function startProblem(error) {
   if (error.fetching) {
     const [title, advice] = (await socketAddress()) === TOO_LARGE ? cookiesTooLarge() : NO_ANSWER;
@@ -62,7 +62,7 @@ export function lostMicrophone() {
   };
 }
 
-/** Explain that the connection is tried again; `close` as in session.js. */
+/** Return the problem to show while the page reconnects. `close` as in session.js. */
 export function waitingProblem({ code, reason }) {
   if (code === 1013) {
     const loading = reason.includes("loading");
@@ -81,7 +81,7 @@ export function waitingProblem({ code, reason }) {
   };
 }
 
-/** Explain why the call is over, after asking the server how it is. */
+/** Return why the call is over. Asks the server for its status. */
 export async function closeProblem(close) {
   if (!close.greeted && !close.reason && (await wantsKey())) {
     return { title: "This server wants a key.", advice: "It does not know the one that was shown, if any.", wantsKey: true };
@@ -113,7 +113,7 @@ function cookiesTooLarge() {
   ];
 }
 
-/** Return the status that a plain request to the socket's address is answered with: 426 if it could be a call. */
+/** Return the HTTP status of a plain request to the socket's URL: 426 if a call is possible. */
 async function socketAddress() {
   return (await ask("v1/realtime"))?.status;
 }

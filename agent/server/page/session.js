@@ -2,21 +2,21 @@
 
 import { protocols } from "./key.js";
 
-const PATIENCE = 10_000; // milliseconds until the server must have greeted us
+const PATIENCE = 10_000; // milliseconds to wait for the server's first event
 
-// One second of audio in base64, with its JSON around it. More than this waiting in the browser means that the
-// network is slower than speech, and then old sound is worth less than new sound.
+// One second of audio in base64, with its JSON. If more waits in the browser, the network is slower than speech, and
+// new audio is worth more than old audio.
 const MOST_WAITING = 70_000; // bytes
-const DEAD_AFTER = 10_000; // milliseconds for which that much waits: nobody is there, though the browser has not noticed
+const DEAD_AFTER = 10_000; // milliseconds with that backlog after which the server counts as unreachable
 const OVER = 1000;
-const SEEMS_DEAD = 4000; // tells the server that we mean to come back; browsers may not send 1006 or 1011
+const SEEMS_DEAD = 4000; // close code: the page will come back; browsers cannot send 1006 or 1011
 
 export class Session {
   /**
-   * `place`: {conversation, last}, the conversation to go on with and the newest event we have of it, if there is one.
-   * `onEvent(event)`, `onSlow()` when microphone audio had to be dropped, `onClose({code, reason, greeted, expired})`
-   * once, unless the page closed it itself. Code 1006 is the browser's for a socket that broke off; `expired`: the
-   * server has said that the call has lasted as long as it may.
+   * `place`: {conversation, last}, the id of the conversation to resume and of the newest event received, if any.
+   * `onEvent(event)`; `onSlow()` when microphone audio was dropped; `onClose({code, reason, greeted, expired})` once,
+   * unless the page closed the socket. The browser reports a broken socket with code 1006. `expired`: whether the call
+   * reached the server's time limit.
    */
   constructor({ place, onEvent, onSlow, onClose }) {
     this.greeted = false;
@@ -43,7 +43,7 @@ export class Session {
     this.onClose({ code, reason, greeted: this.greeted, expired: this.expired });
   }
 
-  /** End it; nothing is told of it any more. */
+  /** Close the socket. No more callbacks follow. */
   close(code = OVER) {
     clearTimeout(this.impatience);
     this.socket.onclose = this.socket.onmessage = null;
@@ -78,7 +78,7 @@ function toBase64(buffer) {
   return btoa(String.fromCharCode(...new Uint8Array(buffer)));
 }
 
-/** Decode base64 int16 into a buffer that can be handed over to another thread. */
+/** Decode base64 int16 into a buffer that can be transferred to another thread. */
 export function fromBase64(text) {
   return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
 }

@@ -1,23 +1,23 @@
-// The agent's side of the conversation: its text as it comes, its audio through the player, and what was heard of both
-// when somebody cuts it off. No DOM, no socket, no clock: the views, the player, `send` and `now` are handed in.
+// The agent's side of the conversation: its text, its audio through the player, and how much of both was heard when it
+// is interrupted. It has no DOM, no socket and no clock: the views, the player, `send` and `now` are arguments.
 
 import { RATE } from "./audio.js";
 import { SpokenText } from "./heard.js";
 import { tooLongProblem } from "./problems.js";
 import { fromBase64 } from "./session.js";
 
-/** Starts the id of events whose failure is none of the user's business. */
+/** Prefix of the ids of events whose errors are not shown to the user. */
 export const HOUSEKEEPING = "page_";
 
 export class Speech {
   constructor({ history, send, player, now, transcript, showTrace, showLevel, showProblem }) {
     Object.assign(this, { history, send, player, now, transcript, showTrace, showLevel, showProblem });
-    this.spoken = new Map(); // item id -> SpokenText, of the items that may still be cut off
-    this.silenced = new Set(); // items cut off; audio of theirs that was already on its way is dropped
+    this.spoken = new Map(); // item id -> SpokenText, for items that may still be interrupted
+    this.silenced = new Set(); // interrupted items; their audio that still arrives is dropped
     this.audible = false; // the player has something to play
-    this.again = null; // {id, letters, ms}: an item that the server begins anew, and what we have of it
+    this.again = null; // {id, letters, ms}: an item that the server sends again, and the part received before
     this.begin();
-    this.more = false; // whether the response in progress may have more to say
+    this.more = false; // whether the response in progress may have more audio
   }
 
   /** A response begins. */
@@ -27,7 +27,7 @@ export class Speech {
     this.timing = { trace: null, arrived: null, player: null }; // see #showTiming
   }
 
-  /** The response has no more to say. */
+  /** The response has no more audio. */
   end() {
     this.more = false;
     this.player.end();
@@ -35,8 +35,8 @@ export class Speech {
   }
 
   /**
-   * The server has not kept all that we missed, and begins this item anew: with all of its text, and the audio that we
-   * have not got. From here on it counts its audio from there.
+   * The server has not kept all events that the page missed, and sends this item again: its whole text, and the audio
+   * that the page has not received. Positions in its audio count from there.
    */
   retold(id) {
     const { text, received } = this.#spokenText(id);
@@ -62,7 +62,7 @@ export class Speech {
   }
 
   audioDone(id) {
-    if (this.silenced.has(id)) return; // only the sending is done
+    if (this.silenced.has(id)) return; // the server has only finished sending it
     const spoken = this.spoken.get(id);
     if (spoken) spoken.ended = true;
     this.player.end();
@@ -73,7 +73,7 @@ export class Speech {
     return this.spoken.get(id);
   }
 
-  // Nothing is left to be played, so whatever text is there will not be cut any more.
+  // All audio was played, so no text can be cut any more.
   #settleAll() {
     for (const id of [...this.spoken.keys()]) this.#whole(id);
   }
@@ -87,14 +87,14 @@ export class Speech {
   }
 
   /**
-   * Stop it. The player answers with what was heard of each item, and #cut goes on from there. Until then, and after,
-   * more audio of these items may arrive, which was under way when the server heard the user.
+   * Stop playback. The player reports how much of each item was heard, and #cut continues from there. Before and after
+   * that, more audio of these items may arrive, sent before the server received the interruption.
    */
   silence() {
     this.player.flush();
     for (const [id, { received }] of this.spoken) {
       this.silenced.add(id);
-      if (!received) this.#hush(id, 0); // the player does not know of it
+      if (!received) this.#hush(id, 0); // the player has none of its audio
     }
   }
 
@@ -144,27 +144,27 @@ export class Speech {
     const before = this.again?.id === id ? this.again.ms : 0;
     const played = Math.max(0, toMs(samples) - before);
     this.#housekeep({ type: "conversation.item.truncate", content_index: 0, audio_end_ms: played }, id);
-    this.#housekeep({ type: "conversation.item.retrieve" }, id); // its transcript is now what was heard, to the word
+    this.#housekeep({ type: "conversation.item.retrieve" }, id); // its transcript now has exactly the heard words
   }
 
   #housekeep(event, id) {
     this.send({ ...event, item_id: id, event_id: `${HOUSEKEEPING}${event.type}_${id}` });
   }
 
-  /** The server tells what was heard of an item that was cut off. */
+  /** Show the words of an interrupted item that were heard, as the server reports them. */
   retrieved({ id, content }) {
     const heard = content?.find((part) => typeof part.transcript === "string")?.transcript;
     if (heard === undefined || !this.transcript.recut(id, heard)) return;
     this.history.write("agent", id, heard);
   }
 
-  /** The server tells where its time went. */
+  /** Show the server's latency trace. */
   traced(trace) {
     this.timing.trace = trace;
     this.#showTiming();
   }
 
-  // The server's trace ends when it sends; what the player waits for before it makes a sound is ours to add.
+  // The server's trace ends when it sends. The page adds the player's wait before playback.
   #showTiming() {
     const { trace, player } = this.timing;
     if (!trace) return;
@@ -173,5 +173,5 @@ export class Speech {
 }
 
 function toMs(samples) {
-  return Math.floor((samples * 1000) / RATE); // down: the server refuses to cut after the end
+  return Math.floor((samples * 1000) / RATE); // rounded down: the server refuses a position after the end
 }

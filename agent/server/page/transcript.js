@@ -1,7 +1,7 @@
-// The conversation as text. Entries grow while somebody speaks, the agent's with what is played; what was cut off by
-// an interruption is shown greyed, because the agent does not remember having said it.
+// The conversation as text. Entries grow during speech; the agent's follow playback. Text that an interruption cut off
+// is greyed out, because it is not in the agent's history.
 
-const KEEP = 100; // entries; the oldest go first
+const KEEP = 100; // most entries; the oldest are removed
 const NAMES = { user: "You", agent: "Agent" };
 
 export class Transcript {
@@ -10,32 +10,32 @@ export class Transcript {
     this.element = element;
     this.onSaid = onSaid;
     this.entries = new Map(); // item id -> {node, text (the DOM's text node), whole (if it was cut)}
-    this.following = true; // until the reader scrolls up to read something
+    this.following = true; // until the reader scrolls up
     this.dividing = false; // whether the next entry begins another conversation
     element.addEventListener("scroll", () => (this.following = this.#atEnd()));
-    new ResizeObserver(() => this.#follow()).observe(element); // an error that appears takes room from it
+    new ResizeObserver(() => this.#follow()).observe(element); // an error message above makes it smaller
   }
 
-  /** End a call: no entry will grow any more; `forgotten`: nor will the agent remember any. */
+  /** End a call: no entry grows any more. `forgotten`: whether the next call begins another conversation. */
   end(forgotten) {
     this.rest();
     this.entries.clear();
     this.dividing = forgotten && this.element.childElementCount > 0;
   }
 
-  /** What is not complete will not be: a screen reader need not wait for it. */
+  /** Mark incomplete entries as final, so that a screen reader reads them. */
   rest(role = "entry") {
     for (const [id, { node }] of this.entries) {
       if (node.ariaBusy === "true" && node.matches(`.${role}`)) this.settle(role, id);
     }
   }
 
-  /** Make sure that the item has its place, even while there is no text. */
+  /** Create the item's entry if there is none, even without text. */
   place(role, id) {
     if (this.entries.has(id)) return this.entries.get(id);
     const node = create("div", `entry ${role}`);
     node.dataset.item = id;
-    node.ariaBusy = "true"; // a screen reader waits until the sentence is whole
+    node.ariaBusy = "true"; // a screen reader waits until the sentence is complete
     const body = create("p", "text");
     const text = document.createTextNode("");
     body.append(text);
@@ -55,7 +55,7 @@ export class Transcript {
     return this.entries.get(id)?.text.data ?? "";
   }
 
-  /** Show so much of the agent's words. */
+  /** Show the given part of the agent's words. */
   reveal(id, text) {
     const entry = this.entries.get(id);
     if (!entry || entry.text.data === text) return;
@@ -92,8 +92,8 @@ export class Transcript {
     const rest = whole.slice(heard);
     const unheard = create("s", "unheard", rest.trimStart());
     entry.text.appendData(rest.slice(0, rest.length - unheard.textContent.length)); // no line through a space
-    const said = create("span", "for-screen-readers", " Not heard: "); // most of them pass over how text looks
-    const cut = unheard.textContent ? [said, unheard] : []; // perhaps between two sentences
+    const said = create("span", "for-screen-readers", " Not heard: "); // most of them ignore the text's style
+    const cut = unheard.textContent ? [said, unheard] : []; // empty if the cut was between two sentences
     entry.text.parentNode.replaceChildren(entry.text, ...cut);
     entry.node.classList.add("cut");
     entry.node.querySelector(".who").textContent = `${NAMES.agent}, interrupted`;
@@ -101,7 +101,7 @@ export class Transcript {
     this.#follow();
   }
 
-  /** The server knows better which text was heard; return whether it is the beginning of what is there. */
+  /** Correct the heard text from the server; return whether it is the beginning of the entry. */
   recut(id, heard) {
     const entry = this.entries.get(id);
     if (!entry?.whole?.startsWith(heard)) return false;

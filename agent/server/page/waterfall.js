@@ -1,4 +1,4 @@
-// Where the time of the last answer went: one line for each part, its bar standing where its time began.
+// The latency of the last answer: one line for each part, with its bar at the time at which it began.
 
 /** Draw the parts, each `{name, ms}`, into the element. */
 export function drawWaterfall(element, parts) {
@@ -20,7 +20,7 @@ function row(name, ms, left, width) {
   const value = document.createElement("data");
   value.value = ms;
   value.textContent = milliseconds(ms);
-  const bar = document.createElement("i"); // what it shows, the number says
+  const bar = document.createElement("i"); // the number beside it has the value
   bar.style.setProperty("--left", `${left.toFixed(2)}%`);
   bar.style.setProperty("--width", `${width.toFixed(2)}%`);
   item.append(name, value, bar);

@@ -1,8 +1,8 @@
-"""Asterisk's AudioSocket without any I/O: packets over TCP, and the queue that plays at our end.
+"""Asterisk's AudioSocket without any I/O: packets over TCP, and the playback queue on the server's side.
 
-Written after docs.asterisk.org/Configuration/Channel-Drivers/AudioSocket. Asterisk does not
-queue for us: a packet goes out every 20 ms, never ahead. So what has been heard, is held, and was cleared is
-known here to the packet.
+Written after docs.asterisk.org/Configuration/Channel-Drivers/AudioSocket. Asterisk does not queue audio, so
+the server sends one packet every 20 ms, never ahead. It therefore knows exactly which packets were played,
+held and cleared.
 """
 
 from __future__ import annotations
@@ -11,30 +11,40 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Heard, Played, Stopped
+from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Played, Received, Stopped
 from rejoinder.pipeline import Overloaded, ProtocolError
 
-HANG_UP, UUID, DTMF, AUDIO, ERROR = 0x00, 0x01, 0x03, 0x10, 0xFF
+HANG_UP = 0x00
+"""Packet kind: either side ends the call."""
+UUID = 0x01
+"""Packet kind: the call's identifier, 16 bytes."""
+DTMF = 0x03
+"""Packet kind: a key, one byte."""
+AUDIO = 0x10
+"""Packet kind: audio at 8 kHz."""
+ERROR = 0xFF
+"""Packet kind: an error in Asterisk."""
 SPOKEN = {AUDIO: 8000, 0x12: 16000, 0x13: 24000, 0x16: 48000}
-"""Hertz of the kinds of audio packets that are spoken here: 16-bit PCM, little-endian."""
+"""Sample rate in hertz of each supported audio packet kind: 16-bit PCM, little-endian."""
 TICK_SECONDS = 0.02
+"""Interval between two packets."""
 MOST_QUEUED = 200
-"""Packets that may wait to be played: four seconds. A reply is made at most a fifth of one ahead."""
+"""Most packets that wait to be played: four seconds. A reply is made at most a fifth of a second ahead."""
 
 
 def packet(kind: int, payload: bytes = b"") -> bytes:
-    """Return a packet: its kind, the length of its payload (big-endian) and the payload."""
+    """Return a packet: its kind (1 byte), the length of its payload (2 bytes, big-endian) and the payload."""
     return bytes((kind,)) + len(payload).to_bytes(2, "big") + payload
 
 
 class Packets:
-    """A stream of bytes that becomes packets, as they come whole."""
+    """Splits a stream of bytes into packets."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the packets that are whole by now."""
+        """Take bytes; return the packets that are now complete."""
         self._rest += data
         whole = []
         while len(self._rest) >= 3 and len(self._rest) >= (end := 3 + int.from_bytes(self._rest[1:3], "big")):
@@ -44,7 +54,7 @@ class Packets:
 
 
 class AudioSocket:
-    """One call. Text messages are those between us and our own queue: mark NAME, clear, hold, release."""
+    """One call. Its text messages go to the server's own queue: "mark NAME", "clear", "hold", "release"."""
 
     name = "AudioSocket"
     number = ""
@@ -59,11 +69,14 @@ class AudioSocket:
         self.kind = kind
         self.id = ""
         self.parameters: Mapping[str, str] = {}
-        self.heard = self.spoken = Format("pcm", SPOKEN[kind])
-        self.step = self.spoken.size(20)
+        self.format_in = self.format_out = Format("pcm", SPOKEN[kind])
+        self.step = self.format_out.size(20)
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
-        """Take one packet, or a mark that our queue returns. Raises ProtocolError."""
+    def receive(self, frame: Frame) -> Iterable[Received]:
+        """Take one packet, or a mark that the queue returns; return what it contains.
+
+        Raises ProtocolError.
+        """
         if isinstance(frame, str):
             return [Played(frame)]
         kind, payload = frame[0], frame[3:]
@@ -78,18 +91,18 @@ class AudioSocket:
         raise ProtocolError(f"a packet of kind {kind:#04x} with {len(payload)} bytes")
 
     def media(self, audio: bytes) -> list[Frame]:
-        """Return packets of 20 ms."""
-        return [packet(self.kind, piece) for piece in self.spoken.cut(audio)]
+        """Return the packets for audio, 20 ms each."""
+        return [packet(self.kind, piece) for piece in self.format_out.cut(audio)]
 
     def mark(self, name: str) -> Frame | None:
-        """Return what our queue returns when all before it has been played."""
+        """Return the text that the queue returns when all packets before it were played."""
         return f"mark {name}"
 
 
 def misbegun(first: bytes) -> str:
-    """Return what is wrong with the first bytes of a connection, "" where nothing is, or not yet.
+    """Return what is wrong with the first bytes of a connection, "" where they are right so far.
 
-    A call begins with its UUID, of 16 bytes; that it is hung up at once is for ``started`` to say.
+    A call begins with its UUID of 16 bytes. ``started`` handles calls that are hung up at once.
     """
     if first[:1] and first[0] not in (UUID, HANG_UP, ERROR):
         return f"it begins with {first[:3]!r} instead of the call's UUID"
@@ -100,7 +113,10 @@ def misbegun(first: bytes) -> str:
 
 
 def started(whole: bytes) -> AudioSocket | None:
-    """Return the call that a packet begins, None if that is not told yet. Raises ProtocolError."""
+    """Return the call that a packet begins, None if its audio format is not known yet.
+
+    Raises ProtocolError.
+    """
     if whole[0] in (UUID, DTMF):
         return None
     if whole[0] in (HANG_UP, ERROR):
@@ -109,19 +125,19 @@ def started(whole: bytes) -> AudioSocket | None:
 
 
 def identifier(whole: bytes) -> str:
-    """Return the identifier of the call that a packet tells, "" for one that tells none."""
+    """Return the call's identifier in a packet, "" for packets without one."""
     return str(uuid.UUID(bytes=whole[3:])) if whole[0] == UUID and len(whole) == 19 else ""
 
 
 class Queue:
-    """What waits to be played; ``next`` is asked every 20 ms."""
+    """Packets and marks that wait to be played. Call ``next`` every 20 ms."""
 
     def __init__(self) -> None:
         self._waiting: deque[Frame] = deque()
         self._held = False
 
     def take(self, frame: Frame) -> None:
-        """Queue a packet or a mark, or do what a word says. Raises Overloaded."""
+        """Queue a packet or a mark, or carry out "clear", "hold" or "release". Raises Overloaded."""
         match frame:
             case "clear":
                 self._waiting.clear()
@@ -134,7 +150,7 @@ class Queue:
                 self._waiting.append(frame)
 
     def next(self) -> tuple[bytes | None, list[str]]:
-        """Return the packet that is due, if there is one, and the marks before it, which come back."""
+        """Return the next packet, None where there is none, and the names of the marks before it."""
         marks: list[str] = []
         while self._waiting and not self._held:
             frame = self._waiting.popleft()

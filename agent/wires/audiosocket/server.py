@@ -1,4 +1,4 @@
-"""Asterisk's AudioSocket over TCP: a port of its own, and a clock that sends a packet every 20 ms."""
+"""Asterisk's AudioSocket over TCP: its own port, and a clock that sends a packet every 20 ms."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ from rejoinder.pipeline import Channel, Closed, ProtocolError
 log = logging.getLogger(__name__)
 
 READ = 4096
+"""Most bytes in one read."""
 HEAD = 3
 """Bytes before a packet's payload: its kind and its length."""
 START_SECONDS = 10.0
-"""So long a connection may take to send its first audio."""
+"""Longest wait for the first audio of a connection, in seconds."""
 SEND_SECONDS = 5.0
-"""An Asterisk that takes nothing for so long is hung up on."""
+"""The call ends when Asterisk takes no bytes for this long, in seconds."""
 LINGER_SECONDS = 1.0
-"""So long Asterisk may take to close, too: closing with unread bytes resets, and the last packet is lost."""
+"""Longest wait for Asterisk to close its side, in seconds. Closing with unread bytes would reset the
+connection and lose the last packet."""
 
 
 class Line:
-    """One TCP connection with the methods of a WebSocket that a call needs."""
+    """One TCP connection, with the methods of a WebSocket that a call uses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.application_state = WebSocketState.CONNECTED
@@ -53,7 +55,7 @@ class Line:
         self._wrong = ""
 
     async def run(self) -> None:
-        """Read packets, and send those that are due, until the connection ends."""
+        """Read packets, and send those that are due, until the connection ends. Cancelling stops both."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 pacing = tasks.create_task(self._pace())
@@ -71,7 +73,7 @@ class Line:
             if len(head) < HEAD:
                 head = (head + data)[:HEAD]
                 self._wrong = misbegun(head)
-            if self._wrong:  # whatever follows is read and dropped, so that the hang-up arrives
+            if self._wrong:  # drop all further bytes, but read them, so that the hang-up packet arrives
                 self._came.close()
                 continue
             for whole in self._packets.feed(data):
@@ -89,12 +91,15 @@ class Line:
                 self._writer.write(whole)
                 async with asyncio.timeout(SEND_SECONDS):
                     await self._writer.drain()
-            # A late tick is not made up for: Asterisk would lose what comes ahead of its time.
+            # Do not catch up after a late tick: Asterisk drops packets that arrive too early.
             due = max(due + TICK_SECONDS, loop.time())
             await asyncio.sleep(due - loop.time())
 
     async def start(self) -> AudioSocket:
-        """Wait until Asterisk has told the rate, by its first audio. Raises ProtocolError."""
+        """Wait for the first audio, whose kind is the sample rate; return the call. Raises ProtocolError.
+
+        Cancelling stops waiting and leaves the connection open.
+        """
         id_ = ""
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -112,7 +117,7 @@ class Line:
             raise ProtocolError(self._wrong or "it was closed before its start") from None
 
     async def receive(self) -> dict[str, Any]:
-        """Return the next packet, or a mark that has been played."""
+        """Return the next packet, or a mark that was played. Cancelling loses neither."""
         try:
             frame = await self._came.receive()
         except Closed:
@@ -123,15 +128,15 @@ class Line:
         return [_message(frame) for frame in self._came.receive_nowait(self._came.size)]
 
     async def send_text(self, data: str) -> None:
-        """Take a word for the queue."""
+        """Pass a mark or a word to the queue. It never waits, so there is nothing to cancel."""
         self._queue.take(data)
 
     async def send_bytes(self, data: bytes) -> None:
-        """Queue a packet. Raises Overloaded."""
+        """Queue a packet. It never waits, so there is nothing to cancel. Raises Overloaded."""
         self._queue.take(data)
 
     async def close(self, code: int = 1000, reason: str | None = None) -> None:
-        """Hang up."""
+        """Hang up. It never waits, so there is nothing to cancel."""
         self.application_state = WebSocketState.DISCONNECTED
         with suppress(OSError):
             self._writer.write(packet(HANG_UP))
@@ -146,9 +151,10 @@ def _message(frame: str | bytes) -> dict[str, Any]:
 async def listening(
     host: str, port: int, serve: Callable[[Line], Awaitable[None]], failed: Callable[[Exception], None]
 ) -> AsyncIterator[None]:
-    """Serve AudioSocket for the length of the block, and end its calls; no port, no service.
+    """Serve AudioSocket for the length of the block, then end its calls. Port 0 serves nothing.
 
-    failed: is told where the port cannot be listened on.
+    serve: runs one call. failed: called with the error where the port cannot be opened. Cancelling ends all
+    calls.
     """
     if not port:
         yield
@@ -170,7 +176,7 @@ async def listening(
             writer.close()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of ours: asyncio's own reports it as an error when it is cancelled.
+        # Our own task: asyncio's reports its cancellation as an error.
         task = asyncio.create_task(talk(reader, writer), name="audiosocket-call")
         tasks.add(task)
         task.add_done_callback(tasks.discard)

@@ -1,4 +1,4 @@
-"""What a client of ``/v1/pcm`` may say in JSON, and which rates it may ask for."""
+"""JSON messages of ``/v1/pcm`` clients, and the parameters of its URL."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from rejoinder.agent.complaints import complaint
 from rejoinder.agent.wires.json_limits import excess
 from rejoinder.pipeline import Options, ProtocolError
 
-LOWEST, HIGHEST, STEP = 8_000, 48_000, 25
-"""Hertz that are spoken here, and what they are multiples of: it bounds the resampler's filter."""
+LOWEST = 8_000
+"""Lowest sample rate, in hertz."""
+HIGHEST = 48_000
+"""Highest sample rate, in hertz."""
+STEP = 25
+"""Sample rates are multiples of this, in hertz: that bounds the resampler's filter."""
 MAX_AUDIO = 2**20
-"""Bytes of audio in one message: 10 s at the highest rate."""
+"""Most bytes of audio in one message: 10 s at the highest rate."""
 MAX_TEXT = 2**16
-"""Characters of a JSON message."""
+"""Most characters of a JSON message."""
 MAX_VALUES = 64
-"""Members of a message; it has 4 at most."""
+"""Most members of a message. Valid messages have at most 4."""
 
 
 class _Words(BaseModel):
@@ -27,32 +31,32 @@ class _Words(BaseModel):
 
 
 class Text(_Words):
-    """Words that were typed instead of spoken; the agent answers them."""
+    """Typed text of the user. The agent answers it."""
 
     type: Literal["text"]
     text: str = Field(min_length=1, max_length=MAX_TEXT)
 
 
 class Reply(_Words):
-    """The agent is to say something: to greet, for instance."""
+    """The agent speaks now, for instance to greet."""
 
     type: Literal["reply"]
 
 
 class Stop(_Words):
-    """The agent is to fall silent."""
+    """The agent stops its reply."""
 
     type: Literal["interrupt"]
 
 
 class End(_Words):
-    """The user's turn is over, whatever the silence: a button was let go."""
+    """The user's turn ends now, such as when a push-to-talk button is released."""
 
     type: Literal["end_turn"]
 
 
 class Played(_Words):
-    """So many milliseconds of a reply have been played by now."""
+    """Reports how many milliseconds of a reply have been played so far."""
 
     type: Literal["played"]
     turn: int = Field(ge=1, le=2**31)
@@ -60,7 +64,7 @@ class Played(_Words):
 
 
 class Set(_Words):
-    """What is to be different from now on; what is not named stays."""
+    """Changes options from now on. Options that are None keep their values."""
 
     type: Literal["options"]
     instructions: str | None = None
@@ -68,7 +72,7 @@ class Set(_Words):
     interrupt: StrictBool | None = Field(None, description="False: the agent finishes first")
 
     def over(self, now: Options) -> Options:
-        """Return the options with what is set here."""
+        """Return ``now`` with the options of this message."""
         return replace(
             now,
             instructions=now.instructions if self.instructions is None else self.instructions,
@@ -83,7 +87,7 @@ _SAID: TypeAdapter[Said] = TypeAdapter(Annotated[Said, Field(discriminator="type
 
 
 def rate_of(query: Mapping[str, str], name: str, default: int) -> int:
-    """Return a rate that an address asks for. Raises ProtocolError."""
+    """Return a sample rate from a URL's query, in hertz. Raises ProtocolError."""
     text = query.get(name, str(default))
     if text.isascii() and text.isdigit() and len(text) < 6:
         if LOWEST <= int(text) <= HIGHEST and int(text) % STEP == 0:
@@ -93,21 +97,21 @@ def rate_of(query: Mapping[str, str], name: str, default: int) -> int:
 
 
 def flag_of(query: Mapping[str, str], name: str) -> bool:
-    """Return whether an address asks for something. Raises ProtocolError."""
+    """Return a true or false from a URL's query; false where it is missing. Raises ProtocolError."""
     if (said := query.get(name, "false")) not in ("true", "false"):
         raise ProtocolError(f"{name}={said[:20]}: it is true or false", "invalid_value")
     return said == "true"
 
 
 def too_long(size: int, binary: bool) -> ProtocolError:
-    """Return what is wrong with a message of so many bytes or characters."""
+    """Return the error for a message that is too long. size: its bytes or characters."""
     if binary:
         return ProtocolError(f"{size} bytes of audio; {MAX_AUDIO} are the most", "invalid_audio")
     return ProtocolError(f"{size} characters; {MAX_TEXT} are the most", "invalid_message")
 
 
 def parse(text: str) -> Said:
-    """Return what a text message says. Raises ProtocolError."""
+    """Return the parsed text message. Raises ProtocolError."""
     if len(text) > MAX_TEXT:
         raise too_long(len(text), binary=False)
     if reason := excess(text, MAX_VALUES):

@@ -1,8 +1,8 @@
-"""Raw PCM without any I/O: audio in binary messages, both ways, and everything else in JSON.
+"""Raw PCM without any I/O: audio in binary messages, in both directions, and everything else in JSON.
 
-``receive`` takes what the client sent and returns commands for the session and messages for the client;
-``tell`` turns what happened in the session into messages. A client that reports how much it has played, with
-``played``, is believed; else what was heard is what the paced clock says.
+``receive`` takes a client's message and returns commands for the session and messages for the client.
+``tell`` takes a session event and returns messages. A client may report how much it has played, with
+``played``. Without a report, the session estimates it from the time at which audio was sent.
 """
 
 from __future__ import annotations
@@ -60,24 +60,26 @@ from rejoinder.pipeline.audio.resample import ToSession
 
 Message = dict[str, Any] | bytes
 PARAMETERS = ("rate", "out", "hold")
-"""What an address may ask for. Anything else would be a wish that nobody hears, such as another codec."""
+"""Parameters of the URL. Others are refused, so that a client's wish, such as another codec, is not
+ignored."""
 
 
 class Pcm:
-    """One connection. heard, spoken: hertz of the client's and of the agent's audio, 16-bit mono.
+    """The server's side of one connection.
 
-    id: of the session, as the client is told it. options: of its session.
+    rate_in, rate_out: sample rates of the client's and of the agent's audio, in hertz; both are 16-bit mono.
+    id: the session's identifier, which the client receives. options: of the session.
     """
 
-    linger: float | None = None
+    flush_after: float | None = None
     name = "pcm"
 
-    def __init__(self, options: Options, heard: int = RATE, spoken: int = RATE) -> None:
+    def __init__(self, options: Options, rate_in: int = RATE, rate_out: int = RATE) -> None:
         self.id = new_id("sess")
         self.options = options
-        self._heard = heard
-        self._spoken = spoken
-        self._to_session = ToSession(heard)
+        self._rate_in = rate_in
+        self._rate_out = rate_out
+        self._to_session = ToSession(rate_in)
         self._to_client: Resampler | None = None
         self._received = 0
         self._turn: int | None = None
@@ -88,23 +90,23 @@ class Pcm:
         self._corrected: dict[int, str] = {}
 
     @staticmethod
-    def asked(options: Options, query: Mapping[str, str]) -> Pcm:
-        """Return the call that an address asks for, by its parameters. Raises ProtocolError."""
+    def of(options: Options, query: Mapping[str, str]) -> Pcm:
+        """Return the connection that a URL's query asks for. Raises ProtocolError."""
         if unknown := [name for name in query if name not in PARAMETERS]:
             reason = f"{unknown[0][:20]}: no such parameter here, only {', '.join(PARAMETERS)}"
             raise ProtocolError(reason, "unknown_parameter")
         hold = flag_of(query, "hold")
-        heard = rate_of(query, "rate", RATE)
-        return Pcm(replace(options, holds_audio=hold), heard, rate_of(query, "out", heard))
+        rate_in = rate_of(query, "rate", RATE)
+        return Pcm(replace(options, holds_audio=hold), rate_in, rate_of(query, "out", rate_in))
 
     def open(self) -> list[Message]:
-        """Return what the client is told first."""
-        return [{"type": "ready", "id": self.id, "rate": self._heard, "out": self._spoken}]
+        """Return the first message of the call."""
+        return [{"type": "ready", "id": self.id, "rate": self._rate_in, "out": self._rate_out}]
 
     # --- from the client --------------------------------------------------------------------------------
 
     def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterator[Command | Message]:
-        """Take one message; what is wrong with it becomes an error message, and the call goes on."""
+        """Take one message. An error in it becomes an error message, and the call goes on."""
         try:
             if isinstance(frame, Long):
                 raise too_long(frame.size, frame.binary)
@@ -121,9 +123,9 @@ class Pcm:
             raise ProtocolError(reason, "invalid_audio")
         if len(data) > MAX_AUDIO:
             raise too_long(len(data), binary=True)
-        for piece in AudioChunk(data, self._heard).slices(self._heard):  # nobody waits for more than a second
+        for piece in AudioChunk(data, self._rate_in).slices(self._rate_in):  # one second at a time
             self._received += len(piece)
-            yield Hear(piece.pcm if self._heard == RATE else to_pcm(self._to_session.feed(piece)))
+            yield Hear(piece.pcm if self._rate_in == RATE else to_pcm(self._to_session.feed(piece)))
 
     def _obey(self, said: Said) -> Iterator[Command | Message]:
         match said:
@@ -143,13 +145,13 @@ class Pcm:
                 yield Configure(self.options)
 
     def heard(self, turn: int, text: str) -> None:
-        """Note what was heard of a reply by the client's account: its end will say so."""
+        """Record the part of a reply that the client reports as heard, for the message at its end."""
         self._corrected = {turn: text}
 
     # --- from the session -------------------------------------------------------------------------------
 
     def tell(self, happened: Event) -> Iterator[Command | Message]:
-        """Return what follows for the client, and for the history, from what happened."""
+        """Return the client's messages for a session event, and the commands that follow from it."""
         match happened:
             case SpeechStarted():
                 yield {"type": "speech_started"}
@@ -178,14 +180,14 @@ class Pcm:
             case ReplyDone():
                 yield from self._done(happened)
 
-    def rest(self) -> list[Command | Message]:
-        """Return nothing: no message waits for another."""
+    def flush(self) -> list[Command | Message]:
+        """Return nothing: this wire holds no messages back."""
         return []
 
     def _say(self, chunk: AudioChunk, last: bool = False) -> Iterator[bytes]:
         pcm = chunk.pcm
-        if chunk.rate != self._spoken or self._to_client is not None:
-            self._to_client = self._to_client or Resampler(chunk.rate, self._spoken)
+        if chunk.rate != self._rate_out or self._to_client is not None:
+            self._to_client = self._to_client or Resampler(chunk.rate, self._rate_out)
             pcm = self._to_client.feed(chunk, last)
         self._sent += len(pcm) // 2
         if pcm:
@@ -197,25 +199,26 @@ class Pcm:
             if done.status == "cancelled":
                 yield from self._cut()
             elif self._to_client is not None:
-                yield from self._say(AudioChunk(b"", self._spoken), last=True)
-        told: dict[str, Any] = {"type": "reply_ended", "turn": done.turn, "status": done.status}
-        told |= {"heard": self._corrected.pop(done.turn, done.heard), "ms": self._ms}
-        yield told | {"error": done.error[:MAX_MESSAGE]} if done.error else told
+                yield from self._say(AudioChunk(b"", self._rate_out), last=True)
+        ended: dict[str, Any] = {"type": "reply_ended", "turn": done.turn, "status": done.status}
+        ended |= {"heard": self._corrected.pop(done.turn, done.heard), "ms": self._ms}
+        yield ended | {"error": done.error[:MAX_MESSAGE]} if done.error else ended
 
     @property
     def _ms(self) -> int:
-        return self._sent * 1000 // self._spoken
+        return self._sent * 1000 // self._rate_out
 
     def _release(self) -> None:
-        """Let the client's clock go on from where it was held."""
+        """Let the play-out position continue from where it was held."""
         if self._played is not None and self._held is not None:
             self._played = self._played[0], self._played[1] + self._received - self._held
         self._held = None
 
     def _cut(self) -> Iterator[Command | Message]:
-        """Tell the client to drop what it has not played, and the history what it has, where it says so.
+        """Return the message that drops unplayed audio, and the truncation if the position is known.
 
-        It has played on since it said so, as long as it has sent audio; what it played whole is not cut.
+        The client has played on since its last report, for as long as it has sent audio. A reply that was
+        played to its end is not truncated.
         """
         turn, over, self._turn = self._turn, self._over, None
         if turn is None:
@@ -226,9 +229,9 @@ class Pcm:
             return
         ms, at = self._played
         now = self._received if self._held is None else self._held
-        played = ms + max(0, now - at) * 1000 // self._heard
+        played = ms + max(0, now - at) * 1000 // self._rate_in
         if played < self._ms:
             yield clear
-            yield Truncate(turn, played / 1000)  # done before the next line is
+            yield Truncate(turn, played / 1000)  # carried out before the next line runs
             if over and turn in self._corrected:
                 yield {"type": "heard", "turn": turn, "heard": self._corrected[turn]}

@@ -1,7 +1,7 @@
 """Asterisk's WebSocket channel, chan_websocket, with JSON control messages: since 20.18, 22.8 and 23.2.
 
-Written after docs.asterisk.org/Configuration/Channel-Drivers/WebSocket. It is the one telephone wire that can
-hold what it has queued, so that a cough costs the caller no word.
+Written after docs.asterisk.org/Configuration/Channel-Drivers/WebSocket. This carrier can pause its queue, so
+a cough does not cut the agent off.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Heard, Json, Played, clean
+from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Json, Played, Received, clean
 from rejoinder.pipeline import ProtocolError
 
 FORMATS: Mapping[str, Format] = {
@@ -28,12 +28,12 @@ def command(name: str, **fields: str) -> str:
 
 
 class ChanWebsocket:
-    """One channel; it ends by being closed."""
+    """One channel. It ends when the socket closes."""
 
     name = "Asterisk"
     number = ""
     shortest_ms = 60
-    clear: Frame | None = command("FLUSH_MEDIA")  # ends a hold, too
+    clear: Frame | None = command("FLUSH_MEDIA")  # also ends a hold
     hold: Frame | None = command("PAUSE_MEDIA")
     release: Frame | None = command("CONTINUE_MEDIA")
 
@@ -42,13 +42,13 @@ class ChanWebsocket:
         if announced not in FORMATS:
             known = ", ".join(FORMATS)
             raise ProtocolError(f"Asterisk announced {announced[:30]}; dial with c() and one of {known}")
-        self.heard = self.spoken = FORMATS[announced]
-        self.step = self.spoken.size(20)  # what does not fill a frame is dropped
+        self.format_in = self.format_out = FORMATS[announced]
+        self.step = self.format_out.size(20)  # Asterisk drops incomplete frames
         self.parameters: Mapping[str, str] = {}
         self.id = clean(start.find("channel_id") or start.find("connection_id") or "")
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
-        """Take one message. Raises ProtocolError."""
+    def receive(self, frame: Frame) -> Iterable[Received]:
+        """Take one message; return what it contains. Raises ProtocolError."""
         if isinstance(frame, bytes):
             return [Audio(frame)]
         message = Json.parse(frame)
@@ -60,7 +60,7 @@ class ChanWebsocket:
         return []
 
     def media(self, audio: bytes) -> list[Frame]:
-        """Return the message that queues audio: whole frames of 20 ms."""
+        """Return the message that queues audio, in whole frames of 20 ms."""
         return [audio]
 
     def mark(self, name: str) -> Frame | None:

@@ -1,4 +1,4 @@
-"""What telephone carriers say and are told, whatever they call it: what their wires have in common."""
+"""The common part of all telephone wires: the messages, the audio formats and the protocol of a carrier."""
 
 from __future__ import annotations
 
@@ -17,97 +17,100 @@ Frame = str | bytes
 """One WebSocket message: text or binary."""
 
 MAX_AUDIO = 2**16
-"""Bytes of audio in one message of a carrier; they send 20 to 100 ms, that is at most 4,800."""
+"""Most bytes of audio in one message. Carriers send 20 to 100 ms, at most 4,800 bytes."""
 MAX_TEXT = 2**18
-"""Characters of one message; the longest, a start with many parameters, has some thousands."""
+"""Most characters of one message. The longest, a start with many parameters, has a few thousand."""
 MAX_VALUES = 1024
-"""Members of objects and entries of lists in one."""
+"""Most members of objects and entries of lists in one message."""
 PARAMETERS = 40
-"""So many parameters of a call are kept, and so many hundred characters of each."""
+"""Most parameters of a call that are kept. Each keeps at most 100 times as many characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How audio is written on a wire, in one direction; ``rate`` in hertz."""
+    """An audio format of a wire, in one direction. rate: in hertz."""
 
     encoding: Literal["mulaw", "alaw", "pcm"]
     rate: int
 
     @property
     def width(self) -> int:
-        """Bytes of a sample."""
+        """Bytes per sample."""
         return 2 if self.encoding == "pcm" else 1
 
     def size(self, ms: int) -> int:
-        """Return the bytes of so many milliseconds."""
+        """Return the bytes in ``ms`` milliseconds."""
         return self.rate * ms // 1000 * self.width
 
     def cut(self, audio: bytes, ms: int = 20) -> list[bytes]:
-        """Return audio in pieces of so many milliseconds; the last may be shorter."""
+        """Return audio in pieces of ``ms`` milliseconds; the last may be shorter."""
         size = self.size(ms)
         return [audio[first : first + size] for first in range(0, len(audio), size)]
 
     def decode(self, data: bytes) -> bytes:
-        """Return 16-bit PCM. Raises ProtocolError."""
+        """Return audio of the wire as 16-bit PCM.
+
+        Raises ProtocolError for half a sample, or too much audio.
+        """
         if len(data) % self.width or len(data) > MAX_AUDIO:
             raise ProtocolError(f"{len(data)} bytes are no {self.encoding} audio of a telephone line")
         return data if self.encoding == "pcm" else g711.decode(data, self.encoding)
 
     def encode(self, pcm: bytes) -> bytes:
-        """Return 16-bit PCM as the wire has it."""
+        """Return 16-bit PCM in the format of the wire."""
         return pcm if self.encoding == "pcm" else g711.encode(pcm, self.encoding)
 
     def silence(self, size: int) -> bytes:
-        """Return so many bytes of silence."""
+        """Return ``size`` bytes of silence."""
         return self.encode(bytes(2 * size // self.width))
 
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """The caller's audio as the wire has it."""
+    """The caller's audio in the format of the wire."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """The caller has pressed a key."""
+    """The caller pressed a key."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """All audio before a mark has been played, or was cleared."""
+    """All audio before a mark was played, or cleared."""
 
     mark: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The carrier ends the stream."""
+    """The carrier ended the stream."""
 
 
-Heard = Audio | Digit | Played | Stopped
+Received = Audio | Digit | Played | Stopped
 
 
 class Carrier(Protocol):
-    """One stream of one carrier. Holds no clock and does no I/O.
+    """One stream of one carrier. It has no clock and does no I/O.
 
-    name: of the carrier. id: what it calls the call, "" where it does not say.
-    heard, spoken: formats of the caller's and of the agent's audio.
-    step: audio is sent in multiples of so many bytes. shortest_ms: what is sent at a time, at least.
-    clear: the message that drops all audio that has not been played; None where there is no such.
-    hold, release: make the carrier keep what it has not played, and play on; None where it cannot.
-    parameters: what the operator gave the call along.
-    number: of the caller's telephone, "" where the carrier does not say.
+    name: of the carrier. id: its identifier of the call, "" where it has none.
+    format_in, format_out: of the caller's and of the agent's audio.
+    step: audio is sent in multiples of this, in bytes. shortest_ms: least audio in one message, in
+    milliseconds. clear: the message that drops all unplayed audio, None where the carrier has none. hold,
+    release: the messages that pause and resume playback, None where the carrier has none. parameters: the
+    operator's parameters of the call. number: the caller's telephone number, "" where the carrier does not
+    send it.
     """
 
     name: str
     id: str
     number: str
-    heard: Format
-    spoken: Format
+    format_in: Format
+    format_out: Format
     step: int
     shortest_ms: int
     clear: Frame | None
@@ -115,26 +118,26 @@ class Carrier(Protocol):
     release: Frame | None
     parameters: Mapping[str, str]
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
-        """Take one message. Raises ProtocolError."""
+    def receive(self, frame: Frame) -> Iterable[Received]:
+        """Take one message; return what it contains. Raises ProtocolError."""
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return the messages that queue audio."""
 
     def mark(self, name: str) -> Frame | None:
-        """Return the message that asks to be told when all audio before it has been played; None: no way."""
+        """Return the message that asks for a notice when all audio before it was played, None for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A message that is a JSON object; ``event`` names its kind."""
+    """A message that is a JSON object. event: its type."""
 
     event: str
     fields: Mapping[str, Any] = field(repr=False)
 
     @staticmethod
     def parse(frame: Frame) -> Json:
-        """Read a text message. Raises ProtocolError."""
+        """Return a parsed text message. Raises ProtocolError."""
         if isinstance(frame, bytes):
             raise ProtocolError("audio goes inside of JSON here, in text messages")
         if len(frame) > MAX_TEXT:
@@ -150,19 +153,19 @@ class Json:
         return Json(fields["event"], fields)
 
     def find(self, *path: str) -> str | None:
-        """Return the text or number at a path as text, None if there is none."""
+        """Return the text or number at a path as text, None where there is neither."""
         here = self._at(*path)
         known = isinstance(here, str | int | float) and not isinstance(here, bool)
         return str(here) if known else None
 
     def get(self, *path: str) -> str:
-        """Return the text at a path. Raises ProtocolError."""
+        """Return the text or number at a path as text. Raises ProtocolError where there is neither."""
         if (found := self.find(*path)) is None:
             raise ProtocolError(f"{self.event[:30]} without {'.'.join(path)}")
         return found
 
     def audio(self, *path: str) -> Audio:
-        """Return the audio at a path. Raises ProtocolError."""
+        """Return the base64 audio at a path. Raises ProtocolError."""
         payload = self.get(*path)
         try:
             return Audio(pybase64.b64decode(payload, validate=True))
@@ -170,7 +173,10 @@ class Json:
             raise ProtocolError(f"{'.'.join(path)} is no base64") from None
 
     def texts(self, *path: str) -> dict[str, str]:
-        """Return the object at a path as texts; what is no text or number, or too much, is left out."""
+        """Return the members of the object at a path as texts.
+
+        Members that are neither text nor number are left out, and those beyond ``PARAMETERS``.
+        """
         here = self._at(*path)
         names = list(here)[:PARAMETERS] if isinstance(here, dict) else []
         return {clean(name): clean(value) for name in names if (value := self.find(*path, name)) is not None}
@@ -183,10 +189,10 @@ class Json:
 
 
 def too_long(size: int) -> ProtocolError:
-    """Return what is wrong with a message of so many characters."""
+    """Return the error for a message that is too long. size: its characters."""
     return ProtocolError(f"a message of {size} characters; {MAX_TEXT} are the most")
 
 
 def clean(text: str) -> str:
-    """Return text of the outside at a length that can be kept, and without halves of characters."""
+    """Return a carrier's text, cut to the length that is kept, and without unpaired surrogates."""
     return text[: 100 * PARAMETERS].encode("utf-8", "replace").decode()

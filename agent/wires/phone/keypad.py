@@ -1,4 +1,4 @@
-"""Keys that a caller presses, until they are a whole: ended by # or by a pause."""
+"""Collects the keys that a caller presses into one input, which ends with # or a pause."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from rejoinder.pipeline import RATE
 KEYS = "0123456789*#ABCD"
 PAUSE_SECONDS = 2.0
 MOST = 64
-"""So many keys are a whole at the latest."""
+"""Most keys in one input."""
 
 
 class Keypad:
-    """The keys of one call; times are samples received from the caller (16 kHz)."""
+    """The keys of one call. Times count samples received from the caller (16 kHz)."""
 
     def __init__(self) -> None:
         self._keys = ""
@@ -19,11 +19,11 @@ class Keypad:
 
     @property
     def waiting(self) -> bool:
-        """Tell whether keys wait for their end."""
+        """Whether an input has begun and not ended."""
         return bool(self._keys)
 
     def press(self, key: str, now: int) -> str | None:
-        """Take one key; return the keys if it ends them, without the # at their end."""
+        """Take one key; return the input, without its final #, if this key ends it."""
         if len(key) != 1 or key not in KEYS:
             return None
         if key == "#":
@@ -32,7 +32,7 @@ class Keypad:
         return self._take() if len(self._keys) == MOST else None
 
     def look(self, now: int) -> str | None:
-        """Return the keys if the caller has paused behind them."""
+        """Return the input if the caller has paused for ``PAUSE_SECONDS``."""
         return self._take() if self._keys and now - self._at >= PAUSE_SECONDS * RATE else None
 
     def _take(self) -> str:

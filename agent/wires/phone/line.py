@@ -1,4 +1,4 @@
-"""A telephone line before the call: who calls, and whether they may."""
+"""A telephone connection before the call: which carrier it is, and whether Twilio signed it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from rejoinder.agent.wires.socket import frame_of
 from rejoinder.pipeline import PipelineError, ProtocolError
 
 START_SECONDS = 10.0
-"""So long a carrier may take to say which call it is about: until then a connection occupies no line."""
+"""Longest wait for a carrier's start message, in seconds. Until then a connection does not count as a
+call."""
 
 
 class NotStarted(PipelineError):
-    """A connection did not become a call; the message says why."""
+    """A connection did not become a call. The message says why."""
 
 
 async def pick_up(websocket: WebSocket) -> Carrier:
-    """Wait until a carrier has said who it is. Raises NotStarted."""
+    """Wait for the carrier's start message; return the carrier. Raises NotStarted.
+
+    Cancelling stops waiting and leaves the socket open.
+    """
     try:
         async with asyncio.timeout(START_SECONDS):
             while True:
@@ -41,21 +45,25 @@ async def pick_up(websocket: WebSocket) -> Carrier:
 
 
 def is_signed(token: str, public_url: str, websocket: WebSocket) -> bool:
-    """Tell whether Twilio has signed a connection; ``public_url``: where it calls, empty for our host."""
+    """Return whether Twilio has signed a connection.
+
+    token: the account's secret. public_url: the server's URL as Twilio calls it, "" for the request's own
+    host.
+    """
     said = websocket.headers.get("x-twilio-signature", "")
     host = urlsplit(public_url).netloc or websocket.headers.get("host", "")
     query = websocket.url.query
     rest = urlsplit(public_url).path.rstrip("/") + websocket.url.path + (f"?{query}" if query else "")
-    # Twilio signs the address with its port or without: its own libraries try both.
+    # Twilio signs the URL with its port or without it: its own libraries try both.
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     urls = [f"wss://{at}{rest}" for at in (host, name, f"{name}:443")]
     return any(hmac.compare_digest(signature(token, url).encode(), said.encode()) for url in urls)
 
 
 def signature(token: str, url: str, parameters: Mapping[str, str] | None = None) -> str:
-    """Return what Twilio signs a request with: the address, and a form's fields by name.
+    """Return Twilio's signature of a request: of its URL and the form's fields, sorted by name.
 
-    https://www.twilio.com/docs/usage/security: HMAC-SHA1 with the account's token as key, in base64.
+    It is an HMAC-SHA1 in base64, with the account's token as key: https://www.twilio.com/docs/usage/security.
     """
     form = "".join(name + value for name, value in sorted((parameters or {}).items()))
     return base64.b64encode(hmac.new(token.encode(), (url + form).encode(), hashlib.sha1).digest()).decode()

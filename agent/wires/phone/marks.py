@@ -1,4 +1,5 @@
-"""How much of a reply has been played, by the marks that a carrier returns: the truest word there is."""
+"""The play-out position of a reply, from the marks that a carrier returns: the most reliable source for
+it."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from dataclasses import dataclass
 from rejoinder.pipeline import RATE
 
 EVERY_SECONDS = 0.1
-"""Audio between two marks, at least; with slices of 40 ms and messages of 80 ms it is 160 ms."""
+"""Least audio between two marks, in seconds. With slices of 40 ms and messages of 80 ms it is 160 ms."""
 MOST = 256
-"""Marks that may be out: more than half a minute of audio."""
+"""Most marks that have not come back: more than half a minute of audio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,9 @@ class _Mark:
 
 
 class Marks:
-    """The marks of one call. Times are samples received from the caller (16 kHz): they come in real time.
+    """The marks of one call. Times count samples received from the caller (16 kHz): they arrive in real time.
 
-    answered: whether any mark has come back, so that the others can be relied on.
+    answered: whether any mark has come back. If so, the carrier supports marks.
     """
 
     def __init__(self) -> None:
@@ -34,17 +35,17 @@ class Marks:
 
     @property
     def waiting(self) -> bool:
-        """Tell whether a mark is out."""
+        """Whether any mark has not come back yet."""
         return bool(self._out)
 
     def place(self, turn: int, seconds: float) -> str:
-        """Note a mark behind ``seconds`` of a reply; return its name."""
+        """Record a mark after ``seconds`` of a reply; return its name."""
         mark = _Mark(f"{turn}-{seconds * 1000:.0f}", turn, seconds)
         self._out.append(mark)
         return mark.name
 
     def returned(self, name: str, now: int) -> None:
-        """Take a mark back, and with it those before; one that is not out, or was cleared, says nothing."""
+        """Record that a mark came back, and all marks before it. Unknown and cleared marks are ignored."""
         if any(mark.name == name for mark in self._out):
             self.answered = True
             while (mark := self._out.popleft()).name != name:
@@ -52,13 +53,13 @@ class Marks:
             self._last, self._at = mark, now
 
     def clear(self) -> None:
-        """Forget the marks that are out: those that come back from now on were dropped, not played."""
+        """Forget the marks that have not come back: their audio was dropped, not played."""
         self._out.clear()
 
     def played(self, turn: int, now: int) -> float:
-        """Return the seconds of a reply that have been played: up to its last mark, and on since then.
+        """Return the seconds of a reply that were played: up to its last mark, plus the time since then.
 
-        It cannot have gone on beyond a mark that is out.
+        The result is at most the position of the next mark that has not come back.
         """
         if self._last.turn != turn:
             return 0.0

@@ -1,7 +1,7 @@
 """A telephone call without any I/O: a carrier's messages in, commands for the session and messages back out.
 
-``receive`` takes what the carrier sent, ``tell`` what happened in the session, and ``rest`` is asked for when
-nothing has happened for a while. What a caller has heard is told by the marks that come back.
+``receive`` takes a carrier's message, ``tell`` a session event. ``flush`` sends held-back audio after a short
+time without events. The marks that the carrier returns show how much the caller has heard.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.audio.resample import ToSession
 
 MOST_FAILED = 2
-"""Replies that may fail in a row: to a caller each is a silence, and nobody can tell them why."""
-LINGER_SECONDS = 0.06
-"""After so long without more audio what is too short for a message is sent all the same: a clause is over."""
+"""Replies in a row that fail before the call ends. To a caller each one is an unexplained silence."""
+FLUSH_SECONDS = 0.06
+"""Audio too short for a message is sent after this time without more of it, in seconds: a clause has
+ended."""
 NUMBER = ("from", "caller", "caller-id", "caller_id")
-"""Parameters in which operators give the caller's number along."""
+"""Names of the parameter in which operators pass the caller's number."""
 
 
 def sniff(frame: Frame | Long) -> Carrier | None:
-    """Return whose call begins with a message, None while that is not told yet. Raises ProtocolError."""
+    """Return the carrier that a call's first messages identify, None while unknown. Raises ProtocolError."""
     if isinstance(frame, Long):
         raise too_long(frame.size)
     if isinstance(frame, bytes):
@@ -67,7 +68,7 @@ def sniff(frame: Frame | Long) -> Carrier | None:
 class Phone:
     """One call, from its start on.
 
-    options: of its session: what the carrier's parameters say of the call is in the instructions.
+    options: of its session. The instructions include the call's parameters.
     """
 
     def __init__(self, carrier: Carrier, options: Options) -> None:
@@ -78,7 +79,7 @@ class Phone:
             instructions=instructed(options.instructions, carrier),
             greeting="" if carrier.parameters.get("greet") == "false" else options.greeting,
         )
-        self._to_session = ToSession(carrier.heard.rate)
+        self._to_session = ToSession(carrier.format_in.rate)
         self._received = 0
         self._keypad = Keypad()
         self._marks = Marks()
@@ -96,36 +97,36 @@ class Phone:
 
     @property
     def id(self) -> str:
-        """What the carrier calls the call, "" where it does not say."""
+        """The carrier's identifier of the call, "" where it has none."""
         return self.carrier.id
 
     @property
     def number(self) -> str:
-        """The caller's number, by the carrier or a parameter of the call, "" where neither says."""
+        """The caller's number, from the carrier or a parameter of the call, "" where neither has it."""
         given = {name.lower(): value for name, value in self.carrier.parameters.items()}
         return self.carrier.number or next((given[name] for name in NUMBER if name in given), "")
 
     @property
-    def linger(self) -> float | None:
-        """Seconds after which ``rest`` is asked for, where audio waits for more."""
-        return LINGER_SECONDS if len(self._waiting) >= self.carrier.step else None
+    def flush_after(self) -> float | None:
+        """Seconds without an event after which ``flush`` is called, None while no audio is held back."""
+        return FLUSH_SECONDS if len(self._waiting) >= self.carrier.step else None
 
     def open(self) -> list[Command | Frame]:
-        """Return what begins the call: a reply where the parameter ``greet`` asks for one.
+        """Return the command that begins the call: a reply, where the parameter ``greet`` is true.
 
-        A greeting that is configured is the session's own business, and takes its place.
+        The session itself speaks a configured greeting instead.
         """
-        asked = self.carrier.parameters.get("greet") == "true"
-        return [Respond(None)] if asked and not self.options.greeting else []
+        greets = self.carrier.parameters.get("greet") == "true"
+        return [Respond(None)] if greets and not self.options.greeting else []
 
     # --- from the carrier -------------------------------------------------------------------------------
 
     def receive(self, frame: Frame | Long, more: bool = False) -> Iterator[Command | Frame]:
-        """Take one message. Raises ProtocolError; to be used to its end before the next message."""
+        """Take one message. Consume the result before the next call. Raises ProtocolError."""
         if isinstance(frame, Long):
             raise too_long(frame.size)
-        for heard in self.carrier.hear(frame):
-            match heard:
+        for received in self.carrier.receive(frame):
+            match received:
                 case Audio(data):
                     yield from self._audio(data)
                 case Digit(key):
@@ -136,7 +137,7 @@ class Phone:
                     yield HangUp("the caller has hung up")
 
     def _audio(self, data: bytes) -> Iterator[Command]:
-        chunk = AudioChunk(self.carrier.heard.decode(data), self.carrier.heard.rate)
+        chunk = AudioChunk(self.carrier.format_in.decode(data), self.carrier.format_in.rate)
         pcm = chunk.pcm if chunk.rate == RATE else to_pcm(self._to_session.feed(chunk))
         self._received += len(pcm) // 2
         yield Hear(pcm)
@@ -147,17 +148,17 @@ class Phone:
         first = not self._keypad.waiting
         keys = self._keypad.press(key, self._received)
         if first and (keys or self._keypad.waiting):
-            yield Interrupt()  # whoever presses a key has heard enough
-            yield from self._cut()  # a reply of which all was sent is told to be done, and still plays
+            yield Interrupt()  # the first key interrupts the agent
+            yield from self._cut()  # a reply that is done in the session may still be playing
         if keys:
             yield from typed(keys)
 
     # --- from the session -------------------------------------------------------------------------------
 
     def tell(self, happened: Event) -> list[Command | Frame]:
-        """Return what follows for the carrier, and for the history, from what happened.
+        """Return the carrier's messages for a session event, and the commands that follow from it.
 
-        Raises Unanswered where the agent cannot answer any more.
+        Raises Unanswered after ``MOST_FAILED`` failed replies in a row.
         """
         match happened:
             case ReplyDone(status="failed", error=error):
@@ -184,15 +185,15 @@ class Phone:
                 return some(self.carrier.release)
         return []
 
-    def rest(self) -> list[Command | Frame]:
-        """Send what waited for more audio, because none has come: it would break a word off."""
+    def flush(self) -> list[Command | Frame]:
+        """Return the messages for held-back audio. Without them the last word would be cut off."""
         return self._send(self._waiting, shortest_ms=0)
 
     def heard(self, turn: int, text: str) -> None:
-        """Take note of what the caller heard of a reply: no telephone wire wants to know."""
+        """Do nothing: carriers are not sent what the caller heard."""
 
     def _say(self, chunk: AudioChunk) -> list[Command | Frame]:
-        spoken = self.carrier.spoken
+        spoken = self.carrier.format_out
         if chunk.rate != spoken.rate:
             self._resampler = self._resampler or Resampler(chunk.rate, spoken.rate)
             pcm = self._resampler.feed(chunk)
@@ -203,8 +204,8 @@ class Phone:
         return self._send(self._waiting, self.carrier.shortest_ms)
 
     def _send(self, waiting: bytearray, shortest_ms: int) -> list[Command | Frame]:
-        """Send what is enough for a message; a mark behind it where the last one is long ago."""
-        spoken, step = self.carrier.spoken, self.carrier.step
+        """Return a message if there is enough audio for one, with a mark behind it if one is due."""
+        spoken, step = self.carrier.format_out, self.carrier.step
         size = len(waiting) - len(waiting) % step
         if not size or size < spoken.size(shortest_ms):
             return []
@@ -221,12 +222,12 @@ class Phone:
         return some(self.carrier.mark(self._marks.place(turn, self._sent)))
 
     def _finish(self) -> list[Command | Frame]:
-        """Send the end of a reply, and a mark behind it."""
-        resampler, self._resampler = self._resampler, None  # it takes nothing behind its last
+        """Return the messages for the end of a reply, and a mark behind it."""
+        resampler, self._resampler = self._resampler, None  # it takes no input after its last
         if resampler is not None:
-            end = resampler.feed(AudioChunk(b"", self.carrier.spoken.rate), last=True)
-            self._waiting += self.carrier.spoken.encode(end)
-        spoken, step = self.carrier.spoken, self.carrier.step
+            end = resampler.feed(AudioChunk(b"", self.carrier.format_out.rate), last=True)
+            self._waiting += self.carrier.format_out.encode(end)
+        spoken, step = self.carrier.format_out, self.carrier.step
         self._waiting += spoken.silence(-len(self._waiting) % step)
         frames = self._send(self._waiting, shortest_ms=0)
         self._sent = self._made
@@ -235,9 +236,9 @@ class Phone:
         return frames
 
     def _cut(self) -> list[Command | Frame]:
-        """Drop what has not been played of the last reply, and tell the history what has been.
+        """Drop the unplayed audio of the last reply, and return the command that truncates it in the history.
 
-        Where the carrier has never returned a mark, the history keeps what the paced clock says.
+        Where the carrier has never returned a mark, the history keeps the session's own estimate.
         """
         turn, self._turn = self._turn, None
         held, self._held = self._held, None
@@ -248,23 +249,23 @@ class Phone:
         relied, over = self._marks.answered, not self._marks.waiting
         self._marks.clear()
         if relied and over and self._made and played >= self._made:
-            return []  # it was heard to its end
+            return []  # the reply was heard to its end
         cut = some(self.carrier.clear)
         return [*cut, Truncate(turn, played)] if relied and played < self._made else cut
 
 
 def some(frame: Frame | None) -> list[Command | Frame]:
-    """Return a message in a list, an empty one where the carrier has no such message."""
+    """Return a list with the message, empty where the carrier has no such message."""
     return [] if frame is None else [frame]
 
 
 def typed(keys: str) -> list[Command]:
-    """Return what lets the agent answer pressed keys."""
+    """Return the commands that make the agent answer pressed keys."""
     return [AddText("user", f"(pressed {keys} on the keypad)"), Respond(None)]
 
 
 def instructed(instructions: str, carrier: Carrier) -> str:
-    """Return what the agent is told: the parameter ``instructions`` or ours, and what else is given along."""
+    """Return a call's instructions: the parameter ``instructions`` or ours, then the other parameters."""
     given = dict(carrier.parameters)
     given.pop("greet", None)
     instructions = given.pop("instructions", instructions)

@@ -1,22 +1,22 @@
-"""Frames into the order of their numbers, for wires that do not keep it."""
+"""Sorts numbered frames, for wires that do not keep the order."""
 
 from __future__ import annotations
 
 WINDOW = 4
-"""So many later frames may come before one that is missing is given up: 80 ms of audio."""
+"""Later frames that may arrive before a missing frame is given up: 80 ms of audio."""
 FAR = 100
-"""A number so far from the expected one begins a new count."""
+"""A number this far from the expected one begins a new count."""
 
 
 class Reorder:
-    """A stream of numbered frames. What is missing is left out, what comes twice or too late is dropped."""
+    """A stream of numbered frames. Missing frames are skipped; duplicate and late frames are dropped."""
 
     def __init__(self) -> None:
         self._next: int | None = None
         self._early: dict[int, bytes] = {}
 
     def take(self, number: int, frame: bytes) -> list[bytes]:
-        """Return the frames that are due now."""
+        """Take one frame; return the frames that are now in order."""
         if self._next is None or abs(number - self._next) > FAR:
             self._next, self._early = number, {}
         if number < self._next:

@@ -1,4 +1,4 @@
-"""Carriers whose streams are JSON with base64 audio: Twilio, and Telnyx, Exotel and Plivo in dialects of it.
+"""Carriers whose streams are JSON with base64 audio: Twilio, and the dialects of Telnyx, Exotel and Plivo.
 
 Written after their documents: twilio.com/docs/voice/media-streams/websocket-messages,
 developers.telnyx.com/api-reference/websockets/stream-call-media-over-websocket,
@@ -19,9 +19,9 @@ from rejoinder.agent.wires.phone.carrier import (
     Digit,
     Format,
     Frame,
-    Heard,
     Json,
     Played,
+    Received,
     Stopped,
     clean,
 )
@@ -37,7 +37,7 @@ ENCODINGS: Mapping[str, Format] = {
 
 
 class Twilio:
-    """A stream of Twilio, or of a carrier with the same verbs; ``key`` is what it calls the stream's id."""
+    """A stream of Twilio, or of a carrier with the same messages. key: its name for the stream's id."""
 
     step = 1
     shortest_ms = 50
@@ -46,20 +46,20 @@ class Twilio:
     release: Frame | None = None
 
     def __init__(
-        self, start: Json, name: str = "Twilio", key: str = "streamSid", heard: Format = MULAW
+        self, start: Json, name: str = "Twilio", key: str = "streamSid", format_in: Format = MULAW
     ) -> None:
         self.name = name
         names = ("callSid", "call_control_id", "callId", "call_sid", key)
         self.id = clean(next(filter(None, (start.find("start", each) for each in names)), ""))
         self.number = clean(start.find("start", "from") or "")
-        self.heard = heard
-        self.spoken = heard
+        self.format_in = format_in
+        self.format_out = format_in
         self.parameters: Mapping[str, str] = {}
         self._stream = {key: start.find("start", key) or start.find(key) or ""}
         self.clear: Frame | None = self._message(self.clearing)
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
-        """Take one message; kinds that nobody knows yet are no error. Raises ProtocolError."""
+    def receive(self, frame: Frame) -> Iterable[Received]:
+        """Take one message; return what it contains. Unknown types are ignored. Raises ProtocolError."""
         message = Json.parse(frame)
         match message.event:
             case "media" if message.find("media", "track") not in ("outbound", "outbound_track"):
@@ -77,10 +77,10 @@ class Twilio:
         return [self._message("media", media={"payload": pybase64.b64encode(audio).decode("ascii")})]
 
     def mark(self, name: str) -> Frame | None:
-        """Return the message that asks for a mark; after a clear all marks come back at once."""
+        """Return the message that asks for a mark. After a clear, all marks come back at once."""
         return self._message("mark", mark={"name": name})
 
-    def _ordered(self, message: Json) -> Iterable[Heard]:
+    def _ordered(self, message: Json) -> Iterable[Received]:
         return [message.audio("media", "payload")]
 
     def _message(self, event: str, **fields: Any) -> str:
@@ -88,15 +88,16 @@ class Twilio:
 
 
 class Telnyx(Twilio):
-    """A stream of Telnyx: its frames may come in any order; it takes PCMU whatever it sends."""
+    """A stream of Telnyx. Its frames may arrive out of order. It takes PCMU, whatever format it sends."""
 
-    def __init__(self, start: Json, heard: Format) -> None:
-        super().__init__(start, "Telnyx", "stream_id", heard)
-        self.spoken = MULAW  # stream_bidirectional_codec, which start does not tell, and whose default it is
+    def __init__(self, start: Json, format_in: Format) -> None:
+        super().__init__(start, "Telnyx", "stream_id", format_in)
+        # The default of stream_bidirectional_codec, which the start message does not contain.
+        self.format_out = MULAW
         self.parameters = start.texts("start", "custom_parameters")
         self._reorder = Reorder()
 
-    def _ordered(self, message: Json) -> Iterable[Heard]:
+    def _ordered(self, message: Json) -> Iterable[Received]:
         audio = message.audio("media", "payload").data
         number = message.find("media", "chunk") or ""
         if not (number.isascii() and number.isdigit() and len(number) < 12):
@@ -105,23 +106,29 @@ class Telnyx(Twilio):
 
 
 class Exotel(Twilio):
-    """A stream of Exotel: 16-bit PCM in messages of 100 ms; other sizes than multiples of 320 leave gaps."""
+    """A stream of Exotel: 16-bit PCM in messages of 100 ms.
+
+    Sizes that are no multiple of 320 bytes cause gaps.
+    """
 
     step = 320
     shortest_ms = 100
 
 
 class Plivo(Twilio):
-    """A stream of Plivo: the same with other verbs. A checkpoint that was cleared does not come back."""
+    """A stream of Plivo: Twilio's with other message names.
+
+    A checkpoint that was cleared does not come back.
+    """
 
     clearing = "clearAudio"
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
-        """Take one message. Raises ProtocolError."""
+    def receive(self, frame: Frame) -> Iterable[Received]:
+        """Take one message; return what it contains. Raises ProtocolError."""
         message = Json.parse(frame)
         if message.event == "playedStream":
             return [Played(message.get("name"))]
-        return super().hear(frame)
+        return super().receive(frame)
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return the message that queues audio."""
@@ -135,16 +142,16 @@ class Plivo(Twilio):
 
 
 def started(start: Json) -> Twilio:
-    """Return the carrier whose ``start`` this is, by the names in it. Raises ProtocolError."""
+    """Return the carrier that sent this ``start``, by the names of its fields. Raises ProtocolError."""
     if start.find("start", "streamSid") and start.find("start", "callSid"):
-        carrier = Twilio(start, heard=announced("Twilio", start, "start", "mediaFormat", "encoding"))
+        carrier = Twilio(start, format_in=announced("Twilio", start, "start", "mediaFormat", "encoding"))
         carrier.parameters = start.texts("start", "customParameters")
         return carrier
     if start.find("stream_id") and start.find("start", "call_control_id"):
         return Telnyx(start, announced("Telnyx", start, "start", "media_format", "encoding"))
     if start.find("start", "streamId") and start.find("start", "callId"):
-        heard = announced("Plivo", start, "start", "mediaFormat", "encoding")
-        plivo = Plivo(start, "Plivo", "streamId", heard)
+        format_in = announced("Plivo", start, "start", "mediaFormat", "encoding")
+        plivo = Plivo(start, "Plivo", "streamId", format_in)
         plivo.parameters = headers(start.find("extra_headers") or "")
         return plivo
     if start.find("start", "stream_sid") and start.find("start", "call_sid"):
@@ -158,7 +165,7 @@ def started(start: Json) -> Twilio:
 
 
 def announced(carrier: str, start: Json, *path: str) -> Format:
-    """Return the format that a carrier has announced. Raises ProtocolError for one not spoken here."""
+    """Return the format that a carrier announces. Raises ProtocolError for a format that is not supported."""
     encoding = start.get(*path)
     rate = start.find(*path[:-1], "sampleRate") or start.find(*path[:-1], "sample_rate") or "8000"
     known = ENCODINGS.get(encoding)
@@ -170,6 +177,6 @@ def announced(carrier: str, start: Json, *path: str) -> Format:
 
 
 def headers(text: str) -> dict[str, str]:
-    """Return Plivo's extra headers, which it writes as ``name=value;name=value``."""
+    """Return Plivo's extra headers, which have the form ``name=value;name=value``."""
     pairs = (pair.partition("=") for pair in clean(text).split(";") if "=" in pair)
     return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,4 +1,4 @@
-"""A WebSocket of Vonage's Voice API: audio in binary messages, the rest in JSON.
+"""A WebSocket of Vonage's Voice API: audio in binary messages, everything else in JSON.
 
 Written after developer.vonage.com/en/voice/voice-api/concepts/websockets.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Heard, Json, Played
+from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Json, Played, Received
 from rejoinder.pipeline import ProtocolError
 
 RATES = ("8000", "16000", "24000")
 OWN_FIELDS = ("event", "content-type")
-"""Fields of the first message that are Vonage's; the others are headers of the NCCO, our parameters."""
+"""Vonage's own fields of the first message. The others are headers of the NCCO: the call's parameters."""
 
 
 class Vonage:
-    """One connection; it ends by being closed."""
+    """One connection. It ends when the socket closes."""
 
     name = "Vonage"
     id = ""
@@ -33,13 +33,13 @@ class Vonage:
             raise ProtocolError(
                 f"Vonage announced {rate[:30]}; audio/l16 at 8000, 16000 or 24000 Hz is known"
             )
-        self.heard = self.spoken = Format("pcm", int(rate))
-        self.step = self.spoken.size(20)
+        self.format_in = self.format_out = Format("pcm", int(rate))
+        self.step = self.format_out.size(20)
         given = connected.texts()
         self.parameters: Mapping[str, str] = {name: given[name] for name in given if name not in OWN_FIELDS}
 
-    def hear(self, frame: Frame) -> Iterable[Heard]:
-        """Take one message. Raises ProtocolError."""
+    def receive(self, frame: Frame) -> Iterable[Received]:
+        """Take one message; return what it contains. Raises ProtocolError."""
         if isinstance(frame, bytes):
             return [Audio(frame)]
         message = Json.parse(frame)
@@ -51,8 +51,8 @@ class Vonage:
         return []
 
     def media(self, audio: bytes) -> list[Frame]:
-        """Return the messages that queue audio: one for each 20 ms."""
-        return [*self.spoken.cut(audio)]
+        """Return the messages that queue audio, one per 20 ms."""
+        return [*self.format_out.cut(audio)]
 
     def mark(self, name: str) -> Frame | None:
         """Return the message that asks for a notice."""

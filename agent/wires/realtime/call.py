@@ -1,4 +1,5 @@
-"""A call of the Realtime protocol, which outlives its sockets: one that breaks off is waited for."""
+"""A call of the Realtime protocol. It outlives its sockets: when one breaks off, the call waits for its
+client."""
 
 from __future__ import annotations
 
@@ -25,34 +26,37 @@ from rejoinder.agent.wires.socket import (
 )
 from rejoinder.pipeline import RATE, CallOver, Models, Options, Overloaded, ProtocolError, Session
 
-KEEPALIVE_FAILED, SEEMS_DEAD = 1011, 4000
+KEEPALIVE_FAILED = 1011
+"""Close code of a client whose keepalive ping got no answer."""
+SEEMS_DEAD = 4000
+"""Close code of a page that receives nothing any more. Browsers cannot send 1011."""
 BROKEN = frozenset((ABNORMAL, KEEPALIVE_FAILED, SEEMS_DEAD))
-"""What says that a socket broke off, and not that its client has ended the call: no close frame, or one of a
-client that gave up waiting for the other side; browsers cannot send 1011, so there is a code of our own."""
+"""Close codes that mean a broken connection, and not that the client has ended the call."""
 SILENCE_SECONDS = 0.1
+"""Length of the pieces of silence that the session gets while the client is away."""
 
 JUST_ENDED = (TRY_AGAIN_LATER, "the conversation has just ended: connect again")
 
 Ended = tuple[int, str]
-"""The code and the reason with which a socket is to be closed; 0: it is closed already."""
+"""The code and the reason with which to close a socket; code 0: it is already closed."""
 
 
 class SocketLease:
-    """A socket that a call may use until ``ended``."""
+    """A socket that a call may use until ``ended`` has a result."""
 
     def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Ended] = loop.create_future()
-        self._lent = loop.time()
+        self._began = loop.time()
 
     @property
     def alive(self) -> float:
-        """The loop time at which its client was last heard of, if only by the answer to a ping."""
-        return float(self.socket.scope.get(ALIVE, self._lent))
+        """The loop time at which the client last sent anything, such as a pong."""
+        return float(self.socket.scope.get(ALIVE, self._began))
 
-    def give_back(self, code: int, reason: str) -> None:
-        """Say that the call is done with it."""
+    def release(self, code: int, reason: str) -> None:
+        """Return the socket to its endpoint, which closes it with this code and reason."""
         if not self.ended.done():
             self.ended.set_result((code, reason))
 
@@ -60,13 +64,13 @@ class SocketLease:
 class RealtimeCall(Call):
     """A call whose client may come back over another socket.
 
-    seconds: how long a client is waited for, 0 for not at all. over: whether it has ended. alone: the loop
-    time since which its socket is gone.
+    seconds: how long the call waits for its client, 0 for not at all. over: whether the call has ended.
+    alone: the loop time at which its last socket was lost.
     """
 
     def __init__(
         self,
-        lent: SocketLease,
+        lease: SocketLease,
         models: Models,
         options: Options,
         wire: Realtime,
@@ -74,7 +78,7 @@ class RealtimeCall(Call):
         seconds: float = 0.0,
         caller: str = "",
     ) -> None:
-        super().__init__(lent.socket, models, options, wire, traces, caller)
+        super().__init__(lease.socket, models, options, wire, traces, caller)
         self.over = False
         self.alone = 0.0
         self.conversation = wire.conversation
@@ -82,7 +86,7 @@ class RealtimeCall(Call):
         self._max_call_s = options.max_call_s
         self.seconds = seconds
         self._outbox = Outbox()
-        self._lent = lent
+        self._lease = lease
         self._next: tuple[SocketLease, ResumeRequest] | None = None
         self._arrived = asyncio.Event()
         self._dropped = False
@@ -90,27 +94,30 @@ class RealtimeCall(Call):
 
     @property
     def waits(self) -> bool:
-        """Whether its client is gone, and none has come back."""
+        """Whether the client is gone and has not come back."""
         return self._dropped and self._next is None
 
-    def take(self, lent: SocketLease, asked: ResumeRequest) -> None:
-        """Go on over this socket, whatever has become of the one before."""
+    def take(self, lease: SocketLease, request: ResumeRequest) -> None:
+        """Go on over this socket, and release the one before.
+
+        A call that is over releases this socket at once.
+        """
         if self.over:
-            lent.give_back(*JUST_ENDED)
+            lease.release(*JUST_ENDED)
             return
         elsewhere = "the conversation goes on over another socket"
         if self._next is not None:
-            self._next[0].give_back(NORMAL, elsewhere)
-        self._next = lent, asked
+            self._next[0].release(NORMAL, elsewhere)
+        self._next = lease, request
         self._arrived.set()
         self._drop(NORMAL, elsewhere)
 
     def end(self, code: int, reason: str) -> None:
-        """Give all sockets back: the call is over."""
+        """Mark the call as over, and release all its sockets."""
         self.over = True
-        self._lent.give_back(code, reason)
+        self._lease.release(code, reason)
         if self._next is not None:
-            self._next[0].give_back(*JUST_ENDED)
+            self._next[0].release(*JUST_ENDED)
 
     # --- one socket after the other ---------------------------------------------------------------------
 
@@ -120,8 +127,8 @@ class RealtimeCall(Call):
             if self._next is None and (code not in BROKEN or not self._is_worth_waiting(session)):
                 return code
             self._drop(0, "")
-            self.feed.reason = ""  # of the socket that is lost; the call goes on
-            heard = session.hold(self._lent.alive)
+            self.feed.reason = ""  # of the lost socket; the call goes on
+            heard = session.hold(self._lease.alive)
             if self._next is None:
                 self.log.lose("it broke off" if code == ABNORMAL else f"closed with {code}", self.seconds)
             if not await self._wait(session):
@@ -130,17 +137,17 @@ class RealtimeCall(Call):
             await self._go_on(session, heard)
 
     def _is_worth_waiting(self, session: Session) -> bool:
-        """Tell whether the client would find more than a new conversation has: else it is not waited for."""
+        """Return whether the conversation has anything that a client could come back for."""
         return bool(self.seconds) and not (self._realtime.empty and session.at_rest)
 
     def _drop(self, code: int, reason: str) -> None:
-        """Neither read nor write this socket any more, from this moment on."""
+        """Stop reading and writing the socket at once, and release it."""
         self._dropped = True
         self.alone = asyncio.get_running_loop().time()
-        self._lent.give_back(code, reason)
+        self._lease.release(code, reason)
         for patience in (self._patience, self._sending):
             if patience is not None:
-                with suppress(RuntimeError):  # it has just expired by itself
+                with suppress(RuntimeError):  # the timeout has just expired
                     patience.reschedule(0.0)
         self._patience = self._sending = None
 
@@ -150,7 +157,7 @@ class RealtimeCall(Call):
         try:
             async with asyncio.timeout(self.seconds):
                 while not self._arrived.is_set():
-                    if session.user_has_floor:  # what does not arrive is silence, and ends a turn as any does
+                    if session.user_has_floor:  # missing audio counts as silence, which ends the user's turn
                         await session.hear(bytes(2 * int(SILENCE_SECONDS * RATE)))
                     await asyncio.wait([arrived], timeout=SILENCE_SECONDS)
         except TimeoutError:
@@ -160,18 +167,18 @@ class RealtimeCall(Call):
         return True
 
     async def _go_on(self, session: Session, heard: tuple[int, float] | None) -> None:
-        """Tell the client what it missed, before anything else, and let the reply go on."""
+        """Send the client the events that it missed, before any others, and resume the reply."""
         assert self._next is not None
         async with self._writing:
-            (self._lent, asked), self._next = self._next, None
-            self._websocket, self._dropped = self._lent.socket, False
-            self.log.come_back(self._lent.socket.client)
+            (self._lease, request), self._next = self._next, None
+            self._websocket, self._dropped = self._lease.socket, False
+            self.log.come_back(self._lease.socket.client)
             self._arrived.clear()
-            missed = catch_up(self._realtime, self._outbox, asked, heard)
+            missed = catch_up(self._realtime, self._outbox, request, heard)
             session.release(missed.unheard)
             for message in missed.messages:
                 await self._put(message)
-                await asyncio.sleep(0)  # other calls do not wait for all of it
+                await asyncio.sleep(0)  # let other calls run in between
 
     async def _receive(self) -> MutableMapping[str, Any]:
         if self._dropped:
@@ -202,10 +209,10 @@ class RealtimeCall(Call):
         except WebSocketDisconnect:
             if not self.seconds:
                 raise
-            # Who reads it is told how it was closed: that may have been a goodbye.
+            # The reading side learns the close code: the client may have ended the call.
 
     async def _over(self, cause: CallOver) -> Ended:
-        """Say so in the way of OpenAI's API, whose clients look for this code."""
+        """Send OpenAI's error for a call that reached its limit: clients look for its code."""
         minutes, seconds = divmod(self._max_call_s, 60.0)
         lasted = f"{self._max_call_s:g} seconds" if seconds else f"{minutes:g} minutes"
         reason = f"Your session hit the maximum duration of {lasted}."

@@ -1,4 +1,4 @@
-"""The server's side of the OpenAI Realtime protocol: events as dictionaries, in the order clients expect."""
+"""Server events of the OpenAI Realtime protocol, as dictionaries, in the order clients expect."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from rejoinder.pipeline import ProtocolError, Usage
 
 ServerEvent = dict[str, Any]
 MAX_MESSAGE = 500
-"""Characters of an error's message: it may quote what the client sent."""
+"""Most characters of an error's message: it may quote what the client sent."""
 
 
 SERVER_CODES = frozenset(("model_error", "model_timeout", "overloaded", "server_error"))
-"""Codes of errors that are the server's, and not in what the client sent."""
+"""Error codes for faults of the server. All others are for faults in the client's messages."""
 
 
 def new_id(kind: str) -> str:
-    """Return a fresh identifier such as ``item_3f…``."""
+    """Return a new identifier such as ``item_3f…``."""
     return f"{kind}_{secrets.token_hex(10)}"
 
 
 def new_conversation() -> str:
-    """Return an identifier that nobody can guess: 256 random bits."""
+    """Return an identifier that cannot be guessed: 256 random bits."""
     return f"conv_{secrets.token_hex(32)}"
 
 
 def event(type_: str, **fields: Any) -> ServerEvent:
-    """Return a server event with an id of its own."""
+    """Return a server event with a new id."""
     return {"type": type_, "event_id": new_id("event"), **fields}
 
 
@@ -39,7 +39,7 @@ def kind_of(code: str) -> str:
 def failure(
     error: ProtocolError, client_event: str | None, kind: str = "invalid_request_error"
 ) -> ServerEvent:
-    """Return the error event; ``client_event`` is the id the client gave to what it did wrong."""
+    """Return an error event. client_event: the ``event_id`` of the client's message that was wrong."""
     body = {
         "type": kind,
         "code": error.code,
@@ -51,17 +51,17 @@ def failure(
 
 
 def kept_item(id_: str, status: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return a conversation item: its fields, and what all of them have."""
+    """Return a conversation item: the given fields, and those that all items have."""
     return {"id": id_, "object": "realtime.item", "status": status, **fields}
 
 
 def message_item(id_: str, role: str, content: list[dict[str, Any]], status: str) -> dict[str, Any]:
-    """Return the item of something said or written."""
+    """Return a message item: something that was said or typed."""
     return kept_item(id_, status, {"type": "message", "role": role, "content": content})
 
 
 def user_turn(item: dict[str, Any], previous: str | None, seconds: float, text: str) -> list[ServerEvent]:
-    """Return what follows the end of a user's spoken turn."""
+    """Return the events at the end of a user's spoken turn. previous: the id of the item before it."""
     return [
         event("input_audio_buffer.committed", item_id=item["id"], previous_item_id=previous),
         *item_added(item, previous),
@@ -69,8 +69,8 @@ def user_turn(item: dict[str, Any], previous: str | None, seconds: float, text: 
     ]
 
 
-def told_usage(usage: Usage) -> dict[str, Any]:
-    """Return a response's usage: text alone has tokens here, and none of them is cheaper for being cached."""
+def usage_fields(usage: Usage) -> dict[str, Any]:
+    """Return a response's usage. Only text has tokens here, and none of them are cached."""
     return {
         "total_tokens": usage.read + usage.written,
         "input_tokens": usage.read,
@@ -81,7 +81,10 @@ def told_usage(usage: Usage) -> dict[str, Any]:
 
 
 def transcribed(id_: str, text: str, seconds: float, error: str = "") -> ServerEvent:
-    """Return what was said in an item's audio of so many seconds, or why that is not known."""
+    """Return the event with the transcript of an item's audio, or with the error that prevented it.
+
+    seconds: length of the audio.
+    """
     name = "conversation.item.input_audio_transcription"
     if error:
         cause = {"type": "server_error", "code": "model_error", "message": error[:MAX_MESSAGE], "param": None}
@@ -91,7 +94,7 @@ def transcribed(id_: str, text: str, seconds: float, error: str = "") -> ServerE
 
 
 def item_added(item: dict[str, Any], previous: str | None) -> list[ServerEvent]:
-    """Return the pair of events that acknowledge a complete item."""
+    """Return the two events that acknowledge a complete item."""
     return [
         event("conversation.item.added", item=item, previous_item_id=previous),
         event("conversation.item.done", item=item, previous_item_id=previous),

@@ -1,4 +1,4 @@
-"""The input audio buffer of the OpenAI Realtime protocol: the user's audio, and the turns it becomes."""
+"""The input audio buffer of the OpenAI Realtime protocol: the user's audio and the turns in it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
 from rejoinder.pipeline.audio.resample import ToSession
 
 HELD_SECONDS = 0.6
-"""Audio of several messages that is resampled at once, at most: what a silent call reads at a time."""
+"""Most audio of several messages that is resampled in one step, in seconds: one read of a silent call."""
 RECORDING_SECONDS = 30
-"""An item's audio is at most so long, because the call waits until it is transcribed."""
+"""Most audio in one item, in seconds: the call waits until it is transcribed."""
 
 
 class InputBuffer:
-    """The audio that no turn holds yet, and the turn being spoken; ``at`` counts samples of the session."""
+    """The audio that is in no turn yet, and the current turn.
+
+    Arguments named ``at`` count session samples.
+    """
 
     def __init__(self) -> None:
         self._format: Format = PCM
@@ -41,19 +44,20 @@ class InputBuffer:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no audio that no turn holds."""
+        """Whether no audio waits for a commit."""
         return not self._uncommitted
 
     def take(self, format_: Format) -> None:
-        """Take audio of this format from now on."""
+        """Set the format of the audio that follows."""
         if format_ != self._format:
             self._format = format_
             self._resampler = ToSession(rate_of(format_))
 
     def append(self, data: bytes | Base64, more: bool = False) -> Iterable[Hear]:
-        """Take audio for the session. Raises ProtocolError for half a sample, and for no base64.
+        """Take audio for the session. Raises ProtocolError for half a sample and for invalid base64.
 
-        more: whether another message is here already: to resample a few frames costs little more than one.
+        more: whether another message is here already. The audio may then be held: resampling several messages
+        costs little more than one.
         """
         if isinstance(data, Base64):
             if (size := data.size) is None:
@@ -66,12 +70,12 @@ class InputBuffer:
         return () if more and len(self._held) < 2 * HELD_SECONDS * self._resampler.rate else self.held()
 
     def held(self) -> Iterable[Hear]:
-        """Return the audio that waited for more."""
+        """Return the audio that ``append`` has held back."""
         pcm, self._held = bytes(self._held), bytearray()
         return self._resampled(pcm)
 
     def _long(self, data: Base64) -> Iterable[Hear]:
-        """Decode and resample minutes of audio piece by piece, as they are taken."""
+        """Decode and resample minutes of audio lazily, piece by piece."""
         yield from self.held()
         rest, width = b"", width_of(self._format)
         for piece in data.decoded():
@@ -82,13 +86,13 @@ class InputBuffer:
             yield from self._resampled(pcm)
 
     def _resampled(self, pcm: bytes) -> Iterable[Hear]:
-        """Resample minutes of audio a second at a time, as it is taken: nobody else waits for all of it."""
+        """Resample audio lazily, one second at a time, so that other calls can run in between."""
         rate = self._resampler.rate
         for piece in AudioChunk(pcm, rate).slices(rate):
             yield Hear(to_pcm(self._resampler.feed(piece)))
 
     def recording(self, data: bytes) -> bytes:
-        """Return audio that is no part of the stream as the session takes it. Raises ProtocolError."""
+        """Return an item's audio in the session's format. Raises ProtocolError for audio that is too long."""
         param = "item.content.0.audio"
         pcm, rate = decoded(data, self._format, param), rate_of(self._format)
         if len(pcm) > 2 * rate * RECORDING_SECONDS:
@@ -97,7 +101,7 @@ class InputBuffer:
         return to_pcm(ToSession(rate).feed(AudioChunk(pcm, rate)))
 
     def commit(self) -> EndTurn:
-        """End the user's turn. Raises ProtocolError where nothing is to be ended, or it is ending already."""
+        """End the user's turn. Raises ProtocolError where there is no audio, or a commit is in progress."""
         if not self._uncommitted:
             reason = "Error committing input audio buffer: buffer too small, there is no audio in it"
             raise ProtocolError(reason, "input_audio_buffer_commit_empty")
@@ -109,17 +113,20 @@ class InputBuffer:
         return EndTurn()
 
     def clear(self) -> None:
-        """Forget the audio that was not committed."""
+        """Drop the audio that was not committed."""
         self._uncommitted = 0
 
     def speech_started(self, at: int, padding_ms: int) -> list[ServerEvent]:
-        """Tell of speech; ``padding_ms`` of the audio before it belong to its item."""
+        """Return the event for the start of speech. The item begins ``padding_ms`` before it."""
         self._speech, self._speech_at, self._partial = new_id("item"), at, ""
         start = max(0, at * 1000 // RATE - padding_ms)
         return [event("input_audio_buffer.speech_started", item_id=self._speech, audio_start_ms=start)]
 
-    def heard_so_far(self, agreed: str) -> list[ServerEvent]:
-        """Tell which words of the turn are new."""
+    def partial(self, agreed: str) -> list[ServerEvent]:
+        """Return the event with the new words of a partial transcript.
+
+        agreed: the stable words of the turn.
+        """
         delta = agreed[len(self._partial) :]
         if not delta or not self._speech:
             return []
@@ -128,16 +135,16 @@ class InputBuffer:
         return [event(type_, item_id=self._speech, content_index=0, delta=delta)]
 
     def turn_ended(self, text: str, at: int, items: Items) -> list[ServerEvent]:
-        """Tell of the end of the user's turn; noise without words makes an item too, but an empty one."""
+        """Return the events for the end of the user's turn. Noise without words makes an empty item."""
         events = []
         spoken, id_, self._speech = self._speech, self._speech or new_id("item"), None
-        if spoken:  # else the client committed what was no speech, or holds its own button
+        if spoken:  # else the client committed audio without speech, or detects turns itself
             stopped = event("input_audio_buffer.speech_stopped", item_id=id_, audio_end_ms=at * 1000 // RATE)
             events.append(stopped)
         return events + self._committed(id_, text, at, items)
 
-    def nobody_spoke(self, since: int, at: int, items: Items) -> list[ServerEvent]:
-        """Tell of a silence that the agent breaks; it makes an empty item, as noise does."""
+    def timed_out(self, since: int, at: int, items: Items) -> list[ServerEvent]:
+        """Return the events for a silence that the agent breaks. It makes an empty item, as noise does."""
         id_ = new_id("item")
         self._speech_at = since
         stretch = {"audio_start_ms": since * 1000 // RATE, "audio_end_ms": at * 1000 // RATE}
@@ -148,7 +155,7 @@ class InputBuffer:
         item = message_item(id_, "user", [{"type": "input_audio", "transcript": text}], "completed")
         seconds = max(0.0, (at - self._speech_at) / RATE)
         self._speech_at = at
-        if not self._ending:  # a commit has counted already, and what came since is the next one's
+        if not self._ending:  # a commit has reset the count, and audio since then is for the next one
             self._uncommitted = 0
         self._ending = False
         previous = items.keep(item, ("user", at) if text else None)

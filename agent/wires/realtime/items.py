@@ -1,4 +1,4 @@
-"""The items of a conversation in the OpenAI Realtime protocol: what was said and called, in order."""
+"""The items of a conversation in the OpenAI Realtime protocol: messages and tool calls, in order."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from rejoinder.agent.wires.realtime.shapes import (
 from rejoinder.pipeline import Entry, Key, ProtocolError
 
 MAX_ITEMS = 400
-"""Items that are remembered, as many as the history's entries; the oldest are forgotten."""
+"""Most items that are kept, equal to the most entries of the history. The oldest are dropped."""
 ROOT = "root"
-"""What a client calls the place before the first item."""
+"""The client's name for the place before the first item."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """An item, and what it is known by in the history; None for a noise, which is not in there."""
+    """An item and its key in the history; None for noise, which has no entry there."""
 
     item: dict[str, Any]
     key: Key | None = None
 
 
 class Items:
-    """The items of one connection. The history has the same order, because it is told it from here."""
+    """The items of one conversation. They set the order of the history."""
 
     def __init__(self) -> None:
         self._items: dict[str, Kept] = {}
@@ -57,25 +57,28 @@ class Items:
         return self._order[-1] if self._order else None
 
     def get(self, id_: str, code: str, doing: str, param: str = "item_id") -> dict[str, Any]:
-        """Return an item. Raises ProtocolError in OpenAI's words, which clients look for."""
+        """Return an item. Raises ProtocolError with OpenAI's message, which clients look for.
+
+        code: of the error. doing: the verb in its message. param: the field that names the item.
+        """
         if id_ not in self._items:
             reason = f"Error {doing} item: the item with id '{id_}' does not exist."
             raise ProtocolError(reason, code, param)
         return self._items[id_].item
 
     def keep(self, item: dict[str, Any], key: Key | None) -> str | None:
-        """Keep an item at the end; return the id of the one before it."""
+        """Append an item; return the id of the one before it."""
         previous = self.last
         self._put(len(self._order), Kept(item, key))
         return previous
 
     def rewrite(self, item: dict[str, Any]) -> None:
-        """Put an item in the place of what it was, if it is still there."""
+        """Replace the item that has the same id, if it is still kept."""
         if item["id"] in self._items:
             self._items[item["id"]].item = item
 
-    def told(self, without: str | None) -> list[ServerEvent]:
-        """Return what tells a client that knows nothing of all items but one."""
+    def as_events(self, without: str | None) -> list[ServerEvent]:
+        """Return the events that add all items, except the one with the id ``without``."""
         events = []
         for previous, id_ in zip([None, *self._order], self._order, strict=False):
             if id_ != without:
@@ -87,7 +90,7 @@ class Items:
     # --- what clients want done -------------------------------------------------------------------------
 
     def create(self, message: ItemCreate, to_pcm: Callable[[bytes], bytes]) -> list[Command | ServerEvent]:
-        """Put an item where the client wants it. Raises ProtocolError."""
+        """Insert an item where the client asks for it. Raises ProtocolError."""
         given = message.item
         id_ = given.id or new_id("item")
         if id_ in self._items:
@@ -99,7 +102,7 @@ class Items:
         pcm = to_pcm(unpacked(recording, "item.content.0.audio")) if recording else b""
         key, after = ("item", id_), self._key_before(place)
         previous = self._order[place - 1] if place else None
-        item = kept_item(id_, "in_progress" if recording else "completed", given.told())
+        item = kept_item(id_, "in_progress" if recording else "completed", given.as_item())
         self._put(place, Kept(item, key))
         if recording:
             added = event("conversation.item.added", item=item, previous_item_id=previous)
@@ -107,7 +110,7 @@ class Items:
         return [AddItem(given.entry(key), after), *item_added(item, previous)]
 
     def _transcribed(self, id_: str, text: str, seconds: float, error: str) -> list[ServerEvent]:
-        """Tell what was said in an item's audio, or why nobody knows."""
+        """Return the events with the transcript of an item's audio, or with the error that prevented it."""
         if id_ not in self._items:
             return []
         item = {**self._items[id_].item, "status": "completed"}
@@ -119,7 +122,7 @@ class Items:
         return [done, transcribed(id_, text, seconds, error)]
 
     def delete(self, id_: str) -> list[Command | ServerEvent]:
-        """Take an item out of the conversation. Raises ProtocolError."""
+        """Remove an item from the conversation. Raises ProtocolError where it does not exist."""
         self.get(id_, "item_delete_invalid_item_id", "deleting")
         key = self._items.pop(id_).key
         self._order.remove(id_)
@@ -127,7 +130,7 @@ class Items:
         return [Remove(key), deleted] if key else [deleted]
 
     def prompt(self, given: list[Input]) -> list[Entry]:
-        """Return what the history would hold of these. Raises ProtocolError."""
+        """Return the history entries of a response's own input. Raises ProtocolError."""
         entries = []
         for number, item in enumerate(given):
             param = f"response.input.{number}"
@@ -174,7 +177,7 @@ class Items:
 
 
 def _entry(item: dict[str, Any]) -> Entry:
-    """Return what the history would hold of an item as it was told."""
+    """Return the history entry of an item."""
     match item["type"]:
         case "function_call":
             return Entry("call", item["arguments"], call=item["call_id"], name=item["name"])

@@ -1,4 +1,4 @@
-"""What a client may say in the OpenAI Realtime protocol, validated.
+"""Client messages of the OpenAI Realtime protocol, validated.
 
 Shapes as in OpenAI's published GA schema, https://platform.openai.com/docs/api-reference/realtime.
 """
@@ -27,12 +27,13 @@ from rejoinder.agent.wires.voices import CustomVoice
 from rejoinder.pipeline import ProtocolError
 
 MAX_ID = 512
-"""Characters in an identifier that a client chose."""
+"""Most characters of an identifier that a client chose."""
 MAX_INPUT = 400
-"""Items that a response may be given instead of the conversation."""
+"""Most items of a response's own input, which replaces the conversation."""
 MAX_METADATA = 256
-"""Entries of a response's metadata; OpenAI takes 16."""
+"""Most entries of a response's metadata. OpenAI takes 16."""
 LONGEST_MS = 24 * 60 * 60 * 1000
+"""Largest position in an item's audio, in milliseconds: one day."""
 
 
 class _Message(BaseModel):
@@ -51,31 +52,34 @@ def _long_too(audio: Any, short: ValidatorFunctionWrapHandler) -> Any:
 
 
 class AudioAppend(_Message):
-    """More of the user's audio, base64."""
+    """More of the user's audio, in base64."""
 
     type: Literal["input_audio_buffer.append"]
     audio: Annotated[str, WrapValidator(_long_too)]
 
     def data(self) -> bytes | Base64:
-        """Return the bytes, whatever their format, or long audio. Raises ProtocolError for no base64."""
+        """Return the decoded bytes, or long audio still in base64.
+
+        Raises ProtocolError for invalid base64.
+        """
         audio = cast("str | Base64", self.audio)
         return audio if isinstance(audio, Base64) else unpacked(audio, "audio")
 
 
 class AudioCommit(_Message):
-    """The user's turn ends here."""
+    """End the user's turn."""
 
     type: Literal["input_audio_buffer.commit"]
 
 
 class AudioClear(_Message):
-    """Forget the audio that was not committed."""
+    """Drop the audio that was not committed."""
 
     type: Literal["input_audio_buffer.clear"]
 
 
 class ItemCreate(_Message):
-    """Add an item at the end of the conversation, behind another one, or at its root."""
+    """Add an item: at the end of the conversation, behind another item, or at the beginning."""
 
     type: Literal["conversation.item.create"]
     previous_item_id: str | None = Field(None, max_length=MAX_ID)
@@ -90,14 +94,14 @@ class ItemRetrieve(_Message):
 
 
 class ItemDelete(_Message):
-    """Take an item out of the conversation."""
+    """Remove an item from the conversation."""
 
     type: Literal["conversation.item.delete"]
     item_id: str = Field(max_length=MAX_ID)
 
 
 class ItemTruncate(_Message):
-    """Say how much of a reply was played."""
+    """Report how much of a reply was played."""
 
     type: Literal["conversation.item.truncate"]
     item_id: str = Field(max_length=MAX_ID)
@@ -106,7 +110,7 @@ class ItemTruncate(_Message):
 
 
 class ResponseOutput(Base):
-    """How the audio of a single response goes out."""
+    """The output audio of a single response: format and voice."""
 
     format: Format | None = None
     voice: str | CustomVoice | None = None
@@ -125,7 +129,7 @@ def _few(metadata: Any) -> Any:
 
 
 class ResponseParams(Base):
-    """What a single response may change."""
+    """The options of a single response. Each one overrides the session's."""
 
     instructions: str | None = None
     metadata: Annotated[dict[str, str] | None, BeforeValidator(_few)] = None
@@ -140,12 +144,12 @@ class ResponseParams(Base):
 
     @property
     def format(self) -> Format | None:
-        """The format of its audio, None for the session's."""
+        """The format of the response's audio, None for the session's."""
         return self.audio.output.format if self.audio and self.audio.output else None
 
     @property
     def voice(self) -> str | CustomVoice | None:
-        """The voice that it names, None for the session's."""
+        """The response's voice, None for the session's."""
         return self.audio.output.voice if self.audio and self.audio.output else None
 
 
@@ -179,20 +183,20 @@ _CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field
 
 
 def parse(given: Any) -> ClientMessage:
-    """Return the client's message. Raises ProtocolError that names the field and what is wrong with it."""
+    """Return the client's message. Raises ProtocolError, which names the wrong field and what is wrong."""
     try:
         message = _CLIENT.validate_python(given)
     except ValidationError as error:
         raise explain(error) from None
-    if isinstance(message, ItemCreate):  # its audio has a limit of its own, and is not kept
-        check_size(message.item.told(), None)
+    if isinstance(message, ItemCreate):  # its audio has its own limit and is not kept
+        check_size(message.item.as_item(), None)
     elif not isinstance(message, AudioAppend):
         check_size(given, None)
     return message
 
 
 def check_size(value: Any, param: str | None) -> None:
-    """Refuse what would take much memory if it is kept, and numbers that JSON cannot say back."""
+    """Raise ProtocolError for a value that is too large to keep, or has numbers that JSON cannot express."""
     try:
         size = len(json.dumps(value, allow_nan=False))
     except ValueError as error:
@@ -217,15 +221,15 @@ TAGS = frozenset(
         ),
     )
 )
-"""How pydantic names the branches of the unions here: parts of a place that are no fields."""
+"""Pydantic's names for the branches of the unions here. They appear in an error's path but are no fields."""
 
 
 def explain(error: ValidationError, root: str | None = None) -> ProtocolError:
-    """Turn the first of pydantic's complaints into the protocol's own error.
+    """Return the first of pydantic's errors as a ProtocolError.
 
-    root: what fields are below, "" for nothing; None where the message is one of several kinds.
+    root: the path of the validated object, "" for none; None where it is a whole client message.
     """
-    # The first part of the place is the union's tag, which is no field of the message.
+    # The first part of a message's path is the union's tag, which is no field.
     wrong = complaint(error, TAGS, 1 if root is None else 0)
     param = ".".join([root, *wrong.place] if root else wrong.place) or None
     code = "unsupported_content" if wrong.unread else "invalid_value"

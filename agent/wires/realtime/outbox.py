@@ -1,4 +1,4 @@
-"""What a conversation has told its client lately: what a broken socket may have swallowed."""
+"""The newest events sent to a client. A broken socket may have lost them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from rejoinder.agent.wires.realtime.events import ServerEvent
 
 MAX_BYTES = 2**19
-"""Characters of events that are kept: some 7 s of audio at 24 kHz. A socket that takes nothing more swallows
-some 200 KB (its buffer in the kernel and uvicorn's) before that is noticed."""
+"""Most characters of kept events: about 7 s of audio at 24 kHz. A dead socket takes about 200 KB (the buffers
+of the kernel and of uvicorn) before a write blocks."""
 
 OVERHEAD = 100
-"""What an event costs besides."""
+"""Memory of an event beside its text, in characters."""
 
 
 class Outbox:
@@ -24,7 +24,7 @@ class Outbox:
         self._sent: deque[tuple[str, str]] = deque()
 
     def note(self, event: ServerEvent) -> str:
-        """Keep an event; return it as JSON."""
+        """Record an event that is being sent; return it as JSON."""
         text = json.dumps(event)
         self._sent.append((event["event_id"], text))
         self.size += len(text) + OVERHEAD
@@ -32,14 +32,17 @@ class Outbox:
         return text
 
     def after(self, event_id: str) -> list[str] | None:
-        """Return what was sent after an event; None where that is not known any more."""
+        """Return the JSON of the events sent after an event, None where that event is no longer kept."""
         for place, (id_, _) in enumerate(self._sent):
             if id_ == event_id:
                 return [text for _, text in list(self._sent)[place + 1 :] if text]
         return None
 
     def greet(self, event_id: str, greeting: list[ServerEvent]) -> None:
-        """Note what greets a client that has read up to ``event_id``: it adds nothing to that."""
+        """Record the greeting of a client that has read up to ``event_id``, without its text.
+
+        The ids of the greeting then stand for the same place as ``event_id``.
+        """
         place = next(place for place, (id_, _) in enumerate(self._sent) if id_ == event_id)
         for event in greeting:
             place += 1
@@ -52,14 +55,14 @@ class Outbox:
             self.size -= len(self._sent.popleft()[1]) + OVERHEAD
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Drop all events."""
         self.size = 0
         self._sent.clear()
 
     def __len__(self) -> int:
-        """Count what is kept."""
+        """Return the number of kept events."""
         return len(self._sent)
 
     def __iter__(self) -> Iterator[ServerEvent]:
-        """Return the events, the oldest first."""
+        """Iterate over the events, oldest first."""
         return (json.loads(text) for _, text in list(self._sent) if text)

@@ -1,7 +1,7 @@
 """The OpenAI Realtime protocol without any I/O: messages in, commands and events out.
 
-``receive`` takes what the client sent and returns commands for the session and events for the client, in
-order; ``tell`` turns what happened in the session into events for the client.
+``receive`` takes a client's message and returns commands for the session and events for the client, in order.
+``tell`` takes a session event and returns events for the client.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ from rejoinder.pipeline import (
 
 
 class Realtime:
-    """One connection's side of the protocol.
+    """The server's side of the protocol for one conversation.
 
-    options: of a session that nobody has configured yet. tracing: whether to send ``rejoinder.trace``.
-    can_call: whether the language model can call tools. voice: the name of the server's.
-    conversation: its id, which nobody can guess: who knows it may take the conversation up again.
-    wanted: the conversation that the client wants to go on with, and that is not here.
+    options: of the session, before the client configures it. model: the name that the session object shows.
+    tracing: whether to send ``rejoinder.trace``. can_call: whether the language model can call tools. voice:
+    the name of the server's voice. conversation: the id, which cannot be guessed: a client that has it may
+    resume the conversation. wanted: the id of a conversation that the client asked to resume and that does
+    not exist, else "".
     """
 
-    linger: float | None = None
+    flush_after: float | None = None
     name = "realtime"
 
     def __init__(
@@ -75,12 +76,15 @@ class Realtime:
 
     @property
     def id(self) -> str:
-        """The session's identifier, as the client is told it."""
+        """The session's identifier, which the client receives."""
         return self._settings.id
 
     @property
     def empty(self) -> bool:
-        """Whether the conversation has no items, no response and, where the client ends turns, no audio."""
+        """Whether the conversation has no items and no response.
+
+        Where the client ends turns: no audio either.
+        """
         unheard = self._input.empty or self.options().detect_turns
         return self.items.last is None and self.responses.none and unheard
 
@@ -89,7 +93,7 @@ class Realtime:
         return self._settings.options()
 
     def open(self) -> list[ServerEvent]:
-        """Return what the client is told before it has said anything."""
+        """Return the first events of the call."""
         if not self.wanted:
             return self.greet()
         reason = f"there is no conversation {self.wanted} to go on with: this is a new one"
@@ -99,7 +103,7 @@ class Realtime:
         ]
 
     def greet(self) -> list[ServerEvent]:
-        """Return what a socket begins with: the session as it is configured, and its conversation."""
+        """Return the first events on a socket: the session as it is configured, and its conversation."""
         conversation = {"id": self.conversation, "object": "realtime.conversation"}
         return [
             event("session.created", session=self._settings.describe()),
@@ -107,7 +111,10 @@ class Realtime:
         ]
 
     def prepare(self, session: dict[str, Any]) -> dict[str, Any]:
-        """Change the session before the call, and return it whole. Raises ProtocolError."""
+        """Update the session, before the call or in it; return the whole session object.
+
+        Raises ProtocolError.
+        """
         self._settings.update(session)
         listened, self.responses.format = self._settings.formats()
         self._input.take(listened)
@@ -116,10 +123,10 @@ class Realtime:
     # --- from the client --------------------------------------------------------------------------------
 
     def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterable[Command | ServerEvent]:
-        """Take one message; what is wrong with it becomes an error event, and the session goes on.
+        """Take one message. An error in it becomes an error event, and the session goes on.
 
-        What is returned is to be used before the next message is taken. more: whether that is here already;
-        then audio may wait for it.
+        Consume the result before the next call. more: whether the next message is here already; audio may
+        then be held back until that one is taken.
         """
         if isinstance(frame, bytes) or (isinstance(frame, Long) and frame.binary):
             reason = "send JSON in text messages; audio goes inside it as base64"
@@ -163,13 +170,13 @@ class Realtime:
                 return self.responses.cancel(message)
 
     def heard(self, turn: int, text: str) -> None:
-        """Note what the user heard of a reply by the client's account: what its item holds from now on."""
+        """Record the part of a reply that the client reports as heard. The reply's item keeps only that."""
         self.responses.heard(turn, text)
 
     # --- from the session -------------------------------------------------------------------------------
 
     def tell(self, happened: Event) -> list[ServerEvent]:
-        """Return the events that tell the client what happened."""
+        """Return the client's events for a session event."""
         match happened:
             case SpeechStarted(at):
                 return self._input.speech_started(at, self.options().endpointing.padding_ms)
@@ -178,9 +185,9 @@ class Realtime:
             case OverlapEnded(text):
                 return self._playing("rejoinder.output_resumed", transcript=text)
             case PartialTranscript(agreed=agreed):
-                return self._input.heard_so_far(agreed)
+                return self._input.partial(agreed)
             case NobodySpoke(since, at):
-                return self._input.nobody_spoke(since, at, self.items)
+                return self._input.timed_out(since, at, self.items)
             case NothingSaid(at):
                 self.responses.turn_ended()
                 return self._input.turn_ended("", at, self.items)
@@ -189,14 +196,14 @@ class Realtime:
                 return self._input.turn_ended(text, at, self.items)
         return self.responses.tell(happened) if isinstance(happened, ReplyEvent) else []
 
-    def rest(self) -> list[ServerEvent]:
-        """Return nothing: no event waits for another."""
+    def flush(self) -> list[ServerEvent]:
+        """Return nothing: this wire holds no messages back."""
         return []
 
     def _playing(self, type_: str, **fields: Any) -> list[ServerEvent]:
-        """Tell a client that holds its audio; others hear of an interruption when it is one.
+        """Return the event that pauses or resumes playback. Only clients that hold their audio get it.
 
-        They cut what they play at speech_started and truncate its item, which cannot be taken back.
+        Standard clients clear their audio at speech_started and truncate its item, which cannot be undone.
         """
         if not self.options().holds_audio:
             return []

@@ -1,4 +1,4 @@
-"""A client's message in the OpenAI Realtime protocol, from its text on: how long it may be, and its audio."""
+"""Parsing of a client's message in the OpenAI Realtime protocol: its limits, and its audio."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rejoinder.agent.wires.realtime.shapes import MAX_RECORDING
 from rejoinder.pipeline import ProtocolError
 
 MAX_VALUES = 2**13
-"""Members of objects and entries of lists in a message: 128 tools with schemas have half as many."""
-APPEND, CREATE = "input_audio_buffer.append", "conversation.item.create"
+"""Most members of objects and entries of lists in a message. 128 tools with schemas have half as many."""
+APPEND = "input_audio_buffer.append"
+CREATE = "conversation.item.create"
 
 
 class Reading:
-    """One text message. One that is not understood still has an ``event_id``, if that is easy to find."""
+    """One text message. A message that cannot be parsed may still have an ``event_id``."""
 
     def __init__(self, frame: str | Long) -> None:
         self._frame = Long.of(frame) if isinstance(frame, str) and len(frame) > MAX_TEXT else frame
@@ -26,14 +27,14 @@ class Reading:
 
     @property
     def event_id(self) -> str | None:
-        """The client's id of the message, None where it has none that is known."""
+        """The client's id of the message, None where it has none or it was not found."""
         given = self._given.get("event_id") if isinstance(self._given, dict) else None
         if self._given is None:
             given = early(self._frame if isinstance(self._frame, str) else self._frame.text, "event_id")
         return given if isinstance(given, str) and len(given) <= MAX_ID else None
 
     def message(self) -> ClientMessage:
-        """Return what it says. Raises ProtocolError."""
+        """Return the parsed message. Raises ProtocolError."""
         frame = self._frame
         text = frame if isinstance(frame, str) else frame.text
         if isinstance(frame, Long) and frame.too_long:
@@ -57,7 +58,7 @@ def _too_long(size: int) -> ProtocolError:
 
 
 def _put_back(frame: Long, given: Any) -> None:
-    """Put the audio of a long message in the places that may have some. Raises ProtocolError."""
+    """Put the audio that was cut out of a long message back into its fields. Raises ProtocolError."""
     if not isinstance(given, dict):
         return
     if given.get("type") == APPEND and isinstance(written := given.get("audio"), str):

@@ -14,24 +14,25 @@ from rejoinder.agent.wires.realtime.events import (
     kind_of,
     message_item,
     new_id,
-    told_usage,
+    usage_fields,
 )
 from rejoinder.agent.wires.realtime.formats import PCM, Format, encoded, length_ms, rate_of
 from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.pipeline import AudioChunk, ToolCall, Usage
 
-TEXT, AUDIO = "text", "audio"
+TEXT = "text"
+AUDIO = "audio"
 
 
 class Response:
-    """A response: at most one message, spoken or written, and behind it the calls of tools.
+    """A response: at most one message, spoken or written, and then tool calls.
 
-    items: where what it says and calls is kept, None beside the conversation. beside: whether it is that.
-    message: the id of its message, None while there is none. cut: whether less was heard than said.
-    shortened: whether less was said than there would have been.
-    corrected: whether the client told how much. skipped_ms: audio that the client was given before its socket
-    broke off, where it has begun anew since.
+    items: the conversation that its items go to, None for an out-of-band response. beside: whether it is out
+    of band. message: the id of its message, None before it begins. cut: whether the user heard less than was
+    said. shortened: whether the token limit ended it. corrected: whether the client reported how much was
+    heard. skipped_ms: milliseconds of audio that a resumed client is not sent again; its positions count from
+    there.
     """
 
     def __init__(
@@ -64,15 +65,15 @@ class Response:
 
     @property
     def sent_ms(self) -> int:
-        """Milliseconds of audio that were sent."""
+        """Milliseconds of audio sent so far."""
         return length_ms(self._sent_bytes, self._format)
 
     def begin(self) -> list[ServerEvent]:
-        """Announce the response."""
+        """Return the event that begins the response."""
         return [event("response.created", response=self._response("in_progress"))]
 
     def again(self) -> list[ServerEvent]:
-        """Announce the response once more, with its text so far, to a client that has forgotten it."""
+        """Return the events that repeat the response and its text so far, for a client that kept none."""
         begun = self.begin()
         if self.message is None:
             return begun
@@ -81,11 +82,11 @@ class Response:
         return [*begun, *self._announced(), *([delta] if self.transcript else [])]
 
     def length_ms(self, delta: str) -> int:
-        """Return how long the audio of one of its events is."""
+        """Return the duration of one audio delta (base64), in milliseconds."""
         return length_ms(len(delta) * 3 // 4 - delta.count("="), self._format)
 
     def text(self, text: str) -> list[ServerEvent]:
-        """Announce the text of the audio that follows, or send text that no audio follows."""
+        """Return the events for text: of the audio that follows, or of a written reply."""
         begun = self._begun()
         delta = f" {text}" if self.transcript and self.speaks else text
         self.transcript += delta
@@ -93,7 +94,7 @@ class Response:
         return [*begun, event(f"response.{name}.delta", **self._place(), delta=delta)]
 
     def audio(self, chunk: AudioChunk) -> list[ServerEvent]:
-        """Send audio, at the rate of the wire."""
+        """Return the events for audio, resampled to the rate of the wire."""
         begun = self._begun()
         if chunk.rate == self._rate:
             return begun + self._audio(chunk.pcm)
@@ -102,7 +103,7 @@ class Response:
         return begun + self._audio(self._resampler.feed(chunk))
 
     def called(self, call: ToolCall) -> list[ServerEvent]:
-        """Hand over a call, whole; the message is over by then."""
+        """Return the events for one complete tool call. It ends the message."""
         events = self._ended("completed")
         place = {"response_id": self.id, "output_index": len(self._output)}
         id_ = new_id("item")
@@ -126,18 +127,18 @@ class Response:
     def end(
         self, status: str, reason: str = "turn_detected", usage: Usage | None = None, error: str = ""
     ) -> list[ServerEvent]:
-        """Close everything that was opened.
+        """Return the events that end the message and the response.
 
-        status: completed, incomplete, cancelled or failed. reason: turn_detected or client_cancelled, where
-        cancelled; the error's code, "" for a model's, where it failed. error: why it failed, in words, which
-        OpenAI's does not have: who shows one event needs no other.
+        status: completed, incomplete, cancelled or failed. reason: turn_detected or client_cancelled if it
+        was cancelled; the error's code if it failed, "" for model_error. error: the message if it failed.
+        OpenAI has no message there; with it a client can show the failure from this event alone.
         """
         closed = self._ended(status)
         self.shortened = status == "incomplete"
         return [*closed, event("response.done", response=self._response(status, reason, usage, error))]
 
     def trace(self, budget: list[tuple[str, float]], counts: dict[str, float]) -> list[ServerEvent]:
-        """Tell once where the time went; ``budget`` is named parts in milliseconds."""
+        """Return the ``rejoinder.trace`` event, once. budget: named parts of the latency, in milliseconds."""
         if self._traced:
             return []
         self._traced = True
@@ -148,7 +149,7 @@ class Response:
         return [trace] if parts else []
 
     def heard(self, text: str) -> None:
-        """Note how much of the message was heard: what its item holds from now on."""
+        """Record the part of the message that was heard. Its item keeps only that."""
         if self.message is None or self._items is None:
             return
         if text.strip() != self.transcript.strip():
@@ -196,7 +197,7 @@ class Response:
         ]
 
     def _rest(self, wanted: bool) -> list[ServerEvent]:
-        """Return what the resampler still held, and let it go: responses are kept for their items."""
+        """Return the events for the resampler's last audio, and free it: the response itself is kept."""
         resampler, self._resampler = self._resampler, None
         if resampler is None or not wanted:
             return []
@@ -245,5 +246,5 @@ class Response:
             "output_modalities": [AUDIO if self.speaks else TEXT],
             "conversation_id": self._conversation,
             "metadata": self._metadata,
-            "usage": told_usage(usage) if usage else None,
+            "usage": usage_fields(usage) if usage else None,
         }

@@ -1,4 +1,4 @@
-"""The responses of one connection: what was asked for, what is in progress, and what was heard of it."""
+"""The responses of one conversation: requested, in progress, and how much of each was heard."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ReplyEvent = ReplyStarted | ReplyText | ReplyAudio | ReplyCalled | ReplyDone | T
 
 
 class Responses:
-    """One response at a time is the conversation's; others are beside it.
+    """The conversation has one response at a time. Others are out of band ("beside" the conversation).
 
-    format: how the audio of the next ones goes out.
-    last_spoken: the id of the newest item that the conversation's response speaks or spoke.
+    format: the audio format of new responses.
+    last_spoken: the id of the newest item that a response of the conversation speaks or spoke.
     """
 
     def __init__(self, items: Items, tracing: bool, conversation: str) -> None:
@@ -41,34 +41,34 @@ class Responses:
         self._tracing = tracing
         self._conversation = conversation
         self._tag = 0
-        self._asked: dict[int, ResponseParams] = {}
+        self._requested: dict[int, ResponseParams] = {}
         self._live: dict[int, Response] = {}
         self._spoken: OrderedDict[str, Response] = OrderedDict()
         self._cancelling = False
 
     @property
     def newest(self) -> Response | None:
-        """The conversation's response in progress, else the one that spoke last; None before there is any."""
+        """The conversation's response in progress, else the one that spoke last, else None."""
         live = next((one for one in self._live.values() if not one.beside), None)
         return live or (self._spoken.get(self.last_spoken) if self.last_spoken else None)
 
     @property
     def none(self) -> bool:
-        """Whether none was asked for that is not over, and the conversation had none that spoke."""
-        return not self._asked and not self._live and self.newest is None
+        """Whether no response is requested or in progress, and none has spoken."""
+        return not self._requested and not self._live and self.newest is None
 
     def speaking(self, item: str) -> Response | None:
-        """Return the conversation's response that speaks or spoke an item."""
+        """Return the conversation's response that speaks or spoke an item, None for other items."""
         return self._spoken.get(item)
 
     def is_live(self, response: Response) -> bool:
-        """Tell whether a response is in progress."""
+        """Return whether a response is in progress."""
         return response.turn in self._live
 
     # --- from the client --------------------------------------------------------------------------------
 
     def create(self, params: ResponseParams, tools: Tools | None) -> Respond:
-        """Ask for a response. Raises ProtocolError where one is in progress, or too many are."""
+        """Request a response. Raises ProtocolError where one is in progress, or too many out of band are."""
         beside = params.conversation == "none"
         if beside and sum(self._unfinished()) >= MAX_OUT_OF_BAND:
             reason = f"{MAX_OUT_OF_BAND} responses without a conversation are in progress"
@@ -80,11 +80,11 @@ class Responses:
         speaks = None if params.output_modalities is None else params.output_modalities == ["audio"]
         most = None if params.max_output_tokens is None else most_tokens(params.max_output_tokens)
         self._tag += 1
-        self._asked[self._tag] = params
+        self._requested[self._tag] = params
         return Respond(ReplyRequest(params.instructions, entries, speaks, tools, not beside, self._tag, most))
 
     def cancel(self, message: ResponseCancel) -> list[Interrupt]:
-        """Stop a response; to cancel what is over is a race that clients lose all the time, and no error."""
+        """Stop a response. One that is already over is no error: clients often cancel too late."""
         for turn, response in self._live.items():
             if message.response_id == response.id and response.beside:
                 return [Interrupt(turn)]
@@ -95,10 +95,9 @@ class Responses:
         return [Interrupt()]
 
     def truncate(self, message: ItemTruncate) -> list[Truncate | ServerEvent]:
-        """Take the client's word for how much of a message was heard. Raises ProtocolError.
+        """Take the client's report of how much of a message was heard. Raises ProtocolError.
 
-        Audio goes out as fast as it is spoken, so a message that is cut while it is on its way is being
-        interrupted: clients whose application does that say no more than this.
+        Truncating a message in progress also cancels its response: clients that interrupt send nothing else.
         """
         response = self._spoken.get(message.item_id)
         if response is None or message.item_id not in self._items:
@@ -107,8 +106,8 @@ class Responses:
             raise ProtocolError(reason, "item_truncate_invalid_item_id", "item_id")
         audio_end_ms = message.audio_end_ms + response.skipped_ms
         if audio_end_ms > response.sent_ms:
-            sent, asked = response.sent_ms - response.skipped_ms, message.audio_end_ms
-            reason = f"Audio content of {sent}ms is already shorter than {asked}ms"
+            sent, wanted = response.sent_ms - response.skipped_ms, message.audio_end_ms
+            reason = f"Audio content of {sent}ms is already shorter than {wanted}ms"
             raise ProtocolError(reason, "invalid_value", "audio_end_ms")
         done = event(
             "conversation.item.truncated",
@@ -123,13 +122,13 @@ class Responses:
     # --- from the session -------------------------------------------------------------------------------
 
     def turn_ended(self) -> None:
-        """Note that the user's turn is over: a response that was cancelled before it began never will."""
+        """Record the end of the user's turn. A response that was cancelled before it began is dropped."""
         if self._cancelling and not any(not response.beside for response in self._live.values()):
-            self._asked = {tag: one for tag, one in self._asked.items() if one.conversation == "none"}
+            self._requested = {tag: one for tag, one in self._requested.items() if one.conversation == "none"}
             self._cancelling = False
 
     def tell(self, happened: ReplyEvent) -> list[ServerEvent]:
-        """Return the events that tell the client what happened to a response."""
+        """Return the client's events for a session event about a response."""
         if isinstance(happened, ReplyStarted):
             return self._begin(happened)
         turn = happened.trace.turn if isinstance(happened, TurnTraced) else happened.turn
@@ -149,19 +148,19 @@ class Responses:
                 return response.trace(trace.budget(), trace.counts) if self._tracing else []
 
     def heard(self, turn: int, text: str) -> None:
-        """Note what the user heard of a reply by the client's account: what its item holds from now on."""
+        """Record the part of a reply that the client reports as heard. The reply's item keeps only that."""
         for response in self._spoken.values():
             if response.turn == turn:
                 response.corrected = True
                 response.heard(text)
 
     def _unfinished(self) -> list[bool]:
-        """Tell of each response that is asked for or in progress whether it is beside the conversation."""
-        asked = [params.conversation == "none" for params in self._asked.values()]
-        return asked + [response.beside for response in self._live.values()]
+        """Return, for each response requested or in progress, whether it is out of band."""
+        requested = [params.conversation == "none" for params in self._requested.values()]
+        return requested + [response.beside for response in self._live.values()]
 
     def _begin(self, started: ReplyStarted) -> list[ServerEvent]:
-        params = self._asked.pop(started.tag, None) or ResponseParams()
+        params = self._requested.pop(started.tag, None) or ResponseParams()
         beside = params.conversation == "none"
         items, conversation = (None, None) if beside else (self._items, self._conversation)
         format_ = params.format or self.format
@@ -170,7 +169,7 @@ class Responses:
         return response.begin()
 
     def _noted(self, response: Response, events: list[ServerEvent]) -> list[ServerEvent]:
-        """Remember who speaks an item, for the client may say later how much of it was heard."""
+        """Remember which response speaks an item: the client may later report how much of it was heard."""
         if response.speaks and not response.beside and response.message not in (None, self.last_spoken):
             self.last_spoken = response.message
             self._spoken[self.last_spoken] = response

@@ -1,4 +1,4 @@
-"""The session object of the OpenAI Realtime protocol: what a client may set, and the options that makes."""
+"""The session object of the OpenAI Realtime protocol, and the session options that it sets."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ BETA = {
     "modalities": "output_modalities",
     "max_response_output_tokens": "max_output_tokens",
 }
-"""What fields of the protocol's beta are called since."""
+"""New names of the fields of the protocol's beta."""
 ECHOED = frozenset("id object expires_at tracing include prompt reasoning".split())
-"""Fields that the protocol knows and that have no effect here."""
+"""Fields of the protocol that have no effect here."""
 PATIENCE = {"high": (1.0, 1_400), "medium": (4.0, 2_200), "low": (15.0, 3_000)}
-"""Patience, and the longest wait in milliseconds, for each eagerness; auto is as configured."""
+"""Patience, and the longest wait in milliseconds, for each eagerness. "auto" uses the server's settings."""
 
 
 class ServerVad(Base):
-    """Turns end after a fixed silence; a threshold and times in milliseconds."""
+    """Turns end after a fixed silence.
+
+    Times are in milliseconds; the threshold is a probability of speech.
+    """
 
     type: Literal["server_vad"]
     threshold: float = Field(0.5, ge=0.0, le=1.0)
@@ -47,7 +50,7 @@ class ServerVad(Base):
 
 
 class SemanticVad(Base):
-    """Turns end when they sound finished; eagerness says how patient to be."""
+    """Turns end when they sound finished. Higher eagerness ends them sooner."""
 
     type: Literal["semantic_vad"]
     eagerness: Literal["low", "medium", "high", "auto"] = "auto"
@@ -56,7 +59,7 @@ class SemanticVad(Base):
 
 
 class AudioInput(Base):
-    """How the client's audio comes in and what is done with it."""
+    """The client's audio: its format and how it is processed."""
 
     format: Format = PCM
     transcription: dict[str, Any] | None = None
@@ -67,7 +70,7 @@ class AudioInput(Base):
 
 
 class AudioOutput(Base):
-    """How the agent's audio goes out."""
+    """The agent's audio: format, voice and speed."""
 
     format: Format = PCM
     voice: str | CustomVoice = DEFAULT
@@ -75,14 +78,14 @@ class AudioOutput(Base):
 
 
 class Audio(Base):
-    """Both directions."""
+    """The audio of both directions."""
 
     input: AudioInput = Field(default_factory=AudioInput)
     output: AudioOutput = Field(default_factory=AudioOutput)
 
 
 class Retention(Base):
-    """How much of a conversation that is too long is kept."""
+    """The share of a conversation to keep when it is too long for the model."""
 
     type: Literal["retention_ratio"]
     retention_ratio: float = Field(ge=0.0, le=1.0)
@@ -99,7 +102,7 @@ Truncation = Annotated[
 
 
 class SessionConfig(Base):
-    """The session object, as the server echoes it."""
+    """The session object, which the server echoes."""
 
     type: Literal["realtime"] = "realtime"
     model: str = "default"
@@ -114,10 +117,10 @@ class SessionConfig(Base):
 
 
 class SessionSettings:
-    """One connection's session object: what its client has set, over what the server was started with.
+    """The session object of one conversation: the client's values over the server's defaults.
 
-    can_call: whether the language model can call tools; else the session has none. id: what it is known by.
-    voice: the name of the server's own.
+    can_call: whether the language model can call tools; if not, tools are refused. id: the session's
+    identifier. voice: the name of the server's voice.
     """
 
     def __init__(self, defaults: Options, model: str, can_call: bool = False, voice: str = DEFAULT) -> None:
@@ -129,7 +132,7 @@ class SessionSettings:
         self._config = SessionConfig(model=model, instructions=defaults.instructions)
 
     def update(self, update: dict[str, Any]) -> None:
-        """Lay an update over the session object, object by object. Raises ProtocolError."""
+        """Merge an update into the session object, object by object. Raises ProtocolError."""
         for name in update:
             if name not in SessionConfig.model_fields and name not in ECHOED:
                 hint = f": it is session.{BETA[name]} since the beta" if name in BETA else ""
@@ -146,11 +149,11 @@ class SessionSettings:
         self._config = config
 
     def formats(self) -> tuple[Format, Format]:
-        """Return how audio comes in, and how it goes out."""
+        """Return the format of the client's audio and of the agent's."""
         return self._config.audio.input.format, self._config.audio.output.format
 
     def describe(self) -> dict[str, Any]:
-        """Return the session object as the client is told it."""
+        """Return the session object for the client."""
         return {"id": self.id, "object": "realtime.session", **self._config.model_dump()}
 
     def tools(self, response: ResponseParams) -> Tools | None:
@@ -164,12 +167,12 @@ class SessionSettings:
         return tools_of(functions, choice, self._can_call, "response", parallel is not False)
 
     def check(self, response: ResponseParams) -> None:
-        """Check what one response is to be like. Raises ProtocolError for a voice that there is not."""
+        """Check the options of one response. Raises ProtocolError for an unknown voice."""
         if response.voice is not None:
             check_voice(response.voice, self._voice, "response.audio.output.voice")
 
     def options(self) -> Options:
-        """Return the session's options as the client has configured them."""
+        """Return the pipeline's options for the session as the client has configured it."""
         detection = self._config.audio.input.turn_detection
         endpointing = self._defaults.endpointing
         if isinstance(detection, ServerVad):

@@ -1,4 +1,4 @@
-"""Items as clients write them: messages, calls of tools, and what those returned."""
+"""Items of client messages: messages, tool calls, and tool results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rejoinder.pipeline import Entry, Key, ProtocolError
 
 MAX_RECORDING = 2_000_000
-"""Characters of base64 in an item's audio: 31 s at 24 kHz, the largest of the formats."""
+"""Most base64 characters of an item's audio: 31 s at 24 kHz, the largest of the formats."""
 TEXT = frozenset(("input_text", "output_text", "text"))
 CALL_ID = Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)
 
 
 class Base(BaseModel):
-    """A part of an object that is kept; fields unknown here are kept and ignored."""
+    """The base of objects that are echoed to the client. Unknown fields are kept and have no effect."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -42,11 +42,11 @@ class Part(BaseModel):
 
     @property
     def words(self) -> str | None:
-        """The words of the part, None for audio that is to be transcribed."""
+        """The text of the part, None for audio that needs a transcript."""
         return self.text if self.type in TEXT else self.transcript
 
-    def told(self, role: str) -> dict[str, Any]:
-        """Return the part as clients are told it: under the name that fits the role, without audio."""
+    def as_part(self, role: str) -> dict[str, Any]:
+        """Return the part for an event to the client: with the type that fits the role, without audio."""
         kind = "audio" if self.type.endswith("audio") else "text"
         direction = "output" if role == "assistant" else "input"
         return {"type": f"{direction}_{kind}", "text" if kind == "text" else "transcript": self.words}
@@ -57,7 +57,7 @@ class _Item(BaseModel):
 
 
 class MessageItem(_Item):
-    """Something said or written."""
+    """Something that was said or typed."""
 
     type: Literal["message"]
     role: Literal["user", "assistant", "system"]
@@ -65,7 +65,10 @@ class MessageItem(_Item):
 
     @property
     def recording(self) -> str | None:
-        """The audio that is to be transcribed. Raises ProtocolError where it does not stand alone."""
+        """The audio to transcribe (base64), None where there is none.
+
+        Raises ProtocolError where it is not the only content of an item of the user.
+        """
         if not any(part.words is None for part in self.content):
             return None
         if len(self.content) > 1 or self.role != "user":
@@ -73,54 +76,54 @@ class MessageItem(_Item):
             raise ProtocolError(reason, "invalid_value", "item.content")
         return self.content[0].audio
 
-    def told(self) -> dict[str, Any]:
-        """Return the fields of the item as clients are told them."""
+    def as_item(self) -> dict[str, Any]:
+        """Return the fields of the item for an event to the client."""
         return {
             "type": "message",
             "role": self.role,
-            "content": [part.told(self.role) for part in self.content],
+            "content": [part.as_part(self.role) for part in self.content],
         }
 
     def entry(self, key: Key | None = None) -> Entry:
-        """Return what the history holds of it."""
+        """Return the history entry of the item."""
         return Entry(self.role, " ".join(filter(None, (part.words for part in self.content))), key)
 
 
 class CallItem(_Item):
-    """A tool that was called."""
+    """A tool call."""
 
     type: Literal["function_call"]
     call_id: str = CALL_ID
     name: str = Field(min_length=1, max_length=64)
     arguments: str = ""
 
-    def told(self) -> dict[str, Any]:
-        """Return the fields of the item as clients are told them."""
+    def as_item(self) -> dict[str, Any]:
+        """Return the fields of the item for an event to the client."""
         return self.model_dump(exclude={"id"})
 
     def entry(self, key: Key | None = None) -> Entry:
-        """Return what the history holds of it."""
+        """Return the history entry of the item."""
         return Entry("call", self.arguments, key, call=self.call_id, name=self.name)
 
 
 class ResultItem(_Item):
-    """What a tool returned."""
+    """The result of a tool call."""
 
     type: Literal["function_call_output"]
     call_id: str = CALL_ID
     output: str
 
-    def told(self) -> dict[str, Any]:
-        """Return the fields of the item as clients are told them."""
+    def as_item(self) -> dict[str, Any]:
+        """Return the fields of the item for an event to the client."""
         return self.model_dump(exclude={"id"})
 
     def entry(self, key: Key | None = None) -> Entry:
-        """Return what the history holds of it."""
+        """Return the history entry of the item."""
         return Entry("tool", self.output, key, call=self.call_id)
 
 
 class Reference(BaseModel):
-    """An item of the conversation, where a response is to be given another prompt."""
+    """A reference to an item of the conversation, in a response's own input."""
 
     type: Literal["item_reference"]
     id: str = Field(max_length=512)
@@ -131,7 +134,7 @@ Input = Annotated[MessageItem | CallItem | ResultItem | Reference, Field(discrim
 
 
 def unpacked(audio: str, param: str) -> bytes:
-    """Return the bytes of base64. Raises ProtocolError."""
+    """Return the decoded bytes of base64. Raises ProtocolError for invalid base64. param: the field."""
     try:
         return pybase64.b64decode(audio, validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""What clients of the OpenAI Realtime protocol let the language model do: its tools, and how much it says."""
+"""Tools and token limits that clients of the OpenAI Realtime protocol set."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Function(Base):
 
 
 class Named(Base):
-    """The one function to call."""
+    """The function that the model must call."""
 
     type: Literal["function"]
     name: str = Field(max_length=64)
@@ -34,11 +34,11 @@ class Named(Base):
 
 Choice = Literal["auto", "none", "required"] | Named
 MostTokens = Annotated[int, Field(ge=1, le=4096)] | Literal["inf"]
-"""How many tokens a response may have, as OpenAI's type has it."""
+"""Most tokens of a response, in OpenAI's type."""
 
 
 def most_tokens(given: MostTokens) -> int:
-    """Return how many tokens a reply may have, 0 for any number."""
+    """Return the most tokens of a reply, 0 for no limit."""
     return 0 if given == "inf" else given
 
 
@@ -47,8 +47,8 @@ def tools_of(
 ) -> Tools:
     """Return the tools for the language model.
 
-    parallel: whether one response may call several. Raises ProtocolError where the model cannot call any, or
-    the choice is none of them.
+    where: the field that has the tools. parallel: whether one response may call several. Raises ProtocolError
+    where the model cannot call tools, or the chosen tool does not exist.
     """
     if not functions or choice == "none":
         return Tools()

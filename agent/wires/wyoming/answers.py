@@ -1,4 +1,4 @@
-"""Wyoming's requests answered by the models of the calls, which go before them."""
+"""Answers Wyoming requests with the models of the calls. Calls have priority."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.wires.failures import Told, reported
+from rejoinder.agent.wires.failures import PublicError, reported
 from rejoinder.agent.wires.voices import check_voice
-from rejoinder.agent.wires.wyoming.info import heard, info, name_of, speaks
+from rejoinder.agent.wires.wyoming.info import info, name_of, speaks, stt_languages
 from rejoinder.agent.wires.wyoming.protocol import Event
 from rejoinder.agent.wires.wyoming.requests import Describe, Handle, Hear, Ping, Request, Speak
 from rejoinder.models.llm.priority_gate import text_answer
@@ -32,44 +32,46 @@ from rejoinder.pipeline.replying.clauses import ClauseSplitter
 log = logging.getLogger(__name__)
 
 ANSWERS_AT_ONCE = 2
-"""Answers of the language model that are written at once: half of what one session may have beside its
-conversation. Of the recogniser and the voice Wyoming has one step at a time, however many ask, so that a
-caller waits for one at most."""
+"""Most answers of the language model at a time: half of what one session may have out of band. The recogniser
+and the voice run one step at a time for all of Wyoming, so that a call waits for at most one."""
 MAX_ANSWER = 4_000
-"""Characters after which an answer is over: a model that does not find its end would write for ever."""
-CONVERSATIONS, EXCHANGES = 64, 20
-"""Conversations that are remembered, and of each so many questions with their answers."""
+"""Most characters of an answer: some models never stop by themselves."""
+CONVERSATIONS = 64
+"""Most conversations that are remembered."""
+EXCHANGES = 20
+"""Most questions, with their answers, that are remembered of a conversation."""
 FORGET_SECONDS = 300
-"""Home Assistant's own: a conversation in which nobody has said anything for so long is over."""
+"""A conversation is forgotten after this time without a question, in seconds. Home Assistant does the
+same."""
 SLICE_SAMPLES = 4096
-"""Samples in one ``audio-chunk``: 0.2 s."""
+"""Most samples in one ``audio-chunk``: 0.2 s."""
 
 
 class Memory:
-    """What was asked and answered lately, by the name that the client gave the conversation."""
+    """Recent questions and answers, by the client's name of the conversation."""
 
     def __init__(self) -> None:
-        self._told: OrderedDict[str, tuple[float, deque[tuple[str, str]]]] = OrderedDict()
+        self._exchanges: OrderedDict[str, tuple[float, deque[tuple[str, str]]]] = OrderedDict()
 
     def read(self, name: str, now: float) -> list[tuple[str, str]]:
-        """Return the questions and answers of a conversation, the oldest first."""
-        since, told = self._told.get(name, (now, deque[tuple[str, str]]()))
-        return list(told) if now - since < FORGET_SECONDS else []
+        """Return the questions and answers of a conversation, oldest first. now: in seconds."""
+        since, exchanges = self._exchanges.get(name, (now, deque[tuple[str, str]]()))
+        return list(exchanges) if now - since < FORGET_SECONDS else []
 
     def add(self, name: str, question: str, answer: str, now: float) -> None:
-        """Note a question that was answered."""
-        told = deque(self.read(name, now), EXCHANGES)
-        told.append((question, answer))
-        self._told[name] = now, told
-        self._told.move_to_end(name)
-        while len(self._told) > CONVERSATIONS:
-            self._told.popitem(last=False)
+        """Record a question and its answer. now: in seconds."""
+        exchanges = deque(self.read(name, now), EXCHANGES)
+        exchanges.append((question, answer))
+        self._exchanges[name] = now, exchanges
+        self._exchanges.move_to_end(name)
+        while len(self._exchanges) > CONVERSATIONS:
+            self._exchanges.popitem(last=False)
 
 
 class Answers:
-    """What a Wyoming client is told, whichever connection asks.
+    """Answers the requests of all Wyoming connections.
 
-    models: returns None while they load.
+    models: returns the models, None while they load.
     """
 
     def __init__(self, settings: Settings, models: Callable[[], Models | None]) -> None:
@@ -80,18 +82,18 @@ class Answers:
         self._thinking = asyncio.Semaphore(ANSWERS_AT_ONCE)
 
     async def answer(self, request: Request, connection: str) -> AsyncGenerator[Event, None]:
-        """Stream the events that answer a request; closing the generator cancels what runs for it.
+        """Yield the events that answer a request. Closing or cancelling stops the models' work for it.
 
-        connection: names a conversation whose client does not.
+        connection: the name of a conversation whose client gives it none.
         """
         try:
             async with aclosing(self._answer(request, connection)) as events:
                 async for event in events:
                     yield event
-        except Exception as error:  # a request is a turn: what fails ends it, and no more
-            told = reported(f"Wyoming: {connection}", "a request failed", first_error(error))
-            asked = isinstance(request, Handle) and told.ours and told.code != "overloaded"
-            yield Event("not-handled", {"text": told.message}) if asked else failure(told)
+        except Exception as error:  # an error ends this request, and nothing else
+            public = reported(f"Wyoming: {connection}", "a request failed", first_error(error))
+            in_words = isinstance(request, Handle) and public.ours and public.code != "overloaded"
+            yield Event("not-handled", {"text": public.message}) if in_words else failure(public)
 
     @cached_property
     def _info(self) -> dict[str, Any]:
@@ -121,7 +123,7 @@ class Answers:
                 yield event
 
     async def _hear(self, models: Models, request: Hear) -> Event:
-        known = heard(self._settings.stt)
+        known = stt_languages(self._settings.stt)
         if not speaks(request.language, known):
             raise ProtocolError(
                 f"{request.language} is not understood here, but {known[0]}", "unsupported-language"
@@ -148,7 +150,7 @@ class Answers:
                     for piece in chunk.slices(SLICE_SAMPLES):
                         yield audio("audio-chunk", rate, position, piece.pcm)
                         position += len(piece)
-        if not rate:  # without an end the client would wait for ever
+        if not rate:  # the client waits for an end, even of no audio
             rate = RATE
             yield audio("audio-start", rate, 0)
         yield Event("audio-stop", {"timestamp": 1000 * position // rate})
@@ -156,7 +158,7 @@ class Answers:
             yield Event("synthesize-stopped")
 
     async def _piece(self, chunks: AsyncGenerator[AudioChunk, None]) -> AudioChunk | None:
-        async with self._speaking:  # nothing runs for us while the client takes what it has
+        async with self._speaking:  # released while the client takes the audio
             with asking("voice"):
                 return await anext(chunks, None)
 
@@ -193,7 +195,10 @@ class Answers:
 
 
 async def clauses(texts: Channel[str]) -> AsyncGenerator[str, None]:
-    """Yield what is to be spoken, in pieces that a voice can start on."""
+    """Yield the text in clauses, which a voice can begin with.
+
+    Closing or cancelling stops waiting for text.
+    """
     splitter = ClauseSplitter()
     async for words in texts:
         for clause in splitter.feed(words):
@@ -203,11 +208,14 @@ async def clauses(texts: Channel[str]) -> AsyncGenerator[str, None]:
 
 
 def audio(type_: str, rate: int, position: int, pcm: bytes = b"") -> Event:
-    """Return an event with the format of our audio; position: samples since its start."""
+    """Return an event with the format of the voice's audio.
+
+    position: samples since the start of the audio.
+    """
     format_ = {"rate": rate, "width": 2, "channels": 1, "timestamp": 1000 * position // rate}
     return Event(type_, format_, pcm)
 
 
-def failure(told: Told) -> Event:
-    """Return the event that tells a client what is wrong."""
-    return Event("error", {"text": told.message, "code": told.code or "invalid"})
+def failure(error: PublicError) -> Event:
+    """Return the event for an error."""
+    return Event("error", {"text": error.message, "code": error.code or "invalid"})

@@ -1,4 +1,4 @@
-"""Audio of whatever format a Wyoming client announces, as the recogniser hears it."""
+"""Converts audio of the format that a Wyoming client announces to the recogniser's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from rejoinder.agent.wires.wyoming.protocol import Event, whole
 from rejoinder.pipeline import RATE, AudioChunk, ProtocolError
 
 MAX_SECONDS = 60
-"""Audio of one request: a spoken command has a few seconds."""
+"""Most audio in one request, in seconds. A spoken command has a few."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How audio is written: hertz, bytes of a sample (one byte is unsigned), and samples side by side."""
+    """An audio format.
+
+    rate: in hertz. width: bytes per sample; one-byte samples are unsigned. channels: their number.
+    """
 
     rate: int
     width: int
@@ -26,13 +29,13 @@ class Format:
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Format:
-        """Return the format that an event announces. Raises ProtocolError."""
+        """Return the format in an event's data. Raises ProtocolError."""
         return cls(
             whole(data, "rate", 4_000, 192_000), whole(data, "width", 1, 4), whole(data, "channels", 1, 8)
         )
 
     def mono(self, payload: bytes) -> bytes:
-        """Return the audio as mono 16-bit PCM. Raises ProtocolError."""
+        """Return audio as mono 16-bit PCM. Raises ProtocolError for incomplete samples."""
         if len(payload) % (self.width * self.channels):
             raise ProtocolError(
                 f"{len(payload)} bytes are no whole samples of {self.channels} x {self.width} bytes",
@@ -43,13 +46,13 @@ class Format:
         octets = np.frombuffer(payload, np.uint8).reshape(-1, self.width)
         if self.width == 1:
             samples: NDArray[Any] = (octets[:, 0].astype(np.int32) - 128) << 8
-        else:  # the two highest bytes are the sample at 16 bits
+        else:  # keep the two most significant bytes
             samples = np.ascontiguousarray(octets[:, -2:]).view("<i2")[:, 0].astype(np.int32)
         return bytes(samples.reshape(-1, self.channels).mean(axis=1).astype("<i2").tobytes())
 
 
 class Ear:
-    """The audio of one request so far, at the rate of the listening half."""
+    """Collects the audio of one request, at the recogniser's sample rate."""
 
     def __init__(self, format_: Format) -> None:
         self.format = format_
@@ -58,7 +61,7 @@ class Ear:
         self._resampler = None if format_.rate == RATE else Resampler(format_.rate, RATE)
 
     def feed(self, event: Event) -> None:
-        """Add an ``audio-chunk``. Raises ProtocolError."""
+        """Add an ``audio-chunk``. Raises ProtocolError for another format, or too much audio."""
         if Format.of(event.data) != self.format:
             raise ProtocolError("the format of the audio changes in its midst", "invalid")
         pcm = self.format.mono(event.payload)
@@ -68,7 +71,7 @@ class Ear:
         self._pcm += self._resampler.feed(AudioChunk(pcm, self.format.rate)) if self._resampler else pcm
 
     def all(self) -> AudioChunk:
-        """Return what was heard; nothing can be added any more."""
+        """Return all the audio. Call it once, at the end."""
         if self._resampler and self._frames:
             self._pcm += self._resampler.feed(AudioChunk(b"", self.format.rate), last=True)
         return AudioChunk(bytes(self._pcm), RATE)

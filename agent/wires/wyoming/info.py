@@ -1,4 +1,4 @@
-"""What a Wyoming server says about itself: which recogniser, voice and language model it has."""
+"""The ``info`` event of a Wyoming server: its recogniser, voice and language model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MAKERS = {
     "hibari": ("Hibari", "https://github.com/MMWilliams/hibari"),
     "smollm2-135m-instruct": ("Hugging Face", "https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct"),
 }
-"""Who made a model of the catalog, and where it is from, by its name or its adapter's."""
+"""Maker and origin of a model in the catalog, by the model's name or its adapter's."""
 ENGLISH = ["en"]
 
 
 def info(specs: Specs) -> dict[str, Any]:
-    """Return the data of an ``info`` event; it is known before any model is loaded."""
+    """Return the data of an ``info`` event. It needs no loaded model."""
     stt, tts, llm = (_model(spec) for spec in (specs.stt, specs.tts, specs.llm))
     program = {
         "name": NAME,
@@ -39,9 +39,9 @@ def info(specs: Specs) -> dict[str, Any]:
             {
                 **program,
                 "description": "speech to text",
-                "models": [{**stt, "languages": heard(specs.stt)}],
+                "models": [{**stt, "languages": stt_languages(specs.stt)}],
                 "supports_transcript_streaming": False,
-                # The client says when a command is over, and its microphone is its own business.
+                # The client detects the end of a command and processes its microphone's audio itself.
                 "requires_external_vad": True,
                 "prefers_auto_gain_enabled": True,
                 "prefers_noise_reduction_enabled": True,
@@ -71,14 +71,14 @@ def info(specs: Specs) -> dict[str, Any]:
     }
 
 
-def heard(spec: str) -> list[str]:
-    """Return the languages of a recogniser: Whisper is told one, and that of others is not known here."""
+def stt_languages(spec: str) -> list[str]:
+    """Return the languages of a recogniser. Whisper's is in its spec; others count as English."""
     prefix, _, argument = spec.partition(":")
     return [with_language(argument)[1]] if prefix == "whisper" else ENGLISH
 
 
 def spoken(spec: str) -> list[str]:
-    """Return the languages of a voice: Piper's say which, and those of others is not known here."""
+    """Return the languages of a voice. Piper's voices declare theirs; others count as English."""
     prefix, _, argument = spec.partition(":")
     if prefix != "piper":
         return ENGLISH
@@ -91,23 +91,23 @@ def spoken(spec: str) -> list[str]:
 
 
 def understood(spec: str) -> list[str]:
-    """Return the languages of a language model; none stands for any, where it is not known here."""
+    """Return the languages of a language model. An empty list stands for any language."""
     return ENGLISH if catalogued(spec) else []
 
 
 def speaks(language: str, known: Sequence[str]) -> bool:
-    """Tell whether a language (``en``, ``en-GB``, ``en_US``) is known, of whatever country."""
+    """Return whether a language (``en``, ``en-GB``, ``en_US``) is known, regardless of country."""
     base = language.replace("_", "-").partition("-")[0].casefold()
     return not base or not known or base in [one.replace("_", "-").partition("-")[0] for one in known]
 
 
 def name_of(spec: str) -> str:
-    """Return what clients know a model by, which is not where a server or a file of the user is."""
+    """Return a model's public name, without URLs and paths."""
     return str(_model(spec)["name"])
 
 
 def _model(spec: str) -> dict[str, Any]:
-    """Return name, description and origin of a model, but not where a server or a file of the user is."""
+    """Return the name, description and origin of a model, without URLs and paths of the user."""
     prefix = spec.partition(":")[0]
     key = catalogued(spec)
     about = "a model of your own"

@@ -1,8 +1,8 @@
-"""The Wyoming protocol without any I/O: bytes that become events, and events that become bytes.
+"""The Wyoming protocol without any I/O: turns bytes into events, and events into bytes.
 
-Written after the README of the package ``wyoming`` 1.10 (github.com/OHF-Voice/wyoming). That package is not
-used here: it waits for as many bytes as whoever connects announces, and keeps them all; where it cannot read,
-it ends the connection without a word. It is the client of our tests.
+Written after the README of the package ``wyoming`` 1.10 (github.com/OHF-Voice/wyoming). The server does not
+use that package: it buffers as many bytes as a client announces, and closes the connection without an error
+message where it cannot parse them. The tests use it as a client.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from rejoinder.agent.wires.json_limits import excess
 from rejoinder.pipeline import ProtocolError
 
 MAX_HEADER = MAX_DATA = 2**16
-"""Bytes of the line that begins an event, and of the JSON behind it; the longest text needs fewer."""
+"""Most bytes of an event's first line, and of the JSON after it. The longest text needs fewer."""
 MAX_VALUES = 1024
-"""Members of objects and entries of lists in either."""
+"""Most members of objects and entries of lists in either."""
 MAX_PAYLOAD = 2**20
-"""Bytes of audio in one event: half a minute at 16 kHz. Home Assistant sends about 30 ms at a time."""
+"""Most bytes of audio in one event: half a minute at 16 kHz. Home Assistant sends about 30 ms at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One message of either side: its type, what it says, and audio."""
+    """One message of either side: its type, its data, and audio."""
 
     type: str
     data: dict[str, Any] = field(default_factory=dict)
@@ -41,14 +41,14 @@ class _Header:
 
 
 class Events:
-    """A stream of bytes that becomes events, as they come whole. It holds one event at most."""
+    """Splits a stream of bytes into events. It buffers at most one event."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._header: _Header | None = None
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Yield the events that are whole by now. Raises ProtocolError, after which there are no more."""
+        """Take bytes; yield the events that are now complete. After a ProtocolError, do not call it again."""
         self._rest += data
         while (event := self._next()) is not None:
             yield event
@@ -65,8 +65,8 @@ class Events:
         if len(self._rest) < header.data_length + header.payload_length:
             return None
         self._header = None
-        told = _object(self._take(header.data_length)) if header.data_length else {}
-        return Event(header.type, {**header.data, **told}, self._take(header.payload_length))
+        fields = _object(self._take(header.data_length)) if header.data_length else {}
+        return Event(header.type, {**header.data, **fields}, self._take(header.payload_length))
 
     def _take(self, count: int) -> bytes:
         taken = bytes(self._rest[:count])
@@ -75,7 +75,7 @@ class Events:
 
 
 def encode(event: Event) -> bytes:
-    """Return the event as it goes over the wire."""
+    """Return the bytes of an event."""
     header: dict[str, Any] = {"type": event.type}
     data = json.dumps(event.data).encode() if event.data else b""
     if data:
@@ -86,7 +86,7 @@ def encode(event: Event) -> bytes:
 
 
 def text(data: dict[str, Any], name: str, most: int) -> str:
-    """Return a text of an event, "" where there is none. Raises ProtocolError."""
+    """Return a text in an event's data, "" where it is missing. most: characters. Raises ProtocolError."""
     value = data.get(name)
     if value is None:
         return ""
@@ -94,11 +94,11 @@ def text(data: dict[str, Any], name: str, most: int) -> str:
         raise ProtocolError(f"{name} has to be a text", "invalid")
     if len(value) > most:
         raise ProtocolError(f"{name} has {len(value)} characters, of at most {most}", "too-long")
-    return value.encode("utf-8", "replace").decode()  # half a character is none
+    return value.encode("utf-8", "replace").decode()  # replaces unpaired surrogates
 
 
 def whole(data: dict[str, Any], name: str, least: int, most: int) -> int:
-    """Return a whole number of an event. Raises ProtocolError."""
+    """Return a whole number in an event's data, from ``least`` to ``most``. Raises ProtocolError."""
     value = data.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ProtocolError(f"{name} has to be a whole number from {least} to {most}", "invalid")
@@ -106,13 +106,13 @@ def whole(data: dict[str, Any], name: str, least: int, most: int) -> int:
 
 
 def _header(line: bytes) -> _Header:
-    told = _object(line)
-    if not isinstance(type_ := told.get("type"), str):
+    fields = _object(line)
+    if not isinstance(type_ := fields.get("type"), str):
         raise ProtocolError("an event needs a type", "invalid")
-    if not isinstance(data := told.get("data") or {}, dict):
+    if not isinstance(data := fields.get("data") or {}, dict):
         raise ProtocolError("data has to be an object", "invalid")
     lengths = [
-        0 if told.get(name) is None else whole(told, name, 0, most)
+        0 if fields.get(name) is None else whole(fields, name, 0, most)
         for name, most in (("data_length", MAX_DATA), ("payload_length", MAX_PAYLOAD))
     ]
     return _Header(type_, data, *lengths)
@@ -122,10 +122,10 @@ def _object(written: bytes) -> dict[str, Any]:
     try:
         text = written.decode()
         if reason := excess(text, MAX_VALUES):
-            raise ProtocolError(f"this is no JSON to be read here: {reason}", "too-long")
-        told = json.loads(text)
+            raise ProtocolError(f"this JSON is too large to read here: {reason}", "too-long")
+        fields = json.loads(text)
     except (ValueError, RecursionError):
-        raise ProtocolError("what came is no JSON", "invalid") from None
-    if not isinstance(told, dict):
-        raise ProtocolError("what came is no JSON object", "invalid")
-    return told
+        raise ProtocolError("this is no JSON", "invalid") from None
+    if not isinstance(fields, dict):
+        raise ProtocolError("this is no JSON object", "invalid")
+    return fields

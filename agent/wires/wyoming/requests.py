@@ -1,4 +1,4 @@
-"""What a Wyoming client asks for, told from the order of its events, without any I/O."""
+"""Turns the events of a Wyoming client into requests, without any I/O."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from rejoinder.agent.wires.wyoming.protocol import Event, text
 from rejoinder.pipeline import RATE, AudioChunk, Channel, ProtocolError
 
 MAX_TEXT = 10_000
-"""Characters to be spoken in one request: some twelve minutes."""
+"""Most characters of a text to speak: about twelve minutes."""
 MAX_QUESTION = 4_000
-"""Characters to be answered."""
+"""Most characters of a question."""
 MAX_NAME = 200
-"""Characters of a language, a format, or the identifier of a conversation."""
+"""Most characters of a language, a format, or a conversation's identifier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """What is there?"""
+    """Asks for the server's ``info``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Are you there? The text comes back."""
+    """Asks for a ``pong`` with this text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Hear:
-    """Write this down; ``language`` is "" where none is asked for."""
+    """Asks for a transcript. language: "" where the client names none."""
 
     audio: AudioChunk
     language: str
@@ -39,21 +39,22 @@ class Hear:
 
 @dataclass(frozen=True, slots=True)
 class Speak:
-    """Say what comes in ``texts``; ``streamed``: it comes in pieces, and the end of the audio is told.
+    """Asks for the text in ``texts`` to be spoken.
 
-    voice: its name, "" where none is asked for.
+    streamed: whether the text comes in pieces; the client then gets an event at the end. format: of the text,
+    "" for plain. voice: its name, "" where the client names none.
     """
 
     streamed: bool = False
     format: str = ""
     voice: str = ""
-    # A piece has a character at least, so there is a place for each.
+    # Each piece has at least one character, so the channel has room for all of them.
     texts: Channel[str] = field(default_factory=lambda: Channel(MAX_TEXT, "wyoming-text"))
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Answer this; ``conversation`` is "" where none is named."""
+    """Asks for an answer. conversation: its identifier, "" where the client names none."""
 
     text: str
     conversation: str
@@ -63,7 +64,7 @@ Request = Describe | Ping | Hear | Speak | Handle
 
 
 class Requests:
-    """The events of one connection that become requests."""
+    """Turns the events of one connection into requests."""
 
     def __init__(self) -> None:
         self._language = ""
@@ -72,9 +73,9 @@ class Requests:
         self._characters = 0
 
     def take(self, event: Event) -> Request | None:
-        """Take one event, and return what it asks for, if that is known now. Raises ProtocolError.
+        """Take one event; return the request that is known with it, if any. Raises ProtocolError.
 
-        Events of a type that is not known here are dropped, as the protocol wants it.
+        Unknown event types are ignored, as the protocol asks.
         """
         data = event.data
         match event.type:
@@ -113,7 +114,7 @@ class Requests:
                 speak.texts.close()
                 return speak
             case "synthesize":
-                pass  # the whole text once more, for servers that cannot take it in pieces
+                pass  # repeats the whole text, for servers that do not support pieces
             case "synthesize-start":
                 if speak is not None:
                     raise ProtocolError("synthesize-start without the end of the text before it", "invalid")

@@ -1,4 +1,4 @@
-"""Wyoming over TCP, for Home Assistant: a port of its own; a connection has one request after the other."""
+"""Wyoming over TCP, for Home Assistant, on its own port. A connection's requests run one after the other."""
 
 from __future__ import annotations
 
@@ -18,28 +18,31 @@ from rejoinder.pipeline import Channel, Models, Overloaded, PipelineError, Proto
 log = logging.getLogger(__name__)
 
 READ = 2**16
+"""Most bytes in one read."""
 SEND_BUFFER = 64 * 2**10
-"""Bytes the kernel may hold per socket: a client that stops reading stalls its own voice."""
+"""Bytes that the kernel buffers per socket. It is small, so that synthesis stops when a client stops
+reading."""
 MAX_CONNECTIONS = 64
-"""At a time. One more takes the place of the one that has been silent longest; where all of them wait for an
-answer, it is refused."""
+"""Most connections at a time. One more replaces the connection that has been silent longest. If all of them
+wait for answers, the new one is refused."""
 MAX_REQUESTS = 8
-"""Of one connection that wait for the one before."""
+"""Most requests of one connection that wait for the one before."""
 IDLE_SECONDS = 60.0
-"""A client that sends no whole event for so long, while nothing is done for it, is hung up on."""
+"""A connection without a request is closed after this time without a complete event, in seconds."""
 SEND_SECONDS = 30.0
-"""So is one that takes nothing for so long."""
+"""A connection is closed when its client takes no bytes for this long, in seconds."""
 LINGER_SECONDS = 2.0
-"""So long a client may go on sending after an error: a close before that resets, and the error is lost."""
+"""Longest wait for the client to close its side after an error, in seconds. Closing with unread bytes would
+reset the connection and lose the error."""
 
 
 class Connection:
-    """One client."""
+    """One client's connection. last_event: the loop time of its last event or answer."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers, name: str
     ) -> None:
-        self.heard = asyncio.get_running_loop().time()
+        self.last_event = asyncio.get_running_loop().time()
         self._reader, self._writer = reader, writer
         self._answers = answers
         self._name = name
@@ -48,12 +51,12 @@ class Connection:
 
     @property
     def waits(self) -> bool:
-        """Tell whether the client waits for us, and not we for the client."""
+        """Whether the client waits for an answer, and not the server for the rest of a request."""
         unfinished = isinstance(self._request, Speak) and not self._request.texts.closed
         return self._request is not None and not unfinished
 
     async def run(self) -> None:
-        """Answer requests until the client goes, which ends the one that runs."""
+        """Answer requests until the client leaves. Leaving and cancelling both stop the current request."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 answering = tasks.create_task(self._answer())
@@ -65,11 +68,11 @@ class Connection:
             log.debug("Wyoming: %s", errors.exceptions[0])
 
     async def refuse(self, error: BaseException) -> None:
-        """Say what is wrong, and close."""
-        told = reported(f"Wyoming: {self._name}", "it was closed", error)
+        """Send an error and close the connection. Cancelling closes it without waiting for the client."""
+        public = reported(f"Wyoming: {self._name}", "it was closed", error)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
-                self._writer.write(encode(failure(told)))
+                self._writer.write(encode(failure(public)))
                 self._writer.write_eof()
                 while await self._reader.read(READ):
                     pass
@@ -78,21 +81,21 @@ class Connection:
         events, requests = Events(), Requests()
         while data := await self._more():
             for event in events.feed(data):
-                self.heard = asyncio.get_running_loop().time()
+                self.last_event = asyncio.get_running_loop().time()
                 request = requests.take(event)
                 if request is not None and not self._requests.send_nowait(request):
                     raise Overloaded(f"{MAX_REQUESTS} requests of this connection wait already")
 
     async def _more(self) -> bytes:
-        """Return what came, b"" at the end. Raises ProtocolError where nothing comes."""
+        """Return the next bytes, b"" at the end. Raises ProtocolError after ``IDLE_SECONDS``."""
         while True:
             try:
-                async with asyncio.timeout_at(self.heard + IDLE_SECONDS):
+                async with asyncio.timeout_at(self.last_event + IDLE_SECONDS):
                     return await self._reader.read(READ)
             except TimeoutError:
                 if not self.waits:
                     raise ProtocolError(f"nothing came for {IDLE_SECONDS:g} s", "timeout") from None
-                self.heard = asyncio.get_running_loop().time()
+                self.last_event = asyncio.get_running_loop().time()
 
     async def _answer(self) -> None:
         async for request in self._requests:
@@ -103,11 +106,11 @@ class Connection:
                     self._writer.write(encode(event))
                     async with asyncio.timeout(SEND_SECONDS):
                         await self._writer.drain()
-            self._request, self.heard = None, asyncio.get_running_loop().time()
+            self._request, self.last_event = None, asyncio.get_running_loop().time()
 
 
 class Port:
-    """The connections of all clients."""
+    """All connections of the port."""
 
     def __init__(self, answers: Answers) -> None:
         self.connections: dict[asyncio.Task[None], Connection] = {}
@@ -116,7 +119,7 @@ class Port:
         self._count = 0
 
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Begin with a new client."""
+        """Serve a new client, or refuse it where all connections are busy."""
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         if not self._make_room():
             reason = f"all {MAX_CONNECTIONS} connections are busy"
@@ -132,7 +135,7 @@ class Port:
         task.add_done_callback(self._gone)
 
     async def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections and wait until they are gone. Cancelling stops waiting."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -143,13 +146,13 @@ class Port:
         self.connections.pop(task, None)
 
     def _make_room(self) -> bool:
-        """Let the quietest client go where there are too many; return whether there is room for one more."""
+        """Close the most idle connection if there are too many; return whether there is room for one more."""
         if len(self.connections) < MAX_CONNECTIONS:
             return True
         quiet = [task for task, each in self.connections.items() if not each.waits]
         if not quiet:
             return False
-        first = min(quiet, key=lambda task: self.connections[task].heard)
+        first = min(quiet, key=lambda task: self.connections[task].last_event)
         del self.connections[first]
         first.cancel()
         return True
@@ -159,13 +162,13 @@ async def _serve(connection: Connection, writer: asyncio.StreamWriter) -> None:
     try:
         await connection.run()
     finally:
-        if writer.transport.get_write_buffer_size():  # nobody takes it, and a close would wait for that
+        if writer.transport.get_write_buffer_size():  # unread by the client; a close would wait for it
             writer.transport.abort()
         writer.close()
 
 
 def address(settings: Settings) -> str:
-    """Return where to listen: beyond this machine only with ``open_to_all``, as Wyoming knows no keys."""
+    """Return the host to listen on: 127.0.0.1 unless ``open_to_all`` is set, because Wyoming has no keys."""
     if settings.open_to_all or settings.local:
         return settings.host
     log.warning("wyoming_port serves this machine only: Wyoming knows no keys; see open_to_all")
@@ -176,9 +179,10 @@ def address(settings: Settings) -> str:
 async def wyoming(
     settings: Settings, models: Callable[[], Models | None], failed: Callable[[Exception], None]
 ) -> AsyncIterator[None]:
-    """Serve Wyoming for the length of the block, if there is a port for it.
+    """Serve Wyoming for the length of the block. Port 0 serves nothing.
 
-    models: returns None while they load. failed: is told where the port cannot be listened on.
+    models: returns the models, None while they load. failed: called with the error where the port cannot be
+    opened. Cancelling closes all connections.
     """
     if not settings.wyoming_port:
         yield

@@ -234,7 +234,7 @@ def test_the_limit_of_the_session_and_of_a_response() -> None:
     for given, most in ((3, 3), ("inf", 0), (None, None)):
         response = {"conversation": "none", "max_output_tokens": given}
         (respond,) = said(wire, "response.create", response=response)
-        assert isinstance(respond, Respond) and respond.asked.max_tokens == most
+        assert isinstance(respond, Respond) and respond.request.max_tokens == most
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 4097, 1.5, "many", [7]])

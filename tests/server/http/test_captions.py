@@ -1,4 +1,4 @@
-"""Who watches a call sees it as it happens, and the call does not notice."""
+"""Watchers of a call get its events live, without an effect on the call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def taken(feed: Feed, watcher: Any) -> list[dict[str, Any]]:
     return list(watcher.events.receive_nowait(MAX_EVENTS))
 
 
-def test_watchers_are_told_who_they_watch_and_what_is_said() -> None:
+def test_watchers_receive_the_call_and_its_captions() -> None:
     now = [10.0]
     feed = Feed("sess_1", "realtime", 1700.0, lambda: now[0])
     feed.tell(EndOfTurn("nobody watches", 5))
@@ -63,7 +63,7 @@ def test_watchers_are_told_who_they_watch_and_what_is_said() -> None:
     assert watcher.events.closed and not feed.watchers
 
 
-def test_a_slow_watcher_loses_events_is_told_so_and_hears_the_end() -> None:
+def test_slow_watcher_gets_the_lost_count_and_the_end() -> None:
     feed = Feed("x", "realtime", 0.0, lambda: 0.0)
     slow, quick = feed.watch(), feed.watch()
     for number in range(2 * MAX_EVENTS):
@@ -84,7 +84,7 @@ def test_a_slow_watcher_loses_events_is_told_so_and_hears_the_end() -> None:
 
 
 @pytest.mark.parametrize("sim", SIMS, ids=lambda sim: sim.name)
-def test_a_call_has_the_carriers_own_name_for_it(sim: type[TwilioSim]) -> None:
+def test_call_has_the_carriers_own_name_for_it(sim: type[TwilioSim]) -> None:
     *_, start = sim().start()
     carrier = sniff(start)
     assert carrier is not None
@@ -94,7 +94,7 @@ def test_a_call_has_the_carriers_own_name_for_it(sim: type[TwilioSim]) -> None:
     assert isinstance(start, str) and carrier.id in start
 
 
-def test_audiosocket_tells_the_identifier_of_the_dialplan() -> None:
+def test_audiosocket_call_has_the_dialplans_identifier() -> None:
     assert identifier(packet(UUID, bytes(range(16)))) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
     assert identifier(packet(UUID, b"short")) == "" and identifier(packet(0x10, bytes(16))) == ""
 
@@ -138,7 +138,7 @@ def error_of(watch: Watch) -> dict[str, Any]:
     return error
 
 
-def test_a_call_is_watched_to_its_end(server: Server) -> None:
+def test_call_is_watched_to_its_end(server: Server) -> None:
     with Talk(server) as talk:
         id_ = talk.seen[0]["session"]["id"]
         (listed,) = server.get("/v1/sessions")["data"]
@@ -201,7 +201,7 @@ async def free(server: Server, id_: str) -> bool:
             await asyncio.sleep(0.05)
 
 
-def test_a_watcher_that_does_not_read_leaves_the_call_alone(server: Server) -> None:
+def test_watcher_that_does_not_read_leaves_the_call_alone(server: Server) -> None:
     with Talk(server) as talk:
         id_ = talk.seen[0]["session"]["id"]
         raw = socket.socket()
@@ -221,7 +221,7 @@ def test_a_watcher_that_does_not_read_leaves_the_call_alone(server: Server) -> N
     server.wait_idle()
 
 
-def test_a_telephone_call_is_watched_by_the_carriers_name_for_it(server: Server) -> None:
+def test_telephone_call_is_watched_by_the_carriers_name_for_it(server: Server) -> None:
     sim = TwilioSim()
     with connect(f"ws://127.0.0.1:{server.port}/v1/phone", proxy=None) as phone:
         for frame in sim.start():
@@ -269,7 +269,7 @@ def test_without_keys_calls_are_watched_on_this_machine_only() -> None:
     assert needed is not None and needed.status_code == 401
 
 
-def test_pages_of_others_cannot_watch(server: Server) -> None:
+def test_foreign_pages_cannot_watch(server: Server) -> None:
     with Talk(server) as talk:
         id_ = talk.seen[0]["session"]["id"]
         for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):

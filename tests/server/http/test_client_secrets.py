@@ -1,4 +1,4 @@
-"""Who may ask for a client secret, what the answer tells, and how much of them all is kept."""
+"""Client secrets: who may create one, the contents of the response, and the limits on stored secrets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mint(server: Server, body: dict[str, Any] | None = None, **headers: str) -> 
         {"Origin": "null"},
     ],
 )
-def test_a_page_from_elsewhere_gets_no_secret(server: Server, headers: dict[str, str]) -> None:
+def test_page_from_elsewhere_gets_no_secret(server: Server, headers: dict[str, str]) -> None:
     status, answer = mint(server, **headers)
     assert status == 403 and answer["error"]["code"] == "forbidden"
     assert "value" not in answer and OWN not in json.dumps(answer)
@@ -59,7 +59,7 @@ def test_this_machine_gets_one(server: Server) -> None:
         assert status == 200 and answer["value"].startswith("ek_")
 
 
-def test_the_servers_own_instructions_are_not_told(server: Server) -> None:
+def test_servers_own_instructions_are_not_in_the_response(server: Server) -> None:
     _, answer = mint(server)
     assert OWN not in json.dumps(answer) and "instructions" not in answer["session"]
     assert answer["session"]["audio"]["output"]["format"]["type"] == "audio/pcm", "the rest is"
@@ -73,7 +73,7 @@ def test_the_servers_own_instructions_are_not_told(server: Server) -> None:
         assert json.loads(call.recv(timeout=5))["session"]["instructions"] == "Mine."
 
 
-def test_a_large_session_is_refused_with_the_limit(server: Server) -> None:
+def test_large_session_is_refused_with_the_limit(server: Server) -> None:
     session = {"type": "realtime", "instructions": "x" * MAX_SESSION}
     status, answer = mint(server, {"session": session})
     assert status == 400 and answer["error"]["param"] == "session"

@@ -1,4 +1,4 @@
-"""Chat completions, asked for by the real openai-python over real sockets, and their parts without any."""
+"""Chat completions with openai-python over real sockets, and their parts without sockets."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ FAULTS: dict[str, tuple[Any, str | None, str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_is_wrong_with_a_request_is_told(name: str) -> None:
+def test_error_names_what_is_wrong_with_a_request(name: str) -> None:
     body, param, code = FAULTS[name]
     with pytest.raises(ProtocolError) as error:
         one = read(body) if isinstance(body, bytes) else asked(**body)
@@ -175,7 +175,7 @@ def written(
         (1, [" two"], "one", "length"),
     ],
 )
-def test_where_an_answer_ends(most: int | None, stops: list[str], text: str, finish: str) -> None:
+def test_answer_ends_at_stops_and_limits(most: int | None, stops: list[str], text: str, finish: str) -> None:
     assert written(["one", " two", " three"], most, stops) == (text, finish)
 
 
@@ -183,7 +183,7 @@ def test_where_an_answer_ends(most: int | None, stops: list[str], text: str, fin
     st.lists(st.text("ab ", max_size=4), max_size=8),
     st.lists(st.text("ab ", min_size=1, max_size=4), max_size=3),
 )
-def test_stops_are_found_however_the_text_is_cut_up(pieces: list[str], stops: list[str]) -> None:
+def test_stops_are_found_at_any_split_of_the_text(pieces: list[str], stops: list[str]) -> None:
     text, finish = written(pieces, stops=stops)
     whole = "".join(pieces)
     assert whole.startswith(text) and finish == "stop"
@@ -191,7 +191,7 @@ def test_stops_are_found_however_the_text_is_cut_up(pieces: list[str], stops: li
     assert (text == whole) == (not [stop for stop in stops if stop in whole])
 
 
-def test_an_answer_that_a_model_of_ours_breaks_off_says_so() -> None:
+def test_answer_at_the_models_limit_finishes_with_length() -> None:
     assert written(["x"] * MAX_TOKENS)[1] == "length"
     answer = Answer()
     assert answer.take("Let me see.") and not answer.take(ToolCall("a", "weather", "{}"))
@@ -253,7 +253,7 @@ def post(server: Server, body: bytes, **headers: str) -> tuple[int, Any, Any]:
         connection.close()
 
 
-def test_a_stream_on_the_wire(server: Server) -> None:
+def test_stream_on_the_wire(server: Server) -> None:
     status, headers, text = post(server, json.dumps({**ASKED, "stream": True}).encode())
     assert status == 200 and headers["content-type"].startswith("text/event-stream")
     *events, done, rest = text.split("\n\n")
@@ -277,7 +277,7 @@ def test_errors_have_openais_shape_and_status(server: Server) -> None:
     assert post(server, json.dumps(ASKED).encode(), Host=f"localhost:{server.port}")[0] == 200
 
 
-def test_a_key_is_needed_where_calls_need_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_needed_where_calls_need_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     with serving(tmp_path) as server:
         with client(server) as one, pytest.raises(openai.AuthenticationError) as refused:
@@ -285,13 +285,13 @@ def test_a_key_is_needed_where_calls_need_one(tmp_path: Path, monkeypatch: pytes
         assert refused.value.code == "invalid_api_key"
         with client(server, api_key=KEY) as one:
             assert one.chat.completions.create(**ASKED).choices[0].finish_reason == "stop"
-            # With a key nobody is led here by a name: a proxy may be in front.
+            # Where a key is needed, any host name is allowed: there may be a proxy in front.
             assert (
                 one.models.with_raw_response.list(extra_headers={"Host": "agent.example"}).status_code == 200
             )
 
 
-def test_a_server_that_ends_breaks_off_in_words(tmp_path: Path) -> None:
+def test_shutdown_ends_a_stream_with_an_error(tmp_path: Path) -> None:
     with serving(tmp_path, llm=f"scripted:llm|{LINE * 200}") as server, client(server) as one:
         with one.chat.completions.create(**ASKED, stream=True) as stream:
             assert next(iter(stream))
@@ -314,7 +314,7 @@ async def answering(llm: ScriptedLlm) -> AsyncIterator[tuple[Any, AsyncOpenAI]]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_stops_the_model(stream: bool) -> None:
+def test_client_that_leaves_stops_the_model(stream: bool) -> None:
     llm = ScriptedLlm([LINE * 500])
 
     async def leave() -> None:
@@ -353,7 +353,7 @@ def test_no_more_text_requests_than_are_allowed_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("after", [0, 3])
-def test_a_model_that_fails_is_told(after: int) -> None:
+def test_model_failure_becomes_an_error(after: int) -> None:
     llm = ScriptedLlm([LINE], fail_after=after)
 
     async def ask() -> None:

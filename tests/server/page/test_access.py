@@ -54,7 +54,7 @@ async def focused(page: Page) -> str:
     return str(name)
 
 
-def test_a_call_by_keyboard_alone(server: Server, tmp_path: Path) -> None:
+def test_call_by_keyboard_alone(server: Server, tmp_path: Path) -> None:
     """Talk, type over the answer, stop an answer, hang up; without a mouse."""
 
     async def tab_to(page: Page, name: str, key: str = "Tab") -> None:
@@ -145,7 +145,7 @@ def test_nothing_is_in_the_way_of_a_screen_reader_or_a_small_screen(
     asyncio.run(act())
 
 
-def test_the_devices_are_chosen_and_echo_is_to_be_cancelled(server: Server, tmp_path: Path) -> None:
+def test_devices_are_chosen_and_echo_is_to_be_cancelled(server: Server, tmp_path: Path) -> None:
     async def act() -> None:
         async with browsing(tmp_path, [silence(30)]) as (page, errors):
             await page.add_init_script(SPY)

@@ -52,7 +52,7 @@ def test_when_a_socket_is_opened_again(code: int, reason: str, tries: int, begun
     assert evaluate("connection.js", f"return page.nextWait({close}, {tries}, {json.dumps(begun)})") == wait
 
 
-def test_a_call_that_has_lasted_too_long_is_over() -> None:
+def test_call_that_has_lasted_too_long_is_over() -> None:
     close = json.dumps({"code": 1001, "reason": "Your session hit the maximum duration.", "expired": True})
     assert evaluate("connection.js", f"return page.nextWait({close}, 0, true)") is None
 

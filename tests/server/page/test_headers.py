@@ -73,7 +73,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(server: Server, path: s
 
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_a_whole_call_keeps_to_the_policy_and_an_injected_script_does_not_run(
+def test_whole_call_keeps_to_the_policy_and_an_injected_script_does_not_run(
     server: Server, tmp_path: Path
 ) -> None:
     """``browsing`` counts a violation of the policy among the page's errors."""

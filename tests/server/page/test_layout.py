@@ -95,7 +95,7 @@ def test_nothing_moves_when_a_call_starts_and_nothing_is_cut_off(
 
 
 @pytest.mark.parametrize("size", ["laptop", "tablet", "phone"])
-def test_the_waterfall_is_seen_whole_and_an_answer_moves_nothing(
+def test_waterfall_is_seen_whole_and_an_answer_moves_nothing(
     server: Server, tmp_path: Path, size: str
 ) -> None:
     viewport, _ = SIZES[size]

@@ -29,7 +29,7 @@ async def talking(page: Page, url: str) -> None:
     await page.click("#talk")
 
 
-def test_a_question_is_transcribed_answered_and_heard(tmp_path: Path) -> None:
+def test_question_is_transcribed_answered_and_heard(tmp_path: Path) -> None:
     async def act() -> None:
         microphone = [silence(1.5), question(), silence(20)]
         async with own_server({}) as url, browsing(tmp_path, microphone) as (page, errors):

@@ -51,7 +51,7 @@ def play(*steps: dict[str, Any]) -> tuple[list[int], list[dict[str, Any]]]:
     return said["heard"], said["reports"]
 
 
-def test_a_hold_is_silent_and_loses_nothing() -> None:
+def test_hold_is_silent_and_loses_nothing() -> None:
     """But for the quantum that fades out and the one that fades in, which are played too."""
     ramp = {"ramp": [1, 40 * QUANTUM]}
     heard, _ = play(ramp, {"render": 5}, {"hold": True}, {"render": 10}, {"hold": False}, {"render": 34})
@@ -83,7 +83,7 @@ def test_what_comes_during_a_hold_waits() -> None:
     ]
 
 
-def test_an_interruption_ends_a_hold() -> None:
+def test_interruption_ends_a_hold() -> None:
     heard, reports = play(
         {"ramp": [1000, 20 * QUANTUM]},
         {"render": 4},
@@ -99,7 +99,7 @@ def test_an_interruption_ends_a_hold() -> None:
     assert heard[12 * QUANTUM :] == list(range(5000, 5000 + 4 * QUANTUM))
 
 
-def test_a_hold_of_silence_begins_at_once() -> None:
+def test_hold_of_silence_begins_at_once() -> None:
     heard, _ = play(
         {"hold": True}, {"ramp": [1, 40 * QUANTUM]}, {"render": 20}, {"hold": False}, {"render": 2}
     )

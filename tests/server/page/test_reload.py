@@ -26,7 +26,7 @@ async def type_in(page: Page, text: str) -> None:
     await page.press("#text", "Enter")
 
 
-def test_a_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_path: Path) -> None:
+def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_path: Path) -> None:
     """There is one line only, so a page that has gone has let go of it."""
     prompts: list[list[dict[str, str]]] = []
 

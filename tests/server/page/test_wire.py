@@ -33,7 +33,7 @@ async def problem(page: Page, title: str) -> str:
     return await page.inner_text("#error .advice")
 
 
-def test_a_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -> None:
+def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -> None:
     """There is one line only. What is typed meanwhile is answered; the agent knows all it has said."""
     prompts: list[list[dict[str, str]]] = []
     told = STORY[: STORY.index(" This is sentence number 4")]
@@ -83,7 +83,7 @@ def test_a_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path)
         asyncio.run(act())
 
 
-def test_a_server_that_has_lost_the_conversation_is_told_of_it(tmp_path: Path) -> None:
+def test_server_that_has_lost_the_conversation_is_told_of_it(tmp_path: Path) -> None:
     """There is one line only, so the server must let go of it too; and what was heard is told again."""
     prompts: list[list[dict[str, str]]] = []
 
@@ -163,7 +163,7 @@ def test_what_arrived_just_before_the_break_is_asked_for_once(tmp_path: Path) ->
         asyncio.run(act())
 
 
-def test_an_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(tmp_path: Path) -> None:
+def test_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(tmp_path: Path) -> None:
     """Ten seconds went into a dead network, which is more than is kept; then somebody interrupts."""
 
     async def act() -> None:
@@ -203,7 +203,7 @@ def test_an_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_on
         asyncio.run(act())
 
 
-def test_a_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+def test_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
     """The conversation is told to a server that has lost it, though nobody knows how much was heard of it."""
     deaf = """
     const { postMessage } = MessagePort.prototype;
@@ -233,7 +233,7 @@ def test_a_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
         asyncio.run(act())
 
 
-def test_a_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path) -> None:
+def test_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path) -> None:
     """It is kept until the tab is closed, and what was typed before it is answered."""
     key = "rj_a-key.of~the-tests"
 
@@ -270,7 +270,7 @@ def test_a_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Pa
         asyncio.run(act())
 
 
-def test_a_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path) -> None:
+def test_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path) -> None:
     """And what was typed meanwhile is answered in the end."""
 
     async def act() -> None:
@@ -296,7 +296,7 @@ def test_a_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path
         asyncio.run(act())
 
 
-def test_a_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
+def test_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
     ready = threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
@@ -325,7 +325,7 @@ def test_a_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
         asyncio.run(act())
 
 
-def test_an_address_that_may_not_call_is_told_so(tmp_path: Path) -> None:
+def test_address_that_may_not_call_is_told_so(tmp_path: Path) -> None:
     """A name of somebody else's that leads to this machine: see ``may_call`` in agent/server/access.py."""
 
     async def act() -> None:

@@ -30,7 +30,9 @@ COUNT = " ".join(f"number {n:03}" for n in range(100, 200)) + "."
 
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=400))), st.lists(st.integers(1, 90)))
-def test_packets_come_whole_however_the_stream_is_cut(said: list[tuple[int, bytes]], cuts: list[int]) -> None:
+def test_packets_are_complete_at_any_split_of_the_stream(
+    said: list[tuple[int, bytes]], cuts: list[int]
+) -> None:
     stream, packets, came = b"".join(packet(*one) for one in said), Packets(), []
     for size in [*cuts, len(stream) + 1]:
         came += packets.feed(stream[:size])
@@ -42,14 +44,14 @@ def test_packets_come_whole_however_the_stream_is_cut(said: list[tuple[int, byte
 def test_every_byte_string_ends_in_packets_or_in_the_protocols_error(pieces: list[bytes]) -> None:
     packets, call = Packets(), AudioSocket(0x10)
     for whole in (whole for piece in pieces for whole in packets.feed(piece)):
-        for use in (started, call.hear):
+        for use in (started, call.receive):
             try:
                 use(whole)
             except ProtocolError as error:
                 assert str(error)
 
 
-def test_the_queue_plays_holds_and_clears_to_the_packet() -> None:
+def test_queue_plays_holds_and_clears_to_the_packet() -> None:
     queue = Queue()
     for frame in (b"1", "mark a", b"2", "mark b"):
         queue.take(frame)
@@ -66,7 +68,7 @@ def test_the_queue_plays_holds_and_clears_to_the_packet() -> None:
             queue.take(b"x")
 
 
-def test_a_caller_interrupts_and_the_history_has_what_was_sent() -> None:
+def test_interruption_keeps_the_sent_text_in_the_history() -> None:
     async def hold() -> None:
         port = free_port()
         async with served(llm=f"scripted:llm|{COUNT}", audiosocket_port=port) as (program, _):
@@ -93,7 +95,7 @@ def test_a_caller_interrupts_and_the_history_has_what_was_sent() -> None:
 
 
 @pytest.mark.weights
-def test_a_recording_is_answered_by_the_models_as_they_ship() -> None:
+def test_recording_is_answered_by_the_models_as_they_ship() -> None:
     speech.need(*REAL.values())
 
     async def hold() -> None:
@@ -113,7 +115,7 @@ def test_a_recording_is_answered_by_the_models_as_they_ship() -> None:
 @pytest.mark.parametrize(
     "said", [packet(0x77), UUID + 2 * packet(0x10, b"\x00"), packet(0x14, bytes(4)), packet(0)]
 )
-def test_what_is_no_call_is_hung_up_on(said: bytes) -> None:
+def test_invalid_connection_is_hung_up(said: bytes) -> None:
     async def hold() -> None:
         port = free_port()
         async with served(audiosocket_port=port) as (program, _):
@@ -138,7 +140,7 @@ def test_what_is_no_call_is_hung_up_on(said: bytes) -> None:
         ([b"\x01", b"\x00", b"\x24"], "a UUID of 36 bytes, not 16"),
     ],
 )
-def test_a_call_that_does_not_begin_with_its_uuid_is_hung_up_on_at_once(
+def test_connection_without_a_uuid_is_hung_up_at_once(
     pieces: list[bytes], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def hold() -> None:
@@ -157,7 +159,7 @@ def test_a_call_that_does_not_begin_with_its_uuid_is_hung_up_on_at_once(
     assert noted.levelname == "WARNING"
 
 
-def test_a_call_ends_with_the_server() -> None:
+def test_call_ends_with_the_server() -> None:
     async def hold() -> None:
         port = free_port()
         reader: asyncio.StreamReader
@@ -172,7 +174,7 @@ def test_a_call_ends_with_the_server() -> None:
     asyncio.run(hold())
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Any) -> None:
+def test_port_that_is_taken_is_named(tmp_path: Any) -> None:
     async def hold() -> None:
         taken = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         port = taken.sockets[0].getsockname()[1]

@@ -1,4 +1,4 @@
-"""Raw PCM: any message ends in commands, messages or an error in words, and a conversation goes over it."""
+"""Raw PCM: any message gives commands, messages or an error, and a whole conversation works."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def speaking(wire: Pcm, seconds: int = 4) -> None:
 def test_rates(query: dict[str, str], rates: tuple[int, int] | None) -> None:
     if rates is None:
         with pytest.raises(ProtocolError, match="hertz"):
-            Pcm.asked(Options(), query)
+            Pcm.of(Options(), query)
         return
-    (ready,) = Pcm.asked(Options(), query).open()
+    (ready,) = Pcm.of(Options(), query).open()
     assert isinstance(ready, dict) and (ready["rate"], ready["out"]) == rates
 
 
@@ -91,12 +91,12 @@ def test_rates(query: dict[str, str], rates: tuple[int, int] | None) -> None:
         ({"hold": "yes"}, "hold=yes: it is true or false"),
     ],
 )
-def test_a_wish_that_nobody_would_hear_is_refused(query: dict[str, str], reason: str) -> None:
+def test_unknown_parameters_are_refused(query: dict[str, str], reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
-        Pcm.asked(Options(), query)
+        Pcm.of(Options(), query)
 
 
-def test_what_a_client_says_becomes_commands() -> None:
+def test_messages_become_commands() -> None:
     wire = Pcm(Options(instructions="Be kind."))
     assert list(wire.receive(SECOND)) == [Hear(SECOND)]
     assert said(wire, type="text", text="hi") == [Interrupt(), AddText("user", "hi"), Respond(None)]
@@ -134,7 +134,7 @@ def test_what_a_client_says_becomes_commands() -> None:
         ('{"type": "options", "interrupt": 0}', "invalid_message"),
     ],
 )
-def test_what_is_wrong_is_told_and_the_call_goes_on(frame: str | bytes, code: str) -> None:
+def test_wrong_message_gets_an_error_and_the_call_goes_on(frame: str | bytes, code: str) -> None:
     wire = Pcm(Options())
     (error,) = wire.receive(frame)
     assert isinstance(error, dict) and error["type"] == "error" and error["code"] == code and error["message"]
@@ -197,7 +197,7 @@ def test_anything_in_any_order_ends_in_commands_messages_or_an_error(
 CLEAR = {"type": "clear", "turn": 1}
 
 
-def test_without_reports_the_paced_clock_says_what_was_heard() -> None:
+def test_without_reports_the_session_estimates_what_was_heard() -> None:
     wire = Pcm(Options())
     speaking(wire)
     assert told(wire, SpeechStarted(0)) == [{"type": "speech_started"}, CLEAR]
@@ -206,7 +206,7 @@ def test_without_reports_the_paced_clock_says_what_was_heard() -> None:
     assert told(wire, SpeechStarted(0)) == [{"type": "speech_started"}], "it is dropped once"
 
 
-def test_a_client_that_reports_is_believed_and_its_clock_goes_on() -> None:
+def test_played_reports_set_the_position_which_then_advances() -> None:
     wire = Pcm(Options())
     speaking(wire)
     assert said(wire, type="played", turn=1, ms=1000) == []
@@ -217,7 +217,7 @@ def test_a_client_that_reports_is_believed_and_its_clock_goes_on() -> None:
     assert ended["heard"] == "One", "its end says what the client's clock made of it"
 
 
-def test_what_was_played_whole_is_not_cut() -> None:
+def test_fully_played_reply_is_not_truncated() -> None:
     wire = Pcm(Options())
     speaking(wire)
     told(wire, ReplyDone(1, "completed", "One two."))
@@ -226,7 +226,7 @@ def test_what_was_played_whole_is_not_cut() -> None:
     assert told(wire, SpeechStarted(0)) == [{"type": "speech_started"}]
 
 
-def test_a_reply_that_has_ended_here_and_still_plays_there_is_cut() -> None:
+def test_reply_still_playing_at_the_client_is_truncated() -> None:
     wire = Pcm(Options())
     speaking(wire)
     told(wire, ReplyDone(1, "completed", "One two."))
@@ -237,8 +237,8 @@ def test_a_reply_that_has_ended_here_and_still_plays_there_is_cut() -> None:
     assert list(answers) == [{"type": "heard", "turn": 1, "heard": "One"}]
 
 
-def test_while_it_holds_its_audio_a_clients_clock_stands_still() -> None:
-    wire = Pcm.asked(Options(), {"hold": "true"})
+def test_position_stands_still_while_the_client_holds_its_audio() -> None:
+    wire = Pcm.of(Options(), {"hold": "true"})
     speaking(wire)
     said(wire, type="played", turn=1, ms=1000)
     assert told(wire, OverlapStarted(0)) == [{"type": "pause"}]
@@ -299,7 +299,7 @@ def device(server: Server, rate: int = 16_000, query: str = "", **options: Any) 
 
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 16_000, 48_000])
-def test_a_conversation_at_any_rate(server: Server, rate: int) -> None:
+def test_conversation_at_any_rate(server: Server, rate: int) -> None:
     with device(server, rate) as one:
         ready = one.until("ready")
         assert (ready["rate"], ready["out"]) == (rate, rate)
@@ -318,7 +318,7 @@ def test_a_conversation_at_any_rate(server: Server, rate: int) -> None:
     server.wait_idle()
 
 
-def test_speech_interrupts_and_the_clients_clock_decides_what_was_heard(server: Server) -> None:
+def test_speech_interrupts_and_the_clients_report_decides_what_was_heard(server: Server) -> None:
     with device(server) as one:
         one.speak()
         turn = one.until("reply_started")["turn"]
@@ -341,7 +341,7 @@ def test_speech_interrupts_and_the_clients_clock_decides_what_was_heard(server: 
     server.wait_idle()
 
 
-def test_a_button_ends_the_turn_and_typed_words_are_answered(server: Server) -> None:
+def test_button_ends_the_turn_and_typed_words_are_answered(server: Server) -> None:
     with device(server) as one:
         one.say(type="options", detect_turns=False)
         one.socket.send(np.full(16_000, 8_000, "<i2").tobytes())
@@ -355,13 +355,13 @@ def test_a_button_ends_the_turn_and_typed_words_are_answered(server: Server) -> 
     server.wait_idle()
 
 
-def test_a_rate_that_is_not_spoken_is_told(server: Server) -> None:
+def test_unsupported_rate_gets_an_error(server: Server) -> None:
     with device(server, 4_000) as one, pytest.raises(ConnectionClosed):
         one.until("ready")
     assert one.socket.close_code == 1008 and "rate=4000" in (one.socket.close_reason or "")
 
 
-def test_a_key_is_needed_where_calls_need_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_needed_where_calls_need_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     with serving(tmp_path) as server:
         with pytest.raises(InvalidStatus) as refused, device(server):
@@ -374,8 +374,8 @@ def test_a_key_is_needed_where_calls_need_one(tmp_path: Path, monkeypatch: pytes
             assert one.socket.subprotocol == "pcm"
 
 
-def test_a_secret_brings_its_session_along(server: Server) -> None:
-    """But for its tools: nobody could say here what one returned."""
+def test_secret_brings_its_session_along(server: Server) -> None:
+    """Its tools are left out: this wire cannot return their results."""
     session = {"max_output_tokens": 2, "audio": {"input": {"turn_detection": None}}}
     request = urllib.request.Request(
         f"{server.http}/v1/realtime/client_secrets",
@@ -395,7 +395,7 @@ def test_a_secret_brings_its_session_along(server: Server) -> None:
         assert (ended["status"], ended["heard"]) == ("incomplete", "This is")
 
 
-def test_the_example_asks_and_writes_the_answer(server: Server, tmp_path: Path) -> None:
+def test_example_asks_and_writes_the_answer(server: Server, tmp_path: Path) -> None:
     question, answer = tmp_path / "question.wav", tmp_path / "answer.wav"
     with wave.open(str(question), "wb") as file:
         file.setparams((1, 2, 22_050, 0, "NONE", ""))

@@ -17,7 +17,7 @@ STORY = (
 
 @pytest.mark.weights
 @pytest.mark.parametrize("carrier", SIMS, ids=lambda sim: sim.name)
-def test_a_caller_asks_and_interrupts(carrier: type[TwilioSim]) -> None:
+def test_caller_asks_and_interrupts(carrier: type[TwilioSim]) -> None:
     speech.need(*REAL.values())
 
     async def hold() -> None:

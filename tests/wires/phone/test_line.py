@@ -1,4 +1,4 @@
-"""Connections to the telephone address that are no calls, or not yet, or end badly: each is told why."""
+"""Connections to /v1/phone that are no calls, or end with an error: each one gets the reason."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def closed(client: ClientConnection) -> tuple[int | None, str | None]:
         ([*VonageSim().start(), bytes(2**17)], "no pcm audio"),
     ],
 )
-def test_what_is_no_call_is_told_why(server: Server, frames: list[str | bytes], reason: str) -> None:
+def test_invalid_start_is_closed_with_a_reason(
+    server: Server, frames: list[str | bytes], reason: str
+) -> None:
     with call(server) as client:
         for frame in frames:
             client.send(frame)
@@ -73,7 +75,7 @@ def test_what_is_no_call_is_told_why(server: Server, frames: list[str | bytes], 
     assert noted and all("WARNING" in line for line in noted)
 
 
-def test_the_end_of_the_stream_hangs_up(server: Server) -> None:
+def test_end_of_the_stream_hangs_up(server: Server) -> None:
     sim = TwilioSim()
     with call(server) as client:
         for frame in [*sim.start(), str(sim.stop())]:
@@ -82,7 +84,7 @@ def test_the_end_of_the_stream_hangs_up(server: Server) -> None:
     server.wait_idle()
 
 
-def test_other_clients_are_served_beside_a_thousand_that_say_nothing(server: Server) -> None:
+def test_clients_are_served_beside_a_thousand_silent_ones(server: Server) -> None:
     handshake = (
         b"GET /v1/phone HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -127,7 +129,7 @@ def test_only_twilio_may_call_where_its_token_is_known(
     assert TOKEN not in server.log.read_text()
 
 
-def test_the_token_is_not_printed(tmp_path: Path) -> None:
+def test_token_is_not_printed(tmp_path: Path) -> None:
     said = run_command("serve", "--print-config", folder=tmp_path, REJOINDER_TWILIO_AUTH_TOKEN="s3cret")
     assert said.returncode == 0 and "twilio_auth_token" in said.stdout and "s3cret" not in said.stdout
 
@@ -144,7 +146,7 @@ def test_without_a_proxy_the_address_is_the_one_that_was_called(
             assert closed(client)[0] == 1000
 
 
-def test_one_more_caller_than_lines_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_caller_beyond_the_last_line_gets_a_reason(caplog: pytest.LogCaptureFixture) -> None:
     async def hold() -> None:
         async with served(max_sessions=1) as (program, url), calling(url, TwilioSim()) as first:
             await first.until(lambda: len(program.calls) == 1)
@@ -158,7 +160,7 @@ def test_one_more_caller_than_lines_is_told_so(caplog: pytest.LogCaptureFixture)
     asyncio.run(hold())
 
 
-def test_a_model_that_is_down_does_not_leave_a_caller_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+def test_call_ends_when_the_model_is_down(caplog: pytest.LogCaptureFixture) -> None:
     noise = np.random.default_rng(0).normal(0.0, 6000.0, 4800).astype("<i2").tobytes()
 
     async def hold() -> None:
@@ -177,7 +179,7 @@ def test_a_model_that_is_down_does_not_leave_a_caller_in_silence(caplog: pytest.
     asyncio.run(hold())
 
 
-def test_a_caller_who_waits_too_long_leaves_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caller_who_waits_too_long_leaves_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phone_line, "START_SECONDS", 0.2)
 
     async def hold() -> None:

@@ -1,4 +1,4 @@
-"""What a caller has heard, by the marks that come back: exact to the word, over real sockets."""
+"""The text that a caller has heard, from returned marks: exact to the word, over real sockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def last_reply(program: Any) -> str:
 
 
 async def interrupted(program: Any, caller: Caller, seconds: float = 2.5) -> str:
-    """Ask, interrupt behind so many seconds of the answer, and return what the history says was heard."""
+    """Ask, interrupt after some seconds of the answer, and return the answer's text in the history."""
     caller.say(loud(caller.sim, 0.6))
     await caller.until(lambda: caller.seconds_heard > seconds)
     asked = len(program.models.llm.prompts)
@@ -44,7 +44,7 @@ def words_in(seconds: float) -> float:
 
 
 @pytest.mark.parametrize("carrier", SIMS, ids=lambda sim: sim.name)
-def test_the_history_is_what_came_out_of_the_earpiece(carrier: type[TwilioSim]) -> None:
+def test_history_has_the_text_played_to_the_caller(carrier: type[TwilioSim]) -> None:
     async def hold() -> None:
         async with (
             served(llm=f"scripted:llm|{COUNT}") as (program, url),
@@ -59,7 +59,7 @@ def test_the_history_is_what_came_out_of_the_earpiece(carrier: type[TwilioSim]) 
     asyncio.run(hold())
 
 
-def test_a_carrier_without_marks_has_the_paced_clock() -> None:
+def test_carrier_without_marks_uses_the_sessions_estimate() -> None:
     class Deaf(PlivoSim):
         def played(self, name: str) -> None:
             return None
@@ -73,7 +73,7 @@ def test_a_carrier_without_marks_has_the_paced_clock() -> None:
     asyncio.run(hold())
 
 
-def test_asterisk_holds_what_it_has_and_plays_on_behind_a_cough() -> None:
+def test_asterisk_pauses_and_plays_on_after_a_cough() -> None:
     async def hold() -> None:
         sim, word = AsteriskSim(), "m" * 100  # one clause is one tone
         async with served(llm=f"scripted:llm|{word}", stt="scripted:stt|what is it|mm-hm") as (_, url):

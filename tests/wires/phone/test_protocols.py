@@ -1,4 +1,4 @@
-"""Carriers' protocols as plain objects: any message ends in commands, messages, or the protocol's error."""
+"""Carriers' protocols as plain objects: any message gives commands, messages, or a ProtocolError."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def orderly(answers: Iterable[Any]) -> None:
 
 
 @given(FRAMES)
-def test_nothing_but_a_start_begins_a_call(frame: str | bytes) -> None:
+def test_only_a_start_begins_a_call(frame: str | bytes) -> None:
     try:
         assert sniff(frame) is None
     except ProtocolError as error:
@@ -101,7 +101,7 @@ def test_nothing_but_a_start_begins_a_call(frame: str | bytes) -> None:
 
 
 @pytest.mark.parametrize("sim", SIMS, ids=lambda sim: sim.name)
-def test_no_message_does_anything_else_than_it_may(sim: type[TwilioSim]) -> None:
+def test_each_message_has_only_its_own_effects(sim: type[TwilioSim]) -> None:
     @settings(max_examples=150, deadline=None)
     @given(st.lists(FRAMES | mutated(sim()) | st.builds(dict, event=st.sampled_from(EVENTS)).map(json.dumps)))
     def fuzz(frames: list[str | bytes]) -> None:
@@ -150,7 +150,7 @@ def test_audio_arrives_whole_and_in_order(sim: type[TwilioSim]) -> None:
         (AsteriskSim, "slin16", "opus"),
     ],
 )
-def test_a_codec_that_is_not_spoken_here_is_named(sim: type[TwilioSim], announced: str, instead: str) -> None:
+def test_error_names_an_unsupported_codec(sim: type[TwilioSim], announced: str, instead: str) -> None:
     start = str(sim().start()[-1])
     assert announced in start
     with pytest.raises(ProtocolError, match="announced") as refusal:
@@ -158,12 +158,12 @@ def test_a_codec_that_is_not_spoken_here_is_named(sim: type[TwilioSim], announce
     assert instead.strip('"').removeprefix("rate=") in str(refusal.value)
 
 
-def test_asterisk_in_plain_text_is_told_how_to_change_that() -> None:
+def test_error_for_plain_text_asterisk_says_how_to_fix_it() -> None:
     with pytest.raises(ProtocolError, match=r"f\(json\)"):
         sniff("MEDIA_START connection_id:1 channel:WebSocket/c format:ulaw optimal_frame_size:160")
 
 
-def test_marks_that_come_back_after_a_clear_were_not_heard() -> None:
+def test_marks_returned_after_a_clear_do_not_count() -> None:
     line = TwilioSim()
     call = phone(line)
     call.tell(ReplyStarted(1))
@@ -186,7 +186,7 @@ def spoken(number: int) -> AudioChunk:
     return AudioChunk(bytes(640), 8000, 320 * number)
 
 
-def test_a_reply_that_was_heard_is_not_cut() -> None:
+def test_fully_heard_reply_is_not_truncated() -> None:
     line = TwilioSim()
     call = phone(line)
     call.tell(ReplyStarted(1))
@@ -199,7 +199,7 @@ def test_a_reply_that_was_heard_is_not_cut() -> None:
     assert call.tell(SpeechStarted(0)) == []
 
 
-def test_a_key_clears_what_is_left_of_a_reply_that_is_told_to_be_done() -> None:
+def test_key_clears_a_done_reply_that_is_still_playing() -> None:
     line = TwilioSim()
     call = phone(line)
     call.tell(ReplyStarted(1))
@@ -236,18 +236,18 @@ def test_only_asterisk_is_asked_to_hold() -> None:
         assert names == (["PAUSE_MEDIA", "CONTINUE_MEDIA"] if sim is AsteriskSim else [])
 
 
-def test_what_is_too_short_for_a_message_is_sent_when_nothing_comes_behind_it() -> None:
+def test_short_audio_is_flushed_when_no_more_follows() -> None:
     call = phone(ExotelSim())
     call.tell(ReplyStarted(1))
-    assert call.tell(ReplyAudio(1, AudioChunk(bytes(400), 8000))) == [] and call.linger is not None
-    (media,) = call.rest()
+    assert call.tell(ReplyAudio(1, AudioChunk(bytes(400), 8000))) == [] and call.flush_after is not None
+    (media,) = call.flush()
     assert len(ExotelSim().take(str(media))[0][1]) == 320, "whole frames: half of one would be a gap"
-    assert call.linger is None and call.rest() == []
+    assert call.flush_after is None and call.flush() == []
     media, _ = call.tell(ReplyDone(1, "completed", "all"))
     assert len(ExotelSim().take(str(media))[0][1]) == 320
 
 
-def test_a_second_reply_in_a_row_that_fails_ends_the_call() -> None:
+def test_second_reply_in_a_row_that_fails_ends_the_call() -> None:
     call = phone(TwilioSim())
     for turn, status in enumerate(["failed", "completed", "failed", "cancelled"], 1):
         call.tell(ReplyStarted(turn))
@@ -256,12 +256,12 @@ def test_a_second_reply_in_a_row_that_fails_ends_the_call() -> None:
         call.tell(ReplyDone(5, "failed", "", "out of reach"))
 
 
-def test_the_end_of_the_stream_is_the_end_of_the_call() -> None:
+def test_end_of_the_stream_is_the_end_of_the_call() -> None:
     assert list(phone(TwilioSim()).receive(str(TwilioSim().stop()))) == [HangUp("the caller has hung up")]
 
 
 @given(st.permutations(range(12)).filter(lambda order: all(abs(n - i) <= 2 for i, n in enumerate(order))))
-def test_frames_that_overtake_each_other_are_put_in_order(order: list[int]) -> None:
+def test_reordered_frames_are_sorted(order: list[int]) -> None:
     reorder = Reorder()
     reorder.take(99, b"99")
     came = [frame for number in order for frame in reorder.take(100 + number, str(number).encode())]
@@ -276,7 +276,7 @@ def test_frames_come_once_and_never_backwards(numbers: list[int]) -> None:
     assert came == sorted(set(came))
 
 
-def test_a_frame_that_is_missing_is_given_up_soon() -> None:
+def test_missing_frame_is_skipped_after_the_window() -> None:
     reorder = Reorder()
     assert reorder.take(1, b"1") == [b"1"]
     came = [reorder.take(n, str(n).encode()) for n in range(3, 4 + WINDOW)]
@@ -294,7 +294,7 @@ def test_keys_end_with_a_hash_or_a_pause() -> None:
     assert [keypad.press("1", 0) for _ in range(64)][-1] == "1" * 64
 
 
-def test_marks_tell_how_far_the_caller_is() -> None:
+def test_marks_give_the_played_position() -> None:
     marks = Marks()
     names = [marks.place(1, seconds) for seconds in (0.2, 0.4, 0.6)]
     assert marks.played(1, 0) == 0.0 and not marks.answered
@@ -308,7 +308,7 @@ def test_marks_tell_how_far_the_caller_is() -> None:
     assert marks.played(2, 90_000) == 0.0
 
 
-def test_twilios_signature_is_the_one_in_its_document() -> None:
+def test_twilio_signature_matches_its_documentation() -> None:
     form = {"CallSid": "CA1234567890ABCDE", "Caller": "+14158675309", "Digits": "1234"}
     form |= {"From": "+14158675309", "To": "+18005551212"}
     url = "https://mycompany.com/myapp.php?foo=1&bar=2"

@@ -1,4 +1,4 @@
-"""G.711 on the Realtime wire: what a telephone says is heard, and what it hears has its milliseconds."""
+"""G.711 on the Realtime wire: telephone audio is decoded, and positions in its output are right."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def heard(realtime: Realtime, data: bytes) -> np.ndarray[Any, np.dtype[np.int16]
 
 
 @pytest.mark.parametrize("kind", LAWS)
-def test_what_a_telephone_says_is_heard_at_16_khz(kind: str) -> None:
+def test_telephone_audio_reaches_the_session_at_16_khz(kind: str) -> None:
     realtime = Realtime(Options())
     _, updated = say(realtime, "session.update", session=formats(kind, kind))
     assert updated["session"]["audio"]["input"]["format"] == {"type": kind}
@@ -53,7 +53,7 @@ def test_what_a_telephone_says_is_heard_at_16_khz(kind: str) -> None:
     assert np.max(np.abs(got[200:7800].astype(int) - wanted[200:7800])) < 600, "2 % of full scale"
 
 
-def test_the_format_may_change_and_keeps_what_the_other_half_is() -> None:
+def test_changing_one_format_keeps_the_other() -> None:
     realtime = Realtime(Options())
     say(realtime, "session.update", session=formats("audio/pcmu", "audio/pcma"))
     back = {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 24000}}}}
@@ -63,7 +63,7 @@ def test_the_format_may_change_and_keeps_what_the_other_half_is() -> None:
 
 
 @pytest.mark.parametrize("kind", LAWS)
-def test_what_it_hears_has_8_bytes_a_millisecond(kind: str) -> None:
+def test_g711_output_has_8_bytes_per_millisecond(kind: str) -> None:
     realtime = Realtime(Options())
     say(realtime, "session.update", session=formats("audio/pcm", kind))
     realtime.tell(ReplyStarted(1))
@@ -85,7 +85,7 @@ def test_what_it_hears_has_8_bytes_a_millisecond(kind: str) -> None:
     assert cut[0] == Truncate(1, 0.5)
 
 
-def test_a_recording_is_as_long_as_a_call_may_wait() -> None:
+def test_recordings_have_a_maximum_length() -> None:
     realtime = Realtime(Options())
     say(realtime, "session.update", session=formats("audio/pcmu", "audio/pcmu"))
     for seconds, types in ((30, ["conversation.item.added", "AddRecording"]), (31, ["error"])):
@@ -96,7 +96,7 @@ def test_a_recording_is_as_long_as_a_call_may_wait() -> None:
         assert told == types
 
 
-def test_one_response_may_go_out_otherwise() -> None:
+def test_single_response_may_have_its_own_format() -> None:
     realtime = Realtime(Options())
     output = {"audio": {"output": {"format": {"type": "audio/pcma"}}}}
     say(realtime, "response.create", response=output)
@@ -112,7 +112,7 @@ def test_one_response_may_go_out_otherwise() -> None:
 
 
 @pytest.mark.weights
-def test_a_telephone_asks_and_hears_the_answer(tmp_path: Path) -> None:
+def test_telephone_asks_and_hears_the_answer(tmp_path: Path) -> None:
     try:
         recordings = read_set(speech_folder(), "assistant_utterances")
     except RecordingsMissing as error:

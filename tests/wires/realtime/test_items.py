@@ -1,4 +1,4 @@
-"""Items of the Realtime protocol, put anywhere and taken out: client, server and history have one order."""
+"""Inserting and deleting items of the Realtime protocol: client, server and history keep the same order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Client:
         return self.say("conversation.item.create", item=item, **fields)
 
     def hear(self, text: str, at: int) -> None:
-        """The session has heard a turn; the wire is told later."""
+        """The session has a turn. The wire gets the event later."""
         self.history.add_user(text, ("user", at))
         self.pending.append(EndOfTurn(text, at))
 
@@ -110,7 +110,7 @@ def test_client_server_and_history_agree(data: st.DataObject) -> None:
     assert client.words() == client.remembered()
 
 
-def test_a_noise_between_two_items_is_no_place_in_the_history() -> None:
+def test_noise_between_items_has_no_history_entry() -> None:
     client = Client()
     client.create(message("one", id="one"))
     client.note(client.wire.tell(EndOfTurn("", 16_000)))
@@ -122,7 +122,7 @@ def test_a_noise_between_two_items_is_no_place_in_the_history() -> None:
     assert client.words() == ["one", "two", "three"]
 
 
-def test_a_reply_that_is_deleted_is_not_remembered_again() -> None:
+def test_deleted_reply_does_not_return_to_the_history() -> None:
     client = Client()
     client.reply("Once upon a time", turn=1)
     client.deliver()
@@ -137,7 +137,7 @@ def test_a_reply_that_is_deleted_is_not_remembered_again() -> None:
     )
 
 
-def test_calls_and_what_they_returned_are_items_like_others() -> None:
+def test_tool_calls_and_results_are_items() -> None:
     client = Client()
     assert error(client.create(RESULT)) == ("invalid_tool_call_id", "item.call_id")
     client.create(message("what is the weather in Rome?"))
@@ -154,7 +154,7 @@ def test_calls_and_what_they_returned_are_items_like_others() -> None:
     assert client.history.messages() == [asked], "a result without its call is in no prompt"
 
 
-def test_audio_with_a_transcript_is_kept_as_its_words() -> None:
+def test_audio_with_a_transcript_is_kept_as_text() -> None:
     client = Client()
     part = {"type": "input_audio", "transcript": "hello", "audio": base64.b64encode(bytes(960)).decode()}
     added = client.create({"type": "message", "role": "user", "content": [part]})[1]
@@ -164,23 +164,23 @@ def test_audio_with_a_transcript_is_kept_as_its_words() -> None:
     assert client.remembered() == client.words() == ["hello", "Hi."]
 
 
-def test_audio_without_one_is_transcribed() -> None:
+def test_audio_without_a_transcript_is_transcribed() -> None:
     client = Client()
     part = {"type": "input_audio", "audio": base64.b64encode(bytes(48_000)).decode()}
     added, command = client.create({"type": "message", "role": "user", "content": [part], "id": "mine"})
     assert added["type"] == "conversation.item.added" and added["item"]["status"] == "in_progress"
     assert isinstance(command, AddRecording) and command.key == ("item", "mine")
     assert len(command.pcm) == pytest.approx(2 * 16_000, abs=64), "it is 16 kHz from here on"
-    done, completed = command.told("hello", 1.0, "")
+    done, completed = command.on_transcribed("hello", 1.0, "")
     conforms([done, completed])
     assert done["item"]["content"] == [{"type": "input_audio", "transcript": "hello"}]
     assert completed["type"] == "conversation.item.input_audio_transcription.completed"
     assert client.words() == ["hello"]
-    (_, failed) = command.told("", 1.0, "out of order")
+    (_, failed) = command.on_transcribed("", 1.0, "out of order")
     conforms([failed])
     assert failed["error"]["message"] == "out of order"
     client.say("conversation.item.delete", item_id="mine")
-    assert command.told("late", 1.0, "") == []
+    assert command.on_transcribed("late", 1.0, "") == []
 
 
 BAD = [
@@ -198,7 +198,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("item", "param"), BAD)
-def test_what_is_no_item_is_refused_by_name(item: dict[str, Any], param: str) -> None:
+def test_invalid_item_is_refused_and_its_field_named(item: dict[str, Any], param: str) -> None:
     client = Client()
     assert error(client.create(item))[1] == param
     assert client.order == [] and client.remembered() == []

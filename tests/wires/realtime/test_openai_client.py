@@ -1,4 +1,4 @@
-"""openai-python, which nobody here wrote, holds a spoken conversation with the server, on real models."""
+"""A spoken conversation of openai-python, an independent client, with the server on real models."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ from support.serving import Server, serving
 pytestmark = pytest.mark.weights
 
 
-def test_a_spoken_conversation_with_an_interruption(tmp_path: Path) -> None:
+def test_spoken_conversation_with_an_interruption(tmp_path: Path) -> None:
     pcm = question()
 
     async def converse(server: Server) -> None:
@@ -44,7 +44,7 @@ def test_a_spoken_conversation_with_an_interruption(tmp_path: Path) -> None:
         server.wait_idle()
 
 
-def test_turns_by_hand_and_typed_words_with_the_embedded_model(tmp_path: Path) -> None:
+def test_manual_turns_and_typed_text_with_the_embedded_model(tmp_path: Path) -> None:
     pcm = question()
 
     async def converse(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""What is kept for a client that may come back, without a socket."""
+"""The events that are kept for a client that may come back, tested without a socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rejoinder.pipeline import Options
 from rejoinder.pipeline.replying.playout import Playout
 
 
-def test_what_came_after_an_event_is_told_in_order_while_it_is_known() -> None:
+def test_events_after_a_kept_event_are_returned_in_order() -> None:
     outbox = Outbox()
     sent = [event("test", number=number) for number in range(5)]
     texts = [outbox.note(one) for one in sent]
@@ -22,7 +22,7 @@ def test_what_came_after_an_event_is_told_in_order_while_it_is_known() -> None:
     assert outbox.after("event_x") is None and outbox.after("") is None
 
 
-def test_a_greeting_adds_nothing_to_what_was_read() -> None:
+def test_greeting_does_not_change_the_events_to_resend() -> None:
     outbox = Outbox()
     sent = [event("test", number=number) for number in range(3)]
     texts = [outbox.note(one) for one in sent]
@@ -33,7 +33,7 @@ def test_a_greeting_adds_nothing_to_what_was_read() -> None:
     assert list(outbox) == sent
 
 
-def test_it_is_bounded_whatever_is_sent() -> None:
+def test_outbox_is_bounded() -> None:
     outbox = Outbox()
     for size in (10, 1_000, 2_560, 300_000, MAX_BYTES + 1):
         for _ in range(2 * MAX_BYTES // size + 2):
@@ -47,7 +47,7 @@ def test_it_is_bounded_whatever_is_sent() -> None:
     assert outbox.size <= MAX_BYTES and len(outbox) < MAX_BYTES // 100
 
 
-def test_what_a_client_says_about_itself_is_no_matter_of_trust() -> None:
+def test_invalid_resume_parameters_are_ignored() -> None:
     assert ResumeRequest.of({}) == ResumeRequest("")
     for nonsense in ("", "-1", "1e9", "٣", "9" * 400, "null"):
         asked = {"conversation_id": "conv_1", "last_event_id": "x", "audio_end_ms": nonsense}
@@ -55,7 +55,7 @@ def test_what_a_client_says_about_itself_is_no_matter_of_trust() -> None:
     assert ResumeRequest.of({"audio_end_ms": "999999999", "item_id": "a"}).played_ms == 24 * 60 * 60 * 1000
 
 
-def test_who_comes_back_before_anything_was_said_gets_the_session() -> None:
+def test_client_that_resumes_an_empty_conversation_gets_the_session() -> None:
     wire, outbox = Realtime(Options()), Outbox()
     for one in wire.open():
         outbox.note(one)
@@ -75,7 +75,7 @@ def test_who_comes_back_before_anything_was_said_gets_the_session() -> None:
     assert json.loads(again.messages[-1])["after"] is None
 
 
-def test_a_stopped_clock_plays_nothing_and_goes_on_with_what_is_sent_again() -> None:
+def test_stopped_clock_plays_nothing_and_goes_on_with_what_is_sent_again() -> None:
     playout = Playout()
     playout.begin("one two three four")
     playout.sent(2.0, now=10.0, words=((0.5, 3), (1.0, 7), (1.5, 13), (2.0, 18)))

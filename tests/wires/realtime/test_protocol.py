@@ -128,7 +128,7 @@ def test_no_mutation_of_a_message_raises(data: st.DataObject) -> None:
         orderly(realtime.receive(json.dumps(changed)))
 
 
-def test_a_spoken_turn_in_the_order_that_clients_expect() -> None:
+def test_spoken_turn_in_the_order_that_clients_expect() -> None:
     realtime = wire()
     assert types(realtime.open()) == ["session.created", "conversation.created"]
     (started,) = realtime.tell(SpeechStarted(16_000))
@@ -170,7 +170,7 @@ def test_a_spoken_turn_in_the_order_that_clients_expect() -> None:
     assert realtime.tell(ReplyDone(1, "completed", "It is")) == [], "response.done comes exactly once"
 
 
-def test_a_voice_at_another_rate_loses_no_audio() -> None:
+def test_voice_at_another_rate_loses_no_audio() -> None:
     realtime = wire()
     realtime.tell(ReplyStarted(1))
     sent = [realtime.tell(ReplyAudio(1, AudioChunk(b"\x00\x10" * 882, 22_050))) for _ in range(25)]
@@ -180,7 +180,7 @@ def test_a_voice_at_another_rate_loses_no_audio() -> None:
     assert base64.b64decode(audio[0]["delta"]), "the first chunk is not held back"
 
 
-def test_the_less_eager_the_more_patient() -> None:
+def test_lower_eagerness_waits_longer() -> None:
     found = []
     for eagerness in ("high", "medium", "low"):
         detection = {"type": "semantic_vad", "eagerness": eagerness}
@@ -202,7 +202,7 @@ def test_eagerness_on_a_server_that_waits_long_is_no_error() -> None:
     assert configure.options.endpointing.max_wait_ms == 2_500
 
 
-def test_an_update_is_merged_echoed_and_changes_the_session() -> None:
+def test_update_is_merged_echoed_and_changes_the_session() -> None:
     realtime = wire()
     detection = {"type": "server_vad", "silence_duration_ms": 700}
     configure, updated = say(
@@ -230,7 +230,7 @@ def test_an_update_is_merged_echoed_and_changes_the_session() -> None:
         {"tools": [{"type": "mcp", "server_label": "x"}]},
     ],
 )
-def test_what_is_not_there_yet_is_refused_and_not_ignored(update: dict[str, Any]) -> None:
+def test_unsupported_settings_are_refused(update: dict[str, Any]) -> None:
     assert types(say(wire(), "session.update", session=update)) == ["error"]
 
 
@@ -252,7 +252,7 @@ def test_manual_turns() -> None:
     assert say(realtime, "response.cancel") == [], "there is nothing to cancel, and that is no error"
 
 
-def test_audio_waits_for_messages_that_are_here_already_and_for_nothing_else() -> None:
+def test_audio_is_held_only_for_messages_already_received() -> None:
     append = json.dumps({"type": "input_audio_buffer.append", "audio": PCM})
     one, many = wire(), wire()
     alone = [command for _ in range(6) for command in one.receive(append)]
@@ -275,7 +275,7 @@ def test_audio_waits_for_messages_that_are_here_already_and_for_nothing_else() -
     assert list(many.receive(minutes, more=True)), "what is long enough does not wait"
 
 
-def test_an_item_holds_what_was_heard() -> None:
+def test_item_keeps_only_the_heard_text() -> None:
     realtime = wire()
     realtime.tell(ReplyStarted(1))
     added = realtime.tell(ReplyText(1, "One two three."))[0]["item"]["id"]
@@ -289,7 +289,7 @@ def test_an_item_holds_what_was_heard() -> None:
     assert retrieved["item"]["status"] == "incomplete"
 
 
-def test_a_pause_is_told_to_clients_that_hold_their_audio() -> None:
+def test_clients_that_hold_their_audio_receive_pauses() -> None:
     realtime = Realtime(Options(holds_audio=True))
     realtime.tell(ReplyStarted(1))
     item = realtime.tell(ReplyText(1, "Well"))[0]["item"]["id"]
@@ -302,7 +302,7 @@ def test_a_pause_is_told_to_clients_that_hold_their_audio() -> None:
     assert realtime.options().holds_audio
 
 
-def test_other_clients_hear_of_an_interruption_only() -> None:
+def test_other_clients_receive_interruptions_only() -> None:
     """At speech_started they throw their audio away, so it has to be true."""
     realtime = wire()
     realtime.tell(ReplyStarted(1))
@@ -314,7 +314,7 @@ def test_other_clients_hear_of_an_interruption_only() -> None:
     "detection",
     [{"type": "server_vad"}, {"type": "semantic_vad", "eagerness": "low"}, {"type": "semantic_vad"}],
 )
-def test_what_the_client_does_not_say_stays_as_the_server_is_set(detection: dict[str, Any]) -> None:
+def test_unset_options_keep_the_servers_values(detection: dict[str, Any]) -> None:
     realtime = Realtime(Options(endpointing=Endpointing(assertiveness=0.9)))
     update = {"audio": {"input": {"turn_detection": detection}}}
     assert types(say(realtime, "session.update", session=update)) == ["Configure", "session.updated"]

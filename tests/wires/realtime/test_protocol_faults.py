@@ -1,4 +1,4 @@
-"""What clients get wrong, or do faster than the conversation goes, against the protocol object alone."""
+"""Client errors and races, tested on the protocol object alone."""
 
 import base64
 import json
@@ -80,9 +80,7 @@ BAD_UPDATES = [
 
 
 @pytest.mark.parametrize(("update", "param"), BAD_UPDATES)
-def test_a_refused_update_names_the_field_and_keeps_the_old_session(
-    update: dict[str, Any], param: str
-) -> None:
+def test_refused_update_names_the_field_and_keeps_the_old_session(update: dict[str, Any], param: str) -> None:
     realtime = wire()
     before = say(realtime, "session.update", session={})[1]["session"]
     assert refused(say(realtime, "session.update", session=update)) == ("invalid_value", param)
@@ -93,7 +91,7 @@ def test_a_refused_update_names_the_field_and_keeps_the_old_session(
     ("name", "hint"),
     [("instrucions", ""), ("input_audio_format", "session.audio.input.format"), ("temperature", "")],
 )
-def test_a_field_that_there_is_not_is_refused_and_not_ignored(name: str, hint: str) -> None:
+def test_unknown_field_is_refused(name: str, hint: str) -> None:
     realtime = wire()
     events = say(realtime, "session.update", session={"instructions": "Be brief.", name: "g711_ulaw"})
     assert (
@@ -103,7 +101,7 @@ def test_a_field_that_there_is_not_is_refused_and_not_ignored(name: str, hint: s
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000])
-def test_numbers_that_json_cannot_say_back_are_refused(number: str) -> None:
+def test_numbers_that_json_cannot_express_are_refused(number: str) -> None:
     realtime = wire()
     text = '{"type": "session.update", "event_id": "mine", "session": {"prompt": 0}}'.replace("0", number)
     assert refused(list(realtime.receive(text)))[0] in ("invalid_json", "invalid_value")
@@ -111,7 +109,7 @@ def test_numbers_that_json_cannot_say_back_are_refused(number: str) -> None:
 
 
 @pytest.mark.parametrize("ms", [-1, 10**9, 10**400, 1e308, "x", None, 0.5])
-def test_no_time_is_too_odd_to_be_refused(ms: Any) -> None:
+def test_invalid_times_are_refused(ms: Any) -> None:
     realtime = wire()
     item = replied(realtime, 1, 1.0)
     assert refused(say(realtime, "conversation.item.truncate", item_id=item, audio_end_ms=ms)) == (
@@ -162,11 +160,11 @@ BIG = "x" * 2**17
         },
     ],
 )
-def test_what_would_be_kept_has_a_size(message: dict[str, Any]) -> None:
+def test_values_that_are_kept_have_a_size_limit(message: dict[str, Any]) -> None:
     refused(list(wire().receive(json.dumps(message))))
 
 
-def test_a_session_does_not_grow_update_by_update() -> None:
+def test_session_does_not_grow_update_by_update() -> None:
     realtime = wire()
     codes = [
         say(realtime, "session.update", session={"prompt": {f"new{n}": "x" * 2**15}})[0] for n in range(6)
@@ -175,7 +173,7 @@ def test_a_session_does_not_grow_update_by_update() -> None:
     assert refused([codes[-1]]) == ("invalid_value", "session")
 
 
-def test_a_long_append_is_no_long_message() -> None:
+def test_audio_of_an_append_does_not_count_as_message_length() -> None:
     audio = base64.b64encode(bytes(10 * 2**20)).decode()
     heard = say(wire(), "input_audio_buffer.append", audio=audio)
     sizes = [len(piece.pcm) for piece in heard if isinstance(piece, Hear)]
@@ -183,7 +181,7 @@ def test_a_long_append_is_no_long_message() -> None:
     assert abs(sum(sizes) - 10 * 2**20 * 2 // 3) < 2_000
 
 
-def test_a_low_threshold_still_lets_turns_end() -> None:
+def test_low_threshold_still_lets_turns_end() -> None:
     configure, _ = say(wire(), "session.update", session=detection(type="server_vad", threshold=0.1))
     assert 0.0 < configure.options.endpointing.release <= 0.1
 
@@ -216,7 +214,7 @@ def test_cancelling_a_response_that_waits_for_a_transcript() -> None:
     assert realtime.tell(ReplyStarted(1, tag=2))[0]["response"]["metadata"] is None
 
 
-def test_audio_behind_a_commit_counts_for_the_next_one() -> None:
+def test_audio_after_a_commit_counts_for_the_next_commit() -> None:
     realtime = wire()
     say(realtime, "session.update", session=MANUAL)
     say(realtime, "input_audio_buffer.append", audio=PCM)
@@ -268,7 +266,7 @@ def test_items_are_typed_once_and_can_be_retrieved() -> None:
     assert say(realtime, "conversation.item.create", item=other)[1]["previous_item_id"] == "mine"
 
 
-def test_a_failed_reply_is_told_once_with_its_cause() -> None:
+def test_failed_reply_sends_one_error_with_its_cause() -> None:
     realtime = wire()
     realtime.tell(ReplyStarted(1))
     events = realtime.tell(ReplyDone(1, "failed", "", "llm: out of order"))

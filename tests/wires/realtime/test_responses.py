@@ -1,4 +1,4 @@
-"""Responses of the Realtime protocol: written ones, ones beside the conversation, and calls of tools."""
+"""Responses of the Realtime protocol: in text, out of band, and with tool calls."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Wire:
     def asks(self, **response: Any) -> ReplyRequest:
         (respond,) = self.say("response.create", response=response)
         assert isinstance(respond, Respond), respond
-        return respond.asked
+        return respond.request
 
     def tell(self, *happened: Any) -> list[dict[str, Any]]:
         events = [event for one in happened for event in self.realtime.tell(one)]
@@ -66,7 +66,7 @@ def error(answers: list[Any]) -> tuple[str, str | None]:
     return answer["error"]["code"], answer["error"]["param"]
 
 
-def test_a_written_response_in_the_order_that_clients_expect() -> None:
+def test_written_response_in_the_order_that_clients_expect() -> None:
     wire = Wire()
     configure, updated = wire.say("session.update", session={"output_modalities": ["text"]})
     assert isinstance(configure, Configure) and not configure.options.speaks
@@ -108,7 +108,7 @@ def test_one_response_may_be_written_where_others_are_spoken() -> None:
     assert wire.asks(instructions="Shout.") == ReplyRequest("Shout.", tag=2)
 
 
-def test_a_response_beside_the_conversation_adds_nothing_to_it() -> None:
+def test_out_of_band_response_adds_no_item() -> None:
     wire = Wire()
     typed = {
         "type": "message",
@@ -139,7 +139,7 @@ def test_a_response_beside_the_conversation_adds_nothing_to_it() -> None:
     assert wire.tell(ReplyDone(1, "completed", "Hello"))[-1]["type"] == "response.done"
 
 
-def test_responses_beside_are_stopped_by_name_and_there_are_not_many() -> None:
+def test_out_of_band_responses_are_cancelled_by_id_and_limited() -> None:
     wire = Wire()
     for _ in range(4):
         wire.asks(conversation="none")
@@ -162,7 +162,7 @@ def test_responses_beside_are_stopped_by_name_and_there_are_not_many() -> None:
         ("x", "response.input"),
     ],
 )
-def test_what_cannot_be_a_prompt_is_refused(given: Any, param: str | None) -> None:
+def test_invalid_response_input_is_refused(given: Any, param: str | None) -> None:
     wire = Wire()
     refused = error(wire.say("response.create", response={"input": given}))
     assert refused[1] == (param or "response.input.0.content")
@@ -171,7 +171,7 @@ def test_what_cannot_be_a_prompt_is_refused(given: Any, param: str | None) -> No
 
 @settings(max_examples=150)
 @given(st.data())
-def test_whatever_happens_each_response_begins_and_ends_once(data: st.DataObject) -> None:
+def test_each_response_begins_and_ends_once_in_any_order_of_events(data: st.DataObject) -> None:
     """And so does everything in it, in the right order."""
     wire = Wire()
     asked: list[ReplyRequest] = []
@@ -184,7 +184,7 @@ def test_whatever_happens_each_response_begins_and_ends_once(data: st.DataObject
             case "create" | "beside":
                 given = {"conversation": "none" if act == "beside" else "auto"}
                 answers = wire.say("response.create", response=given)
-                asked += [answer.asked for answer in answers if isinstance(answer, Respond)]
+                asked += [answer.request for answer in answers if isinstance(answer, Respond)]
             case "cancel":
                 wire.say("response.cancel")
             case "start" if asked:
@@ -242,7 +242,7 @@ def test_tools_of_the_session_and_of_one_response() -> None:
     assert wire.asks(conversation="none").tools is None, "the session's own"
 
 
-def test_a_model_that_cannot_call_says_which_could() -> None:
+def test_error_names_models_that_can_call_tools() -> None:
     wire = Wire(can_call=False)
     answers = wire.say("session.update", session={"tools": [WEATHER], "instructions": "x"})
     assert error(answers) == ("tools_not_supported", "session.tools")
@@ -262,12 +262,12 @@ def test_a_model_that_cannot_call_says_which_could() -> None:
         ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "x"}}, "session.tool_choice.name"),
     ],
 )
-def test_what_is_no_tool_is_refused_by_name(update: dict[str, Any], param: str) -> None:
+def test_invalid_tool_is_refused_and_its_field_named(update: dict[str, Any], param: str) -> None:
     wire = Wire()
     assert error(wire.say("session.update", session=update))[1] == param
 
 
-def test_a_response_that_only_calls() -> None:
+def test_response_that_only_calls() -> None:
     wire = Wire()
     user = wire.tell(EndOfTurn("what is the weather", 16_000))[0]["item_id"]
     events = wire.tell(ReplyStarted(1), ReplyCalled(1, CALL), ReplyDone(1, "completed", ""))
@@ -294,7 +294,7 @@ def test_a_response_that_only_calls() -> None:
     wire.asks()
 
 
-def test_a_response_that_speaks_and_then_calls() -> None:
+def test_response_that_speaks_and_then_calls() -> None:
     wire = Wire()
     events = wire.tell(
         ReplyStarted(1),

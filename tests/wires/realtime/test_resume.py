@@ -1,4 +1,4 @@
-"""A socket that breaks off, and a client that comes back: over real sockets, broken without a goodbye."""
+"""A client whose socket breaks without a close frame and that comes back, over real sockets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def whole(server: Server) -> bytes:
         return audio(talk.seen)
 
 
-def test_who_comes_back_hears_the_rest_and_nothing_twice(server: Server, whole: bytes) -> None:
+def test_resumed_client_hears_the_rest_and_nothing_twice(server: Server, whole: bytes) -> None:
     before = interrupted(server, deltas=20)
     with back(server, before) as after:
         done = after.until("response.done")["response"]
@@ -68,7 +68,7 @@ def test_who_comes_back_hears_the_rest_and_nothing_twice(server: Server, whole: 
     server.wait_idle()
 
 
-def test_a_socket_breaks_again_and_again(server: Server, whole: bytes) -> None:
+def test_socket_breaks_again_and_again(server: Server, whole: bytes) -> None:
     """Once in the middle of the answer, and once before anything but the greeting was read."""
     talks = [interrupted(server, deltas=5)]
     for deltas in (0, 10, 0, 0, 10):
@@ -88,7 +88,7 @@ def test_a_socket_breaks_again_and_again(server: Server, whole: bytes) -> None:
     server.wait_idle()
 
 
-def test_an_interruption_after_coming_back_counts_all_that_was_heard(server: Server) -> None:
+def test_interruption_after_resuming_counts_all_heard_audio(server: Server) -> None:
     before = interrupted(server, deltas=30)
     with back(server, before) as after:
         for _ in range(30):
@@ -105,9 +105,7 @@ def test_an_interruption_after_coming_back_counts_all_that_was_heard(server: Ser
     server.wait_idle()
 
 
-def test_who_has_kept_nothing_gets_the_conversation_and_what_was_not_heard(
-    server: Server, whole: bytes
-) -> None:
+def test_client_that_kept_nothing_gets_the_items_and_the_unheard_audio(server: Server, whole: bytes) -> None:
     before = interrupted(server, deltas=30, unread=0.0)
     with Talk(server, query=f"&conversation_id={conversation(before)}") as after:
         resumed = after.until("rejoinder.resumed")
@@ -128,7 +126,7 @@ def test_who_has_kept_nothing_gets_the_conversation_and_what_was_not_heard(
     server.wait_idle()
 
 
-def test_who_has_kept_nothing_may_say_how_much_was_played(server: Server, whole: bytes) -> None:
+def test_client_that_kept_nothing_may_report_what_it_played(server: Server, whole: bytes) -> None:
     before = interrupted(server, deltas=30)
     item = before.seen[-1]["item_id"]
     played = f"&item_id={item}&audio_end_ms=200"
@@ -139,7 +137,7 @@ def test_who_has_kept_nothing_may_say_how_much_was_played(server: Server, whole:
     server.wait_idle()
 
 
-def test_a_turn_under_way_ends_while_nobody_is_there(server: Server, whole: bytes) -> None:
+def test_users_turn_ends_while_the_client_is_away(server: Server, whole: bytes) -> None:
     with Talk(server) as before:
         conversation(before)
         before.speak(pause=0.0)
@@ -211,7 +209,7 @@ def test_openai_python_comes_back_by_itself(server: Server, whole: bytes) -> Non
 
 
 @pytest.mark.parametrize("hung_up", [True, False])
-def test_a_client_that_has_stopped_reading_may_come_back(tmp_path: Path, hung_up: bool) -> None:
+def test_client_that_has_stopped_reading_may_come_back(tmp_path: Path, hung_up: bool) -> None:
     """It is hung up on after some seconds, in the middle of what the buffers on the way still hold.
 
     Or it comes back before that, as a telephone that has changed networks does: then nobody waits.
@@ -242,7 +240,7 @@ def test_a_client_that_has_stopped_reading_may_come_back(tmp_path: Path, hung_up
         server.wait_idle()
 
 
-def test_who_says_goodbye_is_not_waited_for(server: Server) -> None:
+def test_call_does_not_wait_after_a_close_frame(server: Server) -> None:
     for code in (1000, 1001):
         with Talk(server) as talk:
             gone = conversation(talk)
@@ -253,7 +251,7 @@ def test_who_says_goodbye_is_not_waited_for(server: Server) -> None:
 
 
 def assert_new(talk: Talk, gone: str) -> None:
-    """Check that a client is told that its conversation is gone, and gets a new one."""
+    """Check that a client gets an error for its lost conversation, and a new one."""
     error = talk.until("error")["error"]
     assert (error["code"], error["param"]) == ("conversation_not_found", "conversation_id")
     assert conversation(talk) != gone
@@ -261,7 +259,7 @@ def assert_new(talk: Talk, gone: str) -> None:
     assert talk.turn()["status"] == "completed"
 
 
-def test_the_window_closes(tmp_path: Path) -> None:
+def test_call_ends_when_its_client_stays_away(tmp_path: Path) -> None:
     """And while it is open, the conversation has a line, for which no other caller has a use."""
     with serving(tmp_path, llm=f"scripted:llm|{LINE}", resume_s="8", max_sessions="1") as server:
         gone = interrupted(server, deltas=3)
@@ -275,7 +273,7 @@ def test_the_window_closes(tmp_path: Path) -> None:
         server.wait_idle()
 
 
-def test_no_window_no_resume(tmp_path: Path) -> None:
+def test_call_ends_with_its_socket_when_resuming_is_off(tmp_path: Path) -> None:
     with serving(tmp_path, llm=f"scripted:llm|{LINE}", resume_s="0") as server:
         with Talk(server) as alive, back(server, alive) as talk:
             assert_new(talk, conversation(alive))
@@ -285,7 +283,7 @@ def test_no_window_no_resume(tmp_path: Path) -> None:
             assert_new(talk, conversation(gone))
 
 
-def test_nobody_elses_conversation_is_taken_up(tmp_path: Path) -> None:
+def test_another_keys_conversation_cannot_be_resumed(tmp_path: Path) -> None:
     other = f"{KEY}-of-somebody-else"
     keys = f"{hashed(KEY)} {hashed(other)}"
     with serving(tmp_path, llm=f"scripted:llm|{LINE}", api_keys=keys, max_sessions="2") as server:
@@ -303,7 +301,7 @@ def test_nobody_elses_conversation_is_taken_up(tmp_path: Path) -> None:
         server.wait_idle()
 
 
-def test_a_server_that_ends_does_not_wait_for_who_is_gone(tmp_path: Path) -> None:
+def test_shutdown_does_not_wait_for_absent_clients(tmp_path: Path) -> None:
     with serving(tmp_path, llm=f"scripted:llm|{ANSWER}", resume_s="600") as server:
         interrupted(server, deltas=3)
         assert server.sessions() == 1

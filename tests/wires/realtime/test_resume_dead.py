@@ -1,4 +1,4 @@
-"""A network that is dead before anybody notices: what was said into it was not heard."""
+"""A network that fails unnoticed: audio sent into it does not count as heard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def held(since: float, unheard: dict[int, float]) -> tuple[scenario.Talk, list[o
 
 
 def note(talk: scenario.Talk, into: list[object], at: float) -> None:
-    """Note what the history has of the reply, and who has the floor."""
+    """Record the reply's text in the history, and whose turn it is."""
 
     def look(session: Session) -> None:
         reply = next(entry for entry in session.history.entries if entry.role == "assistant")
@@ -40,7 +40,7 @@ def note(talk: scenario.Talk, into: list[object], at: float) -> None:
     talk.does(look, at=at)
 
 
-def test_what_ended_by_the_clock_counts_as_heard_when_it_has_sounded_again() -> None:
+def test_reply_counts_as_heard_after_it_was_replayed() -> None:
     talk, heard = held(2.5, {1: 1.0})
     for at in (5.8, 6.01, 6.9, 7.1):
         note(talk, heard, at)
@@ -52,7 +52,7 @@ def test_what_ended_by_the_clock_counts_as_heard_when_it_has_sounded_again() -> 
     assert talk.done() == [(1, "completed", WEATHER)], "and its end is told once"
 
 
-def test_who_interrupts_what_sounds_again_has_heard_so_much_of_it() -> None:
+def test_interrupting_a_replay_keeps_the_part_heard_so_far() -> None:
     talk, _ = held(2.5, {1: 1.5})
     talk.says(1.2, at=6.3)
     talk.run(until=9.0)
@@ -65,14 +65,14 @@ def test_who_interrupts_what_sounds_again_has_heard_so_much_of_it() -> None:
     ]
 
 
-def test_a_reply_that_is_asked_for_meanwhile_comes_after_all_of_it() -> None:
+def test_reply_requested_during_a_replay_comes_after_it() -> None:
     talk, _ = held(2.5, {1: 1.5})
     talk.does(lambda session: session.respond(), at=6.3)
     talk.run(until=9.0)
     assert talk.said()[1:] == [("assistant", WEATHER), ("assistant", "Fine.")]
 
 
-def test_the_echo_of_what_sounds_again_is_expected() -> None:
+def test_echo_of_a_replay_is_expected() -> None:
     echo = Echo()
     echo.hear(AudioChunk(bytes(640), RATE, 0), 0.02)
     said = babble(2.0)
@@ -108,7 +108,7 @@ def dead(server: Server, query: str = "") -> Talk:
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_who_comes_back_to_an_answer_that_has_ended_hears_it_and_may_interrupt(
+def test_client_that_returns_to_a_finished_reply_hears_it_and_can_interrupt(
     server: Server, last: bool
 ) -> None:
     before = dead(server, "&hold=true")
@@ -126,7 +126,7 @@ def test_who_comes_back_to_an_answer_that_has_ended_hears_it_and_may_interrupt(
     server.wait_idle()
 
 
-def test_who_has_read_nothing_for_long_gets_all_that_is_kept(tmp_path: Path) -> None:
+def test_client_that_read_nothing_for_long_gets_all_kept_events(tmp_path: Path) -> None:
     """The last event that it names is older than all that the server still has."""
     said = " ".join([ANSWER] * 3)
     with serving(tmp_path, llm=f"scripted:llm|{said}") as server, Talk(server) as before:

@@ -1,4 +1,4 @@
-"""A conversation that waits for its client counts for its key; coming back to it counts for nothing."""
+"""A conversation that waits for its client counts for its key. Resuming it does not count again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def secret(server: Server) -> dict[str, Any]:
     return {"additional_headers": {"Authorization": f"Bearer {asyncio.run(mint())}"}}
 
 
-def test_a_key_holds_no_more_calls_than_it_may_by_dropping_sockets(tmp_path: Path) -> None:
+def test_dropping_sockets_does_not_evade_a_keys_limit(tmp_path: Path) -> None:
     with serving(tmp_path, llm=f"scripted:llm|{LINE}", api_keys=f"{hashed(KEY)}:1:0") as server:
         gone = interrupted(server, deltas=3, **MINE)
         with pytest.raises(InvalidStatus) as refused, Talk(server, **MINE):
@@ -48,7 +48,7 @@ def test_a_key_holds_no_more_calls_than_it_may_by_dropping_sockets(tmp_path: Pat
         server.wait_idle()
 
 
-def test_another_secret_of_the_same_key_takes_a_conversation_up(tmp_path: Path) -> None:
+def test_conversation_can_be_resumed_with_another_secret_of_its_key(tmp_path: Path) -> None:
     with serving(tmp_path, llm=f"scripted:llm|{LINE}", api_keys=hashed(KEY)) as server:
         gone = interrupted(server, deltas=3, **secret(server))
         assert conversation(gone).startswith("conv_")

@@ -1,4 +1,4 @@
-"""Clients that vanish keep no line from callers that are there."""
+"""A vanished client does not keep a line that a new caller needs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_conversations_without_content_are_not_kept(tmp_path: Path) -> None:
             assert said(again) == "conversation_not_found"
 
 
-def test_a_conversation_that_waits_makes_way_for_a_caller(tmp_path: Path) -> None:
+def test_waiting_conversation_frees_its_line_for_a_new_caller(tmp_path: Path) -> None:
     with serving(tmp_path, max_sessions="3") as server:
         first, second = gone(server, "one"), gone(server, "two")
         with Talk(server) as live:
@@ -59,7 +59,7 @@ def test_a_conversation_that_waits_makes_way_for_a_caller(tmp_path: Path) -> Non
         server.wait_idle()
 
 
-def test_all_who_are_there_keep_their_lines(tmp_path: Path) -> None:
+def test_connected_clients_keep_their_lines(tmp_path: Path) -> None:
     with serving(tmp_path, max_sessions="1") as server, Talk(server) as live:
         with Talk(server, greeted=False) as refused:
             try:
@@ -71,7 +71,7 @@ def test_all_who_are_there_keep_their_lines(tmp_path: Path) -> None:
         assert live.turn()["status"] == "completed"
 
 
-def test_what_is_being_said_is_content(tmp_path: Path) -> None:
+def test_speech_in_progress_counts_as_content(tmp_path: Path) -> None:
     """The socket breaks off in the first words, or in the answer to them."""
     with serving(tmp_path) as server:
         with Talk(server) as talk:

@@ -19,7 +19,7 @@ from rejoinder.agent.server.own_server import free_port
 
 
 @pytest.mark.weights
-def test_a_spoken_question_calls_a_tool_and_the_answer_is_spoken(tmp_path: Path) -> None:
+def test_spoken_question_calls_a_tool_and_the_answer_is_spoken(tmp_path: Path) -> None:
     port, chat, pcm = free_port(), ChatServer(), question()
 
     async def converse(server: Server) -> None:
@@ -60,7 +60,7 @@ async def noted(connection: Any, type_: str, events: list[Any]) -> Any:
                 return events[-1]
 
 
-def test_a_conversation_in_writing_that_is_edited(tmp_path: Path) -> None:
+def test_conversation_in_writing_that_is_edited(tmp_path: Path) -> None:
     async def converse(openai: AsyncOpenAI) -> None:
         async with openai.realtime.connect(model="default") as connection:
             events: list[Any] = []
@@ -103,7 +103,7 @@ def test_a_conversation_in_writing_that_is_edited(tmp_path: Path) -> None:
 
 
 @pytest.mark.weights
-def test_a_recorded_item_is_transcribed_and_answered(tmp_path: Path) -> None:
+def test_recorded_item_is_transcribed_and_answered(tmp_path: Path) -> None:
     audio = base64.b64encode(question()).decode()
     with serving(tmp_path, llm="scripted:llm", **REAL) as server, Talk(server) as talk:
         content = [{"type": "input_audio", "audio": audio}]
@@ -120,7 +120,7 @@ def test_a_recorded_item_is_transcribed_and_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.weights
-def test_the_embedded_model_refuses_tools_in_words(tmp_path: Path) -> None:
+def test_embedded_model_refuses_tools_in_words(tmp_path: Path) -> None:
     with serving(tmp_path, llm="ort:smollm2-135m-instruct") as server, Talk(server) as talk:
         talk.send("session.update", session={"tools": [WEATHER]})
         error = talk.until("error")["error"]

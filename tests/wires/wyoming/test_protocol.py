@@ -1,4 +1,4 @@
-"""The Wyoming protocol as plain bytes and events: what comes whole, what is refused, what is asked for."""
+"""The Wyoming protocol on plain bytes and events: parsing, limits and requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def events(stream: bytes, cuts: list[int]) -> tuple[list[Event], str]:
     st.lists(st.builds(Event, WORDS, st.dictionaries(WORDS, WORDS | st.integers()), st.binary(max_size=90))),
     st.lists(st.integers(0, 5000)),
 )
-def test_what_is_written_is_read_however_the_stream_is_cut(told: list[Event], cuts: list[int]) -> None:
+def test_events_are_read_at_any_split_of_the_stream(told: list[Event], cuts: list[int]) -> None:
     assert events(b"".join(map(encode, told)), cuts) == (told, "")
 
 
@@ -104,11 +104,11 @@ def test_events_in_any_order_end_in_requests_or_in_the_protocols_error(told: lis
         (b"GET / HTTP/1.1\r\n", "no JSON"),
     ],
 )
-def test_what_is_too_long_or_no_event_is_refused_before_it_is_kept(stream: bytes, why: str) -> None:
+def test_too_long_and_invalid_events_are_refused_before_they_are_buffered(stream: bytes, why: str) -> None:
     assert why in events(stream, [])[1]
 
 
-def test_data_behind_the_header_goes_before_data_in_it() -> None:
+def test_separate_data_overrides_data_in_the_header() -> None:
     stream = b'{"type": "x", "data": {"a": 1, "b": 1}, "data_length": 8, "version": "1.0"}\n{"b": 2}'
     assert events(stream, [])[0] == [Event("x", {"a": 1, "b": 2})]
 
@@ -119,7 +119,7 @@ def tone(rate: int, seconds: float = 0.5) -> np.ndarray:
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 44_100, 48_000])
 @pytest.mark.parametrize(("width", "channels"), [(1, 1), (2, 1), (2, 2), (3, 1), (4, 2)])
-def test_any_format_is_heard_as_the_same_tone(rate: int, width: int, channels: int) -> None:
+def test_every_audio_format_decodes_to_the_same_tone(rate: int, width: int, channels: int) -> None:
     wave = np.round(tone(rate) * (2 ** (8 * width - 1) - 1)).astype(np.int64)
     octets = (wave + 128 if width == 1 else wave)[:, None].repeat(channels, 1).astype("<i8")
     pcm = octets.view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
@@ -136,7 +136,7 @@ def test_any_format_is_heard_as_the_same_tone(rate: int, width: int, channels: i
     assert np.abs(inner - parts @ waves).max() < (0.02 if width == 1 else 0.006), "and nothing besides"
 
 
-def test_audio_is_bounded_before_it_is_made_longer() -> None:
+def test_audio_limit_applies_before_resampling() -> None:
     low = {"rate": 4_000, "width": 1, "channels": 1}
     ear = Ear(Format.of(low))
     ear.feed(Event("audio-chunk", low, bytes(MAX_SECONDS * 4_000)))
@@ -148,7 +148,7 @@ def test_audio_is_bounded_before_it_is_made_longer() -> None:
         Ear(Format.of(FORMAT)).feed(Event("audio-chunk", FORMAT, bytes(3)))
 
 
-def test_requests_are_told_from_the_order_of_events() -> None:
+def test_requests_follow_from_the_order_of_events() -> None:
     requests = Requests()
     assert requests.take(Event("describe")) == Describe()
     assert requests.take(Event("ping", {"text": "a"})) == Ping("a")
@@ -165,7 +165,7 @@ def test_requests_are_told_from_the_order_of_events() -> None:
     assert requests.take(Event("transcript", {"text": "hi"})) == Handle("hi", "")
 
 
-def test_text_in_pieces_is_spoken_once() -> None:
+def test_streamed_text_is_spoken_once() -> None:
     requests = Requests()
     speak = requests.take(Event("synthesize-start"))
     assert isinstance(speak, Speak) and speak.streamed

@@ -1,4 +1,4 @@
-"""The Wyoming port over real sockets, with the client that Home Assistant uses, which nobody here wrote."""
+"""The Wyoming port over real sockets, with Home Assistant's own client."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_home_assistant_finds_all_three_services() -> None:
     asyncio.run(visit())
 
 
-def test_models_are_told_by_their_names_languages_and_licences() -> None:
+def test_info_has_names_languages_and_licences_of_models() -> None:
     told = info(Specs(stt="whisper:base@de", llm="openai:http://10.0.0.1/v1#llama3.2", tts="hibari"))
     (ear,), (mind,), (mouth,) = (
         told["asr"][0]["models"],
@@ -93,7 +93,7 @@ def test_audio_becomes_a_transcript() -> None:
     asyncio.run(say())
 
 
-def test_text_becomes_audio_whole_and_in_pieces() -> None:
+def test_whole_and_streamed_text_become_audio() -> None:
     words = "Good morning. It is seven o'clock."
 
     async def listen() -> None:
@@ -117,7 +117,7 @@ def test_text_becomes_audio_whole_and_in_pieces() -> None:
     asyncio.run(listen())
 
 
-def test_a_voice_begins_before_the_text_is_there() -> None:
+def test_speech_begins_before_the_text_is_complete() -> None:
     async def listen() -> None:
         async with home() as (_, port), client(port) as one:
             await one.write_event(SynthesizeStart().event())
@@ -129,7 +129,7 @@ def test_a_voice_begins_before_the_text_is_there() -> None:
     asyncio.run(listen())
 
 
-def test_a_conversation_goes_on_over_connections_by_its_name() -> None:
+def test_conversation_goes_on_over_connections_by_its_name() -> None:
     def ask(words: str, name: str | None) -> Event:
         return Transcript(words, context={"conversation_id": name} if name else None).event()
 
@@ -146,7 +146,7 @@ def test_a_conversation_goes_on_over_connections_by_its_name() -> None:
                 assert Handled.from_event(events[-2]).text == answer
             said = [message["content"] for message in program.models.llm.prompts[-1]]  # type: ignore[union-attr]
             assert said[-5:] == ["one", "First.", "more", "Second.", "more"]
-            async with client(port) as one:  # a connection is a conversation for who names none
+            async with client(port) as one:  # a client that names no conversation gets one per connection
                 for answer in ("First.", "Second."):
                     await one.write_event(ask("again", None))
                     assert Handled.from_event((await told(one, "handled-stop"))[-2]).text == answer
@@ -156,7 +156,7 @@ def test_a_conversation_goes_on_over_connections_by_its_name() -> None:
     asyncio.run(talk())
 
 
-def test_what_is_remembered_is_bounded_and_forgotten() -> None:
+def test_conversations_are_bounded_and_expire() -> None:
     kept = Memory()
     for number in range(EXCHANGES + 5):
         kept.add("a", str(number), "", float(number))
@@ -167,7 +167,7 @@ def test_what_is_remembered_is_bounded_and_forgotten() -> None:
     assert kept.read("a", 32.0) == [] and kept.read("other 0", 32.0)
 
 
-def test_an_answer_that_fails_is_not_handled_and_the_connection_goes_on() -> None:
+def test_answer_that_fails_is_not_handled_and_the_connection_goes_on() -> None:
     async def talk() -> None:
         async with home(llm=f"scripted:llm|{LONG}") as (program, port), client(port) as one:
             program.models.llm.fail_after = 2  # type: ignore[union-attr]
@@ -186,7 +186,7 @@ async def until(true: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_client_that_goes_frees_what_ran_for_it() -> None:
+def test_leaving_client_stops_its_request() -> None:
     async def leave() -> None:
         async with home(llm=f"scripted:llm|{LONG}") as (program, port):
             llm, tts = program.models.llm, program.models.tts  # type: ignore[union-attr]
@@ -213,7 +213,7 @@ def test_a_client_that_goes_frees_what_ran_for_it() -> None:
         (b"x" * 200_000, "a line of at most"),
     ],
 )
-def test_what_is_no_wyoming_ends_in_an_error_that_arrives(said: bytes, why: str) -> None:
+def test_invalid_bytes_get_an_error_that_arrives(said: bytes, why: str) -> None:
     async def send() -> None:
         async with home() as (_, port), client(port) as one:
             before = asyncio.all_tasks()
@@ -228,7 +228,7 @@ def test_what_is_no_wyoming_ends_in_an_error_that_arrives(said: bytes, why: str)
     asyncio.run(send())
 
 
-def test_too_long_audio_is_an_error_while_it_comes() -> None:
+def test_too_long_audio_is_refused_while_it_arrives() -> None:
     async def say() -> None:
         async with home() as (_, port):
             chunk = AudioChunk(16_000, 2, 1, bytes(320_000)).event()
@@ -238,7 +238,7 @@ def test_too_long_audio_is_an_error_while_it_comes() -> None:
     asyncio.run(say())
 
 
-def test_silent_clients_by_the_hundred_hurt_nobody() -> None:
+def test_hundreds_of_silent_clients_do_not_block_others() -> None:
     async def crowd() -> None:
         async with home() as (_, port):
             before = asyncio.all_tasks()
@@ -255,7 +255,7 @@ def test_silent_clients_by_the_hundred_hurt_nobody() -> None:
     asyncio.run(crowd())
 
 
-def test_who_waits_for_an_answer_is_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_waits_for_an_answer_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wyoming_server, "MAX_CONNECTIONS", 1)
 
     async def crowd() -> None:
@@ -269,7 +269,7 @@ def test_who_waits_for_an_answer_is_not_let_go(monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(crowd())
 
 
-def test_who_says_nothing_for_long_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wyoming_server, "IDLE_SECONDS", 0.3)
 
     async def wait() -> None:
@@ -284,7 +284,7 @@ def test_who_says_nothing_for_long_is_hung_up_on(monkeypatch: pytest.MonkeyPatch
     asyncio.run(wait())
 
 
-def test_a_client_that_stops_reading_stalls_its_own_voice() -> None:
+def test_client_that_stops_reading_stops_only_its_own_synthesis() -> None:
     async def stall() -> None:
         async with home(tts="scripted:tts") as (program, port), client(port) as one:
             for _ in range(8):
@@ -302,7 +302,7 @@ def test_a_client_that_stops_reading_stalls_its_own_voice() -> None:
     asyncio.run(stall())
 
 
-def test_while_the_models_load_all_is_told_and_nothing_done(tmp_path: Any) -> None:
+def test_info_is_available_and_requests_fail_while_models_load(tmp_path: Any) -> None:
     async def early() -> None:
         settings, _ = load({"wyoming_port": free_port(), "stt": "scripted:stt"})
         async with wyoming_server.wyoming(settings, lambda: None, lambda error: None):
@@ -321,7 +321,7 @@ def test_without_open_to_all_only_this_machine_is_served() -> None:
     assert address(load({"host": "::1"})[0]) == "::1"
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Any) -> None:
+def test_port_that_is_taken_is_named(tmp_path: Any) -> None:
     async def hold() -> None:
         taken = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         port = taken.sockets[0].getsockname()[1]
