@@ -16,11 +16,13 @@ PACKED_COST = 8
 """A compressed byte counts in a portion as so many."""
 FRAMES = 32
 """Frames in a portion."""
-FIN, PACKED, CONTROL = 0x80, 0x40, 0x08
+FIN, PACKED, OTHERS, CONTROL = 0x80, 0x40, 0x30, 0x08
 """Bits of a frame's first byte."""
 MASKED, TWO, EIGHT = 0x80, 126, 127
 """Of its second byte: whether it is masked, and that its length is in so many bytes behind it."""
 MAX_HEADER = 14
+ENDLESS = 2**64
+"""Bytes behind a header that no frame has: the library ends the connection, and all of them pass."""
 
 
 class Portions:
@@ -74,7 +76,8 @@ class Portions:
             end = at + 6 + length
             if length == TWO:
                 end = at + 8 + (data[at + 2] << 8 | data[at + 3])
-            if first & PACKED or self._packed or not 0 <= length < EIGHT or end > len(data) or end > PIECE:
+            plain = _is_allowed(data[at : at + 2]) and not (first & PACKED or self._packed)
+            if not plain or length == EIGHT or end > len(data) or end > PIECE:
                 break
             at, count = end, count + 1
         return at, count
@@ -90,7 +93,12 @@ class Portions:
     def _header(self, data: memoryview, at: int, out: bytearray) -> int:
         """Take a frame's header, or what is here of it."""
         here = self._head + data[at : at + MAX_HEADER - len(self._head)]
-        size = header_size(here)
+        if len(here) >= 2 and not _is_allowed(here):
+            out += here
+            at += len(here) - len(self._head)
+            self._head, self._left = b"", ENDLESS
+            return at
+        size = _header_size(here)
         if len(here) < size:
             self._head = here
             return len(data)
@@ -103,7 +111,7 @@ class Portions:
         first, length = head[0], _length(head)
         if first & 0x0F and not first & CONTROL:  # the others are in the midst of a message
             self._packed = bool(first & PACKED)
-        if first & CONTROL or not self._piece < length <= self._most or not head[1] & MASKED:
+        if first & CONTROL or not self._piece < length <= self._most:
             out += head
             self._left = length
             return
@@ -123,12 +131,17 @@ class Portions:
         out += bytes((MASKED | size[0], *size[1:])) + self._mask
 
 
-def header_size(head: bytes) -> int:
+def _is_allowed(head: bytes | memoryview) -> bool:
+    """Tell whether a client may begin a frame like this."""
+    return bool(head[1] & MASKED) and not head[0] & OTHERS and head[0] & 0x07 <= 2
+
+
+def _header_size(head: bytes) -> int:
     """Return how many bytes a header has, as far as its beginning says."""
     if len(head) < 2:
         return 2
     length = head[1] & ~MASKED
-    return 2 + (2 if length == TWO else 8 if length == EIGHT else 0) + (4 if head[1] & MASKED else 0)
+    return 6 + (2 if length == TWO else 8 if length == EIGHT else 0)
 
 
 def _length(head: bytes) -> int:
