@@ -20,6 +20,8 @@ FIN = 0x80
 """Bit of a frame's first byte: the last fragment of a message."""
 PACKED = 0x40
 """Bit of a frame's first byte: compressed."""
+OTHERS = 0x30
+"""Bits of a frame's first byte that no extension here uses."""
 CONTROL = 0x08
 """Bit of a frame's first byte: a control frame."""
 MASKED = 0x80
@@ -30,6 +32,8 @@ EIGHT = 127
 """Length in a frame's second byte: the real length is in the next 8 bytes."""
 MAX_HEADER = 14
 """Most bytes of a frame's header."""
+ENDLESS = 2**64
+"""Length of what follows a frame that no client may send. The library ends the connection."""
 
 
 class Portions:
@@ -83,7 +87,8 @@ class Portions:
             end = at + 6 + length
             if length == TWO:
                 end = at + 8 + (data[at + 2] << 8 | data[at + 3])
-            if first & PACKED or self._packed or not 0 <= length < EIGHT or end > len(data) or end > PIECE:
+            plain = _is_allowed(data[at : at + 2]) and not (first & PACKED or self._packed)
+            if not plain or length == EIGHT or end > len(data) or end > PIECE:
                 break
             at, count = end, count + 1
         return at, count
@@ -99,7 +104,12 @@ class Portions:
     def _header(self, data: memoryview, at: int, out: bytearray) -> int:
         """Take a frame's header, or the part of it that has arrived."""
         here = self._head + data[at : at + MAX_HEADER - len(self._head)]
-        size = header_size(here)
+        if len(here) >= 2 and not _is_allowed(here):
+            out += here
+            at += len(here) - len(self._head)
+            self._head, self._left = b"", ENDLESS
+            return at
+        size = _header_size(here)
         if len(here) < size:
             self._head = here
             return len(data)
@@ -112,7 +122,7 @@ class Portions:
         first, length = head[0], _length(head)
         if first & 0x0F and not first & CONTROL:  # continuation and control frames do not begin a message
             self._packed = bool(first & PACKED)
-        if first & CONTROL or not self._piece < length <= self._most or not head[1] & MASKED:
+        if first & CONTROL or not self._piece < length <= self._most:
             out += head
             self._left = length
             return
@@ -132,12 +142,17 @@ class Portions:
         out += bytes((MASKED | size[0], *size[1:])) + self._mask
 
 
-def header_size(head: bytes) -> int:
+def _is_allowed(head: bytes | memoryview) -> bool:
+    """Tell whether a client may begin a frame like this."""
+    return bool(head[1] & MASKED) and not head[0] & OTHERS and head[0] & 0x07 <= 2
+
+
+def _header_size(head: bytes) -> int:
     """Return the size of a header in bytes, or 2 if fewer than 2 of its bytes are given."""
     if len(head) < 2:
         return 2
     length = head[1] & ~MASKED
-    return 2 + (2 if length == TWO else 8 if length == EIGHT else 0) + (4 if head[1] & MASKED else 0)
+    return 6 + (2 if length == TWO else 8 if length == EIGHT else 0)
 
 
 def _length(head: bytes) -> int:

@@ -367,3 +367,16 @@ def test_frames_in_portions_say_the_same(
             whole += frame.data
         assert (whole, frame.fin) == (data, fin)
     assert next(pieces, None) is None
+
+
+@pytest.mark.parametrize("begin", [b"\xff\xff", b"\x81\x05", b"\x83\x80", b"\xa1\xff", b"\x8b\x80"])
+def test_what_is_no_frame_of_a_client_passes_at_once(begin: bytes) -> None:
+    portions = Portions(MOST)
+    before = Frame(Opcode.TEXT, NOISE[:20]).serialize(mask=True)
+    portions.add(before + begin[:1])
+    assert portions.take() == before
+    portions.add(begin[1:] + bytes(100_000))
+    passed = b""
+    while portions.waiting:
+        passed += portions.take()
+    assert passed == begin + bytes(100_000)
