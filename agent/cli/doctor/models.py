@@ -13,6 +13,7 @@ from typing import Any
 
 from rejoinder.agent.cli.doctor.machine import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
+from rejoinder.models.hints import PackageMissing
 from rejoinder.models.llm.openai import key_from_environment, key_variable
 from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, of_hub, own_path, voices, weights
 from rejoinder.models.weights.catalog import catalog
@@ -41,6 +42,8 @@ def check_model(kind: str, spec: str) -> tuple[str, str, str]:
     if found[0] == "ok" and spec.startswith(("whisper", "hibari:")):
         try:
             check(kind, spec)
+        except PackageMissing as error:
+            return "missing", str(error), error.fix
         except ModelError as error:  # it is there, and does not know the language or the voice
             known = "a model and a language that it knows: whisper:base@de"
             fix = known if kind == "stt" else f"one of: {', '.join(voices())}"
