@@ -74,8 +74,8 @@ def require(adapter: str) -> None:
 def needing(extra: str, what: str, besides: str = "") -> Iterator[None]:
     """Say which extra to install where an import in the block fails for want of a package.
 
-    what: what needs the package. extra: the one to name for a package that several extras bring. besides: ends
-    the message then. Raises NotInstalled; any other ImportError passes.
+    what: what needs the package. extra: the one to name for a package that several extras bring. besides:
+    ends the message then. Raises NotInstalled; any other ImportError passes.
     """
     try:
         yield
