@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The voices, or whatever else of pyproject.toml's extras is wanted besides what every server gets.
 EXTRAS ?= piper,hibari
-ALWAYS := server,local,openai,llama
+ALWAYS := server,local,openai
 # One stamp for each set of extras: another set is installed even where nothing else has changed.
 NOTHING :=
 COMMA := ,
