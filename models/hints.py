@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import distributions
 from importlib.util import find_spec
 
@@ -11,13 +13,80 @@ from rejoinder.pipeline.errors import ModelError
 NAME = "rejoinder"
 """The name of the distribution."""
 NOTES = {"piper": " (GPL-3.0-or-later)"}
-"""Text after the install command, by extra."""
+MODULES = {
+    "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl"),
+    "client": ("soxr", "tenacity", "websockets"),
+    "server": ("h11", "pybase64", "pydantic_settings", "rich", "soundfile", "starlette", "typer", "uvicorn"),
+    "local": (
+        "ctranslate2", "faster_whisper", "gguf", "huggingface_hub",
+        "jinja2", "onnx", "onnxruntime", "tokenizers",
+    ),
+    "openai": ("openai",),
+    "llama": ("xllamacpp",),
+    "spoken": ("damga", "markdown_it"),
+    "piper": ("piper",),
+    "hibari": ("hibari",),
+    "mic": ("sounddevice",),
+    "bench": ("jiwer", "matplotlib", "pocketsphinx", "whisper_normalizer"),
+    "vllm": ("vllm", "torch"),
+}  # fmt: skip
+"""Modules of other distributions, by the extra that brings them."""
+EXTRAS = {module: extra for extra, modules in MODULES.items() for module in modules}
+"""The extra by module."""
+SHARED = ("models", "client", "server", "spoken")
+"""Extras that others include: a hint names the one that includes them."""
+NEEDED_BY = {
+    "silero": ("onnxruntime", "onnx"),
+    "smart-turn": ("onnxruntime", "onnx", "faster_whisper"),
+    "whisper": ("ctranslate2", "faster_whisper"),
+    "llama": ("xllamacpp", "openai"),
+    "ort": ("onnxruntime", "onnx", "gguf", "tokenizers", "jinja2"),
+    "openai": ("openai",),
+    "vllm": ("vllm", "torch"),
+    "piper": ("piper", "onnxruntime", "onnx", "damga", "markdown_it"),
+    "hibari": ("hibari", "onnxruntime", "damga", "markdown_it"),
+}
+"""Modules by adapter."""
+ADAPTER_EXTRAS = {"silero": "local", "smart-turn": "local", "whisper": "local", "ort": "local"}
+"""The extra of each adapter that does not have its name."""
+
+
+class PackageMissing(ModelError):
+    """A model cannot be loaded: a package is not installed. fix: the command that installs it."""
+
+    def __init__(self, adapter: str, reason: str, fix: str) -> None:
+        super().__init__(adapter, f"{reason}; run: {fix}{NOTES.get(adapter, '')}")
+        self.fix = fix
+
+
+class NotInstalled(ImportError):
+    """Something of ours cannot be imported: a package that an extra brings is not installed."""
 
 
 def require(adapter: str) -> None:
-    """Raise ModelError if the package of an adapter is missing. Module, extra and adapter share one name."""
-    if find_spec(adapter) is None:
-        raise ModelError(adapter, f"is not installed; run: {install(adapter)}{NOTES.get(adapter, '')}")
+    """Raise PackageMissing where a package that an adapter needs is not installed."""
+    for module in NEEDED_BY.get(adapter, ()):
+        if find_spec(module) is None:
+            reason = "is not installed" if module == adapter else f"needs {module}, which is not installed"
+            raise PackageMissing(adapter, reason, install(ADAPTER_EXTRAS.get(adapter, adapter)))
+
+
+@contextmanager
+def needing(extra: str, what: str, besides: str = "") -> Iterator[None]:
+    """Say which extra to install where an import in the block fails for want of a package.
+
+    what: what needs the package. extra: the one to name for a package that several extras bring. besides:
+    ends the message then. Raises NotInstalled; any other ImportError passes.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS or find_spec(module) is not None:  # a package that is there, and broken
+            raise
+        named = extra if EXTRAS[module] in SHARED else EXTRAS[module]
+        hint = f"{what} needs {module}, which is not installed; run: {install(named)}"
+        raise NotInstalled(hint + (besides if named == extra else ""), name=error.name) from error
 
 
 def install(extra: str = "") -> str:

@@ -175,7 +175,8 @@ def with_language(argument: str) -> tuple[str, str]:
 
 
 def _find(prefix: str, suffix: str, argument: str) -> Path:
-    """Return the folder of a model, or with ``suffix`` the file in it that ends so. Raises ModelError."""
+    """Return the folder of a model, or the one file in it that ends in ``suffix``."""
+    require(prefix)
     if _is_path(argument):
         path = Path(argument).expanduser()
         if not path.exists():
@@ -195,6 +196,7 @@ def _find(prefix: str, suffix: str, argument: str) -> Path:
 
 
 def _find_whisper(argument: str) -> tuple[Path, str]:
+    require("whisper")
     name, language = with_language(argument)
     path = whisper_snapshot(name) if of_hub(f"whisper:{name}") else _find("whisper", "", name)
     if language != ENGLISH:  # every Whisper model knows English
@@ -203,6 +205,7 @@ def _find_whisper(argument: str) -> tuple[Path, str]:
 
 
 def _find_server(argument: str) -> tuple[str, str]:
+    require("openai")
     url, _, model = argument.partition("#")
     if not url.startswith(("http://", "https://")) or not model:
         raise ModelError("openai", f"write openai:http://HOST/v1#MODEL, not {argument!r}")

@@ -189,17 +189,23 @@ __all__ = [
 
 _PIPELINE = "rejoinder.pipeline"
 _ELSEWHERE = {
-    "Specs": "rejoinder.models.loading",
-    "connect": "rejoinder.agent.client.client",
-    "open_models": "rejoinder.models.loading",
+    "Specs": ("rejoinder.models.loading", "local"),
+    "connect": ("rejoinder.agent.client.client", "client"),
+    "open_models": ("rejoinder.models.loading", "local"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name. Raises AttributeError for any other."""
+    """Return a public name. Raises AttributeError for any other, NotInstalled where an extra is missing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ELSEWHERE.get(name, _PIPELINE)), name)
+    if name not in _ELSEWHERE:
+        return getattr(import_module(_PIPELINE), name)
+    from rejoinder.models.hints import needing
+
+    module, extra = _ELSEWHERE[name]
+    with needing(extra, f"rejoinder.{name}"):
+        return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

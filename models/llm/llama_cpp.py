@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rejoinder.models.hints import require
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.kv_cache import Slots
@@ -34,8 +34,7 @@ class LlamaCpp:
     """
 
     def __init__(self, path: Path, threads: int) -> None:
-        if find_spec("xllamacpp") is None:
-            raise ModelError("llama", "xllamacpp is not installed; run: pip install xllamacpp")
+        require("llama")
         import xllamacpp
 
         if not path.is_file():

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from rejoinder.models.hints import require
 from rejoinder.models.llm.bounded import bound
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.pipeline.errors import ModelError
@@ -59,6 +60,7 @@ class OpenAiChat:
         extra: dict[str, Any] | None = None,
         name: str = "",
     ) -> None:
+        require("openai")
         import openai
 
         self.name = name or f"openai:{without_secrets(url)}#{model}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.hints import require
 from rejoinder.models.stt.languages import ENGLISH
 from rejoinder.models.turn.head import Head, load_head
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples
@@ -134,6 +135,7 @@ class Whisper:
     def __init__(
         self, path: Path, threads: int = 1, language: str = "en", *, batch: int = 1, cuda: bool = False
     ) -> None:
+        require("whisper")
         from faster_whisper import WhisperModel
         from faster_whisper.tokenizer import Tokenizer
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.hints import require
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.turn.head import Head, load_head
 from rejoinder.models.turn.smart_turn_graph import merged
@@ -49,6 +50,7 @@ class SmartTurn:
     """The acoustic turn model behind one engine. Raises ModelError if ``path`` cannot be loaded."""
 
     def __init__(self, path: Path, threads: int = 1, head: Head = HEAD) -> None:
+        require("smart-turn")
         from faster_whisper.feature_extractor import FeatureExtractor
 
         self._mel = FeatureExtractor(chunk_length=SECONDS)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.hints import require
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.vad.silence_skipping import SilenceSkipper
 from rejoinder.models.vad.silero_graph import regrouped
@@ -32,6 +33,7 @@ class Silero:
     """
 
     def __init__(self, path: Path, threads: int = 1) -> None:
+        require("silero")
         import onnx
 
         try:

@@ -6,9 +6,11 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rejoinder.models.hints import install
 from rejoinder.models.weights.catalog import HubSource, PathSource, WeightsFile, WheelSource
 
 Report = Callable[[str, int, int], None]
@@ -103,6 +105,8 @@ def _reason(said: list[str]) -> str:
 
 
 def _from_hub(source: HubSource, name: str, folder: Path, report: Report) -> Path:
+    if find_spec("huggingface_hub") is None:
+        raise SourceFailed(f"huggingface-hub is not installed; run: {install('local')}")
     # Imported here, because the import takes 0.5 s and only a download needs it.
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils.tqdm import tqdm

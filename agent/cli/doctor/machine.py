@@ -17,7 +17,7 @@ from pathlib import Path
 from rejoinder.agent.config import Settings
 from rejoinder.agent.machine import gpu_memory
 from rejoinder.agent.profiles import PROFILES, fitting, lacking
-from rejoinder.models.hints import install, pip
+from rejoinder.models.hints import NEEDED_BY, install, pip
 from rejoinder.models.threads import cores
 from rejoinder.models.weights.catalog import Weights, catalog
 from rejoinder.models.weights.fetch import cache_dir
@@ -63,14 +63,14 @@ LIBRARIES = {
         Library(
             "onnxruntime",
             ("onnxruntime", "onnxruntime-gpu"),
-            "",
+            "local",
             "VAD, turn model, language model, voices",
         ),
-        Library("ctranslate2", ("ctranslate2",), "", "runs Whisper"),
-        Library("faster_whisper", ("faster-whisper",), "", "speech recognition"),
-        Library("xllamacpp", ("xllamacpp",), "", "llama.cpp, for any GGUF file"),
-        Library("gguf", ("gguf",), "", "reads language models for onnxruntime"),
-        Library("openai", ("openai",), "", "language models over HTTP"),
+        Library("ctranslate2", ("ctranslate2",), "local", "runs Whisper"),
+        Library("faster_whisper", ("faster-whisper",), "local", "speech recognition"),
+        Library("xllamacpp", ("xllamacpp",), "llama", "llama.cpp, for any GGUF file"),
+        Library("gguf", ("gguf",), "local", "reads language models for onnxruntime"),
+        Library("openai", ("openai",), "openai", "language models over HTTP"),
         Library("piper", ("piper-tts",), "piper", "Piper voices"),
         Library("hibari", ("hibari-tts",), "hibari", "Hibari voices"),
         Library("sounddevice", ("sounddevice",), "mic", "rejoinder talk"),
@@ -78,18 +78,6 @@ LIBRARIES = {
         Library("torch", ("torch",), "vllm", "only with vLLM"),
     )
 }
-NEEDED_BY = {
-    "silero": ("onnxruntime",),
-    "smart-turn": ("onnxruntime",),
-    "whisper": ("ctranslate2", "faster_whisper"),
-    "llama": ("xllamacpp", "openai"),
-    "ort": ("onnxruntime", "gguf"),
-    "openai": ("openai",),
-    "vllm": ("vllm", "torch"),
-    "piper": ("onnxruntime", "piper"),
-    "hibari": ("onnxruntime", "hibari"),
-}
-"""The libraries that each adapter needs."""
 HEAVY = ("vllm", "torch")
 """Libraries that take many seconds to import: the check only looks whether they are installed."""
 

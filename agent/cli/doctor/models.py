@@ -13,6 +13,7 @@ from typing import Any
 
 from rejoinder.agent.cli.doctor.machine import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
+from rejoinder.models.hints import PackageMissing
 from rejoinder.models.llm.openai import key_from_environment, key_variable
 from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, of_hub, own_path, voices, weights
 from rejoinder.models.weights.catalog import catalog
@@ -43,9 +44,11 @@ def check_model(kind: str, spec: str) -> tuple[str, str, str]:
     if found[0] == "ok" and spec.startswith(("whisper", "hibari:")):
         try:
             check(kind, spec)
+        except PackageMissing as error:
+            return "missing", str(error), error.fix
         except ModelError as error:  # the weights exist, but not this language or voice
-            example = "a model and one of its languages, such as whisper:base@de"
-            fix = example if kind == "stt" else f"one of: {', '.join(voices())}"
+            known = "a model and one of its languages, such as whisper:base@de"
+            fix = known if kind == "stt" else f"one of: {', '.join(voices())}"
             return "broken", str(error), f"set {kind} to {fix}"
     return found
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.hints import require
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.decoder import Decoder, KvCachePool, KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, prepared
@@ -68,6 +69,7 @@ class OrtLlm:
     """
 
     def __init__(self, path: Path, threads: int, sampling: Sampling | None = None) -> None:
+        require("ort")
         import jinja2.sandbox
         from tokenizers import Tokenizer
 
