@@ -62,7 +62,7 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 test: weights $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/clients.md).
+# Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/guides/clients.md).
 CLIENTS := openai pipecat livekit node
 
 $(VENV)/clients/%/.installed: tests/clients/%.txt | $(VENV)/bin/python
@@ -82,7 +82,7 @@ test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS:%=$(VENV)/clients/%/.inst
 	$(BIN)/python -m pytest -m clients tests/clients
 
 # vLLM's engine, on the processor: gigabytes in an environment of their own. Its requirements but for torch's family,
-# of which pip would take the builds for CUDA (docs/vllm.md).
+# of which pip would take the builds for CUDA (docs/guides/vllm.md).
 VLLM := $(VENV)/vllm
 VLLM_TORCH ?= torch==2.13.0+cpu
 VLLM_PIP = $(subst pip install,pip --python $(VLLM)/bin/python install,$(INSTALL))
@@ -100,7 +100,7 @@ test-vllm: weights $(VLLM)/.installed
 	@$(VLLM)/bin/python tests/vllm/to_safetensors.py
 	$(VLLM)/bin/python -m pytest -m vllm tests/models/llm/test_vllm.py tests/models/llm/test_vllm_tools.py
 
-# A minute for each wire, by coverage (docs/fuzzing.md); the tests fuzz them, too, by their own rules.
+# A minute for each wire, by coverage (docs/lab/fuzzing.md); the tests fuzz them, too, by their own rules.
 WIRES := phone audiosocket realtime handshake
 FUZZ_SECONDS ?= 60
 

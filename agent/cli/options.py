@@ -30,7 +30,7 @@ PortOption = Annotated[
 ]
 ProfileOption = Annotated[
     str | None,
-    typer.Option(help="cpu-small, cpu, gpu or gpu-large: settings that fit together (docs/gpu.md)"),
+    typer.Option(help="cpu-small, cpu, gpu or gpu-large: settings that fit together (docs/guides/gpu.md)"),
 ]
 SpeechOption = Annotated[
     Path | None, typer.Option("--speech", envvar=VARIABLE, help="folder of recordings, one folder per set")

@@ -4,7 +4,7 @@
     assert call.history[-1] == ("assistant", "It rains in Paris.")
 
 The session, its floor, its history and its play-out clock are the real ones. The sound is not: the recogniser
-knows what the caller says, and the voice hums. docs/simulate.md has the whole vocabulary.
+knows what the caller says, and the voice hums. docs/guides/simulate.md has the whole vocabulary.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from rejoinder.pipeline.interfaces import Transcript
 WINDOW_SECONDS = 30
 SHORT_SECONDS, SHORT_WINDOW_SECONDS = 5, 10
 LEAST_WINDOW_SECONDS, MARGIN_SECONDS = 15, 3
-"""The window: 10 s for audio up to 5 s; above, the audio and 3 s, but at least 15 s (docs/latency.md)."""
+"""The window: 10 s for audio up to 5 s; above, the audio and 3 s, but at least 15 s (docs/lab/latency.md)."""
 FRUGAL_MARGIN_SECONDS = 1
 """Where less will do, the audio and 1 s, but at least 10 s: a third faster, and a little less right."""
 FREEZE_SECONDS = 24
@@ -35,7 +35,7 @@ FREEZE_SECONDS = 24
 WORD_SECONDS, READINGS = 1.5, 5
 """Audio so short is a word or two, with nothing around them to tell them by: so many readings are weighed."""
 NEARLY = math.log(3)
-"""Readings that are at least a third as likely as the best are nearly as likely (docs/bargein.md)."""
+"""Readings that are at least a third as likely as the best are nearly as likely (docs/design/bargein.md)."""
 INVENTED = ((0.6, -1.0), (0.2, -2.25))
 """Words count as invented above this probability of no speech and below this mean log-probability.
 
@@ -59,7 +59,7 @@ def name_of(folder: Path) -> str:
 
 
 def head_of(name: str) -> Head | None:
-    """Return what the states of a Whisper say about the end of a turn, None without (docs/turns.md)."""
+    """Return what the states of a Whisper say about the end of a turn, None without (docs/lab/turns.md)."""
     path = Path(__file__).with_name(f"whisper_end.{name}.json")
     return load_head(path) if path.is_file() else None
 

@@ -2,7 +2,7 @@
 
 Its last layers were trained to say done or not done for all the world. ``smart_turn.json`` has another last
 layer for the same network, fitted to pauses of people who went on and of people who did not: it tells the two
-apart far better (docs/turns.md), and costs nothing more. ``rejoinder bench turns --fit`` makes it.
+apart far better (docs/lab/turns.md), and costs nothing more. ``rejoinder bench turns --fit`` makes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Audio at the rate of the listening half, at once: a windowed sinc that holds back 1 ms.
 
-soxr, through which all goes that people hear, holds back 10 ms of a stream (docs/latency.md), and whoever has
-fallen silent waits for them. Models that listen do not hear what this lets through in exchange.
+soxr, through which all goes that people hear, holds back 10 ms of a stream (docs/lab/latency.md), and whoever
+has fallen silent waits for them. Models that listen do not hear what this lets through in exchange.
 """
 
 from __future__ import annotations

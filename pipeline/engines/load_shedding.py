@@ -22,7 +22,7 @@ MOST_BUSY = 0.85
 """The share of its time that an engine may spend on what is pressing: above, who comes by chance waits."""
 TARGET_SECONDS = 0.6
 """What making an answer may take at the mean. One in twenty takes half as much again, and the wait for the
-end of the turn comes on top of it: together a second (docs/capacity.md)."""
+end of the turn comes on top of it: together a second (docs/lab/capacity.md)."""
 MOST_SECONDS = 1.0
 """What it may take at the mean before a new call is refused rather than all wait longer for it."""
 WINDOW_SECONDS = 10.0

@@ -30,7 +30,7 @@ PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio that is worth another partial transcript."""
 DIP_SAMPLES = int(0.05 * RATE)
 """Quiet that may be the end of the turn: few gaps between words and no closed lips last so long, and Whisper
-repeats itself where speech breaks off sooner (docs/latency.md)."""
+repeats itself where speech breaks off sooner (docs/lab/latency.md)."""
 HUSH_SAMPLES, HUSHES_APART_SAMPLES = int(0.02 * RATE), int(0.2 * RATE)
 """The same over the agent, where words only say whether it goes on, and new audio that has one at most."""
 ASK_SAMPLES = int(0.096 * RATE)

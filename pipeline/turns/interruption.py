@@ -17,7 +17,8 @@ from rejoinder.pipeline.listening.agreement import normalise
 SHORT_MS = 130
 """So little voice is no word: what recognisers hear in it is made up."""
 SHORT_ECHO_MS = 250
-"""The same where the microphone hears the agent: what is left of it is shorter than words (docs/echo.md)."""
+"""The same where the microphone hears the agent: what is left of it is shorter than words
+(docs/design/echo.md)."""
 SHORT_NEW_ECHO_MS = 500
 """The same while the way of the echo has not been learnt yet: in the agent's first seconds."""
 QUIET_MS = 96

@@ -3,8 +3,8 @@
 Neither the silence, nor the sound, nor the words are enough alone; together they are worth more than each.
 The weights are in ``turn_end.json`` beside this file, in a table for each of what is known: what the turn
 model says, what the recogniser says, ``both`` or ``neither``. ``rejoinder bench turns --fit`` makes them out
-of recordings, and tells what they are worth on speakers that they were not made from (docs/turns.md). What no
-recording of ours can teach is a plain rule, ``hint``.
+of recordings, and tells what they are worth on speakers that they were not made from (docs/lab/turns.md). What
+no recording of ours can teach is a plain rule, ``hint``.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def long_ms(patience: float) -> float:
     """Return the silence after which whoever may well be done is waited for no longer.
 
     Most pauses that people make by themselves are shorter, and an end that sounded like none is answered then
-    (docs/turns.md). Each step of patience above 4 makes it that much longer: above 6 it is the longest wait.
+    (docs/lab/turns.md). Each step of patience above 4 makes it that much longer: above 6 it is the
+    longest wait.
     """
     return LONG_MS * max(1.0, patience - 3.0)
 

@@ -49,7 +49,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "examples" / "README.md",
 ]
 ADDRESS = re.compile(r"127\.0\.0\.1:80\d\d\b")

@@ -1,8 +1,8 @@
 """Turn a language model in a GGUF file into a folder that onnxruntime can run: graph, tokenizer, settings.
 
 llama.cpp's prebuilt wheel knows AVX2 only. onnxruntime's knows what processors have learnt since, and reads a
-prompt several times as fast (docs/latency.md). The graph is that of Llama (Touvron et al. 2023) with grouped
-queries, as GGUF files of the architecture "llama" hold it.
+prompt several times as fast (docs/lab/latency.md). The graph is that of Llama (Touvron et al. 2023) with
+grouped queries, as GGUF files of the architecture "llama" hold it.
 
 Weights have 8 bits and one scale a row, what they are multiplied with one scale for all. Where a few values
 are far larger than all others, there is a scale for every 32 of both: behind the gates of the first layers
