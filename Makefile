@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed-$(SUFFIX)
 INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --only-binary=:all: \
 	--no-binary=rejoinder
 
-.PHONY: setup run demo test test-clients test-vllm fuzz check bench clean weights
+.PHONY: setup run demo test test-clients test-vllm fuzz check bench clean weights docs docs-check
 
 setup: weights
 	@echo "Rejoinder is set up. Next:"
@@ -112,6 +112,28 @@ check: $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+$(VENV)/.docs-$(SUFFIX): $(STAMP)
+	@echo "Installing what the documentation needs besides"
+	@$(INSTALL) -e '.[$(WANTED),docs]'
+	@touch $@
+
+# Diagrams are drawn in the reader's browser by mermaid, from the site itself: the theme would fetch it from elsewhere.
+MERMAID := $(VENV)/mermaid/package/dist/mermaid.min.js
+
+$(MERMAID): $(VENV)/clients/node/.installed
+	@echo "Fetching mermaid, which draws the diagrams"
+	@mkdir -p $(VENV)/mermaid
+	@PATH="$(abspath $(VENV)/clients/node/bin):$$PATH" npm pack --silent --pack-destination $(VENV)/mermaid mermaid@11.17.2 >/dev/null
+	@tar -xzf $(VENV)/mermaid/mermaid-11.17.2.tgz -C $(VENV)/mermaid --touch package/dist/mermaid.min.js package/LICENSE
+	@rm $(VENV)/mermaid/mermaid-11.17.2.tgz
+
+# The site: built strictly, so that a dead link or anchor is an error. docs serves it, and again after each change.
+docs: docs-check
+	@$(BIN)/python -m mkdocs serve --dev-addr 127.0.0.1:8001
+
+docs-check: $(VENV)/.docs-$(SUFFIX) $(MERMAID)
+	@$(BIN)/python -m mkdocs build --quiet --strict
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -4,8 +4,8 @@
     REJOINDER_WYOMING_PORT=10300 .venv/bin/rejoinder serve
     .venv/bin/python examples/home_assistant.py question.wav answer.wav
 
-Each step opens a connection of its own, as Home Assistant's integration does; docs/guides/wyoming.md says how to
-add the port to Home Assistant itself.
+Each step opens a connection of its own, as Home Assistant's integration does; docs/guides/wyoming.md says how
+to add the port to Home Assistant itself.
 """
 
 from __future__ import annotations

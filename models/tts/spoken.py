@@ -1,8 +1,8 @@
 """Turns what a language model writes into what a voice should read.
 
 Markdown is taken apart by markdown-it-py; numbers, dates, money, units and abbreviations are read by damga's
-compiled English grammars. The tables here are glue for what those two leave, and docs/design/spoken-text.md says
-why these two. All of it is a plain function of one clause, which may be half of a bold phrase.
+compiled English grammars. The tables here are glue for what those two leave, and docs/design/spoken-text.md
+says why these two. All of it is a plain function of one clause, which may be half of a bold phrase.
 """
 
 import re

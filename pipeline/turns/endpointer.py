@@ -55,7 +55,7 @@ MORE_PATIENCE, MOST_PATIENCE, UNHARMED = 3.0, 8.0, 3
 LAG_MS = 96
 """So long voice activity goes on at most when the level says that a "mm-hm" is over."""
 EAGER_MS = 250
-"""So long an answer's first sound takes (docs/lab/latency.md): one to words that want more begins no sooner."""
+"""So long an answer's first sound takes (docs/lab/latency.md): words that want more get one no sooner."""
 ANSWER_MS = 400
 """So long a turn model's first answer is waited for: on a busy machine it comes late, and knows more."""
 

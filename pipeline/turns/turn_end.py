@@ -3,8 +3,8 @@
 Neither the silence, nor the sound, nor the words are enough alone; together they are worth more than each.
 The weights are in ``turn_end.json`` beside this file, in a table for each of what is known: what the turn
 model says, what the recogniser says, ``both`` or ``neither``. ``rejoinder bench turns --fit`` makes them out
-of recordings, and tells what they are worth on speakers that they were not made from (docs/lab/turns.md). What
-no recording of ours can teach is a plain rule, ``hint``.
+of recordings, and tells what they are worth on speakers that they were not made from (docs/lab/turns.md).
+What no recording of ours can teach is a plain rule, ``hint``.
 """
 
 from __future__ import annotations
