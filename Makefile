@@ -128,12 +128,13 @@ $(MERMAID): $(VENV)/clients/node/.installed
 	@tar -xzf $(VENV)/mermaid/mermaid-11.17.2.tgz -C $(VENV)/mermaid --touch package/dist/mermaid.min.js package/LICENSE
 	@rm $(VENV)/mermaid/mermaid-11.17.2.tgz
 
-# The site: built strictly, so that a dead link or anchor is an error. docs serves it, and again after each change.
+# The site: built strictly, so that a dead link or anchor is an error (with --quiet it would be none). docs
+# serves it, and builds it again after each change.
 docs: docs-check
-	@$(BIN)/python -m mkdocs serve --dev-addr 127.0.0.1:8001
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --dev-addr 127.0.0.1:8001
 
 docs-check: $(VENV)/.docs-$(SUFFIX) $(MERMAID)
-	@$(BIN)/python -m mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -1,7 +1,7 @@
 """MkDocs hooks: write the tables that come from the code, and check links to files outside of ``docs/``.
 
-A page holds a line ``<!-- generated: NAME -->``; the build puts the table there. The pages are also read without
-the site, so they link to files of the repository; the site has no such files and shows the path instead.
+A page holds a line ``<!-- generated: NAME -->``; the build puts the table there. The pages are also read
+without the site, so they link to files of the repository. The site has no such files: it shows their paths.
 """
 
 from __future__ import annotations
@@ -135,7 +135,11 @@ def _parameter(parameter: Any) -> str:
         names = [parameter.name.upper()]
     text = _cell(getattr(parameter, "help", None) or "")
     default = parameter.default
-    if default not in (None, False, "", ()) and not callable(default) and not getattr(parameter, "required", 0):
+    if (
+        default not in (None, False, "", ())
+        and not callable(default)
+        and not getattr(parameter, "required", 0)
+    ):
         text += f" (default: `{_shown(default)}`)"
     return f"| {', '.join(f'`{name}`' for name in names)} | {text} |"
 

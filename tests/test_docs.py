@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import soundfile
 from support import speech
 from support.browsing import noise
 from support.serving import serving
-from support.snippets import FILES, PAGES, Place, Snippet, Wrong, check, found_in
+from support.snippets import FILES, PAGES, ROOT, Place, Snippet, Wrong, check, found_in
 
 from rejoinder.models.loading import Specs
 from rejoinder.models.registry import ROLES
@@ -51,6 +52,14 @@ def test_snippet(snippet: Snippet, place: Place, monkeypatch: pytest.MonkeyPatch
         assert "NothingSaid" not in check(snippet, place)
     except Wrong as wrong:
         pytest.fail(f"{snippet.place}: {wrong}", pytrace=False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    """The build of the site checks the others, and anchors."""
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    files = [link for link in links if not re.match(r"\w+:", link)]
+    assert [link for link in files if not (page.parent / link).exists()] == []
 
 
 def test_all_kinds_of_snippets_are_found() -> None:
@@ -103,6 +112,7 @@ def test_all_kinds_of_snippets_are_found() -> None:
         ("json of=realtime", '{"type": "response.create"}\n{"type": "response.nothing"}', "response.nothing"),
         ("json of=pcm", '{"type": "text"}', "text"),
         ("json of=carrier", "{}", "carrier is no wire"),
+        ("mermaid", "flowchart LR\n    a --> pipeline/nothing.py", "there is no pipeline/nothing.py"),
     ],
 )
 def test_a_snippet_that_does_not_run_is_told(kind: str, code: str, reason: str, place: Place) -> None:

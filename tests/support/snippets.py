@@ -13,6 +13,7 @@ How a block is checked follows from its info string, the words behind its fence;
 - ``toml``: a configuration, which is loaded; ``toml of=FILE``: another file, which has the same tables.
 - ``json``: is parsed; ``json of=realtime`` or ``of=pcm``: messages of a client, one a line, for the wire's
   own parser.
+- ``mermaid``: a diagram; Python files that it names exist.
 - ``text``: what a program prints, formulas, and files of other programs. Is not checked.
 
 Anything else is an error. Commands that stand in the text itself are checked, too, but may lack an argument.
@@ -195,6 +196,11 @@ def _json(code: str, program: str, place: Place) -> None:
             raise Wrong(f"{message}: {error}") from None
 
 
+def _mermaid(code: str, program: str, place: Place) -> None:
+    if strange := [name for name in re.findall(r"[\w/]+\.py\b", code) if not (ROOT / name).is_file()]:
+        raise Wrong(f"there is no {', '.join(strange)}")
+
+
 def _text(code: str, program: str, place: Place) -> None:
     pass
 
@@ -347,5 +353,6 @@ CHECKS: dict[str, Callable[[str, str, Place], str | None]] = {
     "console": _console,
     "toml": _toml,
     "json": _json,
+    "mermaid": _mermaid,
     "text": _text,
 }
