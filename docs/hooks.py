@@ -122,7 +122,9 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
         yield "|---|---|"
         yield from rows
         yield ""
-    for name, inner in getattr(command, "commands", {}).items():
+    inners = getattr(command, "commands", {})
+    for name in command.list_commands(None) if inners else ():
+        inner = inners[name]
         if not inner.hidden:
             yield from _command(inner, f"{path} {name}", min(level + 1, 3))
 

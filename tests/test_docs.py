@@ -10,8 +10,9 @@ import pytest
 import soundfile
 from support import speech
 from support.browsing import noise
+from support.paths import ROOT
 from support.serving import serving
-from support.snippets import FILES, PAGES, ROOT, Place, Snippet, Wrong, check, found_in
+from support.snippets import FILES, PAGES, Place, Snippet, Wrong, check, found_in
 
 from rejoinder.models.loading import Specs
 from rejoinder.models.registry import ROLES
@@ -137,7 +138,7 @@ def test_a_snippet_that_runs_passes(kind: str, code: str, place: Place) -> None:
 
 
 def test_code_is_found_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snippets.ROOT", tmp_path)
+    monkeypatch.setattr("support.snippets.ROOT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(
         "# Page\n\nText\nwith `make run` and `make`.\n\n    make test\n\n"

@@ -38,6 +38,7 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
+from support.paths import ROOT
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -46,7 +47,6 @@ from rejoinder.agent.config import load, unknown_variables
 from rejoinder.agent.wires.pcm import messages as pcm_messages
 from rejoinder.agent.wires.realtime import messages as realtime_messages
 
-ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
