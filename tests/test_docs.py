@@ -94,6 +94,8 @@ def test_all_kinds_of_snippets_are_found() -> None:
         ("sh", "rejoinder ask", "Missing argument 'question'"),
         ("sh", "rejoinder serve --profile none-such", "none-such"),
         ("sh", "REJOINDER_WHYOMING_PORT=1 rejoinder serve", "REJOINDER_WHYOMING_PORT"),
+        ("sh", "export REJOINDER_WHYOMING_PORT=1", "REJOINDER_WHYOMING_PORT"),
+        ("sh", "export REJOINDER_PORT=many", "many"),
         ("sh", "make nothing", "No rule to make target"),
         ("sh", "make run EKSTRAS=hibari", "knows no EKSTRAS"),
         ("sh", "pip install -e '.[nothing]'", "there is no extra nothing"),

@@ -45,7 +45,7 @@ from typer.testing import CliRunner
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.config import load, unknown_variables
 from rejoinder.agent.wires.pcm import messages as pcm_messages
-from rejoinder.agent.wires.realtime import messages as realtime_messages
+from rejoinder.agent.wires.realtime.reading import Reading
 
 PAGES = [
     ROOT / "README.md",
@@ -180,7 +180,7 @@ def _toml(code: str, program: str, place: Place) -> None:
 
 
 WIRES: dict[str, Callable[[str], object]] = {
-    "realtime": realtime_messages.parse,
+    "realtime": lambda text: Reading(text).message(),
     "pcm": pcm_messages.parse,
     "": json.loads,
 }
@@ -296,6 +296,14 @@ def _rejoinder(words: list[str], environment: dict[str, str], place: Place) -> N
             raise Wrong(f"rejoinder {shlex.join(words)}: {done.output}")
 
 
+def _export(words: list[str], environment: dict[str, str], place: Place) -> None:
+    """Check that the variables are ours, and start ``serve`` with them as far as to its settings."""
+    given = {name: value for name, _, value in (word.partition("=") for word in words)}
+    if unknown := unknown_variables(given):
+        raise Wrong(unknown)
+    _rejoinder(["serve"], given, place)
+
+
 def _make(words: list[str], environment: dict[str, str], place: Place) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for word in words:
@@ -308,6 +316,8 @@ def _make(words: list[str], environment: dict[str, str], place: Place) -> None:
 def _python_command(words: list[str], environment: dict[str, str], place: Place) -> None:
     if words[:2] == ["-m", "pytest"]:
         _pytest(words[2:], environment, place)
+    elif words[:2] == ["-m", "rejoinder"]:
+        _rejoinder(words[2:], environment, place)
     elif not (ROOT / words[0]).is_file():
         raise Wrong(f"there is no {words[0]}")
 
@@ -338,6 +348,7 @@ def _curl(words: list[str], environment: dict[str, str], place: Place) -> None:
 
 PROGRAMS: dict[str, Callable[[list[str], dict[str, str], Place], None]] = {
     "rejoinder": _rejoinder,
+    "export": _export,
     "make": _make,
     "python": _python_command,
     "pytest": _pytest,
