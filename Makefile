@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed-$(SUFFIX)
 INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --only-binary=:all: \
 	--no-binary=rejoinder
 
-.PHONY: setup run demo test test-clients test-vllm fuzz check bench clean weights
+.PHONY: setup run demo test test-clients test-vllm fuzz check bench clean weights docs docs-check
 
 setup: weights
 	@echo "Rejoinder is set up. Next:"
@@ -65,7 +65,7 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 test: weights $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/clients.md).
+# Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/guides/clients.md).
 CLIENTS := openai pipecat livekit node
 
 $(VENV)/clients/%/.installed: tests/clients/%.txt | $(VENV)/bin/python
@@ -85,7 +85,7 @@ test-clients: weights $(VENV)/.dev-$(SUFFIX) $(CLIENTS:%=$(VENV)/clients/%/.inst
 	$(BIN)/python -m pytest -m clients tests/clients
 
 # vLLM's engine, on the processor: gigabytes in an environment of their own. Its requirements but for torch's family,
-# of which pip would take the builds for CUDA (docs/vllm.md).
+# of which pip would take the builds for CUDA (docs/guides/vllm.md).
 VLLM := $(VENV)/vllm
 VLLM_TORCH ?= torch==2.13.0+cpu
 VLLM_PIP = $(subst pip install,pip --python $(VLLM)/bin/python install,$(INSTALL))
@@ -103,7 +103,7 @@ test-vllm: weights $(VLLM)/.installed
 	@$(VLLM)/bin/python tests/vllm/to_safetensors.py
 	$(VLLM)/bin/python -m pytest -m vllm tests/models/llm/test_vllm.py tests/models/llm/test_vllm_tools.py
 
-# A minute for each wire, by coverage (docs/fuzzing.md); the tests fuzz them, too, by their own rules.
+# A minute for each wire, by coverage (docs/lab/fuzzing.md); the tests fuzz them, too, by their own rules.
 WIRES := phone audiosocket realtime handshake
 FUZZ_SECONDS ?= 60
 
@@ -115,6 +115,29 @@ check: $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+$(VENV)/.docs-$(SUFFIX): $(STAMP)
+	@echo "Installing what the documentation needs besides"
+	@$(INSTALL) -e '.[$(WANTED),docs]'
+	@touch $@
+
+# Diagrams are drawn in the reader's browser by mermaid, from the site itself: the theme would fetch it from elsewhere.
+MERMAID := $(VENV)/mermaid/package/dist/mermaid.min.js
+
+$(MERMAID): $(VENV)/clients/node/.installed
+	@echo "Fetching mermaid, which draws the diagrams"
+	@mkdir -p $(VENV)/mermaid
+	@PATH="$(abspath $(VENV)/clients/node/bin):$$PATH" npm pack --silent --pack-destination $(VENV)/mermaid mermaid@11.17.2 >/dev/null
+	@tar -xzf $(VENV)/mermaid/mermaid-11.17.2.tgz -C $(VENV)/mermaid --touch package/dist/mermaid.min.js package/LICENSE
+	@rm $(VENV)/mermaid/mermaid-11.17.2.tgz
+
+# The site: built strictly, so that a dead link or anchor is an error (with --quiet it would be none). docs
+# serves it, and builds it again after each change.
+docs: docs-check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --dev-addr 127.0.0.1:8001
+
+docs-check: $(VENV)/.docs-$(SUFFIX) $(MERMAID)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -4,8 +4,8 @@
     REJOINDER_WYOMING_PORT=10300 .venv/bin/rejoinder serve
     .venv/bin/python examples/home_assistant.py question.wav answer.wav
 
-Each step opens its own connection, as Home Assistant's integration does. docs/wyoming.md describes how to add
-the port to Home Assistant.
+Each step opens its own connection, as Home Assistant's integration does. docs/guides/wyoming.md describes
+how to add the port to Home Assistant.
 """
 
 from __future__ import annotations

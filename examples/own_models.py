@@ -1,4 +1,4 @@
-"""Plug in a language model and a voice of your own (docs/plugging-in.md); who listens is ours.
+"""Plug in a language model and a voice of your own (docs/guides/plugging-in.md); who listens is ours.
 
 .venv/bin/python examples/own_models.py question.wav answer.wav
 """

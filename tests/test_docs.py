@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import soundfile
 from support import speech
 from support.browsing import noise
+from support.paths import ROOT
 from support.serving import serving
 from support.snippets import FILES, PAGES, Place, Snippet, Wrong, check, found_in
 
@@ -53,6 +55,14 @@ def test_snippet(snippet: Snippet, place: Place, monkeypatch: pytest.MonkeyPatch
         pytest.fail(f"{snippet.place}: {wrong}", pytrace=False)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    """The build of the site checks the others, and anchors."""
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    files = [link for link in links if not re.match(r"\w+:", link)]
+    assert [link for link in files if not (page.parent / link).exists()] == []
+
+
 def test_all_kinds_of_snippets_are_found() -> None:
     assert {snippet.kind.partition(" ")[0] for snippet in SNIPPETS} >= {
         "python",
@@ -84,6 +94,8 @@ def test_all_kinds_of_snippets_are_found() -> None:
         ("sh", "rejoinder ask", "Missing argument 'question'"),
         ("sh", "rejoinder serve --profile none-such", "none-such"),
         ("sh", "REJOINDER_WHYOMING_PORT=1 rejoinder serve", "REJOINDER_WHYOMING_PORT"),
+        ("sh", "export REJOINDER_WHYOMING_PORT=1", "REJOINDER_WHYOMING_PORT"),
+        ("sh", "export REJOINDER_PORT=many", "many"),
         ("sh", "make nothing", "No rule to make target"),
         ("sh", "make run EKSTRAS=hibari", "knows no EKSTRAS"),
         ("sh", "pip install -e '.[nothing]'", "there is no extra nothing"),
@@ -103,6 +115,7 @@ def test_all_kinds_of_snippets_are_found() -> None:
         ("json of=realtime", '{"type": "response.create"}\n{"type": "response.nothing"}', "response.nothing"),
         ("json of=pcm", '{"type": "text"}', "text"),
         ("json of=carrier", "{}", "carrier is no wire"),
+        ("mermaid", "flowchart LR\n    a --> pipeline/nothing.py", "there is no pipeline/nothing.py"),
     ],
 )
 def test_a_snippet_that_does_not_run_is_told(kind: str, code: str, reason: str, place: Place) -> None:

@@ -30,7 +30,7 @@ PortOption = Annotated[
 ]
 ProfileOption = Annotated[
     str | None,
-    typer.Option(help="preset of settings: cpu-small, cpu, gpu or gpu-large (docs/gpu.md)"),
+    typer.Option(help="preset of settings: cpu-small, cpu, gpu or gpu-large (docs/guides/gpu.md)"),
 ]
 SpeechOption = Annotated[
     Path | None, typer.Option("--speech", envvar=VARIABLE, help="folder of recordings, one folder per set")

@@ -4,7 +4,7 @@
     assert call.history[-1] == ("assistant", "It rains in Paris.")
 
 The session, its floor, its history and its play-out clock are the real ones. The sound is simulated: the
-recogniser knows the caller's words, and the voice hums. docs/simulate.md lists all verbs.
+recogniser knows the caller's words, and the voice hums. docs/guides/simulate.md lists all verbs.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from rejoinder.pipeline.interfaces import Transcript
 WINDOW_SECONDS = 30
 """Longest encoder window."""
 SHORT_SECONDS = 5
-"""Audio up to this length gets the short window (docs/latency.md)."""
+"""Audio up to this length gets the short window (docs/lab/latency.md)."""
 SHORT_WINDOW_SECONDS = 10
 """The short window, and the shortest frugal one."""
 LEAST_WINDOW_SECONDS = 15
@@ -44,7 +44,7 @@ WORD_SECONDS = 1.5
 READINGS = 5
 """Beam size, and number of hypotheses, of that search."""
 NEARLY = math.log(3)
-"""Alternatives are hypotheses at most this far, in log-probability, below the best (docs/bargein.md)."""
+"""Alternatives are at most this far, in log-probability, below the best (docs/design/bargein.md)."""
 INVENTED = ((0.6, -1.0), (0.2, -2.25))
 """Words count as invented above this probability of no speech and below this mean log-probability.
 
@@ -70,7 +70,7 @@ def name_of(folder: Path) -> str:
 
 
 def head_of(name: str) -> Head | None:
-    """Return the end-of-turn layer for the encoder states of a Whisper, or None (docs/turns.md)."""
+    """Return the end-of-turn layer for the encoder states of a Whisper, or None (docs/lab/turns.md)."""
     path = Path(__file__).with_name(f"whisper_end.{name}.json")
     return load_head(path) if path.is_file() else None
 

@@ -1,7 +1,7 @@
 """Convert text of a language model into words for a voice.
 
 markdown-it-py parses Markdown; damga's compiled English grammars read numbers, dates, money, units and
-abbreviations. The tables here cover what these two leave; docs/spoken-text.md gives the reasons for the two.
+abbreviations. The tables here cover what these two leave; docs/design/spoken-text.md says why.
 ``spoken`` is a function of one clause, which may be half of a bold phrase.
 """
 

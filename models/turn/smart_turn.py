@@ -2,7 +2,7 @@
 
 ``smart_turn.json`` holds another last layer for the same network. It is fitted to pauses after which people
 went on and pauses after which they did not, and separates the two far better than the published layers
-(docs/turns.md), at no extra cost. ``rejoinder bench turns --fit`` makes it.
+(docs/lab/turns.md), at no extra cost. ``rejoinder bench turns --fit`` makes it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ MOST_BUSY = 0.85
 """Largest share of its time that an engine may spend on pressing work. Above it, random arrivals queue."""
 TARGET_SECONDS = 0.6
 """Target for the mean time to make a reply. One reply in twenty takes 1.5 times as long; with the wait for
-the end of the turn, that is one second (docs/capacity.md)."""
+the end of the turn, that is one second (docs/lab/capacity.md)."""
 MOST_SECONDS = 1.0
 """Limit of the predicted mean time to make a reply; above it a new call is refused."""
 WINDOW_SECONDS = 10.0

@@ -65,7 +65,7 @@ HEARD_OUT_TURNS = 3
 LAG_MS = 96
 """Longest time that voice activity lags behind the level at the end of a "mm-hm"."""
 EAGER_MS = 250
-"""Time to a reply's first sound (docs/latency.md): a reply to incomplete words starts this early at most."""
+"""Time to a reply's first sound (docs/lab/latency.md). Replies to incomplete words start no earlier."""
 ANSWER_MS = 400
 """Longest wait for the turn model's first answer, which comes late on a busy machine."""
 

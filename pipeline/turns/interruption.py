@@ -17,7 +17,7 @@ from rejoinder.pipeline.listening.agreement import normalise
 SHORT_MS = 130
 """A voice shorter than this is no word, and the words recognised in it are made up."""
 SHORT_ECHO_MS = 250
-"""The limit ``SHORT_MS`` where the microphone picks up the agent: an echo has short rests (docs/echo.md)."""
+"""``SHORT_MS`` where the microphone picks up the agent: an echo has short rests (docs/design/echo.md)."""
 SHORT_NEW_ECHO_MS = 500
 """The limit ``SHORT_MS`` in the agent's first seconds, while the echo path is not learnt yet."""
 QUIET_MS = 96

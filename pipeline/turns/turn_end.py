@@ -3,7 +3,7 @@
 It combines the silence, the sound and the words, because none of them suffices alone. The weights are in
 ``turn_end.json`` beside this file. There is one table for each set of known probabilities: that of the turn
 model, that of the recogniser, ``both`` or ``neither``. ``rejoinder bench turns --fit`` fits the weights to
-recordings and evaluates them on other speakers (docs/turns.md). ``hint`` adds rules that the recordings
+recordings and evaluates them on other speakers (docs/lab/turns.md). ``hint`` adds rules that the recordings
 cannot teach.
 """
 
@@ -106,7 +106,7 @@ def long_ms(patience: float) -> float:
     """Return the longest silence, in ms, that is waited for while more speech is not likely.
 
     Most pauses within a turn are shorter; an end that did not sound like one is answered at this time
-    (docs/turns.md). Each step of patience above 4 adds ``LONG_MS``.
+    (docs/lab/turns.md). Each step of patience above 4 adds ``LONG_MS``.
     """
     return LONG_MS * max(1.0, patience - 3.0)
 

@@ -2,18 +2,19 @@
 
 The info string of a block (the words behind its fence) says how to check it. Each fenced block needs one:
 
-- ``python``: a whole program. It runs in a folder with ``question.wav``, beside a server with scripted
-  models. 127.0.0.1:8080 (any port 80..) is replaced with the address of that server. A program that reads
-  ``sys.argv`` gets the address, ``question.wav`` and ``answer.wav``.
-- ``python of=FILE`` and ``js of=FILE``: an excerpt of a program that runs elsewhere, such as with a client
-  that is not installed here. Its syntax is checked, and each name in it must be in that program.
-- ``js``: the syntax is checked.
-- ``sh``, and indented blocks, which have no info string: commands. ``console``: the commands behind ``$``,
-  with their output.
-- ``toml``: a configuration, which is loaded. ``toml of=FILE``: another file with the same tables.
-- ``json``: is parsed. ``json of=realtime`` or ``of=pcm``: client messages, one per line, for the parser of
-  that wire.
-- ``text``: output of programs, formulas, and files of other programs. Not checked.
+- ``python``: a whole program. It runs beside a server with scripted models, where ``question.wav`` is.
+  127.0.0.1:8080 (any port of 80..) becomes the address of that server. One that reads ``sys.argv`` is given
+  the address, ``question.wav`` and ``answer.wav``.
+- ``python of=FILE`` and ``js of=FILE``: an excerpt of a program that is run elsewhere, such as with a client
+  that is not installed here. Its syntax is checked, and each name in it is one of that program.
+- ``js``: its syntax is checked.
+- ``sh``, and indented blocks, which have no info string: commands. ``console``: those behind ``$``, with what
+  they print.
+- ``toml``: a configuration, which is loaded; ``toml of=FILE``: another file, which has the same tables.
+- ``json``: is parsed; ``json of=realtime`` or ``of=pcm``: messages of a client, one a line, for the wire's
+  own parser.
+- ``mermaid``: a diagram; Python files that it names exist.
+- ``text``: what a program prints, formulas, and files of other programs. Is not checked.
 
 Any other info string is an error. Commands in running text are checked too, but may lack an argument.
 """
@@ -44,12 +45,12 @@ from typer.testing import CliRunner
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.config import load, unknown_variables
 from rejoinder.agent.wires.pcm import messages as pcm_messages
-from rejoinder.agent.wires.realtime import messages as realtime_messages
+from rejoinder.agent.wires.realtime.reading import Reading
 
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "examples" / "README.md",
 ]
 ADDRESS = re.compile(r"127\.0\.0\.1:80\d\d\b")
@@ -179,7 +180,7 @@ def _toml(code: str, program: str, place: Place) -> None:
 
 
 WIRES: dict[str, Callable[[str], object]] = {
-    "realtime": lambda message: realtime_messages.parse(json.loads(message)),
+    "realtime": lambda text: Reading(text).message(),
     "pcm": pcm_messages.parse,
     "": json.loads,
 }
@@ -193,6 +194,11 @@ def _json(code: str, program: str, place: Place) -> None:
             WIRES[program](message)
         except Exception as error:
             raise Wrong(f"{message}: {error}") from None
+
+
+def _mermaid(code: str, program: str, place: Place) -> None:
+    if strange := [name for name in re.findall(r"[\w/]+\.py\b", code) if not (ROOT / name).is_file()]:
+        raise Wrong(f"there is no {', '.join(strange)}")
 
 
 def _text(code: str, program: str, place: Place) -> None:
@@ -293,6 +299,14 @@ def _rejoinder(words: list[str], environment: dict[str, str], place: Place) -> N
             raise Wrong(f"rejoinder {shlex.join(words)}: {done.output}")
 
 
+def _export(words: list[str], environment: dict[str, str], place: Place) -> None:
+    """Check that the variables are ours, and start ``serve`` with them as far as to its settings."""
+    given = {name: value for name, _, value in (word.partition("=") for word in words)}
+    if unknown := unknown_variables(given):
+        raise Wrong(unknown)
+    _rejoinder(["serve"], given, place)
+
+
 def _make(words: list[str], environment: dict[str, str], place: Place) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for word in words:
@@ -306,7 +320,7 @@ def _python_command(words: list[str], environment: dict[str, str], place: Place)
     if words[:2] == ["-m", "pytest"]:
         _pytest(words[2:], environment, place)
     elif words[:2] == ["-m", "rejoinder"]:
-        _rejoinder(words[2:] or ["--version"], environment, place)
+        _rejoinder(words[2:], environment, place)
     elif not (ROOT / words[0]).is_file():
         raise Wrong(f"there is no {words[0]}")
 
@@ -337,6 +351,7 @@ def _curl(words: list[str], environment: dict[str, str], place: Place) -> None:
 
 PROGRAMS: dict[str, Callable[[list[str], dict[str, str], Place], None]] = {
     "rejoinder": _rejoinder,
+    "export": _export,
     "make": _make,
     "python": _python_command,
     "pytest": _pytest,
@@ -352,5 +367,6 @@ CHECKS: dict[str, Callable[[str, str, Place], str | None]] = {
     "console": _console,
     "toml": _toml,
     "json": _json,
+    "mermaid": _mermaid,
     "text": _text,
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measure one NVIDIA GPU without a network; everything goes into one folder (docs/gpu.md).
+# Measure one NVIDIA GPU without a network; everything goes into one folder (docs/guides/gpu.md).
 #
 #   agent/bench/gpu/gpu.sh                  on a GPU; weights that are not here are stood in for
 #   agent/bench/gpu/gpu.sh --dry            every part once, on the processor, with small sizes
