@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed-$(SUFFIX)
 INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --only-binary=:all: \
 	--no-binary=rejoinder
 
-.PHONY: setup run demo test test-clients test-vllm fuzz check bench clean weights docs docs-check
+.PHONY: setup run demo test test-fast test-clients test-vllm fuzz check bench clean weights docs docs-check
 
 setup: weights
 	@echo "Rejoinder is set up. Next:"
@@ -61,9 +61,17 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 	@$(INSTALL) -e '.[$(INSTALLED),dev]'
 	@touch $@
 
-# Most tests wait for audio that plays in real time: two files at once take half as long.
+# Most tests wait for audio that plays in real time, so four files at a time keep two cores busy.
+WORKERS ?= 4
+
 test: weights $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+# Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
+test-fast: $(VENV)/.dev-$(SUFFIX)
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not weights and not browser' tests/test_architecture.py tests/pipeline \
+		tests/simulate tests/wires/realtime/test_protocol.py tests/wires/realtime/test_items.py \
+		tests/wires/realtime/test_responses.py tests/wires/phone/test_protocols.py tests/wires/wyoming/test_protocol.py
 
 # Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/guides/clients.md).
 CLIENTS := openai pipecat livekit node
