@@ -178,7 +178,7 @@ class Server:
         if refused := self._refuse(request):
             return refused
         if self.models is None:
-            return PlainTextResponse("the models are still loading\n", status_code=503)
+            return refusal(503, "the models are still loading", "loading", retry=2)
         return await mint(request, self._keys, self._wire(self.settings.options()))
 
     def _wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
