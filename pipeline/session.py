@@ -147,8 +147,10 @@ class Session:
         Raises ModelError. Cancelling, or a model that fails, leaves the history as it was.
         """
         stream = self.models.stt.stream()
-        for piece in AudioChunk(pcm, RATE).slices(HEAR_SLICE):
-            stream.feed(piece)
+        for second in AudioChunk(pcm, RATE).slices(RATE):
+            for piece in second.slices(HEAR_SLICE):
+                stream.feed(piece)
+            await asyncio.sleep(0)
         text = (await stream.transcribe(is_final=True)).text
         self.insert(Entry("user", text, key), after)
         return text
