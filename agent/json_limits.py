@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"[0-9]{1000}")
 """Python reads and writes numbers in a time that grows with the square of their digits."""
 _EVERY = 100
 _SAMPLED = re.compile(r"[0-9]{9}")
-"""What such a number leaves of a text of which every 100th character is looked at: a hundredth of the work."""
+"""What is left of such a number where only every 100th character is looked at, for a hundredth of the work."""
 _SHORT = 8192
 """Characters of a text whose numbers take no time worth speaking of."""
 _BRACKET = re.compile(r"[][{}]")
