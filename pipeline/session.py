@@ -158,8 +158,10 @@ class Session:
         call fails or is cancelled.
         """
         stream = self.models.stt.stream()
-        for piece in AudioChunk(pcm, RATE).slices(HEAR_SLICE):
-            stream.feed(piece)
+        for second in AudioChunk(pcm, RATE).slices(RATE):
+            for piece in second.slices(HEAR_SLICE):
+                stream.feed(piece)
+            await asyncio.sleep(0)  # other calls run in between
         with asking("speech recogniser"):
             text = (await stream.transcribe(is_final=True)).text
         self.insert(Entry("user", text, key), after)
