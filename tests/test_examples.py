@@ -172,7 +172,7 @@ def test_pcm_with_a_key_a_stereo_recording_and_one_in_which_nobody_speaks(
 def test_an_answer_that_fails_is_told(tmp_path: Path) -> None:
     files = str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")
     soundfile.write(files[0], noise(1.0), 16_000)
-    page = (EXAMPLES.parent / "docs" / "client.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "guides" / "client.md").read_text()
     (tmp_path / "program.py").write_text(page.split("```python\n")[1].split("```")[0])
 
     def works(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:

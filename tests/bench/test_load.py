@@ -155,11 +155,11 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     run = CliRunner().invoke
     for numbers in ("0", "", "1,x", "-1"):
         refused = run(bench.app, ["load", "--sessions", numbers])
-        assert refused.exit_code == 2 and "numbers with commas" in said(refused)
+        assert refused.exit_code == 2 and "separated by commas" in said(refused)
     both = run(bench.app, ["load", "--url", "ws://127.0.0.1:9/", "--tts", "hibari"])
     assert both.exit_code == 2
     way = run(bench.app, ["overhead", "--way", "pigeon"])
-    assert way.exit_code == 2 and "session, websocket or both" in said(way)
+    assert way.exit_code == 2 and "session, websocket, both or messages" in said(way)
     url = ["--url", "ws://127.0.0.1:9/", "--speech", str(toy_set(tmp_path)), "--sets", "toy"]
     nobody = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url])
     assert nobody.exit_code == 1 and "no turn was answered" in nobody.stderr

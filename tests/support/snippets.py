@@ -258,7 +258,6 @@ def _commands(lines: list[str]) -> Iterator[list[str]]:
 
 def _command(words: list[str], place: Place) -> None:
     environment: dict[str, str] = {}
-    words = words[1:] if words[0] == "export" else words
     while words and re.match(r"\w+=", words[0]):
         name, _, environment[name] = words.pop(0).partition("=")
     if unknown := unknown_variables(environment):
