@@ -43,7 +43,7 @@ from rejoinder.agent.wires.call import Call, Wire
 from rejoinder.agent.wires.call_log import caller, host
 from rejoinder.agent.wires.call_log import refused as refused_call
 from rejoinder.agent.wires.failures import ENDED
-from rejoinder.agent.wires.names import names
+from rejoinder.agent.wires.names import known_as, names
 from rejoinder.agent.wires.pcm.messages import flag_of
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.phone.line import NotStarted, is_signed, pick_up
@@ -52,7 +52,6 @@ from rejoinder.agent.wires.realtime.call import JUST_ENDED, RealtimeCall, Socket
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
 from rejoinder.agent.wires.socket import POLICY_VIOLATION, TRY_AGAIN_LATER, Socket, hang_up
-from rejoinder.agent.wires.wyoming.info import name_of
 from rejoinder.agent.wires.wyoming.server import wyoming
 from rejoinder.models.loading import Away, Report, open_models
 from rejoinder.pipeline import Models, MonitoredLlm, Options, ProtocolError, ToolLlm, Tools
@@ -183,7 +182,7 @@ class Server:
 
     def _wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
         can_call = self.models is not None and isinstance(self.models.llm, ToolLlm)
-        return Realtime(options, model, trace, can_call, name_of(self.settings.tts))
+        return Realtime(options, model, trace, can_call, known_as(self.settings.tts))
 
     async def _realtime(self, websocket: WebSocket) -> None:
         """Run one call of a client of the Realtime protocol."""

@@ -12,8 +12,9 @@ from typing import Any
 
 from rejoinder.agent.config import Settings
 from rejoinder.agent.wires.failures import PublicError, reported
+from rejoinder.agent.wires.names import known_as
 from rejoinder.agent.wires.voices import check_voice
-from rejoinder.agent.wires.wyoming.info import info, name_of, speaks, stt_languages
+from rejoinder.agent.wires.wyoming.info import info, speaks, stt_languages
 from rejoinder.agent.wires.wyoming.protocol import Event
 from rejoinder.agent.wires.wyoming.requests import Describe, Handle, Hear, Ping, Request, Speak
 from rejoinder.models.llm.priority_gate import text_answer
@@ -139,7 +140,7 @@ class Answers:
         if request.format not in ("", "text"):
             raise ProtocolError(f"{request.format} is not spoken here, plain text is", "unsupported-format")
         if request.voice:
-            check_voice(request.voice, name_of(self._settings.tts), "voice", "unsupported-voice")
+            check_voice(request.voice, known_as(self._settings.tts), "voice", "unsupported-voice")
         rate = position = 0
         async for clause in clauses(request.texts):
             async with aclosing(models.tts.speak(clause)) as chunks:

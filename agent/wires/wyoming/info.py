@@ -101,11 +101,6 @@ def speaks(language: str, known: Sequence[str]) -> bool:
     return not base or not known or base in [one.replace("_", "-").partition("-")[0] for one in known]
 
 
-def name_of(spec: str) -> str:
-    """Return a model's public name, without URLs and paths."""
-    return str(_model(spec)["name"])
-
-
 def _model(spec: str) -> dict[str, Any]:
     """Return the name, description and origin of a model, without URLs and paths of the user."""
     prefix = spec.partition(":")[0]
