@@ -123,7 +123,7 @@ WAIT = {
     "agent/wires/traces.py",
     "agent/wires/audiosocket/server.py",
     "agent/wires/phone/line.py",
-    "agent/wires/realtime/call.py",
+    "agent/wires/realtime/resumable_socket.py",
     "agent/wires/wyoming/answers.py",
     "agent/wires/wyoming/server.py",
 }

@@ -15,9 +15,11 @@ from rejoinder.agent.wires.commands import (
     Configure,
     EndTurn,
     Interrupt,
+    RecordingTranscribed,
     Remove,
     Respond,
     Truncate,
+    Truncated,
 )
 from rejoinder.agent.wires.realtime.items import MAX_ITEMS
 from rejoinder.agent.wires.realtime.protocol import Realtime
@@ -102,15 +104,15 @@ class Line:
                 case Respond(asked):
                     assert asked is not None
                     self.asked.append(asked.tag)
-                case Interrupt(aside):
-                    for turn in [aside] if aside is not None else self.live[:1]:
+                case Interrupt(out_of_band):
+                    for turn in [out_of_band] if out_of_band is not None else self.live[:1]:
                         self.end(turn, "cancelled")
                 case Truncate(turn, seconds):
                     assert 0.0 <= seconds
-                    self.wire.heard(turn, "")
-                case AddRecording(pcm):
+                    assert self.note(self.wire.handle(Truncated(turn, ""))) == []
+                case AddRecording(pcm, key):
                     assert pcm
-                    self.note(command.on_transcribed("words", 0.02, ""))
+                    self.note(self.wire.handle(RecordingTranscribed(key, "words", 0.02)))
                 case Configure(options):
                     assert 0 <= options.max_tokens <= 4096
                 case EndTurn():
@@ -154,7 +156,7 @@ class Line:
             self.tell(ReplyDone(turn, status, "word", "because" if status == "failed" else ""))
 
     def tell(self, event: Event) -> None:
-        assert self.note(self.wire.tell(event)) == []
+        assert self.note(self.wire.handle(event)) == []
 
     def note(self, answers: Iterable[Any]) -> list[Any]:
         given = list(answers)

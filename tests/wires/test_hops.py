@@ -27,8 +27,9 @@ from support.paths import ROOT
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.pcm.protocol import Pcm
-from rejoinder.agent.wires.realtime.call import RealtimeCall, SocketLease
 from rejoinder.agent.wires.realtime.protocol import Realtime
+from rejoinder.agent.wires.realtime.resumable_socket import ResumableSocket, SocketLease
+from rejoinder.agent.wires.socket import PlainSocket
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel, ScriptedVad
 from rejoinder.pipeline import Channel, Models, Options, ReplyAudio, Session
 
@@ -133,9 +134,11 @@ def walk(kind: str) -> Walks:
     async def hold() -> None:
         if kind == "realtime":
             wire = Realtime(Options())
-            await RealtimeCall(SocketLease(line), models, Options(), wire, None, seconds=30.0).run()
+            socket = ResumableSocket(SocketLease(line), wire, 30.0)
+            await Call(socket, models, Options(), wire, None).run()
         else:
-            await Call(line, models, Options(), Pcm(Options(), 24_000, 24_000), None).run()
+            wire = Pcm(Options(), 24_000, 24_000)
+            await Call(PlainSocket(line), models, Options(), wire, None).run()
 
     sys.setprofile(walks.profile)
     try:
@@ -149,7 +152,7 @@ def files(hops: tuple[Hop, ...]) -> int:
     return len({file for _, file in hops})
 
 
-@pytest.mark.parametrize(("kind", "into", "out"), [("pcm", 17, 12), ("realtime", 31, 22)])
+@pytest.mark.parametrize(("kind", "into", "out"), [("pcm", 10, 6), ("realtime", 14, 10)])
 def test_hops_of_a_chunk_are_bounded(kind: str, into: int, out: int) -> None:
     walks = walk(kind)
     assert len(walks.usual("in")) <= into and len(walks.usual("out")) <= out
