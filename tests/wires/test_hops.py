@@ -12,6 +12,7 @@ import asyncio
 import base64
 import inspect
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import MutableMapping
@@ -156,6 +157,18 @@ def files(hops: tuple[Hop, ...]) -> int:
 def test_hops_of_a_chunk_are_bounded(kind: str, into: int, out: int) -> None:
     walks = walk(kind)
     assert len(walks.usual("in")) <= into and len(walks.usual("out")) <= out
+
+
+def test_diagram_in_the_documentation_has_the_same_functions() -> None:
+    page = (ROOT / "docs" / "design" / "index.md").read_text()
+    realtime, pcm = walk("realtime"), walk("pcm")
+    for way, node in (("in", "i"), ("out", "o")):
+        drawn = dict(re.findall(rf'\b({node}\d+)\["(\d+ [\w.]+)"\]', page))
+        hops = enumerate((function for function, _ in realtime.usual(way)), 1)
+        assert drawn == {f"{node}{number}": f"{number} {function}" for number, function in hops}
+    sizes = [len(walks.usual(way)) for walks in (realtime, pcm) for way in ("in", "out")]
+    said = r"passes (\d+) functions on its way in, and (\d+) on its way out.*?it passes (\d+) and (\d+)\."
+    assert re.findall(said, page, re.DOTALL) == [tuple(map(str, sizes))]
 
 
 if __name__ == "__main__":
