@@ -30,7 +30,7 @@ PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio needed for another partial transcript, in samples."""
 DIP_SAMPLES = int(0.05 * RATE)
 """Quiet that may be the end of the turn, in samples. Few gaps between words are this long. After a shorter
-one, Whisper tends to repeat words (docs/lab/latency.md)."""
+one, Whisper tends to repeat words (docs/lab/latency-listening.md)."""
 HUSH_SAMPLES = int(0.02 * RATE)
 """Quiet needed while the agent speaks, in samples: the words only decide whether the agent goes on."""
 HUSHES_APART_SAMPLES = int(0.2 * RATE)
