@@ -143,7 +143,7 @@ class Realtime:
         try:
             message = read_message(frame)
         except UnreadableMessage as wrong:
-            return [*self._input.held(), failure(wrong.error, wrong.event_id)]
+            return [*self._input.held(), failure(wrong, wrong.event_id)]
         before: list[Command | ServerEvent] = []
         try:
             if isinstance(message, AudioAppend):

@@ -28,16 +28,14 @@ APPEND = "input_audio_buffer.append"
 CREATE = "conversation.item.create"
 
 
-class UnreadableMessage(Exception):
+class UnreadableMessage(ProtocolError):
     """A message that cannot be read.
 
-    error: what is wrong. event_id: the client's id of the message, None where it has none or it was not
-    found.
+    event_id: the client's id of the message, None where it has none or it was not found.
     """
 
     def __init__(self, error: ProtocolError, event_id: str | None) -> None:
-        super().__init__(str(error))
-        self.error = error
+        super().__init__(str(error), error.code, error.param)
         self.event_id = event_id
 
 
