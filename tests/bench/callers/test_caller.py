@@ -14,8 +14,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from rejoinder.agent.bench.callers.caller import open_call
 from rejoinder.agent.bench.callers.turns import Reply
 from rejoinder.agent.client.client import CallLost
-from rejoinder.agent.client.player import AUDIBLE, FRAME, RATE, Cut, Microphone, Player
-from rejoinder.pipeline.audio.chunk import Samples, to_float, to_pcm
+from rejoinder.agent.client.player import FRAME, RATE, Cut, Microphone, Player
+from rejoinder.pipeline.audio.chunk import AUDIBLE, Samples, to_float, to_pcm
 
 
 def tone(length: int, level: float = 0.5) -> Samples:
