@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rejoinder.pipeline.audio.chunk import AUDIBLE, Samples, to_pcm
+from rejoinder.pipeline.audio.chunk import Samples, to_pcm
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 
 RATE = 24_000
 """Sample rate of the Realtime protocol in both directions, in hertz."""

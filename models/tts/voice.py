@@ -9,7 +9,8 @@ import numpy as np
 
 from rejoinder.models.tts.spoken import spoken
 from rejoinder.models.tts.word_times import word_times
-from rejoinder.pipeline.audio.chunk import AUDIBLE, AudioChunk, Samples, Words, to_pcm
+from rejoinder.pipeline.audio.chunk import AudioChunk, Samples, Words, to_pcm
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 

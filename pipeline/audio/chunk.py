@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 RATE = 16_000
 """Sample rate of the listening stages in hertz; wires resample to it."""
 
-AUDIBLE = 10 ** (-50 / 20)
-"""Amplitude above which a sample is audible: -50 dBFS, far above resampling noise and far below speech."""
-
 Samples = NDArray[np.float32]
 """Mono samples in [-1, 1], shape (samples,), float32."""
 

@@ -9,7 +9,7 @@ PARTIAL_SAMPLES = in_samples(500)
 """New audio needed for another partial transcript."""
 DIP_SAMPLES = in_samples(50)
 """Quiet that may be the end of the turn. Few gaps between words are this long. After a shorter one, Whisper
-tends to repeat words (docs/lab/latency.md)."""
+tends to repeat words (docs/lab/latency-listening.md)."""
 OVERLAP_DIP_SAMPLES = in_samples(20)
 """Quiet needed while the agent speaks: the words only decide whether the agent goes on."""
 OVERLAP_DIPS_APART_SAMPLES = in_samples(200)

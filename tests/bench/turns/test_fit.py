@@ -15,6 +15,7 @@ from rejoinder.agent.bench.turns.fit import (
     SHIPPED,
     Heard,
     can_be_fitted,
+    check,
     cross_validated,
     fit,
     folds,
@@ -55,6 +56,12 @@ def test_the_regression_finds_the_odds_that_made_the_data() -> None:
     odds = 0.5 + 2.0 * x[:, 0] - 0.3 * x[:, 1]
     y = (DRAW.random(len(x)) < 1 / (1 + np.exp(-odds))).astype(float)
     assert logistic(x, y, 1.0) == pytest.approx([0.5, 2.0, -0.3], abs=0.1)
+
+
+def test_without_scikit_learn_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rejoinder.agent.bench.turns.fit.find_spec", lambda module: None)
+    with pytest.raises(PipelineError, match=r"needs scikit-learn; run: .*bench"):
+        check()
 
 
 def test_folds_share_no_speaker_and_leave_nobody_out() -> None:

@@ -14,7 +14,8 @@ import pytest
 import soxr
 from support import speech
 
-from rejoinder.pipeline.audio.chunk import AUDIBLE, RATE, AudioChunk
+from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Stt, Tts
 
