@@ -15,12 +15,12 @@ import soxr
 from support import speech
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Stt, Tts
 
 pytestmark = pytest.mark.weights
 RATES = {"piper": 22_050, "hibari": 24_000, "scripted:tts": 24_000}
-AUDIBLE = 10 ** (-50 / 20)
 CLAUSE = (
     "The quick brown fox jumps over the lazy dog while seven wizards brew strong coffee, and nobody in the "
     "whole valley notices that the sun has quietly gone down."
