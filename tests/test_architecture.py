@@ -143,7 +143,7 @@ def test_decisions_do_not_wait(path: Path) -> None:
 
 
 @pytest.mark.parametrize("waits", sorted(WAIT))
-def test_what_waits_is_there(waits: str) -> None:
+def test_modules_that_wait_exist(waits: str) -> None:
     assert (ROOT / waits).is_file()
 
 
@@ -176,7 +176,7 @@ def test_a_file_is_one_room(path: Path) -> None:
 
 
 @pytest.mark.parametrize("exported", rejoinder.pipeline.__all__)
-def test_what_is_exported_explains_itself(exported: str) -> None:
+def test_exported_names_have_docstrings(exported: str) -> None:
     thing = getattr(rejoinder.pipeline, exported)
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return  # a constant or a union of types: its docstring stands below it
@@ -187,7 +187,7 @@ def test_what_is_exported_explains_itself(exported: str) -> None:
             assert body.__doc__, f"{exported}.{method}"
 
 
-def test_what_is_exported_is_there_and_nothing_twice() -> None:
+def test_exported_names_exist_once() -> None:
     exported = rejoinder.pipeline.__all__
     assert len(exported) == len(set(exported))
     assert all(hasattr(rejoinder.pipeline, name) for name in exported)

@@ -86,7 +86,7 @@ class Line:
 
     def __init__(self) -> None:
         self.wire = Realtime(Options(), can_call=True)
-        self.asked: list[int] = []
+        self.requested: list[int] = []
         self.live: list[int] = []
         self.turns = 0
         self.spoken = "none"
@@ -97,13 +97,13 @@ class Line:
         frame = frame.replace("SPOKEN", self.spoken) if isinstance(frame, str) else frame
         before = len(self.events)
         commands = self.note(self.wire.receive(frame))
-        told = [event["type"] for event in self.events[before:]]
-        assert "error" not in told or (told == ["error"] and not commands), "an error changes nothing"
+        types = [event["type"] for event in self.events[before:]]
+        assert "error" not in types or (types == ["error"] and not commands), "an error changes nothing"
         for command in commands:
             match command:
-                case Respond(asked):
-                    assert asked is not None
-                    self.asked.append(asked.tag)
+                case Respond(wanted):
+                    assert wanted is not None
+                    self.requested.append(wanted.tag)
                 case Interrupt(out_of_band):
                     for turn in [out_of_band] if out_of_band is not None else self.live[:1]:
                         self.end(turn, "cancelled")
@@ -126,7 +126,7 @@ class Line:
             case "begin":
                 self.turns += 1
                 self.live.append(self.turns)
-                self.tell(ReplyStarted(self.turns, self.asked.pop(0) if self.asked else 0))
+                self.tell(ReplyStarted(self.turns, self.requested.pop(0) if self.requested else 0))
             case "text" if one:
                 self.tell(ReplyText(one, "word"))
             case "audio" if one:

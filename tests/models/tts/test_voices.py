@@ -217,7 +217,7 @@ def test_closing_early_and_cancelling_leave_the_voice_usable(any_tts: tuple[Tts,
     assert say(tts, "Hello there.")
 
 
-def test_clauses_asked_for_together_do_not_mix(tts: Tts) -> None:
+def test_concurrent_clauses_do_not_mix(tts: Tts) -> None:
     async def clause(text: str) -> AudioChunk:
         return joined([chunk async for chunk in tts.speak(text)])
 

@@ -151,7 +151,7 @@ async def fine(page: Page) -> None:
 def test_trouble_has_its_own_words_and_colours_and_moves_nothing(
     server: Server, tmp_path: Path, scheme: str
 ) -> None:
-    """Amber while the page tries again, which a screen reader is told politely; red when it has given up."""
+    """Amber while it retries, which a screen reader announces politely; red when it has given up."""
 
     async def act() -> None:
         async with (
