@@ -60,7 +60,7 @@ CANCELLERS: dict[str, Callable[[], EchoPath] | None] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CallerUtterance:
     """An utterance of the caller: its transcript, and its first and last sample in the call."""
 
     text: str
@@ -69,7 +69,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class EchoScript:
     """One call: what plays, its echo, what the caller says, and hiss; float32 of shape (n,) at 16 kHz."""
 
     place: Place
@@ -77,7 +77,7 @@ class Script:
     echo: Samples
     caller: Samples
     hiss: Samples
-    said: tuple[Said, ...]
+    said: tuple[CallerUtterance, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Cancelled:
     cost_ms: float
 
 
-def scripts(folder: Path, where: Sequence[Place], seconds: float, seed: int) -> list[Script]:
+def scripts(folder: Path, where: Sequence[Place], seconds: float, seed: int) -> list[EchoScript]:
     """Return a call at each place with a room. seconds: of each call. Raises RecordingsMissing."""
     agent = choose(folder, [AGENT], 200, seed)
     callers = [each for each in choose(folder, [CALLERS], 400, seed) if each.text]
@@ -113,7 +113,7 @@ def scripts(folder: Path, where: Sequence[Place], seconds: float, seed: int) -> 
 
 def _script(
     place: Place, agent: Sequence[Recording], callers: Sequence[Recording], seconds: float, draw: Random
-) -> Script:
+) -> EchoScript:
     assert place.room is not None
     count = int(max(seconds, LEAST_SECONDS) * RATE)
     pieces: list[Samples] = []
@@ -127,10 +127,10 @@ def _script(
         if at + len(audio) + RATE > count:
             break
         caller[at : at + len(audio)] = audio
-        said.append(Said(chosen.text or "", at, at + len(audio)))
+        said.append(CallerUtterance(chosen.text or "", at, at + len(audio)))
         at += len(audio) + int(draw.uniform(*APART_SECONDS) * RATE)
     hiss = np.random.default_rng(draw.randrange(2**32)).normal(0.0, HISS, count).astype(np.float32)
-    return Script(place, played, _echo(place.room, played), caller, hiss, tuple(said))
+    return EchoScript(place, played, _echo(place.room, played), caller, hiss, tuple(said))
 
 
 def _echo(room: Room, played: Samples) -> Samples:
@@ -142,7 +142,7 @@ def _echo(room: Room, played: Samples) -> Samples:
     return np.pad(echo, (0, len(played) - len(echo)))
 
 
-async def measure(script: Script, canceller: str, models: Models) -> Cancelled:
+async def measure(script: EchoScript, canceller: str, models: Models) -> Cancelled:
     """Pass a call through a canceller. Raises PipelineError. Cancelling stops it."""
     microphone = script.caller + script.hiss
     if canceller != NO_ECHO:

@@ -78,19 +78,19 @@ def bargein(
 
 async def _over_the_agent(
     flags: dict[str, str | None],
-    sounds: list[overlap_cases.Sound],
+    sounds: list[overlap_cases.OverlapSound],
     voices: list[str],
     false: int,
     seed: int,
     console: Console,
-) -> list[bench_bargein.Result]:
+) -> list[bench_bargein.BargeinResult]:
     if false:
         sounds = sounds + await overlap_cases.backchannels(voices, false, seed)
     async with own_server(flags, console) as url:
         with progress_bar(console) as progress:
             task = progress.add_task("speaking over the agent", total=len(sounds))
 
-            def tell(result: bench_bargein.Result) -> None:
+            def tell(result: bench_bargein.BargeinResult) -> None:
                 progress.advance(task)
                 progress.console.print(Text(f"  {result}", style="dim"))
 

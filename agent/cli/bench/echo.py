@@ -91,7 +91,7 @@ def _compare(minutes: float, seed: int, stt: str | None, speech: Path | None, js
 
 
 async def _cancel(
-    scripts: list[bench_cancellers.Script], stt: str, console: Console
+    scripts: list[bench_cancellers.EchoScript], stt: str, console: Console
 ) -> list[bench_cancellers.Cancelled]:
     specs = Specs(turn="", stt=stt, llm="scripted:llm", tts="scripted:tts")
     async with open_models(specs) as models:
@@ -108,16 +108,16 @@ async def _cancel(
 async def _through_rooms(
     flags: dict[str, str | None],
     where: list[bench_echo.Place],
-    sounds: list[overlap_cases.Sound],
+    sounds: list[overlap_cases.OverlapSound],
     seconds: float,
     gate: bool,
     console: Console,
-) -> list[bench_echo.Result]:
+) -> list[bench_echo.EchoResult]:
     async with own_server(flags, console, {"REJOINDER_ECHO_GATE": str(gate).lower()}) as url:
         with progress_bar(console) as progress:
             task = progress.add_task("listening to itself", total=len(where))
 
-            def tell(result: bench_echo.Result) -> None:
+            def tell(result: bench_echo.EchoResult) -> None:
                 progress.advance(task)
                 progress.console.print(Text(f"  {result}", style="dim"))
 

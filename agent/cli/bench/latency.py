@@ -19,7 +19,7 @@ from rejoinder.agent.bench.cases.recordings import (
     choose,
     speech_folder,
 )
-from rejoinder.agent.bench.latency import Result
+from rejoinder.agent.bench.latency import ClipResult
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.cli.options import (
     JsonOption,
@@ -91,8 +91,8 @@ async def _measure(
     flags: dict[str, str | None],
     recordings: Sequence[Recording],
     console: Console,
-) -> list[Result]:
-    results: list[Result] = []
+) -> list[ClipResult]:
+    results: list[ClipResult] = []
     async with nullcontext(url) if url else own_server(flags, console) as address:
         with progress_bar(console) as progress:
             task = progress.add_task("calling", total=len(recordings))

@@ -15,8 +15,8 @@ from rich.text import Text
 from rejoinder.agent.bench import load as bench_load
 from rejoinder.agent.bench.callers.idle import idle_callers
 from rejoinder.agent.bench.cases.recordings import DEFAULT_SETS, Recording, choose, speech_folder
-from rejoinder.agent.bench.latency import Result
-from rejoinder.agent.bench.load import Spoken
+from rejoinder.agent.bench.latency import ClipResult
+from rejoinder.agent.bench.load import LoadedRecording
 from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.bench.soak import check_proc
@@ -114,12 +114,12 @@ async def _measure(
     async with _server(url, flags, 4 * max(levels) + idle, console) as (address, process):
         async with idle_callers(address, key, idle) as silent:
             with progress_bar(console) as progress:
-                spoken = [Spoken.of(recording) for recording in recordings]
+                spoken = [LoadedRecording.of(recording) for recording in recordings]
                 planned = [bench_load.plan(cycle(spoken), level, seconds) for level in levels]
                 turns = sum(len(caller) for callers in planned for caller in callers)
                 task = progress.add_task("calling", total=turns)
 
-                def tell(result: Result) -> None:
+                def tell(result: ClipResult) -> None:
                     progress.advance(task)
                     progress.console.print(Text(f"  {result}", style="dim"))
 

@@ -63,7 +63,7 @@ def stt(
 
 async def _recognise(
     spec: str, recordings: Sequence[Recording], console: Console
-) -> list[bench_stt.Utterance]:
+) -> list[bench_stt.RecognisedUtterance]:
     recognisers = bench_stt.Recognisers(spec)
     try:
         await recognisers.recognise(recordings[0])  # the first run of each recogniser is slower
