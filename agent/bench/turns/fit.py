@@ -25,7 +25,7 @@ from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns import turn_end
-from rejoinder.pipeline.turns.endpointer import ANSWER_MS
+from rejoinder.pipeline.turns.pause import ANSWER_MS
 
 STEP_MS, LONGEST_MS = 96, 2_300
 """Silences at which a row of the fit is made from a pause, as long as it lasts."""
@@ -161,7 +161,7 @@ def fused(seen: Sequence[Observation], fits: Sequence[Fit], patience: float) -> 
 
     def wait(each: Observation, known: int) -> float:
         tables, heard = chosen[id(each)]
-        pause = turn_end.Pause(heard.answers[:known], each.text, over=heard.over)
+        pause = turn_end.PauseEvidence(heard.answers[:known], each.text, over=heard.over)
         if not each.text:
             return options.max_wait_ms
         ms = turn_end.wait_ms(pause, patience, tables)
@@ -201,7 +201,7 @@ def _tables(seen: Sequence[Observation], heard: Sequence[Heard]) -> turn_end.Tab
                 break
             answers = models.answers[: sum(when <= now for when, _ in each.judged)]
             known = {
-                (said, over): turn_end.Pause(said, each.text, silence, over=over)
+                (said, over): turn_end.PauseEvidence(said, each.text, silence, over=over)
                 for said in ((), answers)
                 for over in (None, models.over)
             }

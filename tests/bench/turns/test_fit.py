@@ -91,7 +91,7 @@ def test_the_rule_of_the_bench_is_that_of_the_floor() -> None:
     for patience, over in ((1.0, None), (5.0, None), (30.0, 0.7), (4.0, 0.7), (4.0, 0.1)):
         one = replace(one, over=over)
         rule = fused([one], [SHIPPED], patience)
-        pauses = [turn_end.Pause(known, one.text, over=over) for known in ([0.8], [0.8, 0.4])]
+        pauses = [turn_end.PauseEvidence(known, one.text, over=over) for known in ([0.8], [0.8, 0.4])]
         asked = [turn_end.wait_ms(pause, patience) for pause in pauses]
         assert [rule(one, 1), rule(one, 2)] == [min(max(ms, 150.0), 2200.0) for ms in asked]
     silent = replace(one, text="")
