@@ -86,7 +86,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
     _cut: Long | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with the handshake that ``Requests`` has read."""
+        """Begin with the handshake that ``HttpConnection`` has read."""
         super().connection_made(transport)
         self._came = Portions(self.config.ws_max_size)
         self._message = bytearray()
