@@ -191,3 +191,24 @@ def test_exported_names_exist_once() -> None:
     exported = rejoinder.pipeline.__all__
     assert len(exported) == len(set(exported))
     assert all(hasattr(rejoinder.pipeline, name) for name in exported)
+
+
+TWICE = {
+    "Call": "the client's, the simulation's and the wires': the first two are exported under this name",
+    "Line": "the simulation's is exported; the other one is the connection of AudioSocket",
+    "ReplyDone": "an event of the pipeline, and the client's own of the same moment",
+    "ReplyStarted": "an event of the pipeline, and the client's own of the same moment",
+    "SpeechStarted": "an event of the pipeline, and the client's own of the same moment",
+    "Audio": "of Realtime's settings, and of a carrier's messages",
+    "Format": "of Wyoming's audio, and of a carrier's messages",
+    "Hear": "a command of a call, and a request of Wyoming",
+    "Pcm": "a format of Realtime, and the protocol of raw audio",
+    "Played": "a message of raw audio, and of a carrier",
+}
+"""Names of several classes, and why."""
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    names = [node.name for path in FILES for node in tree(path).body if isinstance(node, ast.ClassDef)]
+    twice = {name for name in names if names.count(name) > 1}
+    assert twice <= TWICE.keys()

@@ -12,7 +12,7 @@ from typing import Any
 
 from rejoinder.agent.client.player import RATE
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.line import Ear, Line
+from rejoinder.agent.simulate.line import Line, SimulatedPlayback
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
@@ -74,7 +74,7 @@ class Talk:
         given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", TIMES)  # the scenarios must not depend on the defaults
         self.options = given or Options(instructions="", **more)
-        self.ear = Ear(self.options.holds_audio, self.options.interrupt_response)
+        self.ear = SimulatedPlayback(self.options.holds_audio, self.options.interrupt_response)
         self.log: list[tuple[float, Event]] = []
         self.floors: list[tuple[float, Floor]] = []
         self.session: Session

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 from rich.console import Console
 
-from rejoinder.agent.bench.reports.timeline import AGENT, Spoken, Timeline, draw, drawable, envelope, wrap
+from rejoinder.agent.bench.reports.timeline import AGENT, SpokenSpan, Timeline, draw, drawable, envelope, wrap
 from rejoinder.agent.cli.demo import demo
 from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.audio.chunk import to_float
@@ -57,6 +57,7 @@ def test_words_that_no_font_can_draw_do_not_spoil_the_picture(tmp_path: Path) ->
     text = "It costs $5 or $6 \N{GLOWING STAR}"
     silence = np.zeros(24_000, np.float32)
     draw(
-        Timeline(silence, silence, 24_000, [Spoken(AGENT, 0.1, 0.9, text, text)], [], []), tmp_path / "x.png"
+        Timeline(silence, silence, 24_000, [SpokenSpan(AGENT, 0.1, 0.9, text, text)], [], []),
+        tmp_path / "x.png",
     )
     assert (tmp_path / "x.png").stat().st_size > 1000

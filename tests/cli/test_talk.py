@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.talk import HEADPHONES, holding, run
-from rejoinder.agent.cli.views.talk import Transcript
+from rejoinder.agent.cli.views.talk import TranscriptView
 from rejoinder.agent.client import devices
 from rejoinder.agent.client.devices import Converter, Handover, NoDevice, Playback, choose, list_devices
 from rejoinder.agent.client.events import (
@@ -155,7 +155,7 @@ def test_a_rate_that_a_device_takes_is_used(
     assert devices.at_rate("input", device, 16_000).rate == 16_000
 
 
-def shown(transcript: Transcript) -> str:
+def shown(transcript: TranscriptView) -> str:
     console = Console(file=io.StringIO(), width=200)
     console.print(transcript.changing())
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
@@ -171,7 +171,7 @@ def retrieved(heard: str, status: str = "incomplete", item: str = "i") -> Other:
 
 
 def test_the_transcript_shows_what_changes_and_finishes_lines() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     assert transcript.take(SpeechStarted("u", 0)) == []
     assert "you    …" in shown(transcript)
     transcript.take(UserDelta("u", "how is"))
@@ -191,7 +191,7 @@ def test_the_transcript_shows_what_changes_and_finishes_lines() -> None:
 
 
 def test_the_transcript_strikes_what_was_not_heard_as_soon_as_the_server_says_it() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     transcript.take(AgentDelta("r", "i", "It is fine,"))
     transcript.take(AgentDelta("r", "i", " and warm."))
     assert transcript.item == "i"
@@ -202,7 +202,7 @@ def test_the_transcript_strikes_what_was_not_heard_as_soon_as_the_server_says_it
 
 
 def test_the_transcript_keeps_words_that_a_server_has_forgotten() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     transcript.take(AgentDelta("r", "i", "It is fine."))
     gone = {"id": "i", "status": "incomplete", "content": [{"type": "output_audio"}]}
     (line,) = transcript.take(Other("conversation.item.retrieved", {"item": gone}))
@@ -210,14 +210,14 @@ def test_the_transcript_keeps_words_that_a_server_has_forgotten() -> None:
 
 
 def test_the_transcript_leaves_no_line_open_when_the_call_begins_anew() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     transcript.take(AgentDelta("r", "i", "It is fine."))
     lines = transcript.take(Reconnected(resumed=False, missed=True))
     assert [line.plain.split()[0] for line in lines] == ["agent", "The"] and transcript.item == ""
 
 
 def test_the_transcript_bears_with_servers_that_tell_less() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     transcript.take(AgentDelta("r", "i", "It is fine."))
     assert transcript.take(Other("rejoinder.trace", {})) == []
     assert transcript.take(Other("conversation.item.retrieved", {})) == []
@@ -226,7 +226,7 @@ def test_the_transcript_bears_with_servers_that_tell_less() -> None:
 
 
 def test_the_transcript_shows_failures_and_drops_noise() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     (line,) = transcript.take(Failed("llm: gone", "model_error"))
     assert line.plain.strip() == "llm: gone"
     (line,) = transcript.take(Reconnected(resumed=False, missed=True))

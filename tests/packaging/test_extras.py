@@ -23,6 +23,7 @@ DISTRIBUTIONS = {
     "hibari": "hibari-tts",
     "markdown_it": "markdown-it-py",
     "piper": "piper-tts",
+    "sklearn": "scikit-learn",
     "torch": "vllm",
 }
 """Distributions that are not called like their module; torch comes with vLLM."""

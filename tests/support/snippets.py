@@ -39,10 +39,10 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 from support.paths import ROOT
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli.app import app
+from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import load, unknown_variables
 from rejoinder.agent.wires.pcm import messages as pcm_messages
 from rejoinder.agent.wires.realtime.reading import read_message
@@ -276,7 +276,7 @@ def _command(words: list[str], place: Place) -> None:
 @cache
 def _idle_command() -> Any:
     """Return the real command line without its callbacks: it parses all arguments and does nothing."""
-    command = get_command(app)
+    command = loaded(app)
     waiting: list[Any] = [command]
     while waiting:
         one = waiting.pop()

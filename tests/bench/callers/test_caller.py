@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent.bench.callers.caller import open_call
-from rejoinder.agent.bench.callers.turns import Reply
+from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import FRAME, RATE, Cut, Microphone, Player
 from rejoinder.pipeline.audio.chunk import Samples, to_float, to_pcm
@@ -114,8 +114,8 @@ def test_a_frame_is_pcm_as_the_wire_wants_it() -> None:
     assert np.allclose(to_float(microphone.frame()), 0.5, atol=1e-4)
 
 
-def reply(*deltas: tuple[str, int], status: str = "completed") -> Reply:
-    made = Reply("r", 0, "a", status=status)
+def reply(*deltas: tuple[str, int], status: str = "completed") -> HeardReply:
+    made = HeardReply("r", 0, "a", status=status)
     for text, received in deltas:
         made.write(text, received)
     return made
