@@ -15,6 +15,7 @@ from rich.console import Console
 from support import speech
 from support.asterisk_caller import calling as asterisk
 from support.browsing import CHROMIUM, browsing, silence
+from support.browsing import run as browse
 from support.carrier_sims import TwilioSim
 from support.phone_caller import calling, served
 from support.published import conforms
@@ -242,7 +243,7 @@ def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert await page.locator(".entry.user").count() == 0
             assert errors == []
 
-    asyncio.run(act())
+    browse(act())
 
 
 @pytest.mark.weights

@@ -1,12 +1,11 @@
 """What a page keeps that is loaded again, and where there can be no call; in a real Chromium."""
 
-import asyncio
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Page
-from support.browsing import CHROMIUM, browsing
+from support.browsing import CHROMIUM, browsing, run
 from support.chat_server import chat_server, token
 from support.serving import serving
 
@@ -64,7 +63,7 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_what_was_typed_stays_where_there_can_be_no_call(tmp_path: Path) -> None:
@@ -81,4 +80,4 @@ def test_what_was_typed_stays_where_there_can_be_no_call(tmp_path: Path) -> None
             assert errors == []
 
     with serving(tmp_path) as server:
-        asyncio.run(act())
+        run(act())
