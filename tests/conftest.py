@@ -1,4 +1,4 @@
-"""Assertions in the helpers say what they compared, as those in the tests do. The shared browser is closed."""
+"""Assertions in the helpers say what they compared, as in the tests. At the end the browser is closed."""
 
 import sys
 from collections.abc import Iterator

@@ -25,9 +25,9 @@ import soundfile
 from support import speech
 from support.browsing import CHROMIUM, browsing, noise, silence
 from support.browsing import run as browse
-from support.carrier_sims import TwilioSim
-from support.chat_server import chat_server, token
-from support.phone_caller import calling, served
+from support.callers.carriers import TwilioSim
+from support.callers.phone import calling, served
+from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, serving
 from support.sound_card import FakeSounddevice
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page
 from support.browsing import CHROMIUM, browsing, run
-from support.chat_server import chat_server, token
+from support.servers.chat import chat_server, token
 from support.serving import serving
 
 from rejoinder.agent.server.own_server import free_port

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Error, Page
 from support.browsing import CHROMIUM, PHONE, browsing, noise, run, silence, wire_to
-from support.chat_server import chat_server, token
+from support.servers.chat import chat_server, token
 from support.serving import Talk, serving
 
 from rejoinder.agent.server.keys import hashed
