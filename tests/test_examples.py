@@ -24,9 +24,10 @@ import pytest
 import soundfile
 from support import speech
 from support.browsing import CHROMIUM, browsing, noise, silence
-from support.carrier_sims import TwilioSim
-from support.chat_server import chat_server, token
-from support.phone_caller import calling, served
+from support.browsing import run as browse
+from support.callers.carriers import TwilioSim
+from support.callers.phone import calling, served
+from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, serving
 from support.sound_card import FakeSounddevice
 
@@ -324,7 +325,7 @@ def test_browser_embed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_ALLOWED_ORIGINS", origin)
     with serving(tmp_path) as server:
         with running("browser_embed.py", server.http, str(port), port=port, REJOINDER_KEY=KEY):
-            asyncio.run(visit())
+            browse(visit())
         server.wait_idle()
 
 

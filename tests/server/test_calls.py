@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 import uvicorn
-from support.in_process import LONG, served_here, until
+from support.servers.in_process import LONG, served_here, until
 from support.serving import LINE, PATIENCE, Server, Talk, run_command, serving
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus

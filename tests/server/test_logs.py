@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.carrier_sims import ExotelSim, TwilioSim
-from support.chat_server import chat_server, token
+from support.callers.carriers import ExotelSim, TwilioSim
+from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.handshakes import HEAD, ODD, PLAIN, Line, handshake
+from support.scrambled.handshakes import HEAD, ODD, PLAIN, Line, handshake
 
 from rejoinder.agent.server import request_head
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from support.chat_server import chat_server, token
+from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, SCRIPTED, Server, Talk, run_command, serving
 
 from rejoinder.agent.server.own_server import free_port

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import AsyncOpenAI, OpenAI
-from support.in_process import served_here, until
+from support.servers.in_process import served_here, until
 from support.serving import LINE, PATIENCE, Server, Talk, serving
 
 from rejoinder.agent.server.http.completion import Answer

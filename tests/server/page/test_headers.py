@@ -1,6 +1,5 @@
 """What the server lets a browser do with its answers, and which names an anonymous page may read."""
 
-import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
-from support.browsing import CHROMIUM, browsing, noise, silence
+from support.browsing import CHROMIUM, browsing, noise, run, silence
 from support.serving import Server, serving
 
 from rejoinder.agent.server.keys import hashed
@@ -91,7 +90,7 @@ def test_whole_call_keeps_to_the_policy_and_an_injected_script_does_not_run(
             assert await page.evaluate(INJECT) == "script-src-elem"
             assert len(errors) == 1 and "Content Security Policy" in errors[0]
 
-    asyncio.run(act())
+    run(act())
 
 
 @pytest.mark.parametrize(

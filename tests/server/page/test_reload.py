@@ -1,13 +1,12 @@
 """What a page keeps over a reload, and addresses that cannot call; in a real Chromium."""
 
-import asyncio
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Page
-from support.browsing import CHROMIUM, browsing
-from support.chat_server import chat_server, token
+from support.browsing import CHROMIUM, browsing, run
+from support.servers.chat import chat_server, token
 from support.serving import serving
 
 from rejoinder.agent.server.own_server import free_port
@@ -64,7 +63,7 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_typed_text_stays_where_no_call_is_possible(tmp_path: Path) -> None:
@@ -81,4 +80,4 @@ def test_typed_text_stays_where_no_call_is_possible(tmp_path: Path) -> None:
             assert errors == []
 
     with serving(tmp_path) as server:
-        asyncio.run(act())
+        run(act())

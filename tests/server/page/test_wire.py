@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Error, Page
-from support.browsing import CHROMIUM, PHONE, browsing, noise, silence, wire_to
-from support.chat_server import chat_server, token
+from support.browsing import CHROMIUM, PHONE, browsing, noise, run, silence, wire_to
+from support.servers.chat import chat_server, token
 from support.serving import Talk, serving
 
 from rejoinder.agent.server.keys import hashed
@@ -80,7 +80,7 @@ def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_server_that_has_lost_the_conversation_receives_it(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_server_that_has_lost_the_conversation_receives_it(tmp_path: Path) -> No
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1", resume_s="0") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_text_typed_just_before_the_break_is_answered_once(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_text_typed_just_before_the_break_is_answered_once(tmp_path: Path) -> No
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm) as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(
             assert await page.locator("#error").is_hidden() and errors == []
 
     with serving(tmp_path, llm=f"scripted:llm|{STORY} {STORY}") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
             assert errors == []
 
     with serving(tmp_path, llm=f"scripted:llm|{STORY}", resume_s="0") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path
             assert await page.evaluate("localStorage.length") == 0 and errors == []
 
     with serving(tmp_path, llm="scripted:llm", api_keys=hashed(key)) as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_unreachable_or_full_server_is_reported_and_retried(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_unreachable_or_full_server_is_reported_and_retried(tmp_path: Path) -> N
             assert errors == []
 
     with serving(tmp_path, llm="scripted:llm", max_sessions="1") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, wait=False, llm=llm) as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_address_that_may_not_call_is_reported(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_address_that_may_not_call_is_reported(tmp_path: Path) -> None:
             assert errors == []
 
     with serving(tmp_path) as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_cookies_that_are_too_large_are_named(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_cookies_that_are_too_large_are_named(tmp_path: Path) -> None:
             assert await page.locator("#error").is_hidden() and errors == []
 
     with serving(tmp_path, resume_s="0") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_user_without_microphone_can_type(tmp_path: Path) -> None:
@@ -385,4 +385,4 @@ def test_user_without_microphone_can_type(tmp_path: Path) -> None:
             assert errors == []
 
     with serving(tmp_path, llm="scripted:llm") as server:
-        asyncio.run(act())
+        run(act())

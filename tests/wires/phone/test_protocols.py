@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.carrier_sims import SIMS, AsteriskSim, ExotelSim, PlivoSim, TelnyxSim, TwilioSim, VonageSim
+from support.callers.carriers import SIMS, AsteriskSim, ExotelSim, PlivoSim, TelnyxSim, TwilioSim, VonageSim
 
 from rejoinder.agent.wires.commands import AddText, HangUp, Hear, Interrupt, Respond, Truncate
 from rejoinder.agent.wires.phone.carrier import Carrier

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.openai_caller import REAL
+from support.callers.openai_client import REAL
 from support.published import conforms
 from support.serving import Talk, serving
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from support.carrier_sims import TwilioSim
-from support.scrambling import Frame
+from support.callers.carriers import TwilioSim
+from support.scrambled.frames import Frame
 
 from rejoinder.agent.wires.audiosocket.protocol import (
     Packets,

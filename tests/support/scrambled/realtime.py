@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from support.published import conforms
-from support.scrambling import Frame
+from support.scrambled.frames import Frame
 
 from rejoinder.agent.wires.commands import (
     AddRecording,
