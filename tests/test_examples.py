@@ -354,7 +354,7 @@ def test_local_mic(
 
 def test_local_mic_without_a_device_says_what_to_do(tmp_path: Path) -> None:
     with suppress(NoDevice):
-        devices.choose("input", None)
+        devices.choose_device("input", None)
         pytest.skip("this machine has a sound device")
     done = run("local_mic.py")
     assert done.returncode == 1 and "Traceback" not in done.stderr

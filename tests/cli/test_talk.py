@@ -23,7 +23,8 @@ from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.talk import HEADPHONES, holding, run
 from rejoinder.agent.cli.views.talk import TranscriptView
 from rejoinder.agent.client import devices
-from rejoinder.agent.client.devices import Converter, Handover, NoDevice, Playback, choose, list_devices
+from rejoinder.agent.client.converter import Converter
+from rejoinder.agent.client.devices import NoDevice, choose_device, list_devices
 from rejoinder.agent.client.events import (
     AgentDelta,
     Failed,
@@ -34,7 +35,9 @@ from rejoinder.agent.client.events import (
     UserDelta,
     UserSaid,
 )
+from rejoinder.agent.client.handover import Handover
 from rejoinder.agent.client.loudspeaker import Loudspeaker
+from rejoinder.agent.client.playback import Playback
 from rejoinder.agent.config import load
 from rejoinder.agent.server.own_server import free_port
 from rejoinder.models.hints import install
@@ -149,7 +152,7 @@ def test_a_converter_keeps_a_tone_whole_across_chunks(rate: int) -> None:
 def test_a_rate_that_a_device_takes_is_used(
     headset: FakeSounddevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device = choose("input", None)
+    device = choose_device("input", None)
     assert devices.at_rate("input", device, 16_000).rate == 48_000
     monkeypatch.setattr(headset, "check_input_settings", lambda **how: None)
     assert devices.at_rate("input", device, 16_000).rate == 16_000
@@ -297,7 +300,7 @@ def test_a_device_that_cannot_be_opened_is_reported(
         raise PortAudioError("Device unavailable [PaErrorCode -9985]")
 
     monkeypatch.setattr(headset, "RawInputStream", refuse)
-    opened = devices.microphone(choose("input", None), SimpleNamespace(put=None, close=None))  # type: ignore[arg-type]
+    opened = devices.microphone(choose_device("input", None), SimpleNamespace(put=None, close=None))  # type: ignore[arg-type]
     with pytest.raises(NoDevice, match="cannot open Headset: Device unavailable"), opened:
         pass
 

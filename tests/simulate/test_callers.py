@@ -13,9 +13,11 @@ import pytest
 from support.paths import ROOT
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.callers import Caller, Line, NothingHeard
+from rejoinder.agent.simulate.actor import NothingHeard
+from rejoinder.agent.simulate.caller import Caller
 from rejoinder.agent.simulate.calls import SCRIPTS, agent, random_caller
 from rejoinder.agent.simulate.invariants import check, hang_ups, interruptions
+from rejoinder.agent.simulate.line import Line
 from rejoinder.models.scripted import ScriptedLlm, ScriptedTurnModel
 from rejoinder.pipeline import Message, Options, Session, SpeechStarted
 from rejoinder.pipeline.history import History
