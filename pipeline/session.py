@@ -31,9 +31,9 @@ from rejoinder.pipeline.listening.stages import TurnTranscriber, hear
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replying.replies import Replies
+from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.replying.stages import CONTROL_PLACES
-from rejoinder.pipeline.replying.turn import Turn
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 from rejoinder.pipeline.turns.silence import Silence, watch
 
@@ -80,9 +80,9 @@ class Session:
         self._silence = Silence()
 
     @property
-    def turn(self) -> Turn | None:
+    def reply(self) -> Reply | None:
         """The current reply, committed or not; None between replies."""
-        return self._replies.turn
+        return self._replies.current
 
     @property
     def idle(self) -> bool:
@@ -196,7 +196,8 @@ class Session:
 
     def configure(self, options: Options) -> None:
         """Replace the options, from the next turn on."""
-        self.options = self._replies.options = options
+        self.options = options
+        self._replies.configure(options)
         self.history.instructions = options.instructions
         self.history.examples = list(options.examples)
         self.history.retention = options.retention
@@ -238,7 +239,7 @@ class Session:
         Raises the error of a listening model, CallOver at the longest duration of a call, and Overloaded if
         ``events`` overflow. Cancelling ends the stages; ``aclose`` does the rest.
         """
-        self.models.load_shedder.joined(id(self._replies), self._now())
+        self.models.load_shedder.joined(id(self.history), self._now())
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
         transcriber = TurnTranscriber(self.models, self.floor, self._react)
         if self.options.greeting.strip():
@@ -260,9 +261,8 @@ class Session:
         """
         self._settle_doubt()
         self._replies.close()
-        self.models.load_shedder.left(id(self._replies))
-        if self._cancelled:
-            await asyncio.wait(self._cancelled)
+        self.models.load_shedder.left(id(self.history))
+        await self._cancelled.wait()
         self.events.close()
 
     def _react(self, event: FloorEvent | PartialTranscript) -> None:
@@ -271,7 +271,6 @@ class Session:
                 self._emit(event)  # before the ReplyDone of the reply that it interrupts
                 self._settle_doubt()
                 self._replies.yield_to_user()
-                self._replies.marks = {}
                 return
             case OverlapStarted():
                 self._replies.pause()
@@ -282,11 +281,11 @@ class Session:
                 self._replies.resume()
                 return
             case PauseStarted(at):
-                self._replies.marks = {"speech_ended": self._arrival(at), "pause_seen": self._now()}
+                self._replies.mark_pause(self._arrival(at), self._now())
             case PartialTranscript(text):
                 self._replies.warm(text)
             case Transcribed():
-                self._replies.marks["transcribed"] = self._now()
+                self._replies.mark_transcribed(self._now())
             case EagerEndOfTurn(text):
                 self._replies.guess(text)
             case TurnResumed():

@@ -15,7 +15,7 @@ from rejoinder.models.scripted import ScriptedLlm, ScriptedTts
 from rejoinder.pipeline.audio.chunk import AudioChunk
 from rejoinder.pipeline.engines import deadline as deadline
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, SPARE_SECONDS, Deadline, first
-from rejoinder.pipeline.replying.turn import Turn
+from rejoinder.pipeline.replying.reply import Reply
 
 NOW = 100.0
 FINAL, ANSWER, LATE = Deadline(due=NOW), Deadline(due=NOW - 0.1), Deadline(due=NOW - 0.5)
@@ -107,17 +107,17 @@ def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> N
 
 def test_a_reply_that_is_paused_is_in_doubt_again() -> None:
     async def main() -> None:
-        turn = Turn(1, "hello")
-        assert turn.deadline.due is None
-        turn.make(2.0)
-        assert turn.deadline.due is None, "what is not committed is not awaited"
-        turn.commit()
+        reply = Reply(1, "hello")
+        assert reply.output.deadline.due is None
+        reply.output.add_synthesised(2.0)
+        assert reply.output.deadline.due is None, "what is not committed is not awaited"
+        reply.commit()
         now = asyncio.get_running_loop().time()
-        assert turn.deadline.left(now) == pytest.approx(2.0, abs=0.1), "what was made is heard first"
-        turn.pause()
-        turn.make(1.0)
-        assert turn.deadline.due is None
-        turn.resume()
-        assert turn.deadline.left(now) == pytest.approx(3.0, abs=0.1)
+        assert reply.output.deadline.left(now) == pytest.approx(2.0, abs=0.1), "what was made is heard first"
+        reply.pause()
+        reply.output.add_synthesised(1.0)
+        assert reply.output.deadline.due is None
+        reply.resume()
+        assert reply.output.deadline.left(now) == pytest.approx(3.0, abs=0.1)
 
     asyncio.run(main())

@@ -1,0 +1,54 @@
+"""What the history gets of each reply: the words that the user heard."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+
+from rejoinder.pipeline.history import History
+from rejoinder.pipeline.replying.reply import Reply
+from rejoinder.pipeline.turns.endpointer import Endpointer
+
+MERGE_SECONDS = 0.3
+"""An interrupted reply of which less was heard is not remembered: the user had not finished the turn."""
+MAX_SETTLED = 8
+"""Most replies whose heard words can still be corrected."""
+
+
+class SettledReplies:
+    """Writes the heard words of replies into the history, and keeps the last replies for corrections."""
+
+    def __init__(self, history: History, floor: Endpointer) -> None:
+        self._history = history
+        self._floor = floor
+        self._replies: deque[Reply] = deque(maxlen=MAX_SETTLED)
+
+    @property
+    def last(self) -> Reply | None:
+        """The reply that was settled last, None if there is none."""
+        return self._replies[-1] if self._replies else None
+
+    def numbered(self, ids: Container[int]) -> list[Reply]:
+        """Return the settled replies with these numbers, the oldest first."""
+        return [reply for reply in self._replies if reply.id in ids]
+
+    def settle(self, reply: Reply, played: float, cut: bool) -> None:
+        """Record the words heard in the first ``played`` seconds; again when more is known.
+
+        cut: whether the reply was stopped before its end.
+        """
+        heard = reply.output.heard(played)
+        if reply.outcome.interrupted and cut and reply.settings.speaks and played < MERGE_SECONDS:
+            heard = ""
+        self._history.settle(reply.id, heard, cut)
+        self._floor.asked = heard or self._floor.asked
+        if reply not in self._replies:
+            self._replies.append(reply)
+
+    def truncate(self, id: int, played: float) -> str | None:
+        """Settle reply ``id`` at ``played`` seconds; return the words in them, None for an unknown reply."""
+        heard = None
+        for reply in self.numbered([id]):
+            heard = reply.output.heard(played)
+            self.settle(reply, played, cut=True)
+        return heard
