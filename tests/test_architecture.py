@@ -110,6 +110,8 @@ WAIT = {
     "pipeline/channel.py",
     "pipeline/session.py",
     "pipeline/engines/engine.py",
+    "pipeline/listening/audio_input.py",
+    "pipeline/listening/recording.py",
     "pipeline/listening/stages.py",
     "pipeline/replying/cancelled_tasks.py",
     "pipeline/replying/commit_gate.py",

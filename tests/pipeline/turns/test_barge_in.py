@@ -19,7 +19,7 @@ from rejoinder.pipeline import (
     TurnTraced,
 )
 from rejoinder.pipeline.replying.playout import LEAD_SECONDS
-from rejoinder.pipeline.session import DOUBT_SECONDS
+from rejoinder.pipeline.session import MAX_OVERLAP_SECONDS
 
 WEATHER = "It is sunny today. Take a hat, if you go out."
 WHOLE = [("user", "what is the weather"), ("assistant", WEATHER)]
@@ -189,7 +189,7 @@ def test_a_client_that_stops_sending_audio_does_not_pause_the_agent_for_ever() -
     talk.does(hear, at=0.1)
     talk.does(cough, at=1.0)
     talk.run(until=9.0, microphone=False)
-    assert round(talk.when(OverlapEnded)[0] - talk.when(OverlapStarted)[0], 3) == DOUBT_SECONDS
+    assert round(talk.when(OverlapEnded)[0] - talk.when(OverlapStarted)[0], 3) == MAX_OVERLAP_SECONDS
     assert talk.done() == [(1, "completed", WEATHER)]
 
 
