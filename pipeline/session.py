@@ -26,9 +26,9 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.listening.audio_input import AudioInput
 from rejoinder.pipeline.listening.recording import transcribe_recording
 from rejoinder.pipeline.listening.stages import TurnTranscriber, hear
+from rejoinder.pipeline.listening.user_audio import UserAudio
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replying.replies import Replies
@@ -65,7 +65,7 @@ class Session:
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
         self._replies = Replies(models, self.options, self.history, self.floor, self.events, self._emit)
         self._cancelled = self._replies.cancelled
-        self._input = AudioInput()
+        self._user_audio = UserAudio()
         self._overlap_timer: asyncio.TimerHandle | None = None
         self._overflown = asyncio.Event()
         self._configured = asyncio.Event()
@@ -74,7 +74,7 @@ class Session:
     @property
     def received(self) -> int:
         """Samples of the user's audio taken so far, at 16 kHz."""
-        return self._input.received
+        return self._user_audio.received
 
     @property
     def reply(self) -> Reply | None:
@@ -109,7 +109,7 @@ class Session:
         It waits while one second of audio is unprocessed. Cancelling drops the part that was not taken yet;
         the next audio follows the part that was.
         """
-        await self._input.hear(pcm, self.floor.idle)
+        await self._user_audio.hear(pcm, self.floor.idle)
 
     async def end_user_turn(self) -> None:
         """End the user's turn at the last sample received.
@@ -122,7 +122,7 @@ class Session:
             ended = [NothingSaid(self.received)]
         for event in ended:
             self._react(event)
-        await self._input.wake()
+        await self._user_audio.wake()
 
     def clear_audio(self) -> None:
         """Drop the user's unfinished turn."""
@@ -225,7 +225,7 @@ class Session:
         Raises the error of a listening model, CallOver at the longest duration of a call, and Overloaded if
         ``events`` overflow. Cancelling ends the stages; ``aclose`` does the rest.
         """
-        self.models.load_shedder.joined(id(self.history), self._now())
+        self.models.load_shedder.joined(id(self.events), self._now())  # the channel stands for the session
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
         transcriber = TurnTranscriber(self.models, self.floor, self._react)
         if self.options.greeting.strip():
@@ -234,7 +234,7 @@ class Session:
             vad = self.models.vad.stream()
             check_fits("vad stream", vad)
             tasks.create_task(
-                hear(self._input.chunks, vad, self.floor, self._react, audio, self._replies.echo)
+                hear(self._user_audio.chunks, vad, self.floor, self._react, audio, self._replies.echo)
             )
             tasks.create_task(transcriber.transcribe(audio))
             quiet = watch(self._silence, lambda: self.options, self._is_quiet, self._prompt, self._configured)
@@ -249,7 +249,7 @@ class Session:
         """
         self._stop_overlap_timer()
         self._replies.close()
-        self.models.load_shedder.left(id(self.history))
+        self.models.load_shedder.left(id(self.events))
         await self._cancelled.wait()
         self.events.close()
 
@@ -271,7 +271,7 @@ class Session:
                 self._replies.resume()
                 return
             case PauseStarted(at):
-                self._replies.mark_pause(self._input.arrival(at), self._now())
+                self._replies.mark_pause(self._user_audio.arrival(at), self._now())
             case PartialTranscript(text):
                 self._replies.warm(text)
             case Transcribed():

@@ -26,8 +26,8 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.interfaces import Vad
-from rejoinder.pipeline.listening.audio_input import HEAR_SLICE
 from rejoinder.pipeline.listening.stages import DIP_SAMPLES, PARTIAL_SAMPLES
+from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 from rejoinder.pipeline.options import Endpointing
 
 SETS = ("librispeech_test_other", "speechocean762_adult")

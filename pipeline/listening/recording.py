@@ -7,7 +7,7 @@ import asyncio
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.errors import asking
 from rejoinder.pipeline.interfaces import Stt
-from rejoinder.pipeline.listening.audio_input import HEAR_SLICE
+from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 
 
 async def transcribe_recording(stt: Stt, pcm: bytes) -> str:

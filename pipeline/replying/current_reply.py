@@ -14,8 +14,8 @@ from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.prompt import Key
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.reply import Reply
+from rejoinder.pipeline.replying.reply_records import ReplyRecords
 from rejoinder.pipeline.replying.running import attempt, reply_done
-from rejoinder.pipeline.replying.settled import SettledReplies
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 
@@ -29,6 +29,7 @@ class CurrentReply:
     reply: the current reply, until it has played; None between replies.
     speculation: counts of the guesses.
     held: whether play-out is stopped because the client is disconnected.
+    out: the session's events; it also stands for the session in the load shedder.
     emit: takes the events of the reply, except text and audio, which wait for room in ``out``.
     cancelled: takes the task of each cancelled reply.
     on_end: called when the reply has played to its end.
@@ -48,9 +49,8 @@ class CurrentReply:
         self.reply: Reply | None = None
         self.speculation = Speculation()
         self.held = False
-        self._settled = SettledReplies(history, floor)
+        self._records = ReplyRecords(history, floor)
         self._models = models
-        self._history = history
         self._floor = floor
         self._out = out
         self._echo = echo
@@ -78,9 +78,7 @@ class CurrentReply:
         """Commit the current reply. tag: of ReplyStarted. key: of the history entry with the user's words."""
         reply.trace.count(self.speculation.commit(reply.is_guess))
         reply.trace.count({"ladder": float(self._models.load_shedder.level)})
-        if reply.text:
-            self._history.add_user(reply.text, key)
-        self._history.begin_reply(reply.id)
+        self._records.begin(reply, key)
         self._floor.agent_speaks()
         self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks))
         if self.held or self._floor.floor is Floor.OVERLAP:
@@ -119,7 +117,7 @@ class CurrentReply:
             if reply.is_guess:
                 self.speculation.drop(reply.generation.tokens)
         elif superseded and reply.outcome.ended:
-            self._settled.settle(reply, reply.output.playout.seconds, cut=reply.outcome.failed)
+            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.failed)
         else:
             self._cut(reply)
 
@@ -127,7 +125,7 @@ class CurrentReply:
         playout, ended = reply.output.playout, reply.outcome.ended
         played = playout.played(_now())
         reply.output.cut()
-        self._settled.settle(reply, played, cut=not ended or played < playout.seconds)
+        self._records.settle(reply, played, cut=not ended or played < playout.seconds)
         if not ended:
             reply.outcome.cancel()
             self._report(reply, played)
@@ -137,7 +135,7 @@ class CurrentReply:
         if self.reply and self.reply.id == id and self.reply.committed:
             self.cancel()  # the client has stopped its playback
             self._floor.agent_done()
-        return self._settled.truncate(id, seconds)
+        return self._records.truncate(id, seconds)
 
     # --- a client that disconnects and returns ----------------------------------------------------------
 
@@ -150,7 +148,7 @@ class CurrentReply:
         if self.reply is not None:
             self.reply.output.playout.stop(since)
             self.reply.pause()
-        last = self.reply if self.committed else self._settled.last
+        last = self.reply if self.committed else self._records.last
         return (last.id, last.output.playout.played(since)) if last else None
 
     def release(self, unheard: Mapping[int, float], is_next: bool) -> None:
@@ -162,7 +160,7 @@ class CurrentReply:
         """
         self.held = False
         now, seconds = _now(), 0.0
-        ended = [reply for reply in self._settled.numbered(unheard) if reply is not self.reply]
+        ended = [reply for reply in self._records.numbered(unheard) if reply is not self.reply]
         if self.reply is not None:
             self.reply.resume()
         for reply in [*ended, self.reply] if self.reply else ended:
@@ -172,7 +170,7 @@ class CurrentReply:
             self._echo.play_again(seconds, now)
         if ended and not is_next and self.reply is None and self._floor.floor is Floor.NOBODY:
             for reply in ended:
-                self._settled.settle(reply, reply.output.playout.played(now), cut=True)
+                self._records.settle(reply, reply.output.playout.played(now), cut=True)
             self._floor.agent_speaks()
             self.reply = ended[-1]
             self.reply.start(self._replay(ended), f"reply-{self.reply.id}-again")
@@ -180,7 +178,7 @@ class CurrentReply:
     async def _replay(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
             await reply.output.wait_played()
-            self._settled.settle(reply, reply.output.playout.seconds, cut=reply.outcome.failed)
+            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.failed)
         self._end()
 
     # --- its task ---------------------------------------------------------------------------------------
@@ -193,17 +191,17 @@ class CurrentReply:
         await reply.gate.wait_committed()
         reply.outcome.end(error)
         played = reply.output.playout.seconds
-        self._settled.settle(reply, played, cut=reply.outcome.failed)  # before the client can add an entry
+        self._records.settle(reply, played, cut=reply.outcome.failed)  # before the client can add an entry
         if reply.outcome.status == "completed":
-            for call in reply.generation.calls:
-                self._emit(ReplyCalled(reply.id, self._history.add_call(call)))
+            for call in self._records.add_calls(reply):
+                self._emit(ReplyCalled(reply.id, call))
         self._report(reply, played)
         await reply.output.wait_played()  # sent audio plays, whatever the status
         self._end()
 
     def _report(self, reply: Reply, played: float) -> None:
         if seconds := reply.trace.making():
-            self._models.load_shedder.answered(id(self._history), seconds, _now())
+            self._models.load_shedder.answered(id(self._out), seconds, _now())
         self._emit(reply_done(reply, self._models.llm, played))
 
     def _end(self) -> None:

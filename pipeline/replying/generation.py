@@ -9,14 +9,14 @@ from contextlib import suppress
 from rejoinder.pipeline.errors import ModelError, ProtocolError, asking
 from rejoinder.pipeline.interfaces import Llm, Message, TokenLlm, ToolCall, Usage
 from rejoinder.pipeline.prompt import is_long
-from rejoinder.pipeline.replying.utterance import Utterance
+from rejoinder.pipeline.replying.answer_filter import AnswerFilter
 
 
 class Generation:
     """One request to the language model, and what it returns.
 
     messages: the prompt; empty if the reply's words are given.
-    utterance: filters and limits the model's answer, to ``max_tokens`` tokens.
+    filter: filters and limits the model's answer, to ``max_tokens`` tokens.
     ends_early: whether the answer may end with a sentence once it has ``EARLY_END_TOKENS``, to save time
         under load.
     refused: an error that prevents the request; ``begin`` raises it.
@@ -30,7 +30,7 @@ class Generation:
         refused: ProtocolError | None = None,
     ) -> None:
         self.messages = messages
-        self.utterance = Utterance(max_tokens)
+        self.filter = AnswerFilter(max_tokens)
         self.ends_early = ends_early
         self._refused = refused
         self._calls: list[ToolCall] = []
@@ -45,7 +45,7 @@ class Generation:
     @property
     def tokens(self) -> int:
         """The tokens that the model has streamed, thoughts included."""
-        return self.utterance.tokens + self.utterance.hidden
+        return self.filter.tokens + self.filter.hidden
 
     def begin(self) -> None:
         """Record that the request begins, so that its tokens count. Raises ProtocolError if it is refused."""

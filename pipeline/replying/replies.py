@@ -10,13 +10,13 @@ from rejoinder.pipeline.events import Event
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Key
-from rejoinder.pipeline.replying.building import ReplyBuilder
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.current_reply import CurrentReply
 from rejoinder.pipeline.replying.out_of_band import OutOfBandReplies
+from rejoinder.pipeline.replying.prompt_warmer import PromptWarmer
 from rejoinder.pipeline.replying.reply import Reply
+from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
 from rejoinder.pipeline.replying.speculation import Speculation
-from rejoinder.pipeline.replying.warming import PromptWarmer
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 
 

@@ -9,10 +9,10 @@ from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.replying.commit_gate import CommitGate
 from rejoinder.pipeline.replying.generation import Generation
-from rejoinder.pipeline.replying.outcome import Outcome
 from rejoinder.pipeline.replying.output import Output
 from rejoinder.pipeline.replying.playout import Playout
-from rejoinder.pipeline.replying.settings import ReplySettings
+from rejoinder.pipeline.replying.reply_outcome import ReplyOutcome
+from rejoinder.pipeline.replying.reply_settings import ReplySettings
 from rejoinder.pipeline.trace import Trace
 
 
@@ -45,7 +45,7 @@ class Reply:
         self.generation = generation or Generation()
         self.gate = CommitGate()
         self.output = Output(self.gate, Playout(self.settings.holds_audio), deadline or Deadline(), echo)
-        self.outcome = Outcome()
+        self.outcome = ReplyOutcome()
         self.trace = Trace(id, text, dict(marks or {}))
         self._tasks: list[asyncio.Task[None]] = []
 

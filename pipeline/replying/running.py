@@ -12,7 +12,7 @@ from rejoinder.pipeline.events import Event, ReplyDone
 from rejoinder.pipeline.interfaces import Llm
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.replying.reply import Reply
-from rejoinder.pipeline.replying.stages import Spoken, play, speak, think, write
+from rejoinder.pipeline.replying.stages import SpokenSlice, play, speak, think, write
 
 CLAUSES_AHEAD = 2
 """Most clauses that wait for the voice."""
@@ -46,7 +46,7 @@ async def attempt(
 
 async def _speak(reply: Reply, models: Models, out: Channel[Event]) -> None:
     clauses: Channel[str] = Channel(CLAUSES_AHEAD, "clauses")
-    audio: Channel[Spoken] = Channel(AUDIO_AHEAD, "audio")
+    audio: Channel[SpokenSlice] = Channel(AUDIO_AHEAD, "audio")
     async with asyncio.TaskGroup() as tasks:
         thinking = tasks.create_task(think(reply, models.llm, clauses))
         speaking = tasks.create_task(speak(reply, models.tts, clauses, audio))

@@ -11,10 +11,10 @@ from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import ModelError, asking
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, ToolCall, ToolLlm, Tts
+from rejoinder.pipeline.replying.answer_filter import filtered
 from rejoinder.pipeline.replying.clauses import ClauseSplitter
 from rejoinder.pipeline.replying.playout import spread
 from rejoinder.pipeline.replying.reply import Reply
-from rejoinder.pipeline.replying.utterance import uttered
 
 SLICE_SECONDS = 0.04
 """Duration of a slice of audio."""
@@ -25,7 +25,7 @@ SENTENCE_ENDS = (".", "!", "?")
 CONTROL_PLACES = 64
 """Places in a session's event channel that audio leaves free for events that cannot wait."""
 
-Spoken = tuple[str, AudioChunk, Words]
+SpokenSlice = tuple[str, AudioChunk, Words]
 """The clause that begins, or ""; a slice of its audio; and the times of its words."""
 
 
@@ -41,7 +41,7 @@ async def answer(reply: Reply, llm: Llm) -> AsyncGenerator[str, None]:
     generation, tools = reply.generation, reply.settings.tools
     pieces = _request(reply, llm)
     with asking("language model"):
-        async with aclosing(uttered(pieces, generation.utterance)) as words:
+        async with aclosing(filtered(pieces, generation.filter)) as words:
             async for piece in words:
                 reply.mark("first_token")
                 if isinstance(piece, ToolCall):
@@ -50,10 +50,10 @@ async def answer(reply: Reply, llm: Llm) -> AsyncGenerator[str, None]:
                         return
                 else:
                     yield piece
-                    long = generation.utterance.tokens >= EARLY_END_TOKENS
+                    long = generation.filter.tokens >= EARLY_END_TOKENS
                     if generation.ends_early and long and piece.rstrip()[-1:] in SENTENCE_ENDS:
                         return
-    if generation.utterance.shortened:
+    if generation.filter.shortened:
         reply.outcome.shorten()
 
 
@@ -91,7 +91,7 @@ async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
     out.close()
 
 
-async def speak(reply: Reply, tts: Tts, inp: Channel[str], out: Channel[Spoken]) -> None:
+async def speak(reply: Reply, tts: Tts, inp: Channel[str], out: Channel[SpokenSlice]) -> None:
     """Turn clauses into slices of audio, up to ``max_seconds``. Cancelling stops the voice."""
     position, most = 0, reply.settings.max_seconds
     async for clause in inp:
@@ -114,7 +114,7 @@ async def speak(reply: Reply, tts: Tts, inp: Channel[str], out: Channel[Spoken])
     out.close()
 
 
-async def play(reply: Reply, inp: Channel[Spoken], out: Channel[Event]) -> None:
+async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> None:
     """Send the audio at the pace of play-out, after the commit and while the reply is not paused.
 
     Cancelling sends nothing more.

@@ -332,7 +332,7 @@ def test_an_hour_of_silence_leaves_nothing_behind() -> None:
     talk.run(until=3600.0, debug=False, microphone=False)
     assert talk.session.received == 3600 * 16_000
     assert talk.log == []
-    assert len(talk.session._input._arrivals) <= 512
+    assert len(talk.session._user_audio._arrivals) <= 512
     assert MEMORY_SAMPLES == 8 * 16_000
 
 

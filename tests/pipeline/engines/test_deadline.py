@@ -72,7 +72,7 @@ def test_nothing_more_urgent_of_its_kind_is_left_behind(waiting: list[tuple[floa
     assert len(taken) == most or not passed
 
 
-class ReplyRequest:
+class DeadlineLog:
     """Records the deadlines of the language model's request and of each clause of the voice."""
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class ReplyRequest:
 
 def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> None:
     """The voice's own task knows the reply's deadline, which moves with the reply."""
-    asked = ReplyRequest()
+    log = DeadlineLog()
 
     class Voice(ScriptedTts):
         async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-            asked.note(text, asyncio.get_running_loop().time())
+            log.note(text, asyncio.get_running_loop().time())
             async for chunk in super().speak(text):
                 yield chunk
 
@@ -98,11 +98,9 @@ def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> N
     talk = Talk("hello there", llm=ScriptedLlm([line]), tts=Voice())
     talk.says(1.0, at=0.5)
     talk.run(until=12.0)
-    clauses = [left for _, left, _ in asked.seen]
-    assert asked.seen[0][2] is None and clauses[0] == GUESS_SECONDS, (
-        "the first clause is not certainly needed"
-    )
-    assert asked.seen[-1][2] is not None and clauses[-1] > GUESS_SECONDS, "the last one has time"
+    clauses = [left for _, left, _ in log.seen]
+    assert log.seen[0][2] is None and clauses[0] == GUESS_SECONDS, "the first clause is not certainly needed"
+    assert log.seen[-1][2] is not None and clauses[-1] > GUESS_SECONDS, "the last one has time"
 
 
 def test_a_reply_that_is_paused_is_in_doubt_again() -> None:

@@ -25,15 +25,15 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.audio.chunk import RATE
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
-from rejoinder.pipeline.replying.building import ReplyBuilder
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.commit_gate import CommitGate
 from rejoinder.pipeline.replying.generation import Generation
-from rejoinder.pipeline.replying.outcome import Outcome
+from rejoinder.pipeline.replying.prompt_warmer import PromptWarmer
 from rejoinder.pipeline.replying.reply import Reply
-from rejoinder.pipeline.replying.settings import ReplySettings, settings_for
-from rejoinder.pipeline.replying.settled import MAX_SETTLED, MERGE_SECONDS, SettledReplies
-from rejoinder.pipeline.replying.warming import PromptWarmer
+from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
+from rejoinder.pipeline.replying.reply_outcome import ReplyOutcome
+from rejoinder.pipeline.replying.reply_records import MAX_SETTLED, MERGE_SECONDS, ReplyRecords
+from rejoinder.pipeline.replying.reply_settings import ReplySettings, settings_for
 
 FAILURE = ModelError("test", "out of order")
 WEATHER = Tools([{"type": "function", "function": {"name": "weather"}}])
@@ -102,7 +102,7 @@ def test_what_waits_at_the_gate_goes_on_when_it_opens() -> None:
     ],
 )
 def test_a_reply_ends_with_a_status(verbs: str, status: str) -> None:
-    outcome = Outcome()
+    outcome = ReplyOutcome()
     for verb in verbs.split():
         outcome.fail(FAILURE) if verb == "fail" else getattr(outcome, verb)()
     assert (outcome.status, outcome.ended) == (status, bool(status))
@@ -110,10 +110,14 @@ def test_a_reply_ends_with_a_status(verbs: str, status: str) -> None:
     assert outcome.interrupted == ("interrupt" in verbs)
 
 
-@pytest.mark.parametrize("second", [Outcome.finish, Outcome.cancel, lambda outcome: outcome.fail(FAILURE)])
-@pytest.mark.parametrize("first", [Outcome.finish, Outcome.cancel, lambda outcome: outcome.fail(FAILURE)])
+@pytest.mark.parametrize(
+    "second", [ReplyOutcome.finish, ReplyOutcome.cancel, lambda outcome: outcome.fail(FAILURE)]
+)
+@pytest.mark.parametrize(
+    "first", [ReplyOutcome.finish, ReplyOutcome.cancel, lambda outcome: outcome.fail(FAILURE)]
+)
 def test_a_reply_ends_once(first: Any, second: Any) -> None:
-    outcome = Outcome()
+    outcome = ReplyOutcome()
     first(outcome)
     before = outcome.status, outcome.error
     with pytest.raises(RuntimeError, match=f"the reply is {outcome.status}: it cannot become"):
@@ -122,7 +126,7 @@ def test_a_reply_ends_once(first: Any, second: Any) -> None:
 
 
 def test_an_error_decides_whether_a_reply_failed() -> None:
-    finished, failed = Outcome(), Outcome()
+    finished, failed = ReplyOutcome(), ReplyOutcome()
     finished.end(None)
     failed.end(FAILURE)
     assert (finished.status, failed.status, failed.error) == ("completed", "failed", FAILURE)
@@ -314,9 +318,9 @@ def test_a_reply_takes_over_the_deadline_of_the_prompt_that_is_being_sent() -> N
 # --- what the history gets ------------------------------------------------------------------------------
 
 
-def settled(interrupted: bool, count: int = 1) -> tuple[History, Endpointer, SettledReplies, list[Reply]]:
+def settled(interrupted: bool, count: int = 1) -> tuple[History, Endpointer, ReplyRecords, list[Reply]]:
     history, floor = History(), Endpointer()
-    replies, kept = [Reply(number) for number in range(1, count + 1)], SettledReplies(history, floor)
+    replies, records = [Reply(number) for number in range(1, count + 1)], ReplyRecords(history, floor)
     for reply in replies:
         history.begin_reply(reply.id)
         reply.output.playout.begin("One two.")
@@ -324,7 +328,7 @@ def settled(interrupted: bool, count: int = 1) -> tuple[History, Endpointer, Set
         reply.output.playout.end()
         if interrupted:
             reply.outcome.interrupt()
-    return history, floor, kept, replies
+    return history, floor, records, replies
 
 
 @pytest.mark.parametrize(
@@ -338,19 +342,19 @@ def settled(interrupted: bool, count: int = 1) -> tuple[History, Endpointer, Set
     ],
 )
 def test_the_history_gets_the_heard_words(interrupted: bool, played: float, cut: bool, heard: str) -> None:
-    history, floor, kept, (reply,) = settled(interrupted)
-    kept.settle(reply, played, cut)
+    history, floor, records, (reply,) = settled(interrupted)
+    records.settle(reply, played, cut)
     (entry,) = history.entries
     assert (entry.text, entry.cut, floor.asked) == (heard, cut, heard)
-    assert kept.last is reply and kept.numbered({1}) == [reply]
+    assert records.last is reply and records.numbered({1}) == [reply]
 
 
 def test_the_last_replies_can_be_corrected() -> None:
-    history, _, kept, replies = settled(False, MAX_SETTLED + 1)
-    assert kept.last is None and kept.truncate(1, 0.5) is None
+    history, _, records, replies = settled(False, MAX_SETTLED + 1)
+    assert records.last is None and records.truncate(1, 0.5) is None
     for reply in replies:
-        kept.settle(reply, 1.0, cut=False)
-    assert kept.truncate(1, 0.5) is None, "too old"
-    assert [kept.truncate(2, played) for played in (0.5, 1.0, 0.0)] == ["One", "One two.", ""]
+        records.settle(reply, 1.0, cut=False)
+    assert records.truncate(1, 0.5) is None, "too old"
+    assert [records.truncate(2, played) for played in (0.5, 1.0, 0.0)] == ["One", "One two.", ""]
     assert [entry.text for entry in history.entries][:3] == ["One two.", "", "One two."]
-    assert kept.last is replies[-1] and kept.numbered({2, 9, 99}) == [replies[1], replies[8]]
+    assert records.last is replies[-1] and records.numbered({2, 9, 99}) == [replies[1], replies[8]]

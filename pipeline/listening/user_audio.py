@@ -8,8 +8,8 @@ from collections import deque
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.channel import Channel
 
-HEAR_SECONDS = 1.0
-"""Most audio that waits for voice activity detection. ``AudioInput.hear`` then blocks its caller."""
+MAX_WAITING_SECONDS = 1.0
+"""Most audio that waits for voice activity detection. ``UserAudio.hear`` then blocks its caller."""
 HEAR_SLICE = RATE // 50
 """Longest chunk of audio in samples. Longer ones are cut, so that the queue's size bounds its seconds."""
 IDLE_SLICE = RATE * 6 // 10
@@ -18,14 +18,14 @@ MAX_ARRIVALS = 512
 """Most pieces of audio whose time of arrival is kept: those of the last seconds."""
 
 
-class AudioInput:
+class UserAudio:
     """Takes the audio of one session, in order.
 
     chunks: the audio for voice activity detection.
     """
 
     def __init__(self) -> None:
-        self.chunks: Channel[AudioChunk] = Channel(int(HEAR_SECONDS * RATE / HEAR_SLICE), "heard")
+        self.chunks: Channel[AudioChunk] = Channel(int(MAX_WAITING_SECONDS * RATE / HEAR_SLICE), "heard")
         self._received = 0
         self._arrivals: deque[tuple[int, float]] = deque(maxlen=MAX_ARRIVALS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Outcome:
+class ReplyOutcome:
     """The end of one reply. It ends once; then its ReplyDone is emitted.
 
         from     verb      to

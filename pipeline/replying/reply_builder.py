@@ -14,7 +14,7 @@ from rejoinder.pipeline.options import Options, ReplyRequest
 from rejoinder.pipeline.prompt import prompt
 from rejoinder.pipeline.replying.generation import Generation
 from rejoinder.pipeline.replying.reply import Reply
-from rejoinder.pipeline.replying.settings import ReplySettings, settings_for
+from rejoinder.pipeline.replying.reply_settings import ReplySettings, settings_for
 
 
 class ReplyBuilder:
