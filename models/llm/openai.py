@@ -15,7 +15,7 @@ from rejoinder.models.llm.bounded import bound
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools
-from rejoinder.pipeline.replying.answer_filter import MAX_THOUGHT_TOKENS, MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS, MAX_TOKENS
 
 CONNECT_SECONDS = 3.0
 """Longest wait for a connection."""

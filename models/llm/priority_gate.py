@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
 from rejoinder.pipeline.interfaces import Llm, Message, TextLlm
-from rejoinder.pipeline.replying.answer_filter import AnswerFilter, filtered
+from rejoinder.pipeline.replying.text.answer_filter import AnswerFilter, filtered
 
 
 def text_answer(llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:

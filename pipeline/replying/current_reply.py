@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyStarted, TurnTraced
-from rejoinder.pipeline.history import History
 from rejoinder.pipeline.listening.agreement import normalise
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.prompt import Key
@@ -38,22 +36,20 @@ class CurrentReply:
     def __init__(
         self,
         models: Models,
-        history: History,
+        records: ReplyRecords,
         floor: Endpointer,
         out: Channel[Event],
         emit: Callable[[Event], None],
-        echo: Echo | None,
         cancelled: CancelledTasks,
         on_end: Callable[[], None],
     ) -> None:
         self.reply: Reply | None = None
         self.speculation = Speculation()
         self.held = False
-        self._records = ReplyRecords(history, floor)
         self._models = models
+        self._records = records
         self._floor = floor
         self._out = out
-        self._echo = echo
         self._emit = emit
         self._cancelled = cancelled
         self._on_end = on_end
@@ -139,41 +135,24 @@ class CurrentReply:
 
     # --- a client that disconnects and returns ----------------------------------------------------------
 
-    def hold(self, since: float) -> tuple[int, float] | None:
-        """Stop play-out until ``release``: the client has been disconnected since time ``since``.
-
-        Returns the number of the last reply that played and the seconds of it played by then, or None.
-        """
+    def hold(self, since: float) -> None:
+        """Stop play-out until ``release``: nothing has been heard since time ``since``."""
         self.held = True
         if self.reply is not None:
             self.reply.output.playout.stop(since)
             self.reply.pause()
-        last = self.reply if self.committed else self._records.last
-        return (last.id, last.output.playout.played(since)) if last else None
 
-    def release(self, unheard: Mapping[int, float], is_next: bool) -> None:
-        """Resume play-out; the client plays the last seconds of some replies again, one after the other.
-
-        unheard: these seconds by the number of the reply. A reply that had ended becomes current again: it
-        can be interrupted, and the history records the rest once it has played. is_next: whether another
-        reply is wanted already, so that an ended reply stays ended.
-        """
+    def release(self) -> None:
+        """Continue after ``hold``."""
         self.held = False
-        now, seconds = _now(), 0.0
-        ended = [reply for reply in self._records.numbered(unheard) if reply is not self.reply]
         if self.reply is not None:
             self.reply.resume()
-        for reply in [*ended, self.reply] if self.reply else ended:
-            reply.output.playout.sent_again(unheard.get(reply.id, 0.0), now + seconds)
-            seconds += unheard.get(reply.id, 0.0)
-        if self._echo is not None:
-            self._echo.play_again(seconds, now)
-        if ended and not is_next and self.reply is None and self._floor.floor is Floor.NOBODY:
-            for reply in ended:
-                self._records.settle(reply, reply.output.playout.played(now), cut=True)
-            self._floor.agent_speaks()
-            self.reply = ended[-1]
-            self.reply.start(self._replay(ended), f"reply-{self.reply.id}-again")
+
+    def play_again(self, replies: Sequence[Reply]) -> None:
+        """Make the last of these ended replies the current one, until the client has played all of them."""
+        self._floor.agent_speaks()
+        self.reply = replies[-1]
+        self.reply.start(self._replay(replies), f"reply-{self.reply.id}-again")
 
     async def _replay(self, replies: Sequence[Reply]) -> None:
         for reply in replies:

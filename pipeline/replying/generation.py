@@ -9,7 +9,7 @@ from contextlib import suppress
 from rejoinder.pipeline.errors import ModelError, ProtocolError, asking
 from rejoinder.pipeline.interfaces import Llm, Message, TokenLlm, ToolCall, Usage
 from rejoinder.pipeline.prompt import is_long
-from rejoinder.pipeline.replying.answer_filter import AnswerFilter
+from rejoinder.pipeline.replying.text.answer_filter import AnswerFilter
 
 
 class Generation:

@@ -12,10 +12,13 @@ from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Key
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.current_reply import CurrentReply
+from rejoinder.pipeline.replying.disconnection import Disconnection
+from rejoinder.pipeline.replying.next_reply import NextReply
 from rejoinder.pipeline.replying.out_of_band import OutOfBandReplies
 from rejoinder.pipeline.replying.prompt_warmer import PromptWarmer
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
+from rejoinder.pipeline.replying.reply_records import ReplyRecords
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 
@@ -24,8 +27,6 @@ class Replies:
     """The replies of one session. The methods do not wait.
 
     A *guess* is a reply that starts before the user's turn is over; it is not played until it is committed.
-    A reply is *requested* if it waits for the end of the user's turn, and *owed* if the user's words wait
-    for the end of a reply that may not be interrupted.
 
     echo: receives the agent's audio to remove it from the microphone's; None if echo removal is off.
     cancelled: the tasks of cancelled replies, until they have ended.
@@ -46,15 +47,14 @@ class Replies:
         self._options = options
         self._history = history
         self._floor = floor
-        self._current = CurrentReply(
-            models, history, floor, out, emit, self.echo, self.cancelled, self.answer_owed
-        )
+        records = ReplyRecords(history, floor)
+        self._current = CurrentReply(models, records, floor, out, emit, self.cancelled, self.answer_owed)
+        self._disconnection = Disconnection(self._current, records, floor, self.echo)
         self._out_of_band = OutOfBandReplies(models, out, emit, self.cancelled)
         self._builder = ReplyBuilder(history, models.load_shedder, self.echo)
         self._warmer = PromptWarmer(models.llm, history)
         self._pause_marks: dict[str, float] = {}
-        self._requested: ReplyRequest | None = None
-        self._owed = False
+        self._next = NextReply()
 
     @property
     def current(self) -> Reply | None:
@@ -64,7 +64,7 @@ class Replies:
     @property
     def idle(self) -> bool:
         """Whether there is no reply, requested and owed ones included."""
-        return self.current is None and not self._is_next
+        return self.current is None and not self._next.is_wanted
 
     @property
     def held(self) -> bool:
@@ -113,10 +113,10 @@ class Replies:
 
         A current reply that may not be interrupted finishes first. key: key of the turn's history entry.
         """
-        if self._current.committed and not self._requested and not self._options.interrupt_response:
+        if self._current.committed and not self._next.requested and not self._options.interrupt_response:
             self._history.add_user(text, key)
-            self._owed = self._options.create_response
-        elif self._options.create_response or self._requested:
+            self._next.owe(self._options.create_response)
+        elif self._options.create_response or self._next.requested:
             self._answer(text, key)
         else:
             self._history.add_user(text, key)
@@ -124,14 +124,14 @@ class Replies:
 
     def end_empty_turn(self) -> None:
         """Start the requested or owed reply after a turn without words."""
-        if self._requested:
+        if self._next.requested:
             self._answer("")
         else:
             self.answer_owed()
 
     def answer_owed(self) -> None:
         """Answer the words said during the last reply, unless the user is speaking again."""
-        if self._owed and not self._current.committed and self._floor.floor is not Floor.USER:
+        if self._next.owed and not self._current.committed and self._floor.floor is not Floor.USER:
             self.respond()
 
     def yield_to_user(self) -> None:
@@ -152,7 +152,7 @@ class Replies:
         talking = self._floor.floor is Floor.USER and not self._floor.manual
         ending = self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP
         if (talking and self._options.interrupt_response) or ending:
-            self._requested = request
+            self._next.request(request)
             return
         self._current.cancel(superseded=True)
         self._commit(self._start(request), request)
@@ -174,7 +174,7 @@ class Replies:
         if out_of_band is not None:
             self._out_of_band.cancel(out_of_band)
             return
-        self._requested, self._owed = None, False
+        self._next.forget()
         self._current.cancel()
         self._floor.agent_done()
 
@@ -190,7 +190,7 @@ class Replies:
         Returns the number of the last reply that played and the seconds of it played by then, or None.
         """
         self._out_of_band.pause()
-        return self._current.hold(since)
+        return self._disconnection.begin(since)
 
     def release(self, unheard: Mapping[int, float]) -> None:
         """Resume play-out; the client plays the last seconds of some replies again, one after the other.
@@ -198,7 +198,7 @@ class Replies:
         unheard: these seconds by the number of the reply.
         """
         self._out_of_band.resume()
-        self._current.release(unheard, self._is_next)
+        self._disconnection.end(unheard, self._next.is_wanted)
 
     def close(self) -> None:
         """Cancel all replies; ``cancelled`` holds the tasks that have not ended."""
@@ -209,12 +209,8 @@ class Replies:
 
     # --- which reply comes next -------------------------------------------------------------------------
 
-    @property
-    def _is_next(self) -> bool:
-        return self._requested is not None or self._owed
-
     def _answer(self, text: str, key: Key | None = None) -> None:
-        request, self._requested = self._requested or ReplyRequest(), None
+        request = self._next.take_request()
         guess = self.current
         if guess and text and request == ReplyRequest(tag=request.tag) and self._current.is_guess_for(text):
             self._commit(guess, request, key)
@@ -230,5 +226,5 @@ class Replies:
         return reply
 
     def _commit(self, reply: Reply, request: ReplyRequest | None = None, key: Key | None = None) -> None:
-        self._owed = False
+        self._next.owe(False)
         self._current.commit(reply, request.tag if request else 0, key)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rejoinder.agent.wires.realtime.events import MAX_MESSAGE
 from rejoinder.pipeline import ToolCall
-from rejoinder.pipeline.replying.answer_filter import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 
 class Answer:

@@ -43,7 +43,7 @@ from rejoinder.pipeline import (
     Tools,
 )
 from rejoinder.pipeline.errors import asking
-from rejoinder.pipeline.replying.answer_filter import MAX_TOKENS, AnswerFilter, filtered
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, AnswerFilter, filtered
 
 log = logging.getLogger(__name__)
 

@@ -34,11 +34,11 @@ from rejoinder.pipeline import (
     TokenLlm,
     Usage,
 )
-from rejoinder.pipeline.replying.answer_filter import MAX_TOKENS, TOKEN_CHARACTERS
 from rejoinder.pipeline.replying.generation import Generation
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_settings import ReplySettings
 from rejoinder.pipeline.replying.running import attempt
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, TOKEN_CHARACTERS
 
 MAX = MAX_TOKENS * TOKEN_CHARACTERS
 STORY = "This is one sentence of a story. And this is another one."

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import ToolCall
-from rejoinder.pipeline.replying.thought_filter import ThoughtFilter
+from rejoinder.pipeline.replying.text.thought_filter import ThoughtFilter
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.replying.clauses import FIRST_WORDS, MAX_CHARACTERS, ClauseSplitter
+from rejoinder.pipeline.replying.text.clauses import FIRST_WORDS, MAX_CHARACTERS, ClauseSplitter
 
 TEXTS = st.one_of(
     st.text("ab .,!?;:—-\n\t'\")", max_size=400),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rejoinder.agent.simulate import scenario
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import ReplyAudio, ReplyCalled, ReplyDone, ReplyText, Tools
-from rejoinder.pipeline.replying.answer_filter import MAX_THOUGHT_TOKENS
-from rejoinder.pipeline.replying.thought_filter import (
+from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS
+from rejoinder.pipeline.replying.text.thought_filter import (
     END_TAGS,
     HEADER_TAGS,
     LONGEST_TAG,
