@@ -1,4 +1,4 @@
-"""What the client receives of a reply: how much is made, sent and played."""
+"""What the client receives of a reply: how much is synthesised, sent and played."""
 
 from __future__ import annotations
 

@@ -178,9 +178,9 @@ class Replies:
         self._current.cancel()
         self._floor.agent_done()
 
-    def truncate(self, turn: int, seconds: float) -> str | None:
-        """Settle reply ``turn`` at ``seconds`` played; stop it if it runs. Return the heard text or None."""
-        heard = self._current.truncate(turn, seconds)
+    def truncate(self, id: int, seconds: float) -> str | None:
+        """Settle reply ``id`` at ``seconds`` played; stop it if it runs. Return the heard text or None."""
+        heard = self._current.truncate(id, seconds)
         self.answer_owed()
         return heard
 
