@@ -73,18 +73,23 @@ def check(kind: str, spec: str) -> None:
     ModelError.
     """
     prefix, _, argument = spec.partition(":")
-    there_are = f"there are: {', '.join(adapters(kind))}"
+    ours = BUILT_IN.get(prefix)
     if not spec:
-        raise ModelError(kind, f"a {ROLES[kind]} is needed; {there_are}")
-    if prefix not in adapters():
+        raise ModelError(kind, f"a {ROLES[kind]} is needed; {_there_are(kind)}")
+    # Reading the entry points of all distributions takes milliseconds, so only unknown names look there.
+    if ours is None and prefix not in adapters():
         if kind == "tts" and ":" not in spec:
             raise ModelError("tts", no_voice(spec))
-        raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; {there_are}")
+        raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; {_there_are(kind)}")
     scripted_as = argument.partition("|")[0] if prefix == "scripted" else kind
-    if prefix not in adapters(kind) or scripted_as != kind:
-        raise ModelError(prefix, f"{spec!r} is no {ROLES[kind]}; {there_are}")
-    if prefix in BUILT_IN:
-        BUILT_IN[prefix].find(argument)
+    if (ours is not None and kind not in ours.kinds) or scripted_as != kind:
+        raise ModelError(prefix, f"{spec!r} is no {ROLES[kind]}; {_there_are(kind)}")
+    if ours is not None:
+        ours.find(argument)
+
+
+def _there_are(kind: str) -> str:
+    return f"there are: {', '.join(adapters(kind))}"
 
 
 def adapters(kind: str = "") -> list[str]:

@@ -59,9 +59,8 @@ class Session:
             self.options.instructions, self.options.examples, self.options.prompt_characters
         )
         self.history.retention = self.options.retention
-        self.floor = Endpointer(self.options.endpointing)
-        self.floor.manual = not self.options.detect_turns
-        self.floor.yields = self.options.interrupt_response
+        self.floor = Endpointer(has_turn_model=models.turn is not None)
+        self.floor.configure(self.options)
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
         self._replies = Replies(models, self.options, self.history, self.floor, self.events, self._emit)
         self._cancelled = self._replies.cancelled
@@ -127,7 +126,7 @@ class Session:
     def clear_audio(self) -> None:
         """Drop the user's unfinished turn."""
         self._replies.drop_guess()
-        for event in self.floor.abandon(self.received):
+        for event in self.floor.abandon_turn(self.received):
             self._react(event)
         self._replies.end_empty_turn()
 
@@ -187,11 +186,8 @@ class Session:
         self.history.instructions = options.instructions
         self.history.examples = list(options.examples)
         self.history.retention = options.retention
-        self.floor.options = options.endpointing
-        self.floor.manual = not options.detect_turns
-        self.floor.yields = options.interrupt_response
-        if self.floor.manual or not self.floor.yields:
-            self._end_overlap()
+        for event in self.floor.configure(options):
+            self._react(event)
         self._configured.set()
 
     def hold(self, since: float) -> tuple[int, float] | None:
@@ -300,7 +296,7 @@ class Session:
         self._replies.prompt(self.options.idle_cue)
 
     def _end_overlap(self) -> None:
-        for event in self.floor.dismiss():
+        for event in self.floor.dismiss_overlap():
             self._react(event)
 
     def _stop_overlap_timer(self) -> None:

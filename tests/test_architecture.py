@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -152,6 +153,16 @@ def test_decisions_do_not_wait(path: Path) -> None:
 @pytest.mark.parametrize("waits", sorted(WAIT))
 def test_what_waits_is_there(waits: str) -> None:
     assert (ROOT / waits).is_file()
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_the_state_of_the_floor_is_written_by_the_floor_only(path: Path) -> None:
+    stored = [
+        ast.unparse(node)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+    ]
+    assert not [target for target in stored if re.search(r"\b_?floor\.", target)]
 
 
 FLAT = {"Protocol", "Generic", "Exception", "Enum", "IntEnum", "TypedDict", "PipelineError"}

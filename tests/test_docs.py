@@ -44,8 +44,7 @@ def test_snippet(snippet: Snippet, place: Place, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(place.folder)  # no configuration lies there
     question = noise(1.0)
     if "Specs()" in snippet.code:
-        for role in ROLES:
-            speech.there(role, getattr(Specs(), role))
+        speech.need(*(getattr(Specs(), role) for role in ROLES))
         spoken = speech.recordings("phone_prompts_8k")
         question = next(one for one in spoken if "weather" in one.path.stem).load(16_000)
     soundfile.write("question.wav", question, 16_000, subtype="PCM_16")

@@ -194,8 +194,7 @@ def test_an_answer_that_fails_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.weights
 def test_own_models(tmp_path: Path) -> None:
-    for role, spec in (("vad", "silero"), ("stt", "whisper:tiny.en")):
-        speech.there(role, spec)
+    speech.need("silero", "whisper:tiny.en")
     weather = next(r for r in speech.recordings("phone_prompts_8k") if "weather" in r.path.stem)
     done = run("own_models.py", str(weather.path), str(tmp_path / "answer.wav"))
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
 from rejoinder.agent.bench.callers.caller import Caller, open_call
@@ -19,7 +20,6 @@ from rejoinder.agent.bench.callers.turns import Reply
 from rejoinder.agent.bench.cases.overlap import REAL, SHORT, Sound
 from rejoinder.agent.bench.cases.recordings import background
 from rejoinder.agent.bench.reports.output import percentages
-from rejoinder.agent.bench.reports.waterfall import percentile
 from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
 
@@ -196,7 +196,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
 
 
 def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
-    return (percentile(values, 0.5), percentile(values, 0.95)) if values else (None, None)
+    return tuple(np.percentile(values, (50, 95)).tolist()) if values else (None, None)
 
 
 def _add(shown: Table, name: str, results: Sequence[Result]) -> None:

@@ -21,7 +21,6 @@ from rejoinder.agent.bench.callers.room import Room
 from rejoinder.agent.bench.cases.overlap import Sound
 from rejoinder.agent.bench.cases.recordings import Recording, read_set
 from rejoinder.agent.bench.reports.output import percentages
-from rejoinder.agent.bench.reports.waterfall import percentile
 from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.audio.chunk import Samples
@@ -228,8 +227,7 @@ def summarise(results: Sequence[Result]) -> Summary:
         sum(len(each.pauses) for each in results),
         len(real),
         round(len(stops) / len(real), 3) if real else None,
-        percentile(stops, 0.5) if stops else None,
-        percentile(stops, 0.95) if stops else None,
+        *(np.percentile(stops, (50, 95)).tolist() if stops else (None, None)),
     )
 
 

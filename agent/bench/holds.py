@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 
+import numpy as np
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -16,7 +17,6 @@ from websockets.exceptions import ConnectionClosed
 from rejoinder.agent.bench.cases.worst_messages import CHAT, PCM, PHONE, REALTIME, WORST, WYOMING, Worst
 from rejoinder.agent.bench.overhead import received, subject
 from rejoinder.agent.bench.overhead_subject import END, START, STOP, Spent, serve_watched
-from rejoinder.agent.bench.reports.waterfall import percentile
 from rejoinder.agent.server.own_server import free_port
 
 TIMES = 3
@@ -57,7 +57,7 @@ class Hold:
 
 def hold(worst: Worst, spent: Spent) -> Hold:
     """Return the cost of a message from the server's measurements."""
-    p50, p99 = (1000.0 * percentile(spent.lags, share) for share in (0.5, 0.99))
+    p50, p99 = (1000.0 * np.percentile(spent.lags, (50, 99))).tolist()
     longest, busy = 1000.0 * max(spent.lags), 1000.0 * max(spent.busy)
     return Hold(worst.wire, worst.name, p50, p99, longest, busy, spent.peak // 2**20)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.frames import Frame, Opcode
@@ -31,7 +32,6 @@ from rejoinder.agent.bench.overhead_subject import (
     serve_watched,
     sounds,
 )
-from rejoinder.agent.bench.reports.waterfall import percentile
 from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.errors import PipelineError
 
@@ -69,7 +69,7 @@ def speakers(sessions: int, some: bool) -> int:
 def level(way: str, load: Load, spent: Spent) -> Level:
     """Return the figures of a load from the subject's measurements."""
     cores = spent.processor / spent.seconds
-    p50, p99 = (1000.0 * percentile(spent.lags, share) for share in (0.5, 0.99))
+    p50, p99 = (1000.0 * np.percentile(spent.lags, (50, 99))).tolist()
     each = cores * FRAME_SECONDS / load.sessions * 1e6
     return Level(way, load.sessions, load.speaking, each, cores, p50, p99, spent.answers)
 

@@ -1,7 +1,7 @@
 """Resamples audio to the rate of the listening stages with a delay of 1 ms, by a windowed sinc.
 
-soxr, which resamples the audio that people hear, delays a stream by 10 ms (docs/lab/latency.md), and each
-reply would wait for them. The lower quality of this filter does not affect the listening models.
+soxr, which resamples the audio that people hear, delays a stream by 10 ms (docs/lab/latency-listening.md),
+and each reply would wait for them. The lower quality of this filter does not affect the listening models.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ PARTIAL_SAMPLES = int(0.5 * RATE)
 """New audio needed for another partial transcript, in samples."""
 DIP_SAMPLES = int(0.05 * RATE)
 """Quiet that may be the end of the turn, in samples. Few gaps between words are this long. After a shorter
-one, Whisper tends to repeat words (docs/lab/latency.md)."""
+one, Whisper tends to repeat words (docs/lab/latency-listening.md)."""
 HUSH_SAMPLES = int(0.02 * RATE)
 """Quiet needed while the agent speaks, in samples: the words only decide whether the agent goes on."""
 HUSHES_APART_SAMPLES = int(0.2 * RATE)
@@ -77,7 +77,7 @@ async def hear(
             wait_on(floor, end - 1, react)
             for event in floor.vad(end, probability):
                 if echo and isinstance(event, OverlapStarted | SpeechStarted):
-                    floor.saying, floor.unlearnt = echo.saying(event.at), not echo.path.learnt
+                    floor.agent.may_echo(echo.saying(event.at), echo.path.learnt)
                 react(event)
         wait_on(floor, whole.end, react)
         if floor.idle and len(quiet) < QUIET:
@@ -94,7 +94,7 @@ async def hear(
 def wait_on(floor: Endpointer, end: int, react: React) -> None:
     """Extend a pause to sample ``end`` in fixed steps, which do not depend on the size of the chunks."""
     for sample in range(floor.reached + STEP, end + 1, STEP) if floor.floor is Floor.PAUSE else ():
-        for event in floor.passed(sample):
+        for event in floor.extend_pause(sample):
             react(event)
 
 
@@ -133,7 +133,6 @@ class TurnTranscriber:
         self._turn_model = models.turn
         self._load_shedder = models.load_shedder
         self._floor = floor
-        floor.has_judge = models.turn is not None
         self._react = react
         # Bytes, not chunks: the garbage collector would visit 80,000 chunks of 200 sessions.
         self._memory = bytearray()
@@ -221,7 +220,7 @@ class TurnTranscriber:
     def _fall(self, pause: int) -> None:
         """Report to the floor, once per pause, since when the level is low: it falls up to 0.1 s earlier."""
         if pause != self._final_for and self._fed >= pause:
-            self._floor.fell(pause, self._loudness.quiet_before(pause))
+            self._floor.level_fell(pause, self._loudness.quiet_before(pause))
 
     async def _finish(self, tasks: asyncio.TaskGroup) -> None:
         pause = self._floor.pause
@@ -278,10 +277,10 @@ class TurnTranscriber:
             self._react(event)
 
     def _ask(self, tasks: asyncio.TaskGroup) -> None:
-        pause = self._floor.pause
-        if self._turn_model is None or pause is None:
+        pause, quiet_from = self._floor.pause, self._floor.quiet_from
+        if self._turn_model is None or pause is None or quiet_from is None:
             return
-        if self._fed >= next_ask(self._floor.quiet, self._asked_at):
+        if self._fed >= next_ask(quiet_from, self._asked_at):
             self._asked_at = self._fed
             sound = self._remembered(self._turn_start or 0).samples()
             tasks.create_task(self._judge(self._turn_model, pause, sound))
@@ -289,7 +288,7 @@ class TurnTranscriber:
     async def _judge(self, turn_model: TurnModel, pause: int, sound: Samples) -> None:
         with asking("turn model"):
             probability = await turn_model.probability(sound, self._latest.text)
-        for event in self._floor.judged(pause, probability):
+        for event in self._floor.turn_model_answered(pause, probability):
             self._react(event)
 
     def _remembered(self, start: int) -> AudioChunk:

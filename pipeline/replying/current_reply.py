@@ -75,7 +75,7 @@ class CurrentReply:
         reply.trace.count(self.speculation.commit(reply.is_guess))
         reply.trace.count({"ladder": float(self._models.load_shedder.level)})
         self._records.begin(reply, key)
-        self._floor.agent_speaks()
+        self._floor.agent.started()
         self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks))
         if self.held or self._floor.floor is Floor.OVERLAP:
             reply.pause()
@@ -84,7 +84,7 @@ class CurrentReply:
     def pause(self) -> None:
         """Pause the reply until it is known whether the sound over it is an interruption."""
         if self.reply is None or self.reply.output.complete:
-            self._floor.agent_ends()
+            self._floor.agent.finishing()
         if self.reply is not None:
             self.reply.pause()
 
@@ -130,7 +130,7 @@ class CurrentReply:
         """Settle reply ``id`` at ``seconds`` played; cancel it if it runs. Return the heard text or None."""
         if self.reply and self.reply.id == id and self.reply.committed:
             self.cancel()  # the client has stopped its playback
-            self._floor.agent_done()
+            self._floor.agent.finished()
         return self._records.truncate(id, seconds)
 
     # --- a client that disconnects and returns ----------------------------------------------------------
@@ -150,7 +150,7 @@ class CurrentReply:
 
     def play_again(self, replies: Sequence[Reply]) -> None:
         """Make the last of these ended replies the current one, until the client has played all of them."""
-        self._floor.agent_speaks()
+        self._floor.agent.started()
         self.reply = replies[-1]
         self.reply.start(self._replay(replies), f"reply-{self.reply.id}-again")
 
@@ -185,7 +185,7 @@ class CurrentReply:
 
     def _end(self) -> None:
         self.reply = None
-        self._floor.agent_done()
+        self._floor.agent.finished()
         self._on_end()
 
 

@@ -47,7 +47,7 @@ class Replies:
         self._options = options
         self._history = history
         self._floor = floor
-        records = ReplyRecords(history, floor)
+        records = ReplyRecords(history, floor.agent)
         self._current = CurrentReply(models, records, floor, out, emit, self.cancelled, self.answer_owed)
         self._disconnection = Disconnection(self._current, records, floor, self.echo)
         self._out_of_band = OutOfBandReplies(models, out, emit, self.cancelled)
@@ -120,7 +120,7 @@ class Replies:
             self._answer(text, key)
         else:
             self._history.add_user(text, key)
-            self._floor.agent_done()
+            self._floor.agent.finished()
 
     def end_empty_turn(self) -> None:
         """Start the requested or owed reply after a turn without words."""
@@ -150,7 +150,7 @@ class Replies:
             self._out_of_band.start(self._builder.out_of_band(request, self._options), request.tag)
             return
         talking = self._floor.floor is Floor.USER and not self._floor.manual
-        ending = self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP
+        ending = self._floor.floor is Floor.PAUSE
         if (talking and self._options.interrupt_response) or ending:
             self._next.request(request)
             return
@@ -176,7 +176,7 @@ class Replies:
             return
         self._next.forget()
         self._current.cancel()
-        self._floor.agent_done()
+        self._floor.agent.finished()
 
     def truncate(self, id: int, seconds: float) -> str | None:
         """Settle reply ``id`` at ``seconds`` played; stop it if it runs. Return the heard text or None."""

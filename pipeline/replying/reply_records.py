@@ -9,7 +9,7 @@ from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import ToolCall
 from rejoinder.pipeline.prompt import Key
 from rejoinder.pipeline.replying.reply import Reply
-from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.agent_side import AgentSide
 
 MERGE_SECONDS = 0.3
 """An interrupted reply of which less was heard is not remembered: the user had not finished the turn."""
@@ -20,12 +20,12 @@ MAX_SETTLED = 8
 class ReplyRecords:
     """Writes the replies of one session into its history, and keeps the last ones for corrections.
 
-    floor: takes the heard words too: they are what the user answers next.
+    agent: takes the heard words too: they are what the user answers next.
     """
 
-    def __init__(self, history: History, floor: Endpointer) -> None:
+    def __init__(self, history: History, agent: AgentSide) -> None:
         self._history = history
-        self._floor = floor
+        self._agent = agent
         self._settled: deque[Reply] = deque(maxlen=MAX_SETTLED)
 
     @property
@@ -52,7 +52,7 @@ class ReplyRecords:
         if reply.outcome.interrupted and cut and reply.settings.speaks and played < MERGE_SECONDS:
             heard = ""
         self._history.settle(reply.id, heard, cut)
-        self._floor.asked = heard or self._floor.asked
+        self._agent.was_heard(heard)
         if reply not in self._settled:
             self._settled.append(reply)
 

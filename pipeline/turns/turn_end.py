@@ -67,8 +67,8 @@ ONE_ITEM = re.compile(r"(?:^|[\s-])(?:\w|\d+|zero|one|two|three|four|five|six|se
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """The inputs of the prediction for one pause.
+class PauseEvidence:
+    """What is known of one pause: the inputs of the prediction.
 
     answers: the turn model's probabilities in this pause, in order.
     text: the words of the turn.
@@ -91,7 +91,9 @@ class Pause:
         return "both" if self.answers else "recogniser"
 
 
-def wait_ms(pause: Pause, patience: float, tables: Tables | None = None, most: float | None = None) -> float:
+def wait_ms(
+    pause: PauseEvidence, patience: float, tables: Tables | None = None, most: float | None = None
+) -> float:
     """Return the silence, in ms, after which the end is ``patience`` times as likely as more speech.
 
     It is at least ``PATIENT_MS`` times the patience. Unless more speech is likely at ``LONG_MS``, it is at
@@ -111,7 +113,7 @@ def long_ms(patience: float) -> float:
     return LONG_MS * max(1.0, patience - 3.0)
 
 
-def _reaches(pause: Pause, odds_of_end: float, tables: Tables | None) -> float:
+def _reaches(pause: PauseEvidence, odds_of_end: float, tables: Tables | None) -> float:
     """Return the silence, in ms, at which the end has these odds."""
     weights = (tables or SHIPPED)[pause.table]
     known = features(replace(pause, silence_ms=UNIT_MS))
@@ -122,14 +124,14 @@ def _reaches(pause: Pause, odds_of_end: float, tables: Tables | None) -> float:
     return UNIT_MS * math.exp(min(missing / slope, 20.0))
 
 
-def odds(pause: Pause, tables: Tables | None = None) -> float:
+def odds(pause: PauseEvidence, tables: Tables | None = None) -> float:
     """Return the log-odds of the end."""
     weights = (tables or SHIPPED)[pause.table]
     fitted = sum(weights[name] * value for name, value in features(pause).items())
     return fitted + hint(pause.text, pause.asked)
 
 
-def features(pause: Pause) -> dict[str, float]:
+def features(pause: PauseEvidence) -> dict[str, float]:
     """Return the value of each feature; features of unknown probabilities are left out."""
     silence = math.log(max(pause.silence_ms, 1.0) / UNIT_MS)
     ends = ending(pause.text)

@@ -122,7 +122,7 @@ def test_the_command_ends_in_a_line_of_figures(tmp_path: Path, monkeypatch: pyte
     speech.recordings("assistant_utterances", 1)
     monkeypatch.delenv("REJOINDER_VAD")
     report = tmp_path / "report.json"
-    speech.model("whisper:tiny.en").close()
+    speech.need("whisper:tiny.en")
     done = run_command(
         *("bench", "bargein", "--count", "1", "--false", "1", "--tts", "scripted:tts"),
         *("--sets", "assistant_utterances", "--voices", "scripted:tts", "--json", str(report)),

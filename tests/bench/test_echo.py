@@ -95,7 +95,7 @@ def test_a_turn_without_a_caller_is_a_self_interruption(monkeypatch: pytest.Monk
 def test_the_command_ends_in_a_line_of_figures(tmp_path: Path) -> None:
     speech.recordings("rir")
     speech.recordings("assistant_utterances", 1)
-    speech.model("whisper:tiny.en").close()
+    speech.need("whisper:tiny.en")
     report = tmp_path / "report.json"
     done = run_command(
         *("bench", "echo", "--minutes", "0.4", "--each", "0", "--tts", "scripted:tts"),

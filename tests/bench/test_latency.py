@@ -40,7 +40,6 @@ from rejoinder.agent.bench.reports.waterfall import (
     bars,
     complete,
     mean_parts,
-    percentile,
     summarise,
     total,
     waterfall,
@@ -74,11 +73,6 @@ def test_a_report_without_a_file_goes_to_stdout(given: list[str], meant: list[st
 def test_a_bench_takes_a_bare_json(command: list[str]) -> None:
     told = CliRunner().invoke(bench.app, [*command, "--speech", "/nowhere", "--json"]).output
     assert "/nowhere" in told and "requires an argument" not in told
-
-
-@given(st.lists(MILLISECONDS, min_size=1), st.floats(0, 1))
-def test_percentiles_are_numpys(values: list[float], share: float) -> None:
-    assert percentile(values, share) == pytest.approx(float(np.percentile(values, 100 * share)), abs=1e-6)
 
 
 @given(st.lists(MILLISECONDS, min_size=1))

@@ -147,8 +147,7 @@ def write(path: Path, samples: "np.typing.NDArray[np.int16]") -> str:
 
 @pytest.mark.weights
 def test_the_example_ends_without_words_and_answers_a_question(tmp_path: Path) -> None:
-    for spec in ("smart-turn", "whisper:tiny.en", "piper"):
-        speech.model(spec).close()
+    speech.need("smart-turn", "whisper:tiny.en", "piper")
     answer = tmp_path / "answer.wav"
     noise = np.random.default_rng(0).normal(0.0, 300.0, 32_000)
     for name, samples in (("silence", np.zeros(32_000)), ("noise", noise)):

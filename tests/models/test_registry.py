@@ -65,7 +65,7 @@ def test_every_adapter_opens_by_name(spec: str) -> None:
 @pytest.mark.parametrize("spec", NEED_WEIGHTS)
 @pytest.mark.parametrize("suffix", ["", "file"])
 def test_every_adapter_opens_by_path(spec: str, suffix: str) -> None:
-    close(speech.model(spec))
+    speech.need(spec)
     prefix = spec.partition(":")[0]
     path = cache_dir() / str(weights(spec))
     if suffix and prefix != "whisper":  # its model is the folder
@@ -335,8 +335,7 @@ def vars_of(specs: Specs) -> dict[str, str]:
 @pytest.mark.weights
 @pytest.mark.parametrize("kind", ["llm", "tts"])
 def test_a_later_model_that_fails_closes_the_earlier_ones(kind: str, tmp_path: Path) -> None:
-    close(speech.model("smart-turn"))
-    close(speech.model("whisper:tiny.en"))
+    speech.need("smart-turn", "whisper:tiny.en")
     broken = tmp_path / ("x.gguf" if kind == "llm" else "x.onnx")
     broken.write_bytes(b"this is no model" * 100)
     failing = {kind: f"{'llama' if kind == 'llm' else 'piper'}:{broken}"}
@@ -538,7 +537,7 @@ def test_whisper_languages_are_read_from_its_files(tmp_path: Path) -> None:
 
 @pytest.mark.weights
 def test_whisper_opens_in_its_language() -> None:
-    speech.model("whisper:tiny.en").close()
+    speech.need("whisper:tiny.en")
     with pytest.raises(ModelError, match=r"^whisper: whisper-tiny\.en knows English only, not 'de'"):
         create("whisper:tiny.en@de", THREADS)
     model = speech.model("whisper:base@de")

@@ -339,7 +339,7 @@ def test_an_hour_of_silence_leaves_nothing_behind() -> None:
 def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
     async def main() -> None:
         floor = Endpointer()
-        floor.manual = True
+        floor.configure(Options(detect_turns=False))
         models = Models(ScriptedVad(), ScriptedStt(["one"]), ScriptedLlm(), ScriptedTts())
         transcriber = TurnTranscriber(models, floor, lambda event: None)
         channel: Channel[AudioChunk] = Channel(4)

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections import Counter
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from support.forking import Fork
 from websockets.sync.client import ClientConnection, connect
 
 from rejoinder.agent.server.own_server import command_line, free_port
@@ -31,6 +33,7 @@ SCRIPTED = {
     "turn": "scripted:turn",
 }
 BAD_SIGNS = ("Traceback", "never retrieved", "never awaited", "was destroyed")
+COMMAND = [sys.executable, "-m", "rejoinder"]
 PATIENCE = 20.0
 
 
@@ -39,7 +42,7 @@ class Server:
     """A running server: its address, its process and the file it writes to."""
 
     port: int
-    process: subprocess.Popen[bytes]
+    process: Fork | subprocess.Popen[bytes]
     log: Path
 
     @property
@@ -61,10 +64,10 @@ class Server:
     def sessions(self) -> int:
         return int(self.get("/healthz")["sessions"])
 
-    def wait_idle(self) -> None:
-        """Wait until no session is left; fails when one stays."""
+    def wait_idle(self, sessions: int = 0) -> None:
+        """Wait until no more than ``sessions`` are left; fails when more stay."""
         deadline = time.monotonic() + PATIENCE
-        while self.sessions():
+        while self.sessions() > sessions:
             assert time.monotonic() < deadline, "a session stayed behind"
             time.sleep(0.05)
 
@@ -88,17 +91,15 @@ def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str
         for name in ("max_sessions", "resume_s", "max_call_s", "api_keys", "wyoming_port")
         if name in given
     }
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command_line(port, given), stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=folder
-        )
+    log.write_bytes(b"")
+    process = _start(command_line(port, given), folder, environment, log)
     server = Server(port, process, log)
     try:
         deadline = time.monotonic() + 120.0
         while wait and not _ready(server):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, "the server did not get ready"
-            time.sleep(0.05)
+            time.sleep(0.02)
         yield server
     finally:
         if process.poll() is None:
@@ -108,6 +109,16 @@ def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str
     if clean:
         assert code == 0, said
         assert not [sign for sign in BAD_SIGNS if sign in said], said
+
+
+def _start(
+    command: list[str], folder: Path, environment: dict[str, str], log: Path
+) -> Fork | subprocess.Popen[bytes]:
+    """Start the server; one that another interpreter runs, such as that of a wheel, by its command."""
+    if command[:3] == COMMAND:
+        return Fork(command[3:], folder, environment, log, log)
+    with log.open("wb") as out:
+        return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=folder)
 
 
 def _ready(server: Server) -> bool:
@@ -172,11 +183,7 @@ class Talk:
 
 def run_command(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``rejoinder ARGUMENTS`` to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "rejoinder", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, **environment},
-        timeout=60,
-    )
+    with tempfile.TemporaryDirectory() as made:
+        out, err = Path(made, "out"), Path(made, "err")
+        code = Fork(arguments, folder, {**os.environ, **environment}, out, err).wait(timeout=60)
+        return subprocess.CompletedProcess([*COMMAND, *arguments], code, out.read_text(), err.read_text())

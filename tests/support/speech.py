@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rejoinder.agent.bench.cases.recordings import Recording, RecordingsMissing, read_set, speech_folder
-from rejoinder.models.registry import check, create
+from rejoinder.models.hints import PackageMissing
+from rejoinder.models.registry import BUILT_IN, check, create
 from rejoinder.models.threads import Threads
 from rejoinder.models.weights.fetch import WeightsMissing
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
@@ -30,20 +31,13 @@ def model(spec: str) -> Any:
         raise
 
 
-def there(role: str, spec: str) -> None:
-    """Skip the test where a model's weights are not there; loads nothing."""
-    try:
-        check(role, spec)
-    except WeightsMissing as error:
-        pytest.skip(str(error))
-
-
 def need(*specs: str) -> None:
-    """Skip the test where a model's weights or its package are not there; leaves nothing open."""
+    """Skip the test where a model's weights or its package are not there; loads nothing."""
     for spec in specs:
-        close = getattr(model(spec), "close", None)
-        if close is not None:
-            close()
+        try:
+            check(BUILT_IN[spec.partition(":")[0]].kinds[0], spec)
+        except (WeightsMissing, PackageMissing) as error:
+            pytest.skip(str(error))
 
 
 def recordings(name: str, count: int = 0, seconds: float = 30.0) -> list[Recording]:

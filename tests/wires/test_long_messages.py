@@ -69,19 +69,19 @@ def keys(count: int, value: str = "0") -> str:
 
 
 LONG = {
-    "list": update(list_of("0", MOST - 200)),
-    "keys": update(keys(MOST // 12 - 200)),
-    "broken": update(list_of("0", MOST - 200))[:-3],
-    "instructions": update(f'"{"a word " * (MOST // 7 - 200)}"'),
-    "instructions in French": update(f'"{"é" * (MOST // 2 - 200)}"'),
-    "instructions that look like audio": update(f'"{AUDIO[:-200]}"'),
-    "audio in another place": append(AUDIO).replace("input_audio_buffer.append", "response.create"),
+    "list": lambda: update(list_of("0", MOST - 200)),
+    "keys": lambda: update(keys(MOST // 12 - 200)),
+    "broken": lambda: update(list_of("0", MOST - 200))[:-3],
+    "instructions": lambda: update(f'"{"a word " * (MOST // 7 - 200)}"'),
+    "instructions in French": lambda: update(f'"{"é" * (MOST // 2 - 200)}"'),
+    "instructions that look like audio": lambda: update(f'"{AUDIO[:-200]}"'),
+    "audio in another place": lambda: append(AUDIO).replace("input_audio_buffer.append", "response.create"),
 }
 
 
 @pytest.mark.parametrize("name", LONG)
 def test_what_may_not_be_long_is_refused_without_being_parsed(name: str) -> None:
-    text = LONG[name]
+    text = LONG[name]()
     error = refusal(text)
     assert (error["code"], error["event_id"]) == ("invalid_value", "mine")
     assert str(len(text.encode())) in error["message"] and str(MAX_TEXT) in error["message"]
@@ -96,7 +96,7 @@ def test_of_what_comes_in_pieces_only_the_audio_is_kept() -> None:
         long.end()
         return long
 
-    kept = LONG["list"].encode()
+    kept = LONG["list"]().encode()
     assert peak(lambda: feed(kept)) < 2**20
     assert feed(kept).too_long and len(feed(kept).text) == MAX_TEXT
     assert len(feed(append(AUDIO).encode()).text) < 2**14, "marks"

@@ -56,6 +56,7 @@ def turns(
     report: dict[str, Any] = {**occasion(), "models": models}
     console = console_beside(json_file)
     try:
+        turn_fit.check()
         if plot:
             timeline.check()
         if fit and not (fit / "pipeline/turns/turn_end.json").is_file():

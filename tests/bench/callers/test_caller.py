@@ -14,8 +14,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from rejoinder.agent.bench.callers.caller import open_call
 from rejoinder.agent.bench.callers.turns import Reply
 from rejoinder.agent.client.client import CallLost
-from rejoinder.agent.client.player import AUDIBLE, FRAME, RATE, Cut, Microphone, Player
+from rejoinder.agent.client.player import FRAME, RATE, Cut, Microphone, Player
 from rejoinder.pipeline.audio.chunk import Samples, to_float, to_pcm
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 
 
 def tone(length: int, level: float = 0.5) -> Samples:

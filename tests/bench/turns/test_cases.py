@@ -84,7 +84,7 @@ def test_cases_of_real_recordings_have_matched_lengths() -> None:
 @pytest.mark.weights
 def test_the_command_reports_every_case(tmp_path: Path) -> None:
     speech.recordings("speechocean762_adult", 1)
-    speech.model("smart-turn").close()
+    speech.need("smart-turn")
     kept = str(tmp_path / "seen.json.gz")
     given = [
         "bench",

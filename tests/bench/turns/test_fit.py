@@ -15,6 +15,7 @@ from rejoinder.agent.bench.turns.fit import (
     SHIPPED,
     Heard,
     can_be_fitted,
+    check,
     cross_validated,
     fit,
     folds,
@@ -57,6 +58,12 @@ def test_the_regression_finds_the_odds_that_made_the_data() -> None:
     assert logistic(x, y, 1.0) == pytest.approx([0.5, 2.0, -0.3], abs=0.1)
 
 
+def test_without_scikit_learn_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rejoinder.agent.bench.turns.fit.find_spec", lambda module: None)
+    with pytest.raises(PipelineError, match=r"needs scikit-learn; run: .*bench"):
+        check()
+
+
 def test_folds_share_no_speaker_and_leave_nobody_out() -> None:
     found = folds([each.speaker for each in SEEN], 4)
     assert sorted(place for _, part in found for place in part) == list(range(len(SEEN)))
@@ -84,7 +91,7 @@ def test_the_rule_of_the_bench_is_that_of_the_floor() -> None:
     for patience, over in ((1.0, None), (5.0, None), (30.0, 0.7), (4.0, 0.7), (4.0, 0.1)):
         one = replace(one, over=over)
         rule = fused([one], [SHIPPED], patience)
-        pauses = [turn_end.Pause(known, one.text, over=over) for known in ([0.8], [0.8, 0.4])]
+        pauses = [turn_end.PauseEvidence(known, one.text, over=over) for known in ([0.8], [0.8, 0.4])]
         asked = [turn_end.wait_ms(pause, patience) for pause in pauses]
         assert [rule(one, 1), rule(one, 2)] == [min(max(ms, 150.0), 2200.0) for ms in asked]
     silent = replace(one, text="")

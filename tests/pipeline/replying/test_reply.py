@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.pipeline import (
     AudioChunk,
-    Endpointer,
     History,
     Message,
     ModelError,
@@ -34,6 +33,7 @@ from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
 from rejoinder.pipeline.replying.reply_outcome import ReplyOutcome
 from rejoinder.pipeline.replying.reply_records import MAX_SETTLED, MERGE_SECONDS, ReplyRecords
 from rejoinder.pipeline.replying.reply_settings import ReplySettings, settings_for
+from rejoinder.pipeline.turns.agent_side import AgentSide
 
 FAILURE = ModelError("test", "out of order")
 WEATHER = Tools([{"type": "function", "function": {"name": "weather"}}])
@@ -318,9 +318,9 @@ def test_a_reply_takes_over_the_deadline_of_the_prompt_that_is_being_sent() -> N
 # --- what the history gets ------------------------------------------------------------------------------
 
 
-def settled(interrupted: bool, count: int = 1) -> tuple[History, Endpointer, ReplyRecords, list[Reply]]:
-    history, floor = History(), Endpointer()
-    replies, records = [Reply(number) for number in range(1, count + 1)], ReplyRecords(history, floor)
+def settled(interrupted: bool, count: int = 1) -> tuple[History, AgentSide, ReplyRecords, list[Reply]]:
+    history, agent = History(), AgentSide()
+    replies, records = [Reply(number) for number in range(1, count + 1)], ReplyRecords(history, agent)
     for reply in replies:
         history.begin_reply(reply.id)
         reply.output.playout.begin("One two.")
@@ -328,7 +328,7 @@ def settled(interrupted: bool, count: int = 1) -> tuple[History, Endpointer, Rep
         reply.output.playout.end()
         if interrupted:
             reply.outcome.interrupt()
-    return history, floor, records, replies
+    return history, agent, records, replies
 
 
 @pytest.mark.parametrize(
@@ -342,10 +342,10 @@ def settled(interrupted: bool, count: int = 1) -> tuple[History, Endpointer, Rep
     ],
 )
 def test_the_history_gets_the_heard_words(interrupted: bool, played: float, cut: bool, heard: str) -> None:
-    history, floor, records, (reply,) = settled(interrupted)
+    history, agent, records, (reply,) = settled(interrupted)
     records.settle(reply, played, cut)
     (entry,) = history.entries
-    assert (entry.text, entry.cut, floor.asked) == (heard, cut, heard)
+    assert (entry.text, entry.cut, agent.asked) == (heard, cut, heard)
     assert records.last is reply and records.numbered({1}) == [reply]
 
 

@@ -41,7 +41,7 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
             await type_in(page, "Tell me a story.")
             await page.wait_for_selector(".entry.agent:has-text('number 2')")
             await page.reload()
-            await page.wait_for_selector("#error .title:has-text('The page was loaded again.')")
+            await page.wait_for_selector("#error .title:has-text('The page was reloaded.')")
             question, heard = await page.locator(".entry .text").evaluate_all(WORDS)
             assert question == "Tell me a story." and "number 2" in heard
             assert STORY.startswith(heard) and len(heard) < len(STORY), "no more than was heard"

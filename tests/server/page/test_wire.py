@@ -101,7 +101,7 @@ def test_server_that_has_lost_the_conversation_is_told_of_it(tmp_path: Path) -> 
             await page.wait_for_selector(".entry.agent:has-text('number 2')")
             await wire.cut(refuse=True)
             await page.wait_for_selector("#state[data-state=reconnecting]")
-            assert "What was said is kept" in await problem(page, "The connection broke off.")
+            assert "The conversation is kept" in await problem(page, "The connection was lost.")
             await page.fill("#text", "Go on, please.")
             await page.press("#text", "Enter")
             await page.wait_for_selector(".entry.agent.cut")
@@ -248,7 +248,7 @@ def test_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path
             await page.fill("#text", "Who is there?")
             await page.press("#text", "Enter")
             for given in ("not this one", "rj_nor-this-one", key):
-                await problem(page, "This server wants a key.")
+                await problem(page, "This server needs a key.")
                 found = await Axe().run(page, options={"resultTypes": ["violations"]})
                 assert found.violations_count == 0, found.generate_report()
                 if given == "not this one":
@@ -374,7 +374,7 @@ def test_who_has_no_microphone_can_type(tmp_path: Path) -> None:
         async with browsing(tmp_path, None) as (page, errors):
             await page.goto(server.http)
             await page.click("#talk")
-            assert "You can type meanwhile" in await problem(page, "The microphone was refused.")
+            assert "You can type instead" in await problem(page, "The microphone was refused.")
             await page.fill("#text", "Hello there")
             await page.click("text=Send")
             await page.wait_for_selector(".entry.agent:has-text('You said: Hello there')")
