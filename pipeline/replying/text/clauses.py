@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rejoinder.pipeline.function_words import FUNCTION_WORDS
+
 MAX_FIRST_WORDS = 3
 """Most words of the first clause if it has no punctuation: a short clause is heard early."""
 MIN_FIRST_WORDS = 2
@@ -21,12 +23,8 @@ _ABBREVIATION = re.compile(
     re.IGNORECASE,
 )
 
-_FUNCTION_WORDS = frozenset(
-    "a an the of to in on at by for from with and or but so as if that which who my your our their its his "
-    "her is are was were be been not very more most this these those can could will would should about "
-    "into over after before than because".split()
-)
-"""Function words. A voice runs them into the next word: a pause after them sounds wrong."""
+_RUN_ON = FUNCTION_WORDS | frozenset("most this these those over after before".split())
+"""Words that a voice runs into the next one: a pause after them sounds wrong."""
 
 
 class ClauseSplitter:
@@ -80,6 +78,6 @@ class ClauseSplitter:
 def _after_words(words: list[re.Match[str]]) -> int:
     """Return the end of the words, without the function words at their end."""
     end = len(words)
-    while end > MIN_FIRST_WORDS and words[end - 1][1].lower() in _FUNCTION_WORDS:
+    while end > MIN_FIRST_WORDS and words[end - 1][1].lower() in _RUN_ON:
         end -= 1
     return words[end - 1].end()
