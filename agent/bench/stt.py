@@ -30,7 +30,7 @@ from rejoinder.pipeline.listening.stages import DIP_SAMPLES, PARTIAL_SAMPLES
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.session import HEAR_SLICE
 
-SETS = ("librispeech_test_other", "speechocean762_adult")
+STT_SETS = ("librispeech_test_other", "speechocean762_adult")
 
 
 class ExtraMissing(PipelineError):

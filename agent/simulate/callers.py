@@ -17,14 +17,14 @@ from typing import Any
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.line import Line
 from rejoinder.agent.simulate.models import CallersStt, CallersTurnModel, Spoken, WatchedLlm, seconds_of
-from rejoinder.agent.simulate.scenario import CHUNK_SECONDS, LOUD, Talk, sleep_until
+from rejoinder.agent.simulate.scenario import CHUNK_SECONDS, SPEECH_CHUNK, Talk, sleep_until
 from rejoinder.pipeline import EndOfTurn, Floor, Llm, Message, Options, Session, check_fits
 
 __all__ = ["Call", "Caller", "Line", "NothingHeard"]
 
 WAIT_SECONDS = 30.0
 """Virtual seconds after which a caller stops waiting for the agent."""
-AFTER_SECONDS = 2.0
+STOPPED_SECONDS = 2.0
 """Virtual seconds on the line after the agent was stopped."""
 MIDDLE = frozenset({"pauses", "hesitates", "says"})
 """Verbs that, directly after words, continue the same turn."""
@@ -169,7 +169,7 @@ class Call:
         """Run the script against a session. Cancelling hangs up.
 
         interrupted_at: stop the agent in this step of the loop, skip the rest of the script, and stay on the
-            line for ``AFTER_SECONDS``.
+            line for ``STOPPED_SECONDS``.
         """
         script = self._follow if interrupted_at is None else lambda: self._follow_to(interrupted_at)
         try:
@@ -238,7 +238,7 @@ class Call:
 
         virtual_clock.at_step(step, lambda: asyncio.get_running_loop().call_soon(stop))
         await asyncio.wait([following])
-        await asyncio.sleep(AFTER_SECONDS)
+        await asyncio.sleep(STOPPED_SECONDS)
 
     async def _do(self, step: CallerStep, goes_on: bool) -> None:
         match step.verb:
@@ -283,7 +283,7 @@ class Call:
         self._note(what)
         self.said += text.split()
         self._spoken.write(text, begin)
-        self.talk.says(seconds, at=begin, sound=LOUD)
+        self.talk.says(seconds, at=begin, sound=SPEECH_CHUNK)
         await sleep_until(begin + seconds)
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from starlette.websockets import WebSocketState
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.scenario import LOUD, QUIET
+from rejoinder.agent.simulate.scenario import QUIET, SPEECH_CHUNK
 from rejoinder.agent.wires.call import (
     CLOCK_SECONDS,
     GROUP_READ_SECONDS,
@@ -120,7 +120,7 @@ class Line:
 
     def _next(self) -> MutableMapping[str, Any]:
         self._sent += 1
-        sound = LOUD if self._sent * FRAME_SECONDS > self._speaks else QUIET
+        sound = SPEECH_CHUNK if self._sent * FRAME_SECONDS > self._speaks else QUIET
         return {"type": "websocket.receive", "bytes": sound}
 
     async def send_text(self, data: str) -> None:
