@@ -34,7 +34,16 @@ BEFORE_SECONDS = (1.0, 2.0)
 AFTER_SECONDS = 1.5
 GAP_MS = 600.0
 OUTCOME_WAIT_SECONDS = 15.0
-STOPPED, MISSED, RESUMED, ENDED, FAILED = "stopped", "missed", "resumed", "ended", "call failed"
+STOPPED = "stopped"
+"""Outcome: the agent stopped."""
+MISSED = "missed"
+"""Outcome: the agent did not stop for a real interruption."""
+RESUMED = "resumed"
+"""Outcome: the agent went on after a false interruption."""
+ENDED = "ended"
+"""Outcome: a false interruption ended the reply, or the agent did not go on."""
+FAILED = "call failed"
+"""Outcome: the call was lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,18 +31,26 @@ from rejoinder.pipeline.options import Models
 
 NO_ECHO = "no echo"
 """The caller alone: what a perfect canceller would leave."""
-AGENT_SET, CALLER_SET = "ljspeech", "librispeech_test_other"
-"""Sets of the agent's voice, which is one speaker, and of the callers, which have transcripts."""
-AGENT_LEVEL, CALLER_LEVEL = 0.1, 0.05
-"""RMS of the agent's voice as it is sent, and of the caller's at the microphone: -20 and -26 dBFS."""
-LEAST_CALL_SECONDS, LEARNING_SECONDS = 20.0, 1.5
-"""Least length of a call, and the length of its beginning, which has its own figure, in seconds."""
+AGENT_SET = "ljspeech"
+"""Set of the agent's voice: one speaker."""
+CALLER_SET = "librispeech_test_other"
+"""Set of the callers: it has transcripts."""
+AGENT_LEVEL = 0.1
+"""RMS of the agent's voice as it is sent: -20 dBFS."""
+CALLER_LEVEL = 0.05
+"""RMS of the caller's voice at the microphone: -26 dBFS."""
+LEAST_CALL_SECONDS = 20.0
+"""Shortest call, in seconds."""
+LEARNING_SECONDS = 1.5
+"""Length of a call's beginning, which has its own figure, in seconds."""
 APART_SECONDS = (2.0, 4.0)
 """Time between two utterances of the caller, from and to, in seconds."""
 MOST_UTTERANCE_SECONDS = 6.0
 """Longest utterance of a caller, in seconds."""
-UPLINK_SECONDS, AHEAD_SECONDS = 0.03, 0.2
-"""How late microphone audio arrives, and how long before its time the agent's audio is known, in seconds."""
+UPLINK_SECONDS = 0.03
+"""Time that the microphone's audio takes to arrive, in seconds."""
+AHEAD_SECONDS = 0.2
+"""Time between the planning of the agent's audio and its play-out, in seconds."""
 VOICE = 0.5
 """Probability from which a window counts as speech."""
 LEAST_WINDOWS = 5

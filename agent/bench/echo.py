@@ -26,7 +26,10 @@ from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.audio.chunk import Samples
 
 LEVELS = (0.0, -6.0, -12.0, -20.0)
-ROOMS, MUSIC = "rir", "music"
+ROOMS = "rir"
+"""Set of the rooms' impulse responses."""
+MUSIC = "music"
+"""Set of the music in the background."""
 DELAYS = (0.1, 0.45)
 """Delays from the client's playback to its microphone, in seconds: the buffers in both directions."""
 LINES = 4

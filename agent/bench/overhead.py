@@ -35,7 +35,10 @@ from rejoinder.agent.bench.overhead_subject import (
 from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.errors import PipelineError
 
-SESSION, WEBSOCKET = "Session", "WebSocket"
+SESSION = "Session"
+"""Way of the audio: into sessions in one process."""
+WEBSOCKET = "WebSocket"
+"""Way of the audio: over WebSockets into one server process."""
 WARM_SECONDS = 1.5
 """Time before the measurement, in seconds."""
 SPEAKING = 10

@@ -25,8 +25,16 @@ from rejoinder.models.loading import Specs, open_models
 from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.turns.interruption import is_backchannel
 
-REAL, SHORT = "interruption", "short one"
-BACKCHANNEL, COUGH, NOISE = "backchannel", "cough", "noise"
+REAL = "interruption"
+"""Kind of a sound: the beginning of an utterance."""
+SHORT = "short one"
+"""Kind of a sound: one or two words of an utterance."""
+BACKCHANNEL = "backchannel"
+"""Kind of a sound: a listener's word that is no turn, such as "mm-hm"."""
+COUGH = "cough"
+"""Kind of a sound: a synthetic cough."""
+NOISE = "noise"
+"""Kind of a sound: recorded noise."""
 INTERRUPTION_SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
 NOISES = "noise"
 LISTENERS = (

@@ -8,11 +8,28 @@ from dataclasses import dataclass
 
 from websockets.frames import Frame, Opcode
 
-REALTIME, PCM, PHONE, CHAT, WYOMING = "realtime", "pcm", "phone", "completions", "wyoming"
+REALTIME = "realtime"
+"""Protocol of the Realtime WebSocket."""
+PCM = "pcm"
+"""Protocol of the WebSocket for raw audio."""
+PHONE = "phone"
+"""Protocol of a carrier's media stream."""
+CHAT = "completions"
+"""Protocol of text requests over HTTP."""
+WYOMING = "wyoming"
+"""Protocol of the Wyoming port."""
 MESSAGE_BYTES = 15 * 2**20 - 1024
 """Characters of the longest message here: the server takes 15 MiB."""
-PLAIN, TYPED, CARRIED, CHAT_BYTES, LINE = 2**17 - 64, 2**16 - 64, 2**18 - 64, 2**20 - 1024, 2**16 - 64
-"""Just below what each wire parses: Realtime without audio, pcm, a carrier, a body, and a Wyoming header."""
+PLAIN = 2**17 - 64
+"""Characters just below the longest Realtime message without audio."""
+TYPED = 2**16 - 64
+"""Characters just below the longest text message for raw audio."""
+CARRIED = 2**18 - 64
+"""Characters just below the longest message of a carrier."""
+CHAT_BYTES = 2**20 - 1024
+"""Characters just below the longest body of a text request."""
+LINE = 2**16 - 64
+"""Characters just below the longest Wyoming header."""
 VALUES = 2**13 - 64
 """Just below the values that a Realtime message may have; a request may have twice as many."""
 UPDATE = '{"type":"session.update","session":{"prompt":%s}}'

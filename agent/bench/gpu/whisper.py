@@ -21,11 +21,12 @@ from rejoinder.agent.bench.gpu.stand_in import RECOGNISERS, recogniser
 
 WINDOWS = (10, 15, 30)
 """Seconds that the encoder sees (models/stt/whisper.py)."""
-START_TOKENS, LANGUAGE_TOKENS, END_TOKENS = (
-    ["<|startoftranscript|>"],
-    ["<|en|>", "<|transcribe|>"],
-    ["<|notimestamps|>"],
-)
+START_TOKENS = ["<|startoftranscript|>"]
+"""First tokens of a prompt."""
+LANGUAGE_TOKENS = ["<|en|>", "<|transcribe|>"]
+"""Next tokens of a prompt, for a model of several languages."""
+END_TOKENS = ["<|notimestamps|>"]
+"""Last tokens of a prompt."""
 
 
 def milliseconds(run: Callable[[], Any], rounds: int) -> float:

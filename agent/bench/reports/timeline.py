@@ -15,9 +15,17 @@ from rejoinder.models.hints import install
 from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.errors import PipelineError
 
-CALLER, AGENT = "caller", "agent"
+CALLER = "caller"
+"""Speaker of the upper track."""
+AGENT = "agent"
+"""Speaker of the lower track."""
 COLOURS = {CALLER: "#2f6fb0", AGENT: "#2a9d6f"}
-INK, FAINT_COLOUR, RED = "#222222", "#a0a0a0", "#c8372d"
+INK = "#222222"
+"""Colour of text."""
+FAINT_COLOUR = "#a0a0a0"
+"""Colour of words that were not heard."""
+RED = "#c8372d"
+"""Colour of interruptions."""
 PLACES = {CALLER: 1.0, AGENT: -1.0}
 """The middle of each track on the vertical axis."""
 COLUMNS_PER_SECOND = 50

@@ -27,9 +27,16 @@ from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns import turn_end
 from rejoinder.pipeline.turns.pause import ANSWER_MS
 
-STEP_MS, LONGEST_ROW_MS = 96, 2_300
-"""Silences at which a row of the fit is made from a pause, as long as it lasts."""
-HEAD_RIDGE, ENDING_RIDGE, RIDGE = 1_200.0, 1_200.0, 10.0
+STEP_MS = 96
+"""Silence between two rows of the fit that are made from one pause."""
+LONGEST_ROW_MS = 2_300
+"""Longest silence from which a row of the fit is made."""
+HEAD_RIDGE = 1_200.0
+"""Ridge of the last layer of Smart Turn."""
+ENDING_RIDGE = 1_200.0
+"""Ridge of the last layer of Whisper's encoder."""
+RIDGE = 10.0
+"""Ridge of the tables of ``turn_end``."""
 STILL = 1e-6
 """The fit stops at a gradient smaller than this."""
 HEAD_ANSWERS = 6
