@@ -100,7 +100,8 @@ def variables() -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"(?<!`)<([a-z]+)>", r"`\1`", text.replace("|", "\\|").replace("\n", " "))
+    text = text.replace("|", "\\|").replace("\n", " ").replace("{", "&#123;")  # attr_list would take {…}
+    return re.sub(r"(?<!`)<([a-z]+)>", r"`\1`", text)
 
 
 # --- command line -------------------------------------------------------------------------------------------

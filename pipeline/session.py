@@ -27,7 +27,8 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.listening.stages import TurnTranscriber, hear
+from rejoinder.pipeline.listening.hearing import hear
+from rejoinder.pipeline.listening.transcriber import TurnTranscriber
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replying.replies import Replies

@@ -20,8 +20,8 @@ from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.bench.cases.overlap import REAL, SHORT, OverlapSound
 from rejoinder.agent.bench.cases.recordings import background
 from rejoinder.agent.bench.reports.output import percentages
-from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost
 
 STORY = " ".join(
     f"On day {number} the ship sailed to the next island, and the people there told them about the weather."

@@ -21,8 +21,8 @@ from rejoinder.agent.bench.callers.room import Room
 from rejoinder.agent.bench.cases.overlap import OverlapSound
 from rejoinder.agent.bench.cases.recordings import Recording, read_set
 from rejoinder.agent.bench.reports.output import percentages
-from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import Samples
 
 LEVELS = (0.0, -6.0, -12.0, -20.0)

@@ -29,8 +29,8 @@ from rejoinder.agent.bench.reports.waterfall import (
     summary_table,
     waterfall,
 )
-from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost
 
 NOISE_LEAD_SECONDS = 0.5
 """Length of the noise before the recording: callers do not speak at the moment when the line opens."""

@@ -36,8 +36,8 @@ from rejoinder.agent.bench.latency import (
 )
 from rejoinder.agent.bench.reports.waterfall import summary_table, waterfall
 from rejoinder.agent.bench.soak import processor_seconds
-from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost
 
 REST_SECONDS = 4.0
 """Mean time from the end of a caller's words to the caller's next ones, for the answer and a short pause."""

@@ -26,7 +26,7 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.interfaces import Vad
-from rejoinder.pipeline.listening.stages import DIP_SAMPLES, PARTIAL_SAMPLES
+from rejoinder.pipeline.listening.schedule import DIP_SAMPLES, PARTIAL_SAMPLES
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.session import HEAR_SLICE
 

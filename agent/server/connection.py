@@ -210,7 +210,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
         """
         self._read_on()
         message = cast("dict[str, Any]", await self.queue.get())
-        message[BEHIND] = self._behind
+        if not self.queue.empty():
+            message[BEHIND] = self._behind
         self._long = is_long(message)
         if self._long:
             self._read_on()

@@ -70,19 +70,19 @@ def test_every_sample_of_a_paused_reply_is_heard_once_and_in_order() -> None:
     assert np.array_equal(alone[:length], paused[:length])
 
 
-def test_the_bench_tells_interruptions_from_others() -> None:
+def test_the_bench_separates_interruptions_from_other_sounds() -> None:
     sounds = [
         OverlapSound(BACKCHANNEL, "mm-hm", hum(0.3), 0),
         OverlapSound(REAL, "stop", np.concatenate((np.zeros(RATE // 10, np.float32), hum(0.4))), RATE // 10),
     ]
-    told: list[BargeinResult] = []
+    reported: list[BargeinResult] = []
 
     async def run() -> list[BargeinResult]:
         async with own_server(scripted("Mm-hm.", "stop")) as url:
-            return await measure(url, sounds, 0, told.append)
+            return await measure(url, sounds, 0, reported.append)
 
     results = asyncio.run(run())
-    assert told == results
+    assert reported == results
     assert [(each.kind, each.outcome) for each in results] == [(BACKCHANNEL, RESUMED), (REAL, STOPPED)]
     assert results[0].gap_ms is not None and results[0].gap_ms > 100
     assert results[1].stop_ms is not None

@@ -43,7 +43,7 @@ def test_the_microphone_hears_the_loudspeaker_later_and_softer() -> None:
     assert np.allclose(track[begin : begin + len(wanted)][: len(track) - begin], wanted, atol=1e-5)
 
 
-def test_what_was_flushed_is_not_heard() -> None:
+def test_flushed_audio_is_not_heard() -> None:
     player = Player()
     player.play("a", noise(RATE), 0)
     player.flush(RATE // 2)

@@ -54,7 +54,7 @@ def test_figures_are_shares_of_cuts() -> None:
 
 
 @pytest.mark.weights
-def test_words_heard_of_a_real_voice_are_those_that_an_aligner_finds() -> None:
+def test_heard_words_of_a_real_voice_match_an_aligner() -> None:
     pytest.importorskip("pocketsphinx", reason="needs the extra bench")
     voice, aligner = speech.model("hibari"), bench_heard.Aligner()
     assert aligner.knows(["Hello", "there,"]) and not aligner.knows(["blorgfish"])

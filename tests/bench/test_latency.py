@@ -71,8 +71,8 @@ def test_a_report_without_a_file_goes_to_stdout(given: list[str], meant: list[st
 
 @pytest.mark.parametrize("command", [[], ["turns"], ["bargein"], ["echo"], ["load"], ["stt"], ["soak"]])
 def test_a_bench_takes_a_bare_json(command: list[str]) -> None:
-    told = CliRunner().invoke(bench.app, [*command, "--speech", "/nowhere", "--json"]).output
-    assert "/nowhere" in told and "requires an argument" not in told
+    output = CliRunner().invoke(bench.app, [*command, "--speech", "/nowhere", "--json"]).output
+    assert "/nowhere" in output and "requires an argument" not in output
 
 
 @given(st.lists(MILLISECONDS, min_size=1))

@@ -29,7 +29,7 @@ SCRIPTED += ["--tts", "scripted:tts", "--turn", "scripted:turn"]
 
 
 def spoken(seconds: float) -> LoadedRecording:
-    recording = Recording("toy", Path("a.wav"), "somebody", None, seconds)
+    recording = Recording("toy", Path("a.wav"), "speaker", None, seconds)
     return LoadedRecording(recording, np.zeros(int(seconds * RATE), np.float32), None, int(seconds * RATE))
 
 
@@ -130,9 +130,9 @@ def test_the_overhead_of_both_ways_is_measured(tmp_path: Path) -> None:
 
 def test_how_long_a_message_holds_the_loop_is_measured_on_every_wire() -> None:
     firsts = {one.wire: one for one in reversed(WORST)}
-    told: list[bench_holds.MessageCost] = []
-    holds = asyncio.run(bench_holds.measure("scripted:vad", told.append, [*firsts.values()]))
-    assert holds == told and {hold.wire for hold in holds} == {
+    reported: list[bench_holds.MessageCost] = []
+    holds = asyncio.run(bench_holds.measure("scripted:vad", reported.append, [*firsts.values()]))
+    assert holds == reported and {hold.wire for hold in holds} == {
         "realtime",
         "pcm",
         "phone",
@@ -151,7 +151,7 @@ def test_the_messages_are_as_long_as_they_say() -> None:
             assert 0.98 * 15 * 2**20 < len(made if isinstance(made, bytes) else made.encode()) < 15 * 2**20
 
 
-def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+def test_loads_that_cannot_be_measured_are_refused(tmp_path: Path) -> None:
     run = CliRunner().invoke
     for numbers in ("0", "", "1,x", "-1"):
         refused = run(bench.app, ["load", "--sessions", numbers])
@@ -161,8 +161,8 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     way = run(bench.app, ["overhead", "--way", "pigeon"])
     assert way.exit_code == 2 and "session, websocket, both or messages" in said(way)
     url = ["--url", "ws://127.0.0.1:9/", "--speech", str(toy_set(tmp_path)), "--sets", "toy"]
-    nobody = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url])
-    assert nobody.exit_code == 1 and "no turn was answered" in nobody.stderr
+    silent = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url])
+    assert silent.exit_code == 1 and "no turn was answered" in silent.stderr
     idle = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url, "--idle", "1"])
     assert idle.exit_code == 1 and "an idle caller cannot call ws://127.0.0.1:9/" in idle.stderr
 

@@ -25,8 +25,8 @@ from rejoinder.pipeline import ModelError
 
 
 def test_version_prints_the_version_and_no_command_prints_help() -> None:
-    told = CliRunner().invoke(app, ["--version"])
-    assert (told.exit_code, told.stdout) == (0, f"rejoinder {version('rejoinder')}\n")
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"rejoinder {version('rejoinder')}\n")
     shown = CliRunner().invoke(app, [])
     assert "Talk to open models" in shown.output and "doctor" in shown.output
 
@@ -38,7 +38,7 @@ def test_commands_are_listed_as_they_are_needed(monkeypatch: pytest.MonkeyPatch)
         rows = re.findall(r"^│ ([a-z]+) +(\S.*?) *│$", shown.partition("Commands")[2], re.MULTILINE)
         assert tuple(name for name, _ in rows) == order
         for name, sentence in rows:
-            assert sentence.endswith("."), f"{name} is told in one sentence, on one line: {sentence}"
+            assert sentence.endswith("."), f"{name} is described in one sentence, on one line: {sentence}"
 
 
 def test_help_imports_neither_the_server_nor_the_configuration() -> None:

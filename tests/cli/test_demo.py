@@ -22,7 +22,7 @@ def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
     console = Console(width=100, force_terminal=False)
     with console.capture() as shown:
         outcome = asyncio.run(demo(out=tmp_path, console=console))
-    told = shown.get()
+    output = shown.get()
     assert len(outcome.exchanges) == 3
     for exchange in outcome.exchanges:
         assert exchange.reply is not None and exchange.latency_ms is not None and exchange.latency_ms > 0
@@ -30,7 +30,7 @@ def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
         assert sum(ms for _, ms in exchange.parts) == pytest.approx(exchange.latency_ms)
     interrupted = outcome.exchanges[1].reply
     assert interrupted is not None and interrupted.cut is not None
-    assert "ocean" in told and "[cut, unheard:" in told and "last word to first sound" in told
+    assert "ocean" in output and "[cut, unheard:" in output and "last word to first sound" in output
     audio, rate = soundfile.read(outcome.wav, dtype="float32")
     assert rate == RATE and audio.shape[1] == 2
     cut = interrupted.cut.at

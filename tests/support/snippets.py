@@ -45,7 +45,7 @@ from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import load, unknown_variables
 from rejoinder.agent.wires.pcm import messages as pcm_messages
-from rejoinder.agent.wires.realtime.reading import Reading
+from rejoinder.agent.wires.realtime.reading import read_message
 
 PAGES = [
     ROOT / "README.md",
@@ -180,7 +180,7 @@ def _toml(code: str, program: str, place: Place) -> None:
 
 
 WIRES: dict[str, Callable[[str], object]] = {
-    "realtime": lambda text: Reading(text).message(),
+    "realtime": read_message,
     "pcm": pcm_messages.parse,
     "": json.loads,
 }

@@ -9,7 +9,7 @@ from functools import partial
 
 from rejoinder.agent.bench.callers.room import Room
 from rejoinder.agent.bench.callers.turns import HeardReply, HeardTurn, Hold
-from rejoinder.agent.client.client import Call, CallLost, connect
+from rejoinder.agent.client.call import Call, connect
 from rejoinder.agent.client.events import (
     AgentAudio,
     AgentDelta,
@@ -26,6 +26,7 @@ from rejoinder.agent.client.events import (
     UserSaid,
 )
 from rejoinder.agent.client.player import RATE, Microphone, Player
+from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import Samples, to_float
 
 

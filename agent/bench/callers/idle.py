@@ -15,8 +15,8 @@ from websockets.protocol import State
 
 from rejoinder.agent.bench.overhead import append, subject
 from rejoinder.agent.bench.overhead_subject import Workload, sounds
-from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost
 
 HOUR = 3600.0
 TICK_SECONDS = 0.002

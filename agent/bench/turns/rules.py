@@ -21,7 +21,8 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
 from rejoinder.pipeline.interfaces import Stt, TurnModel, Vad
-from rejoinder.pipeline.listening.stages import DIP_SAMPLES, MEMORY_SAMPLES, next_ask
+from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
+from rejoinder.pipeline.listening.schedule import DIP_SAMPLES, next_ask
 from rejoinder.pipeline.session import HEAR_SLICE
 from rejoinder.pipeline.turns.endpointer import Endpointer
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from support.carrier_sims import SIMS, TwilioSim
+from support.callers.carriers import SIMS, TwilioSim
 from support.serving import LINE, PATIENCE, Server, Talk, serving
 from websockets.sync.client import connect
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.carrier_sims import TelnyxSim, TwilioSim, VonageSim
-from support.phone_caller import calling, served
+from support.callers.carriers import TelnyxSim, TwilioSim, VonageSim
+from support.callers.phone import calling, served
 from support.serving import PATIENCE, Server, Talk, run_command, serving
 from websockets.asyncio.client import connect as call_here
 from websockets.exceptions import ConnectionClosed, InvalidStatus

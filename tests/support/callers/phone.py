@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import uvicorn
 from support import speech
-from support.carrier_sims import TwilioSim
+from support.callers.carriers import TwilioSim
 from support.serving import PATIENCE, SCRIPTED
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
