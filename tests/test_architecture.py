@@ -211,6 +211,7 @@ TWICE = {
     "ReplyDone": "an event of the pipeline, and the client's own of the same moment",
     "ReplyStarted": "an event of the pipeline, and the client's own of the same moment",
     "SpeechStarted": "an event of the pipeline, and the client's own of the same moment",
+    "Connection": "the client's connection with its server, and one connection of Wyoming",
     "Audio": "of Realtime's settings, and of a carrier's messages",
     "Format": "of Wyoming's audio, and of a carrier's messages",
     "Hear": "a command of a call, and a request of Wyoming",

@@ -30,7 +30,7 @@ from rejoinder.pipeline.listening.schedule import DIP_SAMPLES, PARTIAL_SAMPLES
 from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 from rejoinder.pipeline.options import Endpointing
 
-SETS = ("librispeech_test_other", "speechocean762_adult")
+STT_SETS = ("librispeech_test_other", "speechocean762_adult")
 
 
 class ExtraMissing(PipelineError):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.scenario import LOUD, QUIET, TIMES, Act, Talk
+from rejoinder.agent.simulate.scenario import QUIET, SCENARIO_ENDPOINTING, SPEECH_CHUNK, Act, Talk
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
@@ -307,7 +307,7 @@ def test_a_client_that_does_not_read_holds_the_voice_up() -> None:
 def test_a_client_that_never_reads_is_given_up_on() -> None:
     async def speak(session: Session) -> None:
         for _ in range(200):
-            await session.hear(25 * LOUD + 75 * QUIET)
+            await session.hear(25 * SPEECH_CHUNK + 75 * QUIET)
             await asyncio.sleep(1.0)
 
     with pytest.raises(Overloaded, match="events are not read"):
@@ -388,7 +388,7 @@ def test_a_session_without_turn_model_waits_for_silence() -> None:
         models = Models(talk.vad, talk.stt, talk.llm, talk.tts)
         async with (
             asyncio.TaskGroup() as tasks,
-            open_session(models, Options(endpointing=TIMES)) as talk.session,
+            open_session(models, Options(endpointing=SCENARIO_ENDPOINTING)) as talk.session,
         ):
             talk.says(1.2, at=0.2)
             tasks.create_task(talk._note(talk.session))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rejoinder.agent.simulate.scenario import LOUDEST, SOFT, TIMES, Talk
+from rejoinder.agent.simulate.scenario import LOUDEST, SCENARIO_ENDPOINTING, SOFT, Talk
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import (
     EndOfTurn,
@@ -242,4 +242,4 @@ def test_a_reply_that_fails_while_paused_ends_with_an_event() -> None:
 def test_the_defaults_pause_within_a_frame() -> None:
     talk = spoken_over("Mm-hm.", endpointing=Endpointing()).run(until=8.0)
     assert talk.when(OverlapStarted)[0] - 3.0 < 0.1
-    assert TIMES.notice_ms == Endpointing().notice_ms
+    assert SCENARIO_ENDPOINTING.notice_ms == Endpointing().notice_ms
