@@ -8,30 +8,28 @@ import asyncio
 import os
 import sys
 
-from rejoinder.agent.client.devices import (
-    Device,
-    Handover,
-    NoDevice,
-    Playback,
-    at_rate,
-    choose,
-    microphone,
-    speaker,
-)
-from rejoinder.agent.client.loudspeaker import Loudspeaker
 from rejoinder.client import (
     RATE,
     AgentAudio,
     AgentSaid,
     Call,
     CallLost,
+    Device,
+    Handover,
+    Loudspeaker,
+    NoDevice,
     OutputPaused,
     OutputResumed,
+    Playback,
     Reconnected,
     ReplyDone,
     SpeechStarted,
     UserSaid,
+    at_rate,
+    choose_device,
     connect,
+    microphone,
+    speaker,
 )
 
 
@@ -68,8 +66,8 @@ async def speak(call: Call, source: Device) -> None:
 
 
 async def main(url: str = "ws://127.0.0.1:8080") -> None:
-    source = at_rate("input", choose("input", None), RATE)
-    sink = at_rate("output", choose("output", None), RATE)
+    source = at_rate("input", choose_device("input", None), RATE)
+    sink = at_rate("output", choose_device("output", None), RATE)
     playback = Playback(sink.rate, seconds=60.0)
     async with connect(f"{url}?hold=true", os.environ.get("REJOINDER_KEY")) as call:
         with speaker(sink, playback):

@@ -27,7 +27,7 @@ MODULES = {
     "piper": ("piper",),
     "hibari": ("hibari",),
     "mic": ("sounddevice",),
-    "bench": ("jiwer", "matplotlib", "pocketsphinx", "whisper_normalizer"),
+    "bench": ("jiwer", "livekit", "matplotlib", "pocketsphinx", "sklearn", "whisper_normalizer"),
     "vllm": ("vllm", "torch"),
 }  # fmt: skip
 """Modules of other distributions, by the extra that brings them."""

@@ -27,7 +27,8 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.listening.stages import TurnTranscriber, hear
+from rejoinder.pipeline.listening.hearing import hear
+from rejoinder.pipeline.listening.transcriber import TurnTranscriber
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replying.replies import Replies
@@ -65,9 +66,8 @@ class Session:
             self.options.instructions, self.options.examples, self.options.prompt_characters
         )
         self.history.retention = self.options.retention
-        self.floor = Endpointer(self.options.endpointing)
-        self.floor.manual = not self.options.detect_turns
-        self.floor.yields = self.options.interrupt_response
+        self.floor = Endpointer(has_turn_model=models.turn is not None)
+        self.floor.configure(self.options)
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
         self.received = 0
         self._replies = Replies(models, self.options, self.history, self.floor, self.events, self._emit)
@@ -135,7 +135,7 @@ class Session:
     def clear_audio(self) -> None:
         """Drop the user's unfinished turn."""
         self._replies.drop_guess()
-        for event in self.floor.abandon(self.received):
+        for event in self.floor.abandon_turn(self.received):
             self._react(event)
         self._replies.end_empty_turn()
 
@@ -200,11 +200,8 @@ class Session:
         self.history.instructions = options.instructions
         self.history.examples = list(options.examples)
         self.history.retention = options.retention
-        self.floor.options = options.endpointing
-        self.floor.manual = not options.detect_turns
-        self.floor.yields = options.interrupt_response
-        if self.floor.manual or not self.floor.yields:
-            self._dismiss()
+        for event in self.floor.configure(options):
+            self._react(event)
         self._configured.set()
 
     def hold(self, since: float) -> tuple[int, float] | None:
@@ -311,7 +308,7 @@ class Session:
         self._replies.prompt(self.options.idle_cue)
 
     def _dismiss(self) -> None:
-        for event in self.floor.dismiss():
+        for event in self.floor.dismiss_overlap():
             self._react(event)
 
     def _settle_doubt(self) -> None:

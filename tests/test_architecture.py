@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -113,7 +114,8 @@ WAIT = {
     "pipeline/channel.py",
     "pipeline/session.py",
     "pipeline/engines/engine.py",
-    "pipeline/listening/stages.py",
+    "pipeline/listening/hearing.py",
+    "pipeline/listening/transcriber.py",
     "pipeline/replying/out_of_band.py",
     "pipeline/replying/replies.py",
     "pipeline/replying/stages.py",
@@ -126,7 +128,7 @@ WAIT = {
     "agent/wires/traces.py",
     "agent/wires/audiosocket/server.py",
     "agent/wires/phone/line.py",
-    "agent/wires/realtime/call.py",
+    "agent/wires/realtime/resumable_socket.py",
     "agent/wires/wyoming/answers.py",
     "agent/wires/wyoming/server.py",
 }
@@ -144,8 +146,18 @@ def test_decisions_do_not_wait(path: Path) -> None:
 
 
 @pytest.mark.parametrize("waits", sorted(WAIT))
-def test_what_waits_is_there(waits: str) -> None:
+def test_modules_that_wait_exist(waits: str) -> None:
     assert (ROOT / waits).is_file()
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_the_state_of_the_floor_is_written_by_the_floor_only(path: Path) -> None:
+    stored = [
+        ast.unparse(node)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+    ]
+    assert not [target for target in stored if re.search(r"\b_?floor\.", target)]
 
 
 FLAT = {"Protocol", "Generic", "Exception", "Enum", "IntEnum", "TypedDict", "PipelineError"}
@@ -167,7 +179,7 @@ def test_a_file_is_one_room(path: Path) -> None:
 
 
 @pytest.mark.parametrize("exported", rejoinder.pipeline.__all__)
-def test_what_is_exported_explains_itself(exported: str) -> None:
+def test_exported_names_have_docstrings(exported: str) -> None:
     thing = getattr(rejoinder.pipeline, exported)
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return  # a constant or a union of types: its docstring stands below it
@@ -178,7 +190,28 @@ def test_what_is_exported_explains_itself(exported: str) -> None:
             assert body.__doc__, f"{exported}.{method}"
 
 
-def test_what_is_exported_is_there_and_nothing_twice() -> None:
+def test_exported_names_exist_once() -> None:
     exported = rejoinder.pipeline.__all__
     assert len(exported) == len(set(exported))
     assert all(hasattr(rejoinder.pipeline, name) for name in exported)
+
+
+TWICE = {
+    "Call": "the client's, the simulation's and the wires': the first two are exported under this name",
+    "Line": "the simulation's is exported; the other one is the connection of AudioSocket",
+    "ReplyDone": "an event of the pipeline, and the client's own of the same moment",
+    "ReplyStarted": "an event of the pipeline, and the client's own of the same moment",
+    "SpeechStarted": "an event of the pipeline, and the client's own of the same moment",
+    "Audio": "of Realtime's settings, and of a carrier's messages",
+    "Format": "of Wyoming's audio, and of a carrier's messages",
+    "Hear": "a command of a call, and a request of Wyoming",
+    "Pcm": "a format of Realtime, and the protocol of raw audio",
+    "Played": "a message of raw audio, and of a carrier",
+}
+"""Names of several classes, and why."""
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    names = [node.name for path in FILES for node in tree(path).body if isinstance(node, ast.ClassDef)]
+    twice = {name for name in names if names.count(name) > 1}
+    assert twice <= TWICE.keys()

@@ -12,16 +12,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
-from rejoinder.agent.bench.callers.caller import Caller, open_call
-from rejoinder.agent.bench.callers.turns import Reply
-from rejoinder.agent.bench.cases.overlap import REAL, SHORT, Sound
+from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
+from rejoinder.agent.bench.callers.turns import HeardReply
+from rejoinder.agent.bench.cases.overlap import REAL, SHORT, OverlapSound
 from rejoinder.agent.bench.cases.recordings import background
 from rejoinder.agent.bench.reports.output import percentages
-from rejoinder.agent.bench.reports.waterfall import percentile
-from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost
 
 STORY = " ".join(
     f"On day {number} the ship sailed to the next island, and the people there told them about the weather."
@@ -38,7 +38,7 @@ STOPPED, MISSED, RESUMED, ENDED, FAILED = "stopped", "missed", "resumed", "ended
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BargeinResult:
     """The result of one sound.
 
     outcome: for an interruption, STOPPED or MISSED; for a false one, RESUMED (even if the agent never paused)
@@ -62,8 +62,8 @@ class Result:
 
 
 async def measure(
-    url: str, sounds: Sequence[Sound], seed: int, tell: Callable[[Result], None]
-) -> list[Result]:
+    url: str, sounds: Sequence[OverlapSound], seed: int, tell: Callable[[BargeinResult], None]
+) -> list[BargeinResult]:
     """Play all sounds over the agent, false ones before each interruption; pass each result to ``tell``.
 
     Cancelling ends the call.
@@ -72,7 +72,7 @@ async def measure(
     draw.shuffle(false)
     calls = [[sound] for sound in sounds if sound.is_real] or [[]]
     share = -(-len(false) // len(calls))
-    results: list[Result] = []
+    results: list[BargeinResult] = []
     for place, call in enumerate(calls):
         call[:0] = false[place * share : (place + 1) * share]
         left = list(call)
@@ -84,11 +84,11 @@ async def measure(
                     tell(results[-1])
                     left.pop(0)
         except CallLost as error:
-            results += [Result(sound.kind, sound.name, FAILED, heard=str(error)) for sound in left]
+            results += [BargeinResult(sound.kind, sound.name, FAILED, heard=str(error)) for sound in left]
     return results
 
 
-async def over_the_agent(caller: Caller, sound: Sound, after: float) -> Result:
+async def over_the_agent(caller: LiveCaller, sound: OverlapSound, after: float) -> BargeinResult:
     """Play one sound after some seconds of undisturbed speech. Raises CallLost if the agent is silent."""
     reply = await _speaking(caller, caller.now, int(after * RATE))
     turns, holds = len(caller.turns), len(caller.holds)
@@ -104,15 +104,15 @@ async def over_the_agent(caller: Caller, sound: Sound, after: float) -> Result:
     if sound.is_real:
         stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
         if not ended:
-            return Result(sound.kind, sound.name, MISSED, heard=heard)
-        return Result(sound.kind, sound.name, STOPPED, stop_ms=stop, heard=heard)
+            return BargeinResult(sound.kind, sound.name, MISSED, heard=heard)
+        return BargeinResult(sound.kind, sound.name, STOPPED, stop_ms=stop, heard=heard)
     gaps = [((hold.until or caller.now) - hold.at) * 1000 / RATE for hold in caller.holds[holds:]]
     stuck = any(hold.until is None for hold in caller.holds[holds:])
     outcome = ENDED if ended or stuck or len(caller.turns) > turns else RESUMED
-    return Result(sound.kind, sound.name, outcome, gap_ms=max(gaps, default=0.0), heard=heard)
+    return BargeinResult(sound.kind, sound.name, outcome, gap_ms=max(gaps, default=0.0), heard=heard)
 
 
-async def _speaking(caller: Caller, since: int, samples: int) -> Reply:
+async def _speaking(caller: LiveCaller, since: int, samples: int) -> HeardReply:
     """Wait until the agent has spoken for a number of seconds since sample ``since``."""
 
     def speaking() -> bool:
@@ -128,7 +128,7 @@ async def _speaking(caller: Caller, since: int, samples: int) -> Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class BargeinSummary:
     """The figures.
 
     resumed: share of false interruptions after which the agent went on. in_time: share after which it went on
@@ -147,14 +147,14 @@ class Summary:
     gap_p95_ms: float | None
 
 
-def summarise(results: Sequence[Result]) -> Summary:
+def summarise(results: Sequence[BargeinResult]) -> BargeinSummary:
     """Return the figures of the results."""
     real = [each for each in results if each.kind in (REAL, SHORT)]
     false = [each for each in results if each.kind not in (REAL, SHORT)]
     stops = [each.stop_ms for each in real if each.stop_ms is not None]
     gone_on = [each.gap_ms for each in false if each.outcome == RESUMED and each.gap_ms is not None]
     gaps = [gap for gap in gone_on if gap]
-    return Summary(
+    return BargeinSummary(
         len(real),
         sum(each.stop_ms is None for each in real),
         *_percentiles(stops),
@@ -166,7 +166,7 @@ def summarise(results: Sequence[Result]) -> Summary:
     )
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[BargeinResult]) -> Table:
     """Return the table for the terminal."""
     shown = Table(title="Said over the agent; times in ms", title_justify="left")
     for column in ("", "all", "stop", "p50", "p95", "go on", "<600", "pause", "p50", "p95"):
@@ -180,12 +180,12 @@ def table(results: Sequence[Result]) -> Table:
     return shown
 
 
-def report(results: Sequence[Result]) -> dict[str, Any]:
+def report(results: Sequence[BargeinResult]) -> dict[str, Any]:
     """Return the figures as JSON data, with one row per sound."""
     return {"summary": asdict(summarise(results)), "sounds": [asdict(each) for each in results]}
 
 
-def draw(results: Sequence[Result], path: Path) -> None:
+def draw(results: Sequence[BargeinResult], path: Path) -> None:
     """Write a PNG of the distribution of stop times and pauses."""
     stops = [each.stop_ms for each in results if each.stop_ms is not None]
     gaps = [each.gap_ms for each in results if each.outcome == RESUMED and each.gap_ms]
@@ -196,10 +196,10 @@ def draw(results: Sequence[Result], path: Path) -> None:
 
 
 def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
-    return (percentile(values, 0.5), percentile(values, 0.95)) if values else (None, None)
+    return tuple(np.percentile(values, (50, 95)).tolist()) if values else (None, None)
 
 
-def _add(shown: Table, name: str, results: Sequence[Result]) -> None:
+def _add(shown: Table, name: str, results: Sequence[BargeinResult]) -> None:
     figures = summarise(results)
     real = figures.interruptions
     cells = (

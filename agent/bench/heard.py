@@ -52,7 +52,7 @@ SPREAD = "by length"
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutReply:
     """A reply that was cut after ``seconds``.
 
     truth: number of heard words by the alignment. heard: number by each play-out clock.
@@ -136,9 +136,9 @@ def _bare(text: str) -> list[str]:
 
 async def measure(
     voices: Sequence[str], recordings: Sequence[Recording], cuts: int, seed: int, console: Console
-) -> list[Cut]:
+) -> list[CutReply]:
     """Cut the replies of each voice ``cuts`` times. Raises PipelineError. Cancelling closes the voice."""
-    aligner, found = Aligner(), list[Cut]()
+    aligner, found = Aligner(), list[CutReply]()
     spoken_by_each = replies(recordings, aligner, max(1, cuts // CUTS_EACH))
     with progress_bar(console) as progress:
         task = progress.add_task("speaking", total=len(voices) * len(spoken_by_each))
@@ -156,7 +156,7 @@ async def measure(
 
 async def cut(
     name: str, voice: Tts, aligner: Aligner, reply: Sequence[Word], cuts: int, chance: random.Random
-) -> list[Cut]:
+) -> list[CutReply]:
     """Speak a reply as a call does, and cut it ``cuts`` times."""
     splitter, text = ClauseSplitter(), " ".join(word for word, _ in reply)
     clocks, ends, words = {TOLD: Playout(), SPREAD: Playout()}, list[float](), list(reply)
@@ -172,7 +172,7 @@ async def cut(
         at = chance.uniform(0.0, seconds)
         heard = {way: sum(has_words[: len(clock.text(at).split())]) for way, clock in clocks.items()}
         found.append(
-            Cut(name, text, any(one != other for one, other in reply), at, bisect_right(ends, at), heard)
+            CutReply(name, text, any(one != other for one, other in reply), at, bisect_right(ends, at), heard)
         )
     return found
 
@@ -221,20 +221,20 @@ def _align(aligner: Aligner, chunks: Sequence[AudioChunk], words: Sequence[Word]
     return [float(ends[place - 1]) for place in np.cumsum([len(each) for each in said])]
 
 
-def row(cuts: Sequence[Cut], way: str) -> Row:
+def row(cuts: Sequence[CutReply], way: str) -> Row:
     """Return the errors of one clock."""
     off = [cut.heard[way] - cut.truth for cut in cuts]
     exact, one, two = (sum(abs(words) <= most for words in off) / len(off) for most in range(3))
     return Row(len(off), exact, one, two, max(off, key=abs), sum(off) / len(off))
 
 
-KINDS: dict[str, Callable[[Cut], bool]] = {
+KINDS: dict[str, Callable[[CutReply], bool]] = {
     "all": lambda cut: True,
     "with numbers": lambda cut: cut.as_written,
 }
 
 
-def rows(cuts: Sequence[Cut]) -> dict[str, Row]:
+def rows(cuts: Sequence[CutReply]) -> dict[str, Row]:
     """Return the errors by voice, kind of reply and clock."""
     found = {}
     for voice in dict.fromkeys(cut.voice for cut in cuts):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 
+import numpy as np
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -16,7 +17,6 @@ from websockets.exceptions import ConnectionClosed
 from rejoinder.agent.bench.cases.worst_messages import CHAT, PCM, PHONE, REALTIME, WORST, WYOMING, Worst
 from rejoinder.agent.bench.overhead import received, subject
 from rejoinder.agent.bench.overhead_subject import END, START, STOP, Spent, serve_watched
-from rejoinder.agent.bench.reports.waterfall import percentile
 from rejoinder.agent.server.own_server import free_port
 
 TIMES = 3
@@ -39,7 +39,7 @@ ANSWERED = {REALTIME: '"event_id": "behind"', PCM: "'behind'"}
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class MessageCost:
     """The cost of a message: lags of the event loop in ms, and the peak memory of the process in MiB.
 
     busy_ms: longest CPU time of the loop's thread between two measurements. Unlike the lags, it excludes the
@@ -55,14 +55,16 @@ class Hold:
     peak_mib: int
 
 
-def hold(worst: Worst, spent: Spent) -> Hold:
+def hold(worst: Worst, spent: Spent) -> MessageCost:
     """Return the cost of a message from the server's measurements."""
-    p50, p99 = (1000.0 * percentile(spent.lags, share) for share in (0.5, 0.99))
+    p50, p99 = (1000.0 * np.percentile(spent.lags, (50, 99))).tolist()
     longest, busy = 1000.0 * max(spent.lags), 1000.0 * max(spent.busy)
-    return Hold(worst.wire, worst.name, p50, p99, longest, busy, spent.peak // 2**20)
+    return MessageCost(worst.wire, worst.name, p50, p99, longest, busy, spent.peak // 2**20)
 
 
-async def measure(vad: str, tell: Callable[[Hold], None], worst: Sequence[Worst] = WORST) -> list[Hold]:
+async def measure(
+    vad: str, tell: Callable[[MessageCost], None], worst: Sequence[Worst] = WORST
+) -> list[MessageCost]:
     """Send each message to its own server, and return the costs. Raises PipelineError.
 
     Cancelling ends the server.
@@ -137,7 +139,7 @@ async def _exchange(port: int, sent: bytes) -> None:
         await asyncio.wait_for(writer.wait_closed(), CLOSE_SECONDS)
 
 
-def table(holds: Sequence[Hold]) -> Table:
+def table(holds: Sequence[MessageCost]) -> Table:
     """Return the table for the terminal."""
     shown = Table(title="The loop, held", title_justify="left", title_style="bold", box=None)
     for column in ("", "message", "p50 ms", "p99 ms", "longest ms", "busy ms", "peak MiB"):

@@ -21,23 +21,23 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 
-from rejoinder.agent.bench.callers.caller import Caller, open_call
+from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
 from rejoinder.agent.bench.cases.recordings import Recording, background, speech_end
 from rejoinder.agent.bench.latency import (
     BACKGROUND_SECONDS,
     FAILED,
     LEAD_SECONDS,
     PATIENCE_SECONDS,
+    ClipResult,
     Count,
-    Result,
     answer_to,
     count,
     mean_waterfall,
 )
 from rejoinder.agent.bench.reports.waterfall import summary_table, waterfall
 from rejoinder.agent.bench.soak import processor_seconds
-from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost
 
 REST_SECONDS = 4.0
 """Mean time from the end of a caller's words to the caller's next ones, for the answer and a short pause."""
@@ -48,7 +48,7 @@ TAIL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class LoadedRecording:
     """A recording at 24 kHz, loaded before the calls, because loading takes as long as an answer."""
 
     recording: Recording
@@ -57,7 +57,7 @@ class Spoken:
     ends: int
 
     @classmethod
-    def of(cls, recording: Recording) -> Spoken:
+    def of(cls, recording: Recording) -> LoadedRecording:
         """Load a recording. Raises RecordingsMissing."""
         audio = recording.load(RATE)
         noise, ends = background(audio, RATE, BACKGROUND_SECONDS), speech_end(audio, RATE)
@@ -71,11 +71,11 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PlannedTurn:
     """A turn of a caller. at: its planned time, in seconds of the level."""
 
     at: float
-    spoken: Spoken
+    spoken: LoadedRecording
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,9 @@ class Level:
         return None if self.processor_s is None else self.processor_s / self.seconds
 
 
-def plan(recordings: Iterable[Spoken], sessions: int, seconds: float, seed: int = 0) -> list[list[Turn]]:
+def plan(
+    recordings: Iterable[LoadedRecording], sessions: int, seconds: float, seed: int = 0
+) -> list[list[PlannedTurn]]:
     """Return the turns of each caller in ``seconds``, at least one each.
 
     recordings: an endless iterator, such as that of ``itertools.cycle``.
@@ -110,16 +112,16 @@ def plan(recordings: Iterable[Spoken], sessions: int, seconds: float, seed: int 
     generator, following = random.Random(f"{seed}/{sessions}"), iter(recordings)
     callers = []
     for caller in range(sessions):
-        at, turns = REST_SECONDS * (caller + generator.random()) / sessions, list[Turn]()
+        at, turns = REST_SECONDS * (caller + generator.random()) / sessions, list[PlannedTurn]()
         while not turns or at < seconds:
-            turns.append(Turn(at, next(following)))
+            turns.append(PlannedTurn(at, next(following)))
             at += turns[-1].spoken.ends / RATE
             at += REST_SECONDS * generator.uniform(1.0 - SCATTER, 1.0 + SCATTER)
         callers.append(turns)
     return callers
 
 
-def every(callers: Sequence[Sequence[Turn]]) -> float:
+def every(callers: Sequence[Sequence[PlannedTurn]]) -> float:
     """Return the planned mean seconds from a turn to the same caller's next one."""
     lengths = [turn.spoken.ends / RATE for turns in callers for turn in turns]
     return REST_SECONDS + fmean(lengths)
@@ -129,9 +131,9 @@ async def run(
     url: str,
     key: str | None,
     process: int | None,
-    callers: Sequence[Sequence[Turn]],
+    callers: Sequence[Sequence[PlannedTurn]],
     idle: int,
-    tell: Callable[[Result], None],
+    tell: Callable[[ClipResult], None],
 ) -> Level:
     """Hold the calls of a level and return its results. Cancelling ends the calls.
 
@@ -151,10 +153,10 @@ async def run(
 
 
 async def _call(
-    url: str, key: str | None, turns: Sequence[Turn], start: float, tell: Callable[[Result], None]
-) -> list[Result]:
+    url: str, key: str | None, turns: Sequence[PlannedTurn], start: float, tell: Callable[[ClipResult], None]
+) -> list[ClipResult]:
     """Hold one call and return the results of its turns. Their times count from loop time ``start``."""
-    loop, results = asyncio.get_running_loop(), list[Result]()
+    loop, results = asyncio.get_running_loop(), list[ClipResult]()
     await asyncio.sleep(start + turns[0].at - LEAD_SECONDS - loop.time())
     try:
         async with open_call(url, key, turns[0].spoken.noise) as caller:
@@ -165,12 +167,12 @@ async def _call(
                 tell(results[-1])
     except CallLost as error:
         for turn in turns[len(results) :]:
-            results.append(Result(*turn.spoken.about, outcome=FAILED, error=str(error)))
+            results.append(ClipResult(*turn.spoken.about, outcome=FAILED, error=str(error)))
             tell(results[-1])
     return results
 
 
-async def _turn(caller: Caller, turn: Turn, at: float, patience: float) -> Result:
+async def _turn(caller: LiveCaller, turn: PlannedTurn, at: float, patience: float) -> ClipResult:
     """Speak at loop time ``at``, and wait for the answer, at most the given number of seconds."""
     loop, spoken = asyncio.get_running_loop(), turn.spoken
     await asyncio.sleep(at - LEAD_SECONDS - loop.time())

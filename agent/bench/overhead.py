@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.frames import Frame, Opcode
@@ -25,13 +26,12 @@ from rejoinder.agent.bench.overhead_subject import (
     FRAME_SECONDS,
     START,
     STOP,
-    Load,
     Spent,
+    Workload,
     hold_sessions,
     serve_watched,
     sounds,
 )
-from rejoinder.agent.bench.reports.waterfall import percentile
 from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.errors import PipelineError
 
@@ -45,7 +45,7 @@ END_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Overhead:
     """The cost of one load: CPU microseconds per frame and session, total cores, and lags of the loop in ms.
 
     answers: number of replies during the measurement.
@@ -66,17 +66,17 @@ def speakers(sessions: int, some: bool) -> int:
     return max(1, sessions // SPEAKING) if some else 0
 
 
-def level(way: str, load: Load, spent: Spent) -> Level:
+def level(way: str, load: Workload, spent: Spent) -> Overhead:
     """Return the figures of a load from the subject's measurements."""
     cores = spent.processor / spent.seconds
-    p50, p99 = (1000.0 * percentile(spent.lags, share) for share in (0.5, 0.99))
+    p50, p99 = (1000.0 * np.percentile(spent.lags, (50, 99))).tolist()
     each = cores * FRAME_SECONDS / load.sessions * 1e6
-    return Level(way, load.sessions, load.speaking, each, cores, p50, p99, spent.answers)
+    return Overhead(way, load.sessions, load.speaking, each, cores, p50, p99, spent.answers)
 
 
 async def measure(
-    ways: Sequence[str], sessions: Sequence[int], seconds: float, vad: str, tell: Callable[[Level], None]
-) -> list[Level]:
+    ways: Sequence[str], sessions: Sequence[int], seconds: float, vad: str, tell: Callable[[Overhead], None]
+) -> list[Overhead]:
     """Measure each way with each number of sessions, silent and speaking. Raises PipelineError.
 
     Cancelling ends the subject's process.
@@ -85,19 +85,19 @@ async def measure(
     for way in ways:
         for count in sessions:
             for some in (False, True):
-                load = Load(count, speakers(count, some), WARM_SECONDS, seconds)
+                load = Workload(count, speakers(count, some), WARM_SECONDS, seconds)
                 spent = await (_in_process(load, vad) if way == SESSION else _over_sockets(load, vad))
                 levels.append(level(way, load, spent))
                 tell(levels[-1])
     return levels
 
 
-async def _in_process(load: Load, vad: str) -> Spent:
+async def _in_process(load: Workload, vad: str) -> Spent:
     async with subject(hold_sessions, load, vad) as pipe:
         return await received(pipe)
 
 
-async def _over_sockets(load: Load, vad: str) -> Spent:
+async def _over_sockets(load: Workload, vad: str) -> Spent:
     async with subject(serve_watched, vad, 0) as pipe:
         port = await asyncio.to_thread(pipe.recv)
         try:
@@ -106,7 +106,7 @@ async def _over_sockets(load: Load, vad: str) -> Spent:
             pipe.send(END)
 
 
-async def _call(url: str, load: Load, pipe: Pipe) -> Spent:
+async def _call(url: str, load: Workload, pipe: Pipe) -> Spent:
     """Open one call per session. The frames are built in advance, so that sending them costs little."""
     answers, frames = 0, [append(pcm) for pcm in sounds(RATE)]
 
@@ -172,7 +172,7 @@ async def received(pipe: Pipe) -> Spent:
     return spent
 
 
-def table(levels: Sequence[Level]) -> Table:
+def table(levels: Sequence[Overhead]) -> Table:
     """Return the table for the terminal."""
     shown = Table(title="Cost of the framework alone", title_justify="left", title_style="bold", box=None)
     columns = ("", "sessions", "speaking", "us/frame", "cores", "lag p50 ms", "lag p99 ms", "answers")

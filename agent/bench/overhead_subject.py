@@ -49,7 +49,7 @@ END = "end"
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Workload:
     """A number of sessions; the first ``speaking`` speak. The first ``warm`` seconds do not count."""
 
     sessions: int
@@ -141,12 +141,12 @@ def sounds(rate: int) -> tuple[bytes, bytes]:
     return to_pcm(0.0005 * noise), to_pcm(0.2 * noise)
 
 
-def hold_sessions(load: Load, vad: str, pipe: Pipe) -> None:
+def hold_sessions(load: Workload, vad: str, pipe: Pipe) -> None:
     """Hold sessions in this process, without sockets, and send their cost over the pipe."""
     pipe.send(asyncio.run(_hold(load, create(vad, plan()))))
 
 
-async def _hold(load: Load, vad: Vad) -> Spent:
+async def _hold(load: Workload, vad: Vad) -> Spent:
     models = Models(vad, ScriptedStt([ASKED]), ScriptedLlm([ANSWER]), ScriptedTts(), ScriptedTurnModel())
     frames, watch = sounds(RATE), Watch()
     async with AsyncExitStack() as stack:

@@ -30,7 +30,7 @@ WAITING = frozenset(
 Figure = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 
-class Part(BaseModel):
+class ReportPart(BaseModel):
     """A part of a latency."""
 
     name: str
@@ -43,14 +43,14 @@ class Latency(BaseModel):
     p95: Figure | None
 
 
-class Level(BaseModel):
+class ReportLevel(BaseModel):
     """The measurements with one number of callers."""
 
     sessions: PositiveInt
     answered: NonNegativeInt
     processor_s: Figure | None
     latency: Latency
-    waterfall: list[Part]
+    waterfall: list[ReportPart]
 
 
 class Machine(BaseModel):
@@ -62,7 +62,7 @@ class Machine(BaseModel):
 class Report(BaseModel):
     """The fields of a report of ``rejoinder bench load`` that the plan reads."""
 
-    levels: Annotated[list[Level], Field(min_length=1)]
+    levels: Annotated[list[ReportLevel], Field(min_length=1)]
     every_s: Figure
     machine: Machine
 

@@ -21,8 +21,8 @@ from websockets.exceptions import WebSocketException
 
 from rejoinder.agent.bench.callers.caller import open_call
 from rejoinder.agent.bench.cases.recordings import Recording
-from rejoinder.agent.client.client import CallLost
 from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import to_pcm
 from rejoinder.pipeline.errors import PipelineError
 

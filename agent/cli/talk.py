@@ -15,15 +15,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rejoinder.agent.cli.views.talk import Transcript
-from rejoinder.agent.client.client import RATE, Call, CallLost, connect
+from rejoinder.agent.cli.views.talk import TranscriptView
+from rejoinder.agent.client.call import Call, connect
 from rejoinder.agent.client.devices import (
     Device,
-    Handover,
     NoDevice,
-    Playback,
     at_rate,
-    choose,
+    choose_device,
     list_devices,
     microphone,
     speaker,
@@ -36,8 +34,11 @@ from rejoinder.agent.client.events import (
     ReplyDone,
     SpeechStarted,
 )
+from rejoinder.agent.client.handover import Handover
 from rejoinder.agent.client.loudspeaker import Loudspeaker
-from rejoinder.agent.client.socket import realtime_url
+from rejoinder.agent.client.playback import Playback
+from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost, realtime_url
 from rejoinder.agent.config import TOY_NOTE, TOYS, Settings
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError, first_error
@@ -82,7 +83,7 @@ async def show(call: Call, playback: Playback, rate: int, console: Console) -> N
 
     rate: of the speaker, in hertz. Cancelling prints the unfinished lines.
     """
-    transcript, loudspeaker = Transcript(), Loudspeaker(playback, rate)
+    transcript, loudspeaker = TranscriptView(), Loudspeaker(playback, rate)
     # Each event redraws the lines; there is no refresh thread.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
@@ -184,7 +185,7 @@ def run(
     """
     try:
         # Before the models load, because this fails most often.
-        devices = choose("input", source), choose("output", sink)
+        devices = choose_device("input", source), choose_device("output", sink)
         with suppress(KeyboardInterrupt):
             if server is None:
                 asyncio.run(_with_own_server(flags, settings, devices, console))

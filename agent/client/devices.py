@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
+from rejoinder.agent.client.handover import Handover
+from rejoinder.agent.client.playback import Playback
 from rejoinder.models.hints import install
-from rejoinder.pipeline import AudioChunk, PipelineError, to_float, to_pcm
+from rejoinder.pipeline import PipelineError
 
 BLOCK_SECONDS = 0.02
 """Length of one block of audio."""
-HANDOVER_BLOCKS = 50
-"""Most recorded blocks (one second) that wait for a busy loop; after that the oldest are dropped."""
-PLAYBACK_SECONDS = 1.0
-"""Most audio that waits for a stalled speaker. A session sends only 0.2 s ahead, so more is late."""
 
 
 class NoDevice(PipelineError):
@@ -35,130 +28,6 @@ class Device:
     number: int
     name: str
     rate: int
-
-
-class Handover:
-    """Passes recorded blocks from PortAudio's thread to the event loop that created this object.
-
-    dropped: number of blocks that were dropped because the loop was busy.
-    """
-
-    def __init__(self, size: int = HANDOVER_BLOCKS) -> None:
-        self.dropped = 0
-        self._size = size
-        self._blocks: deque[bytes] = deque()
-        self._lock = threading.Lock()
-        self._closed = False
-        self._loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()
-
-    def put(self, block: bytes) -> None:
-        """Add a block. Any thread may call this; it never waits."""
-        with self._lock:
-            if len(self._blocks) >= self._size:
-                self._blocks.popleft()
-                self.dropped += 1
-            self._blocks.append(block)
-        self._wake()
-
-    def close(self) -> None:
-        """End the stream after the queued blocks. Any thread may call this."""
-        self._closed = True
-        self._wake()
-
-    async def get(self) -> bytes | None:
-        """Return the next block, or None at the end of the stream. Cancelling loses no block."""
-        while True:
-            self._changed.clear()
-            with self._lock:
-                if self._blocks:
-                    return self._blocks.popleft()
-            if self._closed:
-                return None
-            await self._changed.wait()
-
-    def _wake(self) -> None:
-        if not self._loop.is_closed():  # a device may outlive the conversation by a block
-            self._loop.call_soon_threadsafe(self._changed.set)
-
-
-class Playback:
-    """Passes 16-bit mono audio to PortAudio's thread, which takes it at the pace of playing.
-
-    dropped: number of bytes that were dropped because the speaker did not keep up.
-    """
-
-    def __init__(self, rate: int, seconds: float = PLAYBACK_SECONDS) -> None:
-        self.dropped = 0
-        self._limit = 2 * int(seconds * rate)
-        self._pcm = bytearray()
-        self._held = False
-        self._lock = threading.Lock()
-
-    def put(self, pcm: bytes) -> None:
-        """Queue audio; drop the oldest audio above the limit."""
-        with self._lock:
-            self._pcm += pcm
-            if (excess := len(self._pcm) - self._limit) > 0:
-                del self._pcm[:excess]
-                self.dropped += excess
-
-    def take(self, size: int) -> bytes:
-        """Return exactly ``size`` bytes, padded with silence."""
-        with self._lock:
-            ready = 0 if self._held else size
-            pcm = bytes(self._pcm[:ready])
-            del self._pcm[:ready]
-        return pcm.ljust(size, b"\0")
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that the speaker has not taken."""
-        return len(self._pcm)
-
-    def clear(self) -> int:
-        """Drop the queued audio and return its size in bytes. The speaker is silent until ``put``."""
-        with self._lock:
-            unheard = len(self._pcm)
-            self._pcm.clear()
-            self._held = False
-        return unheard
-
-    def hold(self) -> None:
-        """Play silence and keep the queued audio."""
-        self._held = True
-
-    def release(self) -> None:
-        """Continue at the sample at which ``hold`` stopped."""
-        self._held = False
-
-
-class Converter:
-    """Resamples streams of chunks to one rate, and keeps the filter's state between chunks."""
-
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
-        self._from = 0
-        self._stream: Any = None
-
-    def convert(self, chunk: AudioChunk) -> bytes:
-        """Return the resampled 16-bit audio, up to 40 ms late. A chunk with start 0 begins a new stream."""
-        import soxr
-
-        if chunk.rate == self._rate:
-            return chunk.pcm
-        if chunk.start == 0 or chunk.rate != self._from:
-            self._stream = soxr.ResampleStream(chunk.rate, self._rate, 1, dtype="float32", quality="HQ")
-            self._from = chunk.rate
-        resampled = self._stream.resample_chunk(to_float(chunk.pcm))
-        return to_pcm(np.asarray(resampled, np.float32))
-
-    def finish(self) -> bytes:
-        """End the stream, and return the 16-bit audio that the filter still holds."""
-        stream, self._stream, self._from = self._stream, None, 0
-        if stream is None:
-            return b""
-        return to_pcm(np.asarray(stream.resample_chunk(np.zeros(0, np.float32), last=True), np.float32))
 
 
 def portaudio() -> Any:
@@ -191,7 +60,7 @@ def list_devices() -> list[tuple[Device, int, int]]:
     return found
 
 
-def choose(kind: str, wanted: str | None) -> Device:
+def choose_device(kind: str, wanted: str | None) -> Device:
     """Return a device. Raises NoDevice.
 
     kind: "input" or "output". wanted: its number or part of its name, None for the default device.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rejoinder.agent.client.client import RATE
-from rejoinder.agent.client.devices import Converter, Playback
+from rejoinder.agent.client.converter import Converter
+from rejoinder.agent.client.playback import Playback
+from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline import AudioChunk
 
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rejoinder.pipeline.audio.chunk import Samples, to_pcm
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 
 RATE = 24_000
 """Sample rate of the Realtime protocol in both directions, in hertz."""
 FRAME = RATE // 50
 """Samples in one frame of the microphone: 20 ms."""
-AUDIBLE = 10 ** (-50 / 20)
-"""Level above which a sample is audible: -50 dBFS, far above resampling noise and far below speech."""
 
 
 class Microphone:

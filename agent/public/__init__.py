@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rejoinder.agent.client.client import connect as connect
+    from rejoinder.agent.client.call import connect as connect
     from rejoinder.models.loading import Specs as Specs
     from rejoinder.models.loading import open_models as open_models
     from rejoinder.pipeline import (
@@ -190,7 +190,7 @@ __all__ = [
 _PIPELINE = "rejoinder.pipeline"
 _ELSEWHERE = {
     "Specs": ("rejoinder.models.loading", "local"),
-    "connect": ("rejoinder.agent.client.client", "client"),
+    "connect": ("rejoinder.agent.client.call", "client"),
     "open_models": ("rejoinder.models.loading", "local"),
 }
 

@@ -1,9 +1,21 @@
-"""The Python client: ``from rejoinder.client import connect``."""
+"""The Python client, and this machine's microphone and speaker: ``from rejoinder.client import connect``.
+
+The devices need sounddevice and PortAudio, from the extra ``mic``; they are loaded when a device is chosen.
+"""
 
 from rejoinder.models.hints import needing
 
 with needing("client", "rejoinder.client"):
-    from rejoinder.agent.client.client import RATE, Call, CallLost, connect
+    from rejoinder.agent.client.call import Call, connect
+    from rejoinder.agent.client.devices import (
+        Device,
+        NoDevice,
+        at_rate,
+        choose_device,
+        list_devices,
+        microphone,
+        speaker,
+    )
     from rejoinder.agent.client.events import (
         AgentAudio,
         AgentDelta,
@@ -22,6 +34,11 @@ with needing("client", "rejoinder.client"):
         UserDelta,
         UserSaid,
     )
+    from rejoinder.agent.client.handover import Handover
+    from rejoinder.agent.client.loudspeaker import Loudspeaker
+    from rejoinder.agent.client.playback import Playback
+    from rejoinder.agent.client.player import RATE
+    from rejoinder.agent.client.socket import CallLost
 
 __all__ = [
     "RATE",
@@ -31,10 +48,15 @@ __all__ = [
     "Call",
     "CallEvent",
     "CallLost",
+    "Device",
     "Failed",
+    "Handover",
+    "Loudspeaker",
+    "NoDevice",
     "Other",
     "OutputPaused",
     "OutputResumed",
+    "Playback",
     "Reconnected",
     "ReplyDone",
     "ReplyStarted",
@@ -43,5 +65,10 @@ __all__ = [
     "ToolCalled",
     "UserDelta",
     "UserSaid",
+    "at_rate",
+    "choose_device",
     "connect",
+    "list_devices",
+    "microphone",
+    "speaker",
 ]

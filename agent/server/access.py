@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
-from rejoinder.agent.server.http.completion import failure
 from rejoinder.agent.server.keys import Keys, presented
 from rejoinder.agent.wires import call_log
+from rejoinder.agent.wires.realtime.events import error_body
 from rejoinder.agent.wires.socket import Socket, hang_up
 from rejoinder.models.llm.openai import is_loopback
 from rejoinder.pipeline import PipelineError
@@ -81,7 +81,8 @@ def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Respon
     kind = "invalid_request_error" if status < 429 else "server_error"
     kind = "rate_limit_error" if status == 429 else kind
     headers = {"Retry-After": str(retry)} if retry else None
-    return JSONResponse(failure(message, kind, code or CODES[status]), status_code=status, headers=headers)
+    error = error_body(message, kind, code or CODES[status])
+    return JSONResponse({"error": error}, status_code=status, headers=headers)
 
 
 async def not_there(request: Request, error: Exception) -> Response:
@@ -97,7 +98,8 @@ async def not_there(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         reason = f"{path} knows no {request.method[:16]}, only {(headers or {}).get('Allow')}"
         code = "method_not_allowed"
-    return JSONResponse(failure(reason, "invalid_request_error", code), error.status_code, headers)
+    body = {"error": error_body(reason, "invalid_request_error", code)}
+    return JSONResponse(body, error.status_code, headers)
 
 
 async def no_socket(websocket: WebSocket) -> None:

@@ -19,7 +19,7 @@ from websockets.http11 import Request
 
 from rejoinder.agent.logs import one_line
 from rejoinder.agent.server.frames import Portions
-from rejoinder.agent.server.request_head import BAD_REQUEST, Refused, answer
+from rejoinder.agent.server.request_head import BAD_REQUEST, HeadRefused, answer
 from rejoinder.agent.wires.call_log import refused as log_refused
 from rejoinder.agent.wires.long_messages import MAX_BINARY, MAX_WHOLE, Long
 from rejoinder.agent.wires.socket import ABNORMAL, ALIVE, BEHIND, CUT
@@ -52,7 +52,7 @@ def fitting(reason: str) -> str:
     return reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
 
 
-def dismiss(transport: asyncio.Transport, refused: Refused, said: bytes) -> asyncio.TimerHandle:
+def dismiss(transport: asyncio.Transport, refused: HeadRefused, said: bytes) -> asyncio.TimerHandle:
     """Send the last bytes of a connection whose request is refused; return the timer that drops it.
 
     The caller must keep reading until then, so that the client receives the bytes.
@@ -77,7 +77,7 @@ def up_to_the_end(
     return received, list(messages[len(received) :])
 
 
-class Connection(WebSocketsSansIOProtocol):
+class SocketConnection(WebSocketsSansIOProtocol):
     """One WebSocket. However it ends, a client that reads gets the reason, and the socket closes soon."""
 
     _giving_up: asyncio.TimerHandle | None = None
@@ -86,7 +86,7 @@ class Connection(WebSocketsSansIOProtocol):
     _cut: Long | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with the handshake that ``Requests`` has read."""
+        """Begin with the handshake that ``HttpConnection`` has read."""
         super().connection_made(transport)
         self._came = Portions(self.config.ws_max_size)
         self._message = bytearray()
@@ -95,7 +95,7 @@ class Connection(WebSocketsSansIOProtocol):
         """Refuse a handshake that the parser has neither accepted nor answered."""
         if self.handshake_initiated:
             return
-        refused = Refused(BAD_REQUEST, f"the handshake is malformed: {self.conn.handshake_exc}")
+        refused = HeadRefused(BAD_REQUEST, f"the handshake is malformed: {self.conn.handshake_exc}")
         self.handshake_complete = self.close_sent = True
         self.close_timer = dismiss(self.transport, refused, answer(refused))
 
@@ -210,7 +210,8 @@ class Connection(WebSocketsSansIOProtocol):
         """
         self._read_on()
         message = cast("dict[str, Any]", await self.queue.get())
-        message[BEHIND] = self._behind
+        if not self.queue.empty():
+            message[BEHIND] = self._behind
         self._long = is_long(message)
         if self._long:
             self._read_on()

@@ -10,10 +10,10 @@ import uvicorn
 
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.logs import of_libraries
-from rejoinder.agent.server.connection import Connection
+from rejoinder.agent.server.connection import SocketConnection
 from rejoinder.agent.server.descriptors import Listener, allow_sockets
 from rejoinder.agent.server.http.headers import HEADERS
-from rejoinder.agent.server.requests import Requests
+from rejoinder.agent.server.requests import HttpConnection
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.uvicorn_server import Uvicorn
 from rejoinder.models.loading import Away, Report
@@ -85,8 +85,8 @@ def web(program: Server) -> uvicorn.Config:
     """Return uvicorn's configuration for the program."""
     return uvicorn.Config(
         program.app(),
-        http=Requests,
-        ws=Connection,
+        http=HttpConnection,
+        ws=SocketConnection,
         ws_max_size=MAX_MESSAGE,
         ws_ping_interval=20.0,
         # A pong is read after the audio before it. A late one means backpressure, not a dead client.

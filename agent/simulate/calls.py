@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from rejoinder.agent.simulate.callers import Caller, Line
+from rejoinder.agent.simulate.caller import Caller
+from rejoinder.agent.simulate.line import Line
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import Options
 

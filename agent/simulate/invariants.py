@@ -8,7 +8,8 @@ from itertools import count
 
 from rejoinder.agent.client.player import RATE
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.callers import Call, Caller
+from rejoinder.agent.simulate.call import Call
+from rejoinder.agent.simulate.caller import Caller
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline.replying.replies import MERGE_SECONDS
 

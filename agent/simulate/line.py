@@ -58,7 +58,7 @@ class Way:
         return self._last
 
 
-class Ear:
+class SimulatedPlayback:
     """The playback of a client without a buffer.
 
     holds: whether it pauses its audio on OverlapStarted. yields: whether it drops its audio on SpeechStarted,

@@ -18,9 +18,13 @@ MORE = 0.1
 
 
 class Spoken:
-    """The caller's words in one call, with their positions in the microphone's audio at 16 kHz."""
+    """The caller's words in one call, with their positions in the microphone's audio at 16 kHz.
+
+    done: whether the caller's turn is over.
+    """
 
     def __init__(self) -> None:
+        self.done = True
         self._words: list[tuple[float, str]] = []  # middle of the word in samples, and the word
 
     def write(self, text: str, at: float) -> float:

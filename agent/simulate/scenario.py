@@ -1,18 +1,18 @@
 """A conversation in virtual time: sound at set times, and a client that plays audio and logs events.
 
-``callers`` builds on it: its callers react to what the agent says.
+``caller`` builds on it: its callers react to what the agent says.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rejoinder.agent.client.player import RATE
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.line import Ear, Line
+from rejoinder.agent.simulate.line import Line, SimulatedPlayback
+from rejoinder.agent.simulate.timeline import check_replies, timeline
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
@@ -26,13 +26,8 @@ from rejoinder.pipeline import (
     Floor,
     Models,
     Options,
-    PartialTranscript,
-    ReplyAudio,
     ReplyDone,
-    ReplyStarted,
-    ReplyText,
     Session,
-    TurnTraced,
     open_session,
 )
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
@@ -74,7 +69,7 @@ class Talk:
         given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", TIMES)  # the scenarios must not depend on the defaults
         self.options = given or Options(instructions="", **more)
-        self.ear = Ear(self.options.holds_audio, self.options.interrupt_response)
+        self.ear = SimulatedPlayback(self.options.holds_audio, self.options.interrupt_response)
         self.log: list[tuple[float, Event]] = []
         self.floors: list[tuple[float, Floor]] = []
         self.session: Session
@@ -174,61 +169,14 @@ class Talk:
 
     def timeline(self) -> list[str]:
         """Return the log, one line per event, without traces. Consecutive audio of a reply is one line."""
-        lines: list[str] = []
-        stretch: tuple[int, float, float] | None = None
-        for at, event in [*self.log, (0.0, None)]:
-            if isinstance(event, ReplyAudio):
-                turn, begin, seconds = stretch or (event.turn, at, 0.0)
-                stretch, last = (turn, begin, seconds + event.chunk.seconds), at
-                continue
-            if stretch is not None and not isinstance(event, TurnTraced):
-                turn, begin, seconds = stretch
-                lines.append(f"{begin:.3f} audio {turn}: {seconds:.2f} s until {last:.3f}")
-                stretch = None
-            if event is not None and not isinstance(event, TurnTraced):
-                lines.append(f"{at:.3f} {_line(event)}")
-        return lines
+        return timeline(self.log)
 
     def heard(self, turn: int, at: float) -> str:
         """Return the words of a reply that the client has played by loop time ``at``."""
         return self.ear.text(turn, at)
 
 
-def check_replies(events: list[Event]) -> None:
-    """Raise AssertionError if a reply's events lie outside its start and end, or its audio has a gap."""
-    started, ended = set(), set()
-    samples: Counter[int] = Counter()
-    for event in events:
-        match event:
-            case ReplyStarted(turn):
-                assert turn not in started, f"reply {turn} starts twice"
-                started.add(turn)
-            case ReplyText(turn) | ReplyAudio(turn) | ReplyDone(turn):
-                assert turn in started, f"reply {turn} was never committed: {event}"
-                assert turn not in ended, f"reply {turn} is over: {event}"
-                if isinstance(event, ReplyDone):
-                    ended.add(turn)
-                elif isinstance(event, ReplyAudio):
-                    assert event.chunk.start == samples[turn]
-                    samples[turn] += len(event.chunk)
-    assert started == ended, f"without an end: {started - ended}"
-
-
 async def sleep_until(at: float) -> None:
     """Wait until a loop time. If it has passed, return without yielding to other tasks."""
     if (left := at - asyncio.get_running_loop().time()) > 0:
         await asyncio.sleep(left)
-
-
-def _line(event: Event) -> str:
-    match event:
-        case PartialTranscript(text):
-            return f"partial: {text}"
-        case ReplyStarted(turn):
-            return f"reply {turn} starts"
-        case ReplyText(turn, text):
-            return f"text {turn}: {text}"
-        case ReplyDone(turn, status, heard, error):
-            return f"reply {turn} {status}: {heard}" + (f" ({error})" if error else "")
-        case _:
-            return repr(event)

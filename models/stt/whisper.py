@@ -28,7 +28,7 @@ from rejoinder.pipeline.interfaces import Transcript
 WINDOW_SECONDS = 30
 """Longest encoder window."""
 SHORT_SECONDS = 5
-"""Audio up to this length gets the short window (docs/lab/latency.md)."""
+"""Audio up to this length gets the short window (docs/lab/latency-listening.md)."""
 SHORT_WINDOW_SECONDS = 10
 """The short window, and the shortest frugal one."""
 LEAST_WINDOW_SECONDS = 15

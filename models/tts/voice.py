@@ -10,11 +10,10 @@ import numpy as np
 from rejoinder.models.tts.spoken import spoken
 from rejoinder.models.tts.word_times import word_times
 from rejoinder.pipeline.audio.chunk import AudioChunk, Samples, Words, to_pcm
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 
-AUDIBLE = 10 ** (-50 / 20)
-"""Amplitude (-50 dBFS) up to which samples at the edges of a clause are silence."""
 LEAD_SECONDS = 0.002
 """Silence that is kept before a clause."""
 TAIL_SECONDS = {".": 0.2, "!": 0.2, "?": 0.2, ":": 0.15, ";": 0.15, ",": 0.1}

@@ -77,6 +77,11 @@ def joined(chunks: Sequence[AudioChunk]) -> AudioChunk:
     return AudioChunk(b"".join(chunk.pcm for chunk in chunks), chunks[0].rate, chunks[0].start)
 
 
+def in_samples(ms: float) -> int:
+    """Return a duration in milliseconds as whole samples at ``RATE``."""
+    return int(ms * RATE / 1000)
+
+
 def to_float(pcm: bytes) -> Samples:
     """Convert little-endian 16-bit PCM to float32 samples in [-1, 1], shape (samples,)."""
     return np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768.0

@@ -7,6 +7,8 @@ import numpy as np
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 
 HOP = RATE // 100
+AUDIBLE = 10 ** (-50 / 20)
+"""Amplitude above which a sample is audible: -50 dBFS, far above resampling noise and far below speech."""
 LATE_SAMPLES = int(0.2 * RATE)
 """Longest lag of voice activity behind the level, in samples; a longer one means quiet speech at the end."""
 QUIET = 10 ** (-25 / 10)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rejoinder.pipeline.function_words import FUNCTION_WORDS
+
 FIRST_WORDS = 3
 """Most words of the first clause if it has no punctuation: a short one is heard early."""
 LEAST_WORDS = 2
@@ -21,11 +23,7 @@ _ABBREVIATION = re.compile(
     re.IGNORECASE,
 )
 
-_LEANING = frozenset(
-    "a an the of to in on at by for from with and or but so as if that which who my your our their its his "
-    "her is are was were be been not very more most this these those can could will would should about "
-    "into over after before than because".split()
-)
+_RUN_ON = FUNCTION_WORDS | frozenset("most this these those over after before".split())
 """Words that a voice runs into the next one: a pause after them sounds wrong."""
 
 
@@ -78,6 +76,6 @@ class ClauseSplitter:
 def _after_words(words: list[re.Match[str]]) -> int:
     """Return the end of the words, without trailing words that lean on the next one."""
     end = len(words)
-    while end > LEAST_WORDS and words[end - 1][1].lower() in _LEANING:
+    while end > LEAST_WORDS and words[end - 1][1].lower() in _RUN_ON:
         end -= 1
     return words[end - 1].end()

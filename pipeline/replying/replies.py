@@ -108,7 +108,7 @@ class Replies:
             self._answer(text, key)
         else:
             self._history.add_user(text, key)
-            self._floor.agent_done()
+            self._floor.agent.finished()
 
     def end_empty_turn(self) -> None:
         """Start the requested or owed reply after a turn without words."""
@@ -130,7 +130,7 @@ class Replies:
             self._out_of_band.start(turn, self._messages(turn, None, request))
             return
         talking = self._floor.floor is Floor.USER and not self._floor.manual
-        ending = self._floor.pause is not None and self._floor.floor is not Floor.OVERLAP
+        ending = self._floor.floor is Floor.PAUSE
         if (talking and self.options.interrupt_response) or ending:
             self._requested = request
             return
@@ -164,7 +164,7 @@ class Replies:
     def pause(self) -> None:
         """Pause the reply until it is known whether the sound over it is an interruption."""
         if self.turn is None or self.turn.made:
-            self._floor.agent_ends()
+            self._floor.agent.finishing()
         if self.turn is not None:
             self.turn.pause()
 
@@ -190,13 +190,13 @@ class Replies:
             return
         self._requested, self._owed = None, False
         self._cancel()
-        self._floor.agent_done()
+        self._floor.agent.finished()
 
     def truncate(self, turn: int, seconds: float) -> str | None:
         """Settle reply ``turn`` at ``seconds`` played; stop it if it runs. Return the heard text or None."""
         if self.turn and self.turn.id == turn and self.turn.committed:
             self._cancel()  # the client has stopped its playback
-            self._floor.agent_done()
+            self._floor.agent.finished()
         heard = None
         for settled in self._settled:
             if settled.id == turn:
@@ -247,7 +247,7 @@ class Replies:
         if ended and self.idle and self._floor.floor is Floor.NOBODY:
             for turn in ended:
                 self._settle(turn, turn.playout.played(now), cut=True)
-            self._floor.agent_speaks()
+            self._floor.agent.started()
             self.turn = ended[-1]
             self.turn.task = asyncio.create_task(self._replay(ended), name=f"reply-{self.turn.id}-again")
 
@@ -307,7 +307,7 @@ class Replies:
         if turn.text:
             self._history.add_user(turn.text, key)
         self._history.begin_reply(turn.id)
-        self._floor.agent_speaks()
+        self._floor.agent.started()
         self._emit(ReplyStarted(turn.id, turn.tag, turn.speaks))
         if self.held or self._floor.floor is Floor.OVERLAP:
             turn.pause()
@@ -329,7 +329,7 @@ class Replies:
 
     def _end(self) -> None:
         self.turn = None
-        self._floor.agent_done()
+        self._floor.agent.finished()
         self.answer_owed()
 
     def _cancel(self, superseded: bool = False, overtaken: bool = False) -> None:
@@ -373,7 +373,7 @@ class Replies:
         if turn.overtaken and cut and turn.speaks and played < MERGE_SECONDS:
             heard = ""
         self._history.settle(turn.id, heard, cut)
-        self._floor.asked = heard or self._floor.asked
+        self._floor.agent.was_heard(heard)
         if turn not in self._settled:
             self._settled.append(turn)
 

@@ -3,31 +3,36 @@
 Time is counted in samples received. So the same audio gives the same events, however it is divided into
 chunks and however late it arrives. The transitions:
 
-    floor   event                                                     next    output
-    ------  --------------------------------------------------------  ------  --------------
-    NOBODY  speech for ``start_ms``                                   USER    SpeechStarted
-    AGENT   speech for ``start_ms``, the agent does not yield         USER    SpeechStarted
-    AGENT   speech for ``notice_ms``, the agent yields                OVERLAP OverlapStarted
-    OVERLAP a noise or a backchannel (see interruption.py)            AGENT   OverlapEnded
-    OVERLAP an interruption that goes on                              USER    SpeechStarted
-    OVERLAP an interruption that has ended                            PAUSE   SpeechStarted, PauseStarted
-    OVERLAP a noise, and the agent has finished meanwhile             NOBODY  OverlapEnded
-    USER    silence for ``pause_ms``, or speech for ``max_turn_ms``   PAUSE   PauseStarted
-    PAUSE   the final transcript has words                            PAUSE   Transcribed
-    PAUSE   its words sound whole, or it may end within ``EAGER_MS``  PAUSE   EagerEndOfTurn
-    PAUSE   silence for ``max_wait_ms``, the final transcript is empty  NOBODY  NothingSaid
-    PAUSE   speech for ``resume_ms``                                  USER    TurnResumed
-    PAUSE   silence for ``min_wait_ms``, the transcript is final,     AGENT   EndOfTurn
-            and the end is ``patience`` times as likely as more
-    PAUSE   silence for ``max_wait_ms``, the transcript is final      AGENT   EndOfTurn
-    AGENT   the agent has finished                                    NOBODY  -
+    floor    event                                                       next     output
+    -------  ----------------------------------------------------------  -------  --------------
+    NOBODY   speech for ``start_ms``                                     USER     SpeechStarted
+    NOBODY   the agent starts to speak                                   AGENT    -
+    AGENT    speech for ``start_ms``, the agent does not yield           USER     SpeechStarted
+    AGENT    speech for ``notice_ms``, the agent yields                  OVERLAP  OverlapStarted
+    AGENT    the agent has finished                                      NOBODY   -
+    OVERLAP  a noise or a backchannel (see interruption.py)              AGENT    OverlapEnded
+    OVERLAP  the same, and the agent has finished meanwhile              NOBODY   OverlapEnded
+    OVERLAP  an interruption that goes on                                USER     SpeechStarted
+    OVERLAP  an interruption that has ended                              PAUSE    SpeechStarted, PauseStarted
+    USER     silence for ``pause_ms``, or speech for ``max_turn_ms``     PAUSE    PauseStarted
+    PAUSE    the final transcript has words                              PAUSE    Transcribed
+    PAUSE    the words sound whole, or the turn may end in ``EAGER_MS``  PAUSE    EagerEndOfTurn
+    PAUSE    speech for ``resume_ms``                                    USER     TurnResumed
+    PAUSE    silence for ``min_wait_ms``, the transcript is final,       AGENT    EndOfTurn
+             and the end is ``patience`` times as likely as more
+    PAUSE    silence for ``max_wait_ms``, the transcript is final        AGENT    EndOfTurn
+    PAUSE    silence for ``max_wait_ms``, the final transcript is empty  NOBODY   NothingSaid
+
+The client can end the user's turn: that starts a pause, and the turn ends once its transcript is final. It
+can drop the turn: USER and PAUSE become NOBODY without an event, and an overlap ends as a noise.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum, auto
 
-from rejoinder.pipeline.audio.chunk import RATE
+from rejoinder.pipeline.audio.chunk import in_samples
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
@@ -41,33 +46,15 @@ from rejoinder.pipeline.events import (
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.listening.agreement import normalise
-from rejoinder.pipeline.options import Endpointing
-from rejoinder.pipeline.turns import turn_end
-from rejoinder.pipeline.turns.interruption import (
-    Overlap,
-    is_backchannel,
-    is_echo,
-    is_interruption,
-    prefer_backchannel,
-)
+from rejoinder.pipeline.options import Endpointing, Options
+from rejoinder.pipeline.turns.agent_side import AgentSide
+from rejoinder.pipeline.turns.overlap import Overlap
+from rejoinder.pipeline.turns.patience import Patience
+from rejoinder.pipeline.turns.pause import Pause
+from rejoinder.pipeline.turns.user_turn import UserTurn
 
-ECHO_WORDS = 5
-"""Fewest of the agent's last words that count as its echo; fewer may be an answer: "tomorrow at ten"."""
-TOO_SOON_MS = 1_000
-"""An interruption within this time of the reply's start means that the agent cut the user off."""
-MORE_PATIENCE = 3.0
-"""Factor on the patience each time the agent has cut the user off."""
-MOST_PATIENCE = 8.0
-"""Limit of the patience after such a factor."""
-HEARD_OUT_TURNS = 3
-"""Turns without a cut-off after which the extra patience resets."""
 LAG_MS = 96
 """Longest time that voice activity lags behind the level at the end of a "mm-hm"."""
-EAGER_MS = 250
-"""Time to a reply's first sound (docs/lab/latency.md). Replies to incomplete words start no earlier."""
-ANSWER_MS = 400
-"""Longest wait for the turn model's first answer, which comes late on a busy machine."""
 
 
 class Floor(Enum):
@@ -83,54 +70,66 @@ class Floor(Enum):
 class Endpointer:
     """The floor of one session. It has no clock and does no I/O; positions are samples at 16 kHz.
 
+    Its methods take what happens and return the events that follow. No attribute is written from outside.
+
+    endpointing: how turns begin and end. has_turn_model: whether a turn model judges pauses.
+    agent: the agent's side of the floor; the session records there what the agent does.
     now: end of the audio judged or discarded so far; earlier audio is ignored.
-    reached: end of the audio received so far, if the last whole window was silent; at least ``now``.
-    turn_start: first sample that may belong to the user's turn, None between turns.
-    pause: end of the last voiced sample while the user pauses in a turn, else None.
-    quiet: where the silence of the pause begins: ``pause``, or sooner if the level fell before.
-    asked: the agent's last words that the user heard; a request to spell changes when a turn ends.
-    saying: the agent's words near the onset of an overlap, "" if the microphone does not pick them up.
-    unlearnt: whether the echo path from the agent to the microphone is not learnt yet.
-    manual: whether the client ends turns; then all audio between two ends is one turn of the user.
-    yields: whether speech can stop the agent. has_judge: whether a turn model judges pauses.
+    reached: end of the audio received so far, if the last whole window was silent.
     """
 
-    def __init__(self, options: Endpointing | None = None) -> None:
-        self.options = options or Endpointing()
-        self.floor = Floor.NOBODY
-        self.manual = self.has_judge = self.unlearnt = False
-        self.yields = True
+    def __init__(self, endpointing: Endpointing | None = None, has_turn_model: bool = False) -> None:
+        self.agent = AgentSide()
         self.now = self.reached = 0
-        self.turn_start: int | None = None
-        self.pause: int | None = None
-        self.quiet = 0
-        self.asked = self.saying = ""
-        self._free_from = self._manual_from = 0
-        self._onset = self._voiced_until = 0
-        self._run = self._voiced = 0
-        self._forced = False
-        self._final: str | None = None
-        self._end_probability: float | None = None
-        self._answers: list[float] = []
-        self._overlap_text: str | None = None
-        self._ending = self._agent_finished = False
-        self._eager_for: int | None = None
-        self._answered_at = -_samples(TOO_SOON_MS)
-        self._patience, self._heard_out = 0.0, 0
+        self._options = Options(endpointing=endpointing or Endpointing())
+        self._has_turn_model = has_turn_model
+        self._patience = Patience()
+        self._turn: UserTurn | None = None
+        self._voice_run = 0  # voice at the end of the audio, in samples
+        self._free_from = 0  # earlier audio belongs to turns that have ended
+        self._manual_from = 0  # earlier audio is no part of a turn that the client ends
+
+    @property
+    def floor(self) -> Floor:
+        """Who has the floor."""
+        if self._turn is None:
+            return Floor.AGENT if self.agent.has_floor else Floor.NOBODY
+        if self._turn.overlap is not None:
+            return Floor.OVERLAP
+        return Floor.USER if self._turn.pause is None else Floor.PAUSE
+
+    @property
+    def turn_start(self) -> int | None:
+        """First sample that may belong to the user's turn, None between turns."""
+        return self._turn.start if self._turn else None
+
+    @property
+    def pause(self) -> int | None:
+        """End of the last voiced sample while the user pauses in a turn, else None."""
+        return self._turn.pause.start if self._turn and self._turn.pause else None
+
+    @property
+    def quiet_from(self) -> int | None:
+        """Sample at which the silence of the pause begins: ``pause``, or sooner if the level fell before."""
+        return self._turn.pause.quiet_from if self._turn and self._turn.pause else None
 
     @property
     def talking(self) -> bool:
         """Whether the newest window of the user's turn has speech."""
-        return self._open_turn and self._voiced_until >= self.now
+        turn = self._turn
+        return turn is not None and turn.pause is None and turn.voiced_until >= self.now
 
     @property
     def idle(self) -> bool:
         """Whether no side has the floor, and no sound may become a turn."""
-        return self.floor is Floor.NOBODY and not self._run and not self.manual
+        return self.floor is Floor.NOBODY and not self._voice_run and not self.manual
 
     @property
-    def _open_turn(self) -> bool:
-        return self.floor in (Floor.USER, Floor.OVERLAP) and self.pause is None
+    def manual(self) -> bool:
+        """Whether the client ends turns; then all audio between two ends is one turn of the user."""
+        return not self._options.detect_turns
+
+    # --- what the session hears -------------------------------------------------------------------------
 
     def vad(self, end: int, probability: float) -> list[FloorEvent]:
         """Process the speech probability of the window that ends at sample ``end``."""
@@ -139,261 +138,225 @@ class Endpointer:
         step, self.now = end - self.now, end
         self.reached = max(self.reached, end)
         if self.manual:
-            if self.floor in (Floor.NOBODY, Floor.AGENT):
-                self._open(max(self._free_from, self._manual_from))
-            self._voiced_until = end
+            (self._turn or self._open_manual_turn()).voiced_until = end
             return []
         self._manual_from = end
-        voiced = probability >= (self.options.release if self._open_turn else self.options.threshold)
-        self._run = self._run + step if voiced else max(0, self._run - 2 * step)
-        if self.floor is Floor.USER:
-            return self._while_talking(voiced)
-        if self.floor is Floor.PAUSE:
-            return self._while_pausing()
-        if self.floor is Floor.OVERLAP:
-            return self._while_overlapping(voiced, step)
-        if self.floor is Floor.AGENT and self.yields:
-            noticed = self._run >= _samples(self.options.notice_ms)
-            return [self._overlap(end - self._run)] if noticed else []
-        if self._run >= _samples(self.options.start_ms):
-            return [self._begin(end - self._run)]
-        return []
+        options, turn = self._options.endpointing, self._turn
+        speaking = turn is not None and turn.pause is None
+        voiced = probability >= (options.release if speaking else options.threshold)
+        self._voice_run = self._voice_run + step if voiced else max(0, self._voice_run - 2 * step)
+        if turn is None:
+            return self._while_free()
+        if turn.overlap is not None:
+            return self._while_overlapping(turn, turn.overlap, voiced, step)
+        if turn.pause is not None:
+            return self._while_pausing(turn, turn.pause)
+        return self._while_talking(turn, voiced)
 
-    def passed(self, end: int) -> list[FloorEvent]:
+    def extend_pause(self, end: int) -> list[FloorEvent]:
         """Extend a pause to sample ``end``: a turn can end between two windows, which are 32 ms apart."""
         self.reached = max(self.reached, end)
-        return self._decide() if self.floor is Floor.PAUSE else []
+        return self._check_end() if self.floor is Floor.PAUSE else []
 
-    def transcript(self, transcript: Transcript, hushed: bool = False) -> list[FloorEvent]:
+    def level_fell(self, pause: int, at: int) -> None:
+        """Take the sample from which the level is low in the pause that began at ``pause``."""
+        if self._turn and self._turn.pause and self._turn.pause.start == pause:
+            self._turn.pause.level_fell(at)
+
+    def transcript(self, transcript: Transcript, voice_ended: bool = False) -> list[FloorEvent]:
         """Process a transcript. Partial transcripts count during an overlap only.
 
         A final one that does not reach the current pause is ignored.
-        hushed: whether the level says that the voice has ended, which is known before voice activity says so.
+        voice_ended: whether the level says so, which is known before voice activity says so.
         """
-        if self.floor is Floor.OVERLAP and transcript.end > self._onset:
-            plain = self._ending or self._echoed(transcript.text)
-            self._overlap_text = transcript.text if plain else prefer_backchannel(transcript)
-            if hushed and self.pause is None and self._agrees(self._overlap_text):
-                self._final = transcript.text.strip()
-                event = self._go_on()
-                self._run = -_samples(LAG_MS)
-                return [event]
-            if self.pause is not None and transcript.is_final and transcript.end >= self.pause:
-                self._final, self._end_probability = transcript.text.strip(), transcript.end_probability
-            return self._doubt()
-        if self.pause is None or not transcript.is_final or transcript.end < self.pause:
+        turn = self._turn
+        if turn is None:
             return []
-        self._final = text = "" if self._echoed(transcript.text) else transcript.text.strip()
-        self._end_probability = transcript.end_probability
-        return [Transcribed(text), *self._decide()] if text else self._decide()
+        if turn.overlap is not None and transcript.end > turn.onset:
+            return self._transcript_over_agent(turn, turn.overlap, transcript, voice_ended)
+        pause, text = turn.pause, transcript.text.strip()
+        if pause is None or not pause.is_covered_by(transcript):
+            return []
+        is_echo = not self.manual and self.agent.is_echo(text, turn.overlap is not None)
+        pause.words, pause.end_probability = "" if is_echo else text, transcript.end_probability
+        return [Transcribed(pause.words), *self._check_end()] if pause.words else self._check_end()
 
-    def fell(self, pause: int, quiet: int) -> None:
-        """Set the sample from which the level is low in the pause that began at ``pause``."""
-        if pause == self.pause:
-            self.quiet = min(quiet, pause)
-
-    def judged(self, pause: int, probability: float) -> list[FloorEvent]:
+    def turn_model_answered(self, pause: int, probability: float) -> list[FloorEvent]:
         """Process the turn model's probability for the pause that began at sample ``pause``."""
-        if pause != self.pause:
+        if self._turn is None or self._turn.pause is None or self._turn.pause.start != pause:
             return []
-        self._answers.append(probability)
-        return self._decide() if self.floor is Floor.PAUSE else []
+        self._turn.pause.answers.append(probability)
+        return self._check_end() if self.floor is Floor.PAUSE else []
 
-    def agent_done(self) -> None:
-        """Record that the agent has finished."""
-        if self.floor is Floor.AGENT:
-            self.floor = Floor.NOBODY
-        self._agent_finished = self._ending = self.floor is Floor.OVERLAP
+    # --- what the client decides ------------------------------------------------------------------------
 
-    def agent_ends(self) -> None:
-        """Record that the agent is at its last words: words over them may be an answer."""
-        self._ending = True
-
-    def agent_speaks(self) -> None:
-        """Record that the agent starts to speak; it takes the floor if no side has it."""
-        if self.floor is Floor.NOBODY:
-            self.floor = Floor.AGENT
-        self._agent_finished = self._ending = False
-
-    def dismiss(self) -> list[FloorEvent]:
-        """End an overlap as no interruption: the agent goes on."""
-        return [self._go_on()] if self.floor is Floor.OVERLAP else []
+    def configure(self, options: Options) -> list[FloorEvent]:
+        """Replace the options. An overlap ends if speech can no longer stop the agent."""
+        self._options = replace(options)  # a copy: the client's own may change
+        return [] if options.detect_turns and options.interrupt_response else self.dismiss_overlap()
 
     def end_turn(self, at: int) -> list[FloorEvent]:
         """End the user's turn at sample ``at``, without waiting for silence, once its transcript is final."""
-        start = max(self._free_from, self._manual_from)
-        if self.manual and self.floor in (Floor.NOBODY, Floor.AGENT) and at > start:
-            self._open(start)  # its audio has not arrived yet, or came while the last turn was ending
-        begun = self._interrupt() if self.floor is Floor.OVERLAP else []
-        if self.floor is Floor.USER:
-            self.now = max(self.now, at)
-            self._voiced_until = at
-            self._forced = True
-            return [*begun, self._pause()]
-        self._forced = self.floor is Floor.PAUSE
-        return begun + self._decide()
+        turn = self._turn
+        if turn is None and self.manual and at > self._manual_start:
+            turn = self._open_manual_turn()  # its audio is late, or came while the last turn was ending
+        if turn is None:
+            return []
+        events = self._interrupt(turn) if turn.overlap else []
+        if turn.pause is not None:
+            turn.pause.forced = True
+            return events + self._check_end()
+        self.now = max(self.now, at)
+        turn.voiced_until = at
+        return [*events, self._start_pause(turn, forced=True)]
 
-    def abandon(self, at: int) -> list[FloorEvent]:
+    def abandon_turn(self, at: int) -> list[FloorEvent]:
         """Drop the user's turn, and ignore the audio before sample ``at``."""
-        events = self.dismiss()
-        if self.floor in (Floor.USER, Floor.PAUSE):
-            self._release(Floor.NOBODY)
-        self._run = 0
+        events = self.dismiss_overlap()
+        if self._turn is not None:
+            self._close_turn(agent_answers=False)
+        self._voice_run = 0
         self._free_from = self.now = max(self.now, at)
         return events
 
-    def _open(self, at: int) -> None:
-        self._release(Floor.USER)
-        self.turn_start = self._onset = self._voiced_until = at
+    def dismiss_overlap(self) -> list[FloorEvent]:
+        """End an overlap as no interruption: the agent goes on."""
+        if self._turn is None or self._turn.overlap is None:
+            return []
+        pause, text = self._turn.pause, self._turn.overlap.text or ""
+        return [self._end_overlap(text if pause and pause.words else "")]
 
-    def _begin(self, at: int) -> FloorEvent:
-        self._enter(Floor.USER, at)
-        return SpeechStarted(at)
+    # --- transitions ------------------------------------------------------------------------------------
 
-    def _overlap(self, at: int) -> FloorEvent:
-        self._enter(Floor.OVERLAP, at)
-        self._voiced = self.now - at
-        return OverlapStarted(at)
+    def _while_free(self) -> list[FloorEvent]:
+        """NOBODY or AGENT: enough speech starts a turn or an overlap."""
+        options, voice = self._options.endpointing, self._voice_run
+        yields = self.agent.has_floor and self._options.interrupt_response
+        if voice < in_samples(options.notice_ms if yields else options.start_ms):
+            return []
+        onset = self.now - voice
+        turn = UserTurn(max(self._free_from, onset - in_samples(options.padding_ms)), onset, self.now)
+        self._turn, self._voice_run = turn, 0
+        if not yields:
+            return [SpeechStarted(onset)]
+        self.agent.spoken_over()
+        turn.overlap = Overlap(self.agent, voice)
+        return [OverlapStarted(onset)]
 
-    def _enter(self, floor: Floor, at: int) -> None:
-        self._release(floor)
-        self._onset = at
-        self._voiced_until = self.now
-        self.turn_start = max(self._free_from, at - _samples(self.options.padding_ms))
+    def _while_talking(self, turn: UserTurn, voiced: bool) -> list[FloorEvent]:
+        """USER: silence starts a pause, and so does the longest duration of a turn."""
+        options = self._options.endpointing
+        if voiced:
+            turn.voiced_until = self.now
+        too_long = self.now - turn.onset >= in_samples(options.max_turn_ms)
+        if too_long or self.now - turn.voiced_until >= in_samples(options.pause_ms):
+            return [self._start_pause(turn, forced=too_long)]
+        return []
 
-    def _while_overlapping(self, voiced: bool, step: int) -> list[FloorEvent]:
-        if self.pause is not None and self._run >= _samples(self.options.resume_ms):
-            self._voiced += self._run
-            self._voiced_until = self.now
-            self.pause = self._final = None
-            self._answers = []
-        elif self.pause is None and voiced:
-            self._voiced += step
-            self._voiced_until = self.now
-        elif self.pause is None and self.now - self._voiced_until >= _samples(self.options.pause_ms):
-            self.pause = self.quiet = self._voiced_until
-            self._run = 0
-        return self._doubt()
+    def _while_pausing(self, turn: UserTurn, pause: Pause) -> list[FloorEvent]:
+        """PAUSE: speech resumes the turn, and silence ends it."""
+        if self._voice_run < in_samples(self._options.endpointing.resume_ms) or pause.forced:
+            return self._check_end()
+        turn.resume(self.now)
+        return [TurnResumed()]
 
-    def _doubt(self) -> list[FloorEvent]:
+    def _while_overlapping(
+        self, turn: UserTurn, overlap: Overlap, voiced: bool, step: int
+    ) -> list[FloorEvent]:
+        """OVERLAP: it may pause and resume; the events of that follow only if it is an interruption."""
+        options = self._options.endpointing
+        if turn.pause is not None and self._voice_run >= in_samples(options.resume_ms):
+            overlap.voiced += self._voice_run
+            turn.resume(self.now)
+        elif turn.pause is None and voiced:
+            overlap.voiced += step
+            turn.voiced_until = self.now
+        elif turn.pause is None and self.now - turn.voiced_until >= in_samples(options.pause_ms):
+            self._start_pause(turn)
+        return self._check_overlap(turn, overlap)
+
+    def _transcript_over_agent(
+        self, turn: UserTurn, overlap: Overlap, transcript: Transcript, voice_ended: bool
+    ) -> list[FloorEvent]:
+        overlap.read(transcript)
+        if voice_ended and turn.pause is None and overlap.is_agreement:
+            event = self._end_overlap(overlap.text or "")
+            self._voice_run = -in_samples(LAG_MS)
+            return [event]
+        if turn.pause is not None and turn.pause.is_covered_by(transcript):
+            turn.pause.words = transcript.text.strip()
+            turn.pause.end_probability = transcript.end_probability
+        return self._check_overlap(turn, overlap)
+
+    def _check_overlap(self, turn: UserTurn, overlap: Overlap) -> list[FloorEvent]:
         """Decide whether the overlap is an interruption; return no events while that is unknown."""
-        over = self.pause is not None and not self._run
-        heard = Overlap(
-            voiced_ms=self._voiced * 1000 / RATE,
-            silent_ms=(self.now - self._voiced_until) * 1000 / RATE if over else 0.0,
-            text=self._overlap_text,
-            is_final=self._final is not None,
-            ending=self._ending,
-            echoing=bool(self.saying),
-            unlearnt=self.unlearnt,
-            echo=self._overlap_text is not None and self._echoed(self._overlap_text),
-        )
-        match is_interruption(heard, self.options.start_ms, self.options.assertiveness):
+        pause = turn.pause
+        silence = self.now - turn.voiced_until if pause and not self._voice_run else 0
+        is_final = pause is not None and pause.words is not None
+        match overlap.is_interruption(silence, is_final, self._options.endpointing):
             case True:
-                return self._interrupt()
+                return self._interrupt(turn)
             case False:
-                return [self._go_on()]
+                return self.dismiss_overlap()
             case None:
                 return []
 
-    def _agrees(self, text: str) -> bool:
-        """Return whether the words are a backchannel. At the agent's end they may be an answer instead."""
-        return not self._ending and normalise(text) != "" and is_backchannel(text) and not self._echoed(text)
-
-    def _echoed(self, text: str) -> bool:
-        """Return whether the words are the agent's echo. A short answer may repeat some of its last words."""
-        over = self.floor is Floor.OVERLAP and not self._ending
-        return not self.manual and is_echo(text, self.saying, 1 if over else ECHO_WORDS)
-
-    def _interrupt(self) -> list[FloorEvent]:
+    def _interrupt(self, turn: UserTurn) -> list[FloorEvent]:
         """Turn an overlap into a turn of the user."""
-        if self._onset - self._answered_at < _samples(TOO_SOON_MS):
-            now = max(self._patience, self.options.patience)
-            self._patience = min(now * MORE_PATIENCE, MOST_PATIENCE)
-            self._heard_out = 0
-        if self.pause is None:
-            self.floor = Floor.USER
-            return [SpeechStarted(self._onset)]
-        self.floor = Floor.PAUSE
-        events: list[FloorEvent] = [SpeechStarted(self._onset), PauseStarted(self.pause)]
-        return [*events, Transcribed(self._final), *self._decide()] if self._final else events
+        self._patience.agent_interrupted(turn.onset, self._options.endpointing.patience)
+        turn.overlap = None
+        if turn.pause is None:
+            return [SpeechStarted(turn.onset)]
+        events: list[FloorEvent] = [SpeechStarted(turn.onset), PauseStarted(turn.pause.start)]
+        words = turn.pause.words
+        return [*events, Transcribed(words), *self._check_end()] if words else events
 
-    def _go_on(self) -> FloorEvent:
-        event = OverlapEnded((self._overlap_text or "").strip() if self._final else "")
-        self._release(Floor.NOBODY if self._agent_finished else Floor.AGENT)
-        return event
+    def _end_overlap(self, text: str) -> FloorEvent:
+        """Let the agent go on, unless it has finished meanwhile."""
+        self._close_turn(self.agent.has_floor)
+        return OverlapEnded(text.strip())
 
-    def _while_talking(self, voiced: bool) -> list[FloorEvent]:
-        if voiced:
-            self._voiced_until = self.now
-        self._forced = self.now - self._onset >= _samples(self.options.max_turn_ms)
-        if self._forced or self.now - self._voiced_until >= _samples(self.options.pause_ms):
-            return [self._pause()]
-        return []
+    def _start_pause(self, turn: UserTurn, forced: bool = False) -> FloorEvent:
+        turn.pause = Pause(turn.voiced_until, forced)
+        self._voice_run = 0
+        return PauseStarted(turn.pause.start)
 
-    def _pause(self) -> FloorEvent:
-        self.floor = Floor.PAUSE
-        self.pause = self.quiet = self._voiced_until
-        self._run = 0
-        return PauseStarted(self.pause)
-
-    def _while_pausing(self) -> list[FloorEvent]:
-        if self._run < _samples(self.options.resume_ms) or self._forced:
-            return self._decide()
-        self.floor = Floor.USER
-        self.pause = self._final = None
-        self._answers = []
-        self._voiced_until = self.now
-        return [TurnResumed()]
-
-    def _decide(self) -> list[FloorEvent]:
-        if self.pause is None or self._final is None:
+    def _check_end(self) -> list[FloorEvent]:
+        """End the turn if the pause is its end, and report the first sign of that."""
+        pause = self._turn.pause if self._turn else None
+        if pause is None or pause.words is None:
             return []
-        silence, wait = 0 if self._run else max(self.now, self.reached) - self.quiet, _samples(self._wait())
-        judged = self._answers or not self.has_judge
-        asking = self.pause - self.quiet + _samples(ANSWER_MS)  # the pause must be noticed first
-        least = wait if judged else max(wait, min(asking, _samples(self.options.max_wait_ms)))
-        over = self._forced or silence >= least
-        soon = over or silence >= wait - _samples(EAGER_MS)
+        options, asked = self._options.endpointing, self.agent.asked
+        silence = 0 if self._voice_run else max(self.now, self.reached) - pause.quiet_from
+        wait = pause.wait(options, self._patience, asked)
+        over = pause.is_over(silence, wait, options, self._has_turn_model)
         events: list[FloorEvent] = []
-        if (
-            self._final
-            and self._eager_for != self.pause
-            and (soon or not turn_end.wants_more(self._final, self.asked, self._end_probability))
-        ):
-            self._eager_for = self.pause
-            events.append(EagerEndOfTurn(self._final))
+        if pause.words and not pause.eager and (over or pause.may_be_over(silence, wait, asked)):
+            pause.eager = True
+            events.append(EagerEndOfTurn(pause.words))
         if not over:
             return events
-        event = EndOfTurn(self._final, self.pause) if self._final else NothingSaid(self.pause)
-        if self._final and not self._forced:
-            self._answered_at = self.now
-            self._heard_out += 1
-            if self._heard_out > HEARD_OUT_TURNS:
-                self._patience, self._heard_out = 0.0, 0
-        self._release(Floor.AGENT if self._final else Floor.NOBODY)
-        return [*events, event]
+        if pause.words and not pause.forced:
+            self._patience.turn_answered(self.now)
+        self._close_turn(agent_answers=pause.words != "")
+        return [*events, EndOfTurn(pause.words, pause.start) if pause.words else NothingSaid(pause.start)]
 
-    def _wait(self) -> float:
-        longest = self.options.max_wait_ms
-        # Without words there is nothing to answer yet, but they may follow a hesitant start.
-        if not self._final:
-            return longest
-        known = turn_end.Pause(self._answers, self._final, asked=self.asked, over=self._end_probability)
-        patience, most = self.options.patience, turn_end.long_ms(self.options.patience)
-        if self._patience > patience:
-            patience, most = self._patience, max(most, turn_end.LONG_CUT_OFF_MS)
-        return min(max(turn_end.wait_ms(known, patience, most=most), self.options.min_wait_ms), longest)
+    # --- the turn that is open --------------------------------------------------------------------------
 
-    def _release(self, floor: Floor) -> None:
-        if self.pause is not None:
-            self._free_from = self.pause  # earlier audio belongs to the turn that ends here
-        self.floor = floor
-        self.turn_start = self.pause = self._final = self._overlap_text = None
-        self._answers = []
-        self._forced = self._ending = self._agent_finished = False
-        self._run = 0
+    @property
+    def _manual_start(self) -> int:
+        """First sample of a turn whose end the client decides."""
+        return max(self._free_from, self._manual_from)
 
+    def _open_manual_turn(self) -> UserTurn:
+        start = self._manual_start
+        self._turn = UserTurn(start, onset=start, voiced_until=start)
+        self._voice_run = 0
+        return self._turn
 
-def _samples(ms: float) -> int:
-    return int(ms * RATE / 1000)
+    def _close_turn(self, agent_answers: bool) -> None:
+        if self._turn and self._turn.pause:
+            self._free_from = self._turn.pause.start
+        self._turn = None
+        self.agent.take_floor(agent_answers)
+        self._voice_run = 0

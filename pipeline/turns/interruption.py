@@ -50,8 +50,8 @@ SCRAMBLED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
-    """A sound that began while the agent spoke.
+class OverlapEvidence:
+    """What is known of a sound that began while the agent spoke.
 
     voiced_ms: duration of the voice in it so far.
     silent_ms: silence since the voice ended, 0 while it goes on.
@@ -104,7 +104,7 @@ def is_echo(text: str, saying: str, least: int = 1) -> bool:
     return own >= max(1, least, ECHOED * len(words))
 
 
-def is_interruption(overlap: Overlap, start_ms: float, assertiveness: float) -> bool | None:
+def is_interruption(overlap: OverlapEvidence, start_ms: float, assertiveness: float) -> bool | None:
     """Return whether the agent must yield; None while that is unknown.
 
     It yields to words that are not a backchannel. It also yields to a voice that lasts ``assertiveness``

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rejoinder.pipeline.function_words import FUNCTION_WORDS
+
 Weights = Mapping[str, float]
 """Log-odds of the end per unit of each feature."""
 Tables = Mapping[str, Weights]
@@ -49,13 +51,11 @@ LONG_CUT_OFF_MS = 900.0
 UNLIKELY = 0.4
 """An end probability of the recogniser below this predicts more speech. It holds for 7 of 10 pauses within a
 turn and for 6 of 100 ends."""
-LEANING = frozenset(
-    "a an the my your our their its his her to of in on at by for from with about into and or but so if that"
-    " which who as than because while although when where what how i we they you he she is are am was were be"
-    " been have has had do does did can could will would should may might must not very more any every no"
-    " i'm i'll you're we're they're it's don't um uh".split()
+UNFINISHED = FUNCTION_WORDS | frozenset(
+    "while although when where what how i we they you he she am have has had do does did may might must"
+    " any every no i'm i'll you're we're they're it's don't um uh".split()
 )
-"""Words that another word normally follows."""
+"""Last words of an unfinished turn."""
 YES_OR_NO = frozenset("yes yeah yep no nope sure okay ok right correct exactly please thanks maybe".split())
 ASKS_YES_OR_NO = re.compile(
     r"(?:^|[.?!,]\s)\s*(?:(?:so|and|then)\s+)?(?:is|are|was|were|do|does|did|can|could|will|would|should|shall|may"
@@ -67,8 +67,8 @@ ONE_ITEM = re.compile(r"(?:^|[\s-])(?:\w|\d+|zero|one|two|three|four|five|six|se
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """The inputs of the prediction for one pause.
+class PauseEvidence:
+    """What is known of one pause: the inputs of the prediction.
 
     answers: the turn model's probabilities in this pause, in order.
     text: the words of the turn.
@@ -91,7 +91,9 @@ class Pause:
         return "both" if self.answers else "recogniser"
 
 
-def wait_ms(pause: Pause, patience: float, tables: Tables | None = None, most: float | None = None) -> float:
+def wait_ms(
+    pause: PauseEvidence, patience: float, tables: Tables | None = None, most: float | None = None
+) -> float:
     """Return the silence, in ms, after which the end is ``patience`` times as likely as more speech.
 
     It is at least ``PATIENT_MS`` times the patience. Unless more speech is likely at ``LONG_MS``, it is at
@@ -111,7 +113,7 @@ def long_ms(patience: float) -> float:
     return LONG_MS * max(1.0, patience - 3.0)
 
 
-def _reaches(pause: Pause, odds_of_end: float, tables: Tables | None) -> float:
+def _reaches(pause: PauseEvidence, odds_of_end: float, tables: Tables | None) -> float:
     """Return the silence, in ms, at which the end has these odds."""
     weights = (tables or SHIPPED)[pause.table]
     known = features(replace(pause, silence_ms=UNIT_MS))
@@ -122,14 +124,14 @@ def _reaches(pause: Pause, odds_of_end: float, tables: Tables | None) -> float:
     return UNIT_MS * math.exp(min(missing / slope, 20.0))
 
 
-def odds(pause: Pause, tables: Tables | None = None) -> float:
+def odds(pause: PauseEvidence, tables: Tables | None = None) -> float:
     """Return the log-odds of the end."""
     weights = (tables or SHIPPED)[pause.table]
     fitted = sum(weights[name] * value for name, value in features(pause).items())
     return fitted + hint(pause.text, pause.asked)
 
 
-def features(pause: Pause) -> dict[str, float]:
+def features(pause: PauseEvidence) -> dict[str, float]:
     """Return the value of each feature; features of unknown probabilities are left out."""
     silence = math.log(max(pause.silence_ms, 1.0) / UNIT_MS)
     ends = ending(pause.text)
@@ -168,7 +170,7 @@ def hint(text: str, asked: str = "") -> float:
         return -2.0
     if ASKS_YES_OR_NO.search(asked) and YES_OR_NO.issuperset(words):
         return 2.0
-    return -1.0 if words[-1] in LEANING and not text.rstrip().endswith("?") else 0.0
+    return -1.0 if words[-1] in UNFINISHED and not text.rstrip().endswith("?") else 0.0
 
 
 def wants_more(text: str, asked: str = "", over: float | None = None) -> bool:

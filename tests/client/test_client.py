@@ -23,7 +23,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent.client import socket as client_socket
 from rejoinder.agent.client.audio import mono
-from rejoinder.agent.client.client import RATE, Call, CallLost, connect
+from rejoinder.agent.client.call import Call, connect
 from rejoinder.agent.client.events import (
     AgentAudio,
     AgentDelta,
@@ -40,7 +40,8 @@ from rejoinder.agent.client.events import (
     UserSaid,
     read,
 )
-from rejoinder.agent.client.socket import may_come_back, realtime_url, returning
+from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.socket import CallLost, may_come_back, realtime_url, returning
 from rejoinder.agent.server.keys import hashed
 from rejoinder.agent.server.own_server import free_port
 
@@ -700,7 +701,7 @@ def test_what_was_missed_is_said(tmp_path: Path) -> None:
             await wire.cut(refuse=True)
             hearing = asyncio.create_task(until(call, Reconnected))
             await asyncio.sleep(0.3)  # what has come already is read first
-            call._last_event = "event_of_nobody"
+            call._conversation.last_event = "event_of_nobody"
             await wire.mend()
             seen = await hearing
             assert isinstance(seen[-1], Reconnected) and seen[-1].resumed and seen[-1].missed

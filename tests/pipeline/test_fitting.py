@@ -12,7 +12,7 @@ import pytest
 
 import rejoinder.pipeline
 from rejoinder.agent.simulate import models as simulated_models
-from rejoinder.agent.simulate.callers import Caller
+from rejoinder.agent.simulate.caller import Caller
 from rejoinder.models import scripted
 from rejoinder.models.registry import BUILT_IN
 from rejoinder.pipeline import ModelError, Models, open_session

@@ -25,7 +25,8 @@ from rejoinder.pipeline import (
     TurnTraced,
 )
 from rejoinder.pipeline.audio.chunk import Samples
-from rejoinder.pipeline.listening.stages import ASK_SAMPLES, MEMORY_SAMPLES
+from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
+from rejoinder.pipeline.listening.schedule import ASK_SAMPLES
 
 WEATHER = "It is sunny today. Take a hat, if you go out."
 

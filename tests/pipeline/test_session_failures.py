@@ -38,7 +38,8 @@ from rejoinder.pipeline import (
     Usage,
     open_session,
 )
-from rejoinder.pipeline.listening.stages import MEMORY_SAMPLES, TurnTranscriber
+from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
+from rejoinder.pipeline.listening.transcriber import TurnTranscriber
 
 LONG = "It is sunny today and it will be so for the whole week. " * 10
 
@@ -339,7 +340,7 @@ def test_an_hour_of_silence_leaves_nothing_behind() -> None:
 def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
     async def main() -> None:
         floor = Endpointer()
-        floor.manual = True
+        floor.configure(Options(detect_turns=False))
         models = Models(ScriptedVad(), ScriptedStt(["one"]), ScriptedLlm(), ScriptedTts())
         transcriber = TurnTranscriber(models, floor, lambda event: None)
         channel: Channel[AudioChunk] = Channel(4)
@@ -347,12 +348,12 @@ def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
         for _ in range(1000):
             await channel.send(AudioChunk(b"", 16_000, 0))
         await asyncio.sleep(1.0)
-        assert len(transcriber._memory) == 0
+        assert len(transcriber._recent) == 0
         for start in range(0, 20 * 16_000, 320):
             await channel.send(AudioChunk(QUIET, 16_000, start))
         channel.close()
         await transcribing
-        assert len(transcriber._memory) == 2 * MEMORY_SAMPLES
+        assert len(transcriber._recent) == MEMORY_SAMPLES
 
     virtual_clock.run(main(), debug=False)
 

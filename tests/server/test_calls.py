@@ -118,7 +118,7 @@ def test_client_that_stops_reading_is_dropped_with_its_socket(server: Server) ->
         assert server.sessions() == 1
         assert server.memory() < before + 20 * 2**20
         taken = (client.received + client.rest()).count(b"response.output_audio.delta") * 0.04
-        # Left alone, the kernel takes more than a minute of audio before anybody notices.
+        # Left alone, the kernel takes more than a minute of audio before it reports the loss.
         assert taken < 30.0, f"{taken:.0f} s of audio went into buffers"
         client.socket.close()
 

@@ -210,7 +210,9 @@ def test_invalid_secret_requests_are_refused(server: Server, body: bytes, status
             assert set(json.load(refused)["error"]) == {"type", "code", "message", "param", "event_id"}
 
 
-def asked(server: Server, method: str, path: str, key: str = KEY, body: bytes | None = None) -> HTTPError:
+def requesting(
+    server: Server, method: str, path: str, key: str = KEY, body: bytes | None = None
+) -> HTTPError:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     request = urllib.request.Request(server.http + path, body, headers, method=method)
     with pytest.raises(HTTPError) as refused:
@@ -251,7 +253,7 @@ def test_missing_and_wrong_keys_get_different_errors(server: Server, key: str, r
         pass
     assert refused.value.response.status_code == 401 and reason.encode() in refused.value.response.body
     for method, path in (("GET", "/v1/models"), ("POST", "/v1/realtime/client_secrets")):
-        with asked(server, method, path, key) as answer:
+        with requesting(server, method, path, key) as answer:
             assert answer.code == 401 and reason in json.load(answer)["error"]["message"]
 
 
@@ -266,18 +268,18 @@ def test_missing_and_wrong_keys_get_different_errors(server: Server, key: str, r
 def test_unknown_path_gets_an_error_in_openais_shape(
     server: Server, method: str, path: str, status: int, said: str
 ) -> None:
-    with asked(server, method, path) as answer:
+    with requesting(server, method, path) as answer:
         error = json.load(answer)["error"]
         assert answer.code == status and (status == 404 or answer.headers["Allow"])
         assert error["type"] == "invalid_request_error" and said in error["message"]
         assert set(error) == {"message", "type", "param", "code"}
-    with asked(server, "GET", "/elsewhere") as answer:
+    with requesting(server, "GET", "/elsewhere") as answer:
         assert answer.code == 404 and answer.read() == b"Not Found\n"
 
 
 def test_field_of_a_secret_is_named_as_it_was_sent(server: Server) -> None:
     body = json.dumps({"expires_after": {"seconds": 9}}).encode()
-    with asked(server, "POST", "/v1/realtime/client_secrets", body=body) as answer:
+    with requesting(server, "POST", "/v1/realtime/client_secrets", body=body) as answer:
         error = json.load(answer)["error"]
     assert error["param"] == "expires_after.seconds" and error["message"].startswith(
         "expires_after.seconds: "

@@ -13,9 +13,11 @@ import pytest
 from support.paths import ROOT
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.callers import Caller, Line, NothingHeard
+from rejoinder.agent.simulate.actor import NothingHeard
+from rejoinder.agent.simulate.caller import Caller
 from rejoinder.agent.simulate.calls import SCRIPTS, agent, random_caller
 from rejoinder.agent.simulate.invariants import check, hang_ups, interruptions
+from rejoinder.agent.simulate.line import Line
 from rejoinder.models.scripted import ScriptedLlm, ScriptedTurnModel
 from rejoinder.pipeline import Message, Options, Session, SpeechStarted
 from rejoinder.pipeline.history import History
@@ -24,7 +26,7 @@ CALLS = Path(__file__).with_name("calls.txt")
 """What happens in each script. To renew it: ``python tests/simulate/test_callers.py``."""
 
 
-def told(name: str) -> str:
+def timeline_of(name: str) -> str:
     call = SCRIPTS[name]().call(debug=True)
     check(call)
     history = [f"{role}: {text}" for role, text in call.history]
@@ -32,9 +34,9 @@ def told(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_what_happens_in_a_call_is_known_to_the_millisecond(name: str) -> None:
+def test_a_call_has_the_recorded_timeline_to_the_millisecond(name: str) -> None:
     known = {part.split("\n")[0]: part for part in CALLS.read_text().split("== ")[1:]}
-    assert told(name).removeprefix("== ") == known[name].rstrip("\n") + "\n"
+    assert timeline_of(name).removeprefix("== ") == known[name].rstrip("\n") + "\n"
 
 
 def test_a_call_is_the_same_each_time() -> None:
@@ -174,4 +176,4 @@ def test_the_bench_calls_and_sweeps() -> None:
 
 
 if __name__ == "__main__":
-    CALLS.write_text("\n".join(told(name) for name in SCRIPTS))
+    CALLS.write_text("\n".join(timeline_of(name) for name in SCRIPTS))

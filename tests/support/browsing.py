@@ -125,7 +125,7 @@ async def browsing(
     page = await browser.new_page(**context)
     page.set_default_timeout(20_000)
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda told: errors.append(told.text) if POLICY in told.text else None)
+    page.on("console", lambda message: errors.append(message.text) if POLICY in message.text else None)
     try:
         yield page, errors
     finally:
@@ -136,7 +136,7 @@ async def browsing(
 class Wire:
     """A TCP relay in front of a server: a wire that can be cut and mended.
 
-    swallows: whether what the server says is lost, without anybody's noticing.
+    swallows: whether the server's messages are lost without an error.
     """
 
     def __init__(self, target: int) -> None:

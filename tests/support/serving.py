@@ -66,10 +66,10 @@ class Server:
     def sessions(self) -> int:
         return int(self.get("/healthz")["sessions"])
 
-    def wait_idle(self) -> None:
-        """Wait until no session is left; fails when one stays."""
+    def wait_idle(self, sessions: int = 0) -> None:
+        """Wait until no more than ``sessions`` are left; fails when more stay."""
         deadline = time.monotonic() + PATIENCE
-        while self.sessions():
+        while self.sessions() > sessions:
             assert time.monotonic() < deadline, "a session stayed behind"
             time.sleep(0.05)
 

@@ -16,12 +16,12 @@ from websockets.streams import StreamReader
 
 from rejoinder.agent.server.frames import PACKED, PIECE, Portions
 from rejoinder.agent.server.http.completion_request import MAX_BODY, read
-from rejoinder.agent.wires.commands import AddItem, AddRecording, Hear
+from rejoinder.agent.wires.commands import AddItem, AddRecording, Hear, ReadMore
 from rejoinder.agent.wires.json_limits import MAX_DEPTH, early, excess
-from rejoinder.agent.wires.long_messages import MAX_TEXT, SHORTEST, Base64, Long
-from rejoinder.agent.wires.realtime.messages import AudioAppend
+from rejoinder.agent.wires.long_messages import MAX_TEXT, SHORTEST, Long
+from rejoinder.agent.wires.realtime.messages import LongAudioAppend
 from rejoinder.agent.wires.realtime.protocol import Realtime
-from rejoinder.agent.wires.realtime.reading import Reading
+from rejoinder.agent.wires.realtime.reading import read_message
 from rejoinder.agent.wires.realtime.shapes import MAX_RECORDING
 from rejoinder.pipeline import Options, ProtocolError
 
@@ -115,10 +115,9 @@ def test_15_mib_of_audio_may_be_written_in_any_way(text: str, escapes: dict[str,
     assert audio.endswith("=")
     for plain, escaped in escapes.items():
         audio = audio.replace(plain, escaped)
-    message = Reading(text.replace("AUDIO", audio)).message()
-    assert isinstance(message, AudioAppend)
-    data = message.data()
-    assert isinstance(data, Base64)
+    message = read_message(text.replace("AUDIO", audio))
+    assert isinstance(message, LongAudioAppend)
+    data = message.audio
     wanted = base64.b64decode(from_json(f'"{audio}"'))
     assert b"".join(data.decoded()) == wanted and data.size == len(wanted)
 
@@ -132,7 +131,9 @@ def test_long_audio_is_heard_as_short_audio_is(kind: str) -> None:
 
     def heard(wire: Realtime, data: bytes) -> bytes:
         audio = base64.b64encode(data).decode()
-        answers = wire.receive(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+        answers = [*wire.receive(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))]
+        while answers[-1:] == [ReadMore()]:
+            answers[-1:] = wire.read_more()
         return b"".join(answer.pcm for answer in answers if isinstance(answer, Hear))
 
     data = NOISE[:200_000]

@@ -19,7 +19,14 @@ from support.serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from rejoinder.agent.server.connection import LONG, REASON_BYTES, Connection, fitting, is_long, up_to_the_end
+from rejoinder.agent.server.connection import (
+    LONG,
+    REASON_BYTES,
+    SocketConnection,
+    fitting,
+    is_long,
+    up_to_the_end,
+)
 from rejoinder.agent.server.frames import Portions
 from rejoinder.agent.server.requests import REQUEST_SECONDS
 from rejoinder.agent.wires.socket import BEHIND
@@ -153,7 +160,7 @@ class Transport:
 @pytest.mark.parametrize("size", [900, LONG + 1])
 def test_reading_goes_on_after_a_long_message(size: int) -> None:
     """While minutes of audio are heard a client's pings want an answer; behind a frame nothing is read."""
-    connection: Any = Connection.__new__(Connection)
+    connection: Any = SocketConnection.__new__(SocketConnection)
     connection.queue, connection.transport, connection.read_paused = asyncio.Queue(), Transport(), True
     connection.handshake_complete, connection._came = True, Portions(LONG)
     for text in ("x" * size, "commit"):

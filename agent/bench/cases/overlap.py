@@ -53,7 +53,7 @@ SHORT_SECONDS = (0.35, 0.7)
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class OverlapSound:
     """A sound over the agent's speech, float32 of shape (n,) at 24 kHz. begin: its first voiced sample."""
 
     kind: str
@@ -67,9 +67,9 @@ class Sound:
         return self.kind in (REAL, SHORT)
 
 
-def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> list[Sound]:
+def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> list[OverlapSound]:
     """Return beginnings of utterances; each fourth has only one or two words. Raises RecordingsMissing."""
-    found: list[Sound] = []
+    found: list[OverlapSound] = []
     for recording in choose(folder, sets, 2 * count, seed):
         audio = recording.load(RATE)
         audio = audio[: speech_end(audio, RATE)]
@@ -81,11 +81,13 @@ def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> l
             first, last = max(0, begin - RATE // 10), begin + int(MOST_SECONDS * RATE)
             heard = audio[first : last if kind == REAL else min(last, _gap(audio, begin))]
             if voiced - first < len(heard):  # else the first word has no voice, as "sh"
-                found.append(Sound(kind, f"{recording.set}/{recording.path.name}", heard, voiced - first))
+                found.append(
+                    OverlapSound(kind, f"{recording.set}/{recording.path.name}", heard, voiced - first)
+                )
     return found[:count]
 
 
-async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[Sound]:
+async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[OverlapSound]:
     """Return backchannels of several voices at several pitches. Raises ModelError."""
     made = []
     for voice in voices:
@@ -98,12 +100,12 @@ async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[Sou
                 for pitch in PITCHES:
                     audio = _level(soxr.resample(whole, chunks[0].rate * pitch, RATE))
                     name = f"{text} {voice} x{pitch}"
-                    made.append(Sound(BACKCHANNEL, name, audio, speech_begin(audio, RATE)))
+                    made.append(OverlapSound(BACKCHANNEL, name, audio, speech_begin(audio, RATE)))
     Random(seed).shuffle(made)
     return made[:count]
 
 
-def noises(folder: Path, count: int, seed: int) -> list[Sound]:
+def noises(folder: Path, count: int, seed: int) -> list[OverlapSound]:
     """Return pieces of noise: rubbing, taps, dishes, an office, a room. Raises RecordingsMissing."""
     draw = Random(seed)
     recordings: list[Recording] = read_set(folder, NOISES)
@@ -113,11 +115,11 @@ def noises(folder: Path, count: int, seed: int) -> list[Sound]:
         audio = recording.load(RATE)
         length = int(draw.uniform(LEAST_SECONDS, 1.5) * RATE)
         first = draw.randrange(max(1, len(audio) - length))
-        found.append(Sound(NOISE, recording.path.name, audio[first : first + length], 0))
+        found.append(OverlapSound(NOISE, recording.path.name, audio[first : first + length], 0))
     return found
 
 
-def coughs(count: int, seed: int) -> list[Sound]:
+def coughs(count: int, seed: int) -> list[OverlapSound]:
     """Return synthetic coughs: one to three decaying bursts of coloured noise over a falling voice."""
     found = []
     for number in range(count):
@@ -129,7 +131,7 @@ def coughs(count: int, seed: int) -> list[Sound]:
             voice = np.sin(2 * np.pi * (180 - 200 * times) * times)
             burst = (breath + 0.4 * voice) * np.minimum(times / 0.008, 1.0) * np.exp(-times / 0.07)
             bursts += [burst, np.zeros(int(RATE * draw.uniform(0.08, 0.2)))]
-        found.append(Sound(COUGH, f"cough {number}", _level(np.concatenate(bursts)), 0))
+        found.append(OverlapSound(COUGH, f"cough {number}", _level(np.concatenate(bursts)), 0))
     return found
 
 

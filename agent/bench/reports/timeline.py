@@ -26,7 +26,7 @@ CHARACTERS_PER_SECOND = 8.5
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SpokenSpan:
     """Spoken words; times in seconds. unheard: words that a cut removed."""
 
     who: str
@@ -62,7 +62,7 @@ class Timeline:
     said: Samples
     heard: Samples
     rate: int
-    spoken: Sequence[Spoken]
+    spoken: Sequence[SpokenSpan]
     gaps: Sequence[Gap]
     interruptions: Sequence[Interruption]
 
@@ -140,7 +140,7 @@ def _track(axes: Any, who: str, samples: Samples, rate: int) -> None:
     axes.fill_between(times, middle - height, middle + height, color=COLOURS[who], linewidth=0)
 
 
-def _caption(axes: Any, spoken: Spoken) -> None:
+def _caption(axes: Any, spoken: SpokenSpan) -> None:
     above = spoken.who == CALLER
     place = PLACES[spoken.who] + (0.6 if above else -0.6)
     shown = wrap(drawable(spoken.text), spoken.end - spoken.begin)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -36,17 +37,8 @@ def summarise(latencies: Sequence[float]) -> Summary:
     """Return the statistics; percentiles are interpolated linearly between the nearest two."""
     if not latencies:
         return Summary(0, None, None, None, None)
-    p50, p95, p99 = (percentile(latencies, share) for share in (0.5, 0.95, 0.99))
+    p50, p95, p99 = np.percentile(latencies, (50, 95, 99)).tolist()
     return Summary(len(latencies), p50, p95, p99, sum(latencies) / len(latencies))
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which ``share`` (0 to 1) of the values lie. values: at least one."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def complete(server: Parts, total: float, heard_end: float | None) -> list[tuple[str, float]]:

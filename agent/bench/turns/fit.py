@@ -11,24 +11,27 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
 import numpy as np
 
 from rejoinder.agent.bench.turns.rules import Observation, Wait
+from rejoinder.models.hints import install
 from rejoinder.models.turn import smart_turn
 from rejoinder.models.turn.head import Head
 from rejoinder.pipeline.audio.chunk import Samples
+from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns import turn_end
-from rejoinder.pipeline.turns.endpointer import ANSWER_MS
+from rejoinder.pipeline.turns.pause import ANSWER_MS
 
 STEP_MS, LONGEST_MS = 96, 2_300
 """Silences at which a row of the fit is made from a pause, as long as it lasts."""
 HEAD_RIDGE, ENDING_RIDGE, RIDGE = 1_200.0, 1_200.0, 10.0
 STILL = 1e-6
-"""The fit stops at a step smaller than this."""
+"""The fit stops at a gradient smaller than this."""
 HEAD_ANSWERS = 6
 """Most sounds of each pause in the fit of the last layer: all of them up to the longest wait."""
 FOLDS = 5
@@ -90,22 +93,26 @@ class Fit:
 SHIPPED = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
 
 
+def check() -> None:
+    """Raise PipelineError if ``fit`` could not fit, for want of scikit-learn."""
+    if find_spec("sklearn") is None:
+        raise PipelineError(f"the fit of the rule needs scikit-learn; run: {install('bench')}")
+
+
 def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
-    """Return the weights of a ridge regression on standardised columns, the constant first (Newton steps)."""
-    mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-9
-    rows = np.column_stack((np.ones(len(x)), (x - mean) / scale))
-    penalty = ridge * np.eye(rows.shape[1])
-    penalty[0, 0] = 1e-3
-    weights: Matrix = np.zeros(rows.shape[1])
-    for _ in range(20):
-        likely = 1.0 / (1.0 + np.exp(-np.clip(rows @ weights, -30, 30)))
-        curved = rows.T @ (rows * (likely * (1.0 - likely) + 1e-6)[:, None]) + penalty
-        step = np.linalg.solve(curved, rows.T @ (likely - y) + penalty @ weights)
-        weights -= step
-        if np.abs(step).max() < STILL:
-            break
-    slopes = weights[1:] / scale
-    return np.concatenate(([weights[0] - mean @ slopes], slopes))
+    """Return the weights of a ridge regression on standardised columns, the constant first.
+
+    x: shape (n, columns). y: 0.0 or 1.0, shape (n,), both at least once. ridge: half of it times the sum of
+    the squared weights is added to the loss. Returns shape (1 + columns,).
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler()
+    model = LogisticRegression(C=1.0 / ridge, solver="newton-cholesky", tol=STILL)
+    model.fit(scaler.fit_transform(x), y)
+    slopes = model.coef_[0] / scaler.scale_
+    return np.concatenate((model.intercept_ - scaler.mean_ @ slopes, slopes))
 
 
 def fit(seen: Sequence[Observation]) -> Fit:
@@ -122,14 +129,13 @@ def fit(seen: Sequence[Observation]) -> Fit:
 
 def folds(speakers: Sequence[str], count: int = FOLDS) -> list[tuple[list[int], list[int]]]:
     """Return the places of what to fit on and of what to judge, ``count`` times, sharing no speaker."""
+    from sklearn.model_selection import PredefinedSplit
+
     everybody = sorted(set(speakers))
-    Random(0).shuffle(everybody)
-    found = []
-    for fold in range(count):
-        away = set(everybody[fold::count])
-        part = [place for place, speaker in enumerate(speakers) if speaker in away]
-        found.append(([place for place in range(len(speakers)) if place not in set(part)], part))
-    return found
+    Random(0).shuffle(everybody)  # the same folds each time, or figures could not be compared
+    fold = {speaker: place % count for place, speaker in enumerate(everybody)}
+    split = PredefinedSplit([fold[speaker] for speaker in speakers]).split()
+    return [(rest.tolist(), part.tolist()) for rest, part in split]
 
 
 def cross_validated(seen: Sequence[Observation]) -> list[Fit]:
@@ -155,7 +161,7 @@ def fused(seen: Sequence[Observation], fits: Sequence[Fit], patience: float) -> 
 
     def wait(each: Observation, known: int) -> float:
         tables, heard = chosen[id(each)]
-        pause = turn_end.Pause(heard.answers[:known], each.text, over=heard.over)
+        pause = turn_end.PauseEvidence(heard.answers[:known], each.text, over=heard.over)
         if not each.text:
             return options.max_wait_ms
         ms = turn_end.wait_ms(pause, patience, tables)
@@ -195,7 +201,7 @@ def _tables(seen: Sequence[Observation], heard: Sequence[Heard]) -> turn_end.Tab
                 break
             answers = models.answers[: sum(when <= now for when, _ in each.judged)]
             known = {
-                (said, over): turn_end.Pause(said, each.text, silence, over=over)
+                (said, over): turn_end.PauseEvidence(said, each.text, silence, over=over)
                 for said in ((), answers)
                 for over in (None, models.over)
             }

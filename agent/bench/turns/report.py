@@ -135,13 +135,15 @@ def notes(curves: Curves) -> list[str]:
     """Return a line for each rule: what it reaches at usual medians, and its median at usual shares."""
     lines = []
     for name, points in curves.items():
-        told = [f"{cut:.1%} at {ms:.0f} ms" for ms in MEDIANS if (cut := at_median(points, ms)) is not None]
-        told += [
+        figures = [
+            f"{cut:.1%} at {ms:.0f} ms" for ms in MEDIANS if (cut := at_median(points, ms)) is not None
+        ]
+        figures += [
             f"{ms:.0f} ms for {share:.0%}"
             for share in SHARES
             if (ms := at_cut_off(points, share)) is not None
         ]
-        lines.append(f"{name}: {'; '.join(told)}")
+        lines.append(f"{name}: {'; '.join(figures)}")
     return lines
 
 

@@ -14,7 +14,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from rejoinder.agent.bench.reports.waterfall import percentile
 from rejoinder.agent.bench.turns.cases import Case
 from rejoinder.models.stt.whisper import FREEZE_SECONDS, Whisper, Words
 from rejoinder.models.turn.smart_turn import SmartTurn
@@ -22,7 +21,8 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
 from rejoinder.pipeline.interfaces import Stt, TurnModel, Vad
-from rejoinder.pipeline.listening.stages import DIP_SAMPLES, MEMORY_SAMPLES, next_ask
+from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
+from rejoinder.pipeline.listening.schedule import DIP_SAMPLES, next_ask
 from rejoinder.pipeline.session import HEAR_SLICE
 from rejoinder.pipeline.turns.endpointer import Endpointer
 
@@ -192,7 +192,7 @@ def judge(name: str, seen: Sequence[Observation], wait: Wait) -> Point:
     holds = [each for each in seen if each.resumes is not None]
     ends = [end_of_turn(each, wait) for each in seen if each.resumes is None]
     cut = sum(cuts_off(each, wait) for each in holds)
-    return Point(name, len(holds), len(ends), cut / len(holds), percentile(ends, 0.5), percentile(ends, 0.95))
+    return Point(name, len(holds), len(ends), cut / len(holds), *np.percentile(ends, (50, 95)).tolist())
 
 
 def curve(seen: Sequence[Observation], rule: Callable[[float], Wait], steps: Sequence[float]) -> list[Point]:

@@ -23,18 +23,20 @@ from rejoinder.agent.bench.reports.output import console_beside, leave, progress
 from rejoinder.agent.cli.options import (
     JsonOption,
     SpeechOption,
+    TextSetsOption,
+    WhisperOption,
     names_of,
 )
 from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 
+SETS = ",".join(bench_stt.SETS)
+
 
 def stt(
     limit: Annotated[int | None, typer.Option(min=1, help="recordings per set; default: all")] = None,
-    sets: Annotated[str, typer.Option(help="sets with transcripts, comma-separated")] = ",".join(
-        bench_stt.SETS
-    ),
-    stt: Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")] = "whisper:tiny.en",
+    sets: TextSetsOption = SETS,
+    stt: WhisperOption = "whisper:tiny.en",
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -61,7 +63,7 @@ def stt(
 
 async def _recognise(
     spec: str, recordings: Sequence[Recording], console: Console
-) -> list[bench_stt.Utterance]:
+) -> list[bench_stt.RecognisedUtterance]:
     recognisers = bench_stt.Recognisers(spec)
     try:
         await recognisers.recognise(recordings[0])  # the first run of each recogniser is slower

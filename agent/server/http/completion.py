@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rejoinder.agent.wires.realtime.events import MAX_MESSAGE
 from rejoinder.pipeline import ToolCall
 from rejoinder.pipeline.replying.utterance import MAX_TOKENS
 
@@ -102,11 +101,6 @@ class Shape:
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self._created, "model": self._model}
-
-
-def failure(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """Return the body of an error response."""
-    return {"error": {"message": message[:MAX_MESSAGE], "type": kind, "param": param, "code": code}}
 
 
 def _usage(read: int, answer: Answer) -> dict[str, int]:

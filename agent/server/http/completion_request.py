@@ -59,7 +59,7 @@ class Called(BaseModel):
     arguments: str
 
 
-class Call(BaseModel):
+class MadeCall(BaseModel):
     """A tool call that the model made before."""
 
     id: str
@@ -79,7 +79,7 @@ class Answered(BaseModel):
 
     role: Literal["assistant"]
     content: Content | None = None
-    tool_calls: Annotated[list[Call], FIRST] | None = None
+    tool_calls: Annotated[list[MadeCall], FIRST] | None = None
 
 
 class Returned(BaseModel):
@@ -90,7 +90,7 @@ class Returned(BaseModel):
     tool_call_id: str
 
 
-class Function(BaseModel):
+class ChatFunction(BaseModel):
     """A function that the client runs. ``parameters`` is a JSON schema. Other fields are passed on."""
 
     model_config = ConfigDict(extra="allow")
@@ -102,10 +102,10 @@ class Tool(BaseModel):
     """A tool in OpenAI's chat shape."""
 
     type: Literal["function"]
-    function: Function
+    function: ChatFunction
 
 
-class Named(BaseModel):
+class FunctionName(BaseModel):
     """The name of a function."""
 
     name: str
@@ -115,7 +115,7 @@ class NamedTool(BaseModel):
     """The tool that the model must call."""
 
     type: Literal["function"]
-    function: Named
+    function: FunctionName
 
 
 class StreamOptions(BaseModel):

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rejoinder.agent.server.access import Refused, body, refusal
-from rejoinder.agent.server.http.completion import Answer, Shape, failure
+from rejoinder.agent.server.http.completion import Answer, Shape
 from rejoinder.agent.server.http.completion_request import MAX_BODY, read
 from rejoinder.agent.server.http.sse import (
     DONE,
@@ -26,7 +26,7 @@ from rejoinder.agent.server.http.sse import (
     unless_gone,
 )
 from rejoinder.agent.wires.failures import reported
-from rejoinder.agent.wires.realtime.events import kind_of
+from rejoinder.agent.wires.realtime.events import error_body, kind_of
 from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.pipeline import (
     Channel,
@@ -163,8 +163,8 @@ class Completions:
         except Refused as error:
             return refusal(error.status, str(error), error.code, error.retry)
         except ProtocolError as error:
-            wrong = failure(str(error), "invalid_request_error", error.code, error.param)
-            return JSONResponse(wrong, status_code=400)
+            wrong = error_body(str(error), "invalid_request_error", error.code, error.param)
+            return JSONResponse({"error": wrong}, status_code=400)
         except Exception as error:  # an error ends this request, and nothing else
             return _failed(id_, error)
 
@@ -247,7 +247,7 @@ async def _events(writing: Writing, answer: Answer, shape: Shape, count: Count) 
         if not sent:
             raise
         public = reported(shape.id, "the completion broke off", error)
-        yield data(failure(public.message, kind_of(public.code), public.code))
+        yield data({"error": error_body(public.message, kind_of(public.code), public.code)})
         return
     await writing.end()
     read = await count()

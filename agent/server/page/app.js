@@ -38,8 +38,8 @@ const views = {
 };
 
 let call = null; // the running call
-let broken = null; // the previous call, if it broke off: {voice, text, history}, with which it can be continued
-let lost = false; // whether it broke off on this page, and not before the page was reloaded
+let broken = null; // the previous call, if it was lost: {voice, text, history}, to continue it
+let lost = false; // whether it was lost on this page, not before a reload
 
 function showState(state) {
   const line = byId("state");
@@ -101,12 +101,12 @@ function showProblem(problem) {
   write(box.querySelector(".advice"), problem?.advice);
   const again = byId("again");
   const keyForm = byId("key-form");
-  const goes = (problem?.action ? [] : [again]).concat(problem?.wantsKey ? [] : [keyForm]);
-  if (goes.some((element) => element.contains(document.activeElement))) talk.focus(); // else the focus would be lost
+  const disappearing = (problem?.action ? [] : [again]).concat(problem?.needsKey ? [] : [keyForm]);
+  if (disappearing.some((element) => element.contains(document.activeElement))) talk.focus(); // else the focus would be lost
   again.hidden = !problem?.action;
   write(again, problem?.action);
-  keyForm.hidden = !problem?.wantsKey;
-  if (problem?.wantsKey) byId("key").focus();
+  keyForm.hidden = !problem?.needsKey;
+  if (problem?.needsKey) byId("key").focus();
 }
 
 /** Begin a call; return whether that was possible. */
@@ -117,18 +117,18 @@ function start({ voice, text = "", history = new History() }) {
     return false;
   }
   showProblem(null);
-  const mine = (call = new Call(views, devices, (problem) => mine === call && stop(problem), history));
+  const newCall = (call = new Call(views, devices, (problem) => newCall === call && stop(problem), history));
   lost = false;
   showMicrophone({ settings: null, muted: false, opening: voice });
   showState("connecting");
-  mine.open({ voice, text });
+  newCall.open({ voice, text });
   return true;
 }
 
 function stop(problem = null) {
   if (byId("buttons").contains(document.activeElement)) talk.focus(); // a disabled button would lose the focus
   call?.end();
-  broken = problem?.action || problem?.wantsKey ? call : null;
+  broken = problem?.action || problem?.needsKey ? call : null;
   call = null;
   lost = Boolean(broken);
   transcript.end(!broken);
@@ -143,7 +143,7 @@ function stop(problem = null) {
 // The page may be reloaded, or discarded by the browser while another tab is open.
 function keepCall() {
   const { voice, history } = call ?? broken ?? {};
-  keep(history ? { voice, said: history.told((id) => transcript.words(id)) } : null);
+  keep(history ? { voice, said: history.texts((id) => transcript.words(id)) } : null);
 }
 
 function restoreCall() {
@@ -155,7 +155,7 @@ function restoreCall() {
     transcript.settle(role, id, text);
   }
   transcript.end(false);
-  byId("said").textContent = ""; // it was read out before
+  byId("said").textContent = ""; // a screen reader has read it before the reload
   broken = { voice, text: "", history };
   showProblem(reloadedProblem());
 }
@@ -177,7 +177,7 @@ byId("typing").addEventListener("submit", (event) => {
   const text = box.value.trim();
   if (!text) return;
   if (call) call.type(text);
-  else if (!start({ voice: false, text, history: broken?.history })) return; // what was typed stays
+  else if (!start({ voice: false, text, history: broken?.history })) return; // keeps the typed text
   box.value = "";
 });
 document.addEventListener("keydown", ({ key }) => key === "Escape" && call?.interrupt());

@@ -30,12 +30,12 @@ async function addWorklet(context, name, options) {
 
 function listen(node, signal, handle) {
   node.port.onmessage = ({ data }) => handle(data);
-  releaseWith(signal, () => (node.port.onmessage = null)); // a late report must not wake a page that has stopped
+  releaseWith(signal, () => (node.port.onmessage = null)); // ignores late reports after the call
 }
 
 /**
  * Open the microphone. `onFrame(pcm, level)` gets 20 ms of int16 as an ArrayBuffer; `onLost` is called when the device
- * is removed. `device`: an id of enumerateDevices, empty for the browser's choice. The result has the audio processing
+ * is removed. `device`: an id of enumerateDevices, empty for the browser's default. The result has the audio processing
  * that the browser applies: a page can request echo cancellation but not enforce it.
  */
 export async function openMicrophone({ signal, device, onFrame, onLost }) {
@@ -70,7 +70,7 @@ export async function openPlayer({ signal, device, onReport }) {
   const through = async (chosen) => {
     if (CAN_CHOOSE_SPEAKER) await context.setSinkId(chosen);
   };
-  if (device) await through(device).catch(() => {}); // unplugged since: then the browser's choice
+  if (device) await through(device).catch(() => {}); // disconnected since: then the browser's default
   await context.resume();
   return {
     through,
@@ -79,7 +79,7 @@ export async function openPlayer({ signal, device, onReport }) {
     hold: () => node.port.postMessage({ hold: true }),
     release: () => node.port.postMessage({ hold: false }),
     flush: () => node.port.postMessage({ flush: true }),
-    /** Samples that the sound card has taken but not yet played. */
+    /** Samples that the sound card has received but not yet played. */
     underway: () => Math.round((context.outputLatency ?? context.baseLatency) * RATE),
   };
 }

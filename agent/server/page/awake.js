@@ -11,6 +11,6 @@ export function stayAwake(signal) {
       // Some browsers have no wake lock, and a low battery refuses it. The screen may then switch off.
     }
   };
-  document.addEventListener("visibilitychange", ask, { signal }); // the lock is gone whenever the page is hidden
+  document.addEventListener("visibilitychange", ask, { signal }); // the browser releases the lock when the page is hidden
   ask();
 }

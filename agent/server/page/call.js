@@ -76,9 +76,9 @@ export class Call {
   }
 
   async #openMicrophone() {
-    this.hanging?.abort();
-    this.hanging = new AbortController();
-    const signal = AbortSignal.any([this.signal, this.hanging.signal]);
+    this.microphoneEnding?.abort();
+    this.microphoneEnding = new AbortController();
+    const signal = AbortSignal.any([this.signal, this.microphoneEnding.signal]);
     this.microphone = await openMicrophone({
       signal,
       device: this.devices.microphone.chosen,
@@ -92,19 +92,19 @@ export class Call {
       },
     });
     this.microphone.mute(this.muted);
-    this.#tell();
+    this.#showMicrophone();
     this.devices.microphone.refresh(); // the browser now gives the names
     this.devices.speaker.refresh();
   }
 
   #closeMicrophone() {
-    this.hanging.abort();
+    this.microphoneEnding.abort();
     this.microphone = null;
     this.views.showLevels({ user: 0 });
-    this.#tell();
+    this.#showMicrophone();
   }
 
-  #tell() {
+  #showMicrophone() {
     this.views.showMicrophone({ settings: this.microphone?.settings ?? null, muted: this.muted });
   }
 
@@ -113,7 +113,7 @@ export class Call {
     if (!this.microphone) return this.#reopen();
     this.muted = !this.muted;
     this.microphone.mute(this.muted);
-    this.#tell();
+    this.#showMicrophone();
   }
 
   /** Switch to the microphone that the user chose. */
@@ -125,7 +125,7 @@ export class Call {
     this.muted = false;
     const { showProblem } = this.views;
     const opening = this.#openMicrophone();
-    const { signal } = this.hanging; // of this microphone: the user may choose another while the browser still asks
+    const { signal } = this.microphoneEnding; // of this microphone: the user may choose another while the browser still asks
     try {
       await opening;
       showProblem(null);

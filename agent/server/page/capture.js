@@ -1,4 +1,4 @@
-// The microphone's AudioWorklet: whatever rate the sound card runs at, to 20 ms frames of 24 kHz mono int16.
+// The microphone's AudioWorklet: converts audio at any rate of the sound card to 20 ms frames of 24 kHz mono int16.
 //
 // The context runs at the card's own rate, and the conversion happens here, because not every browser can connect
 // a microphone to a context of another rate.
@@ -32,7 +32,7 @@ class Resampler {
     return taps.map((tap) => tap / sum); // every phase passes a steady level unchanged
   }
 
-  /** Take QUANTUM samples and hand each output sample that they complete to `emit`. */
+  /** Take QUANTUM samples and pass each output sample that they complete to `emit`. */
   push(input, emit) {
     this.window.copyWithin(0, input.length);
     this.window.set(input, this.window.length - input.length);

@@ -4,16 +4,16 @@
 import { Session } from "./session.js";
 
 const FIRST_WAIT = 500; // milliseconds
-const LONGEST_WAIT = 8_000;
-const MOST_TRIES = 10; // attempts in a row, about a minute
+const MAX_WAIT = 8_000;
+const MAX_TRIES = 10; // attempts in a row, about a minute
 const STEADY = 10_000; // milliseconds after which an open socket resets the attempts
-const OVER = new Set([1000, 1002, 1003, 1007, 1009]); // close codes: the call has ended, or this page made an error
+const FINAL = new Set([1000, 1002, 1003, 1007, 1009]); // close codes: the call has ended, or this page made an error
 
 /** Return milliseconds until the next attempt, null for none. `begun`: whether a session ever began. */
 export function nextWait({ code, reason, expired }, tries, begun) {
   const loading = code === 1013 && reason.includes("loading");
-  if (expired || OVER.has(code) || tries >= MOST_TRIES || !(begun || loading)) return null;
-  return Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** tries);
+  if (expired || FINAL.has(code) || tries >= MAX_TRIES || !(begun || loading)) return null;
+  return Math.min(MAX_WAIT, FIRST_WAIT * 2 ** tries);
 }
 
 export class Connection {
@@ -24,8 +24,7 @@ export class Connection {
     this.begun = false;
     this.session = null;
     this.place = {}; // see session.js
-    const now = () => this.tryNow();
-    window.addEventListener("online", now, { signal });
+    window.addEventListener("online", () => this.tryNow(), { signal });
     signal.addEventListener("abort", () => {
       clearTimeout(this.timer);
       this.session?.close();

@@ -5,10 +5,10 @@ import { itemCreate } from "./history.js";
 import { responseProblem, serverProblem } from "./problems.js";
 import { HOUSEKEEPING, Speech } from "./speech.js";
 
-const ASKING = `${HOUSEKEEPING}response.create`;
+const REQUEST = `${HOUSEKEEPING}response.create`;
 const ACTIVE = "conversation_already_has_active_response";
-const NOT_FOUND = "conversation_not_found"; // the page then sends the new conversation what was said
-const PATIENCE = 500; // milliseconds to wait for the player's last report
+const NOT_FOUND = "conversation_not_found"; // the page then sends the history to the new conversation
+const REPORT_TIMEOUT = 500; // milliseconds to wait for the player's last report
 
 export class Conversation {
   /** `given`: the arguments of speech.js, `showState(state)`, and `wait(milliseconds)`, which returns a promise. */
@@ -29,12 +29,13 @@ export class Conversation {
   #forget() {
     this.unsent = []; // events to send when the server takes events again
     this.typed = new Map(); // item id -> the event that creates it, until the server acknowledges it
-    this.due = null; // id of the last typed item, until a response to it has begun
-    this.asked = this.heard = false; // whether that response was requested, and over this socket
+    this.unanswered = null; // id of the last typed item, until a response to it has begun
+    this.requested = false; // whether that response was requested
+    this.requestedHere = false; // whether it was requested over this socket
     this.userSpeaking = false;
     this.awaiting = false; // the user has finished, and no response has begun
     this.response = null; // id of the response in progress
-    this.owed = false; // whether to request a response after this one, which does not answer the typed text
+    this.requestLater = false; // whether to request a response after this one, which does not answer the typed text
   }
 
   get state() {
@@ -45,28 +46,28 @@ export class Conversation {
   }
 
   receive(event) {
-    this.#react(event);
+    this.#handle(event);
     this.showState(this.state);
   }
 
   /** React to a report of the player. */
   played(report) {
     this.speech.played(report);
-    if (report.flushed) this.settled?.();
+    if (report.flushed) this.resolveSettled?.();
     this.showState(this.state);
   }
 
-  #react(event) {
+  #handle(event) {
     switch (event.type) {
       case "session.created":
         this.#begin(event.session.id);
         break;
       case "conversation.item.added":
         this.typed.delete(event.item.id);
-        this.#told(event.item);
+        this.#addMissedItem(event.item);
         break;
       case "rejoinder.resumed":
-        if (!event.after && event.item_id) this.speech.retold(event.item_id);
+        if (!event.after && event.item_id) this.speech.resent(event.item_id);
         break;
       case "input_audio_buffer.speech_started":
         this.userSpeaking = true;
@@ -84,7 +85,7 @@ export class Conversation {
         this.userSpeaking = false;
         this.awaiting = true;
         break;
-      case "input_audio_buffer.committed": // reserves the entry's place, so that the reply comes below it
+      case "input_audio_buffer.committed": // reserves the entry's place, so that the reply is shown below it
         this.history.place("user", event.item_id);
         this.transcript.place("user", event.item_id);
         break;
@@ -92,7 +93,7 @@ export class Conversation {
         this.transcript.append("user", event.item_id, event.delta);
         break;
       case "conversation.item.input_audio_transcription.completed":
-        this.#said(event.item_id, event.transcript);
+        this.#write(event.item_id, event.transcript);
         if (!event.transcript.trim()) this.awaiting = false; // noise; it gets no answer
         break;
       case "conversation.item.input_audio_transcription.failed":
@@ -103,8 +104,8 @@ export class Conversation {
         this.response = event.response.id;
         this.speech.begin();
         this.showProblem(null);
-        if (this.owed) this.#cancel();
-        else if (this.asked) this.due = null; // else it answers the turn before
+        if (this.requestLater) this.#cancel();
+        else if (this.requested) this.unanswered = null; // else it answers the turn before
         break;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
@@ -121,7 +122,7 @@ export class Conversation {
         break;
       case "conversation.item.retrieved":
         this.speech.retrieved(event.item);
-        if (event.item.id === this.due && !this.heard && !this.owed) this.#ask();
+        if (event.item.id === this.unanswered && !this.requestedHere && !this.requestLater) this.#requestResponse();
         break;
       case "rejoinder.trace":
         this.speech.traced(event);
@@ -136,8 +137,8 @@ export class Conversation {
   #begin(id) {
     this.showProblem(null);
     if (id === this.session) this.#resume();
-    else if (!this.session) this.#tell(id);
-    else this.settle().then(() => this.#tell(id));
+    else if (!this.session) this.#sendHistory(id);
+    else this.settle().then(() => this.#sendHistory(id));
   }
 
   // The server first sends the events that the page missed, then the answer to this event. Only then is it clear
@@ -148,44 +149,44 @@ export class Conversation {
     this.unsent = [];
     unsent.forEach(this.send);
     typed.forEach((event) => this.send({ ...event, event_id: `${HOUSEKEEPING}again` }));
-    if (this.due) {
-      this.send({ type: "conversation.item.retrieve", item_id: this.due, event_id: `${HOUSEKEEPING}caught_up` });
+    if (this.unanswered) {
+      this.send({ type: "conversation.item.retrieve", item_id: this.unanswered, event_id: `${HOUSEKEEPING}caught_up` });
     }
   }
 
   // An item that may be unknown here: the server sends all items if it has not kept the events that the page missed.
-  #told({ id, role, content }) {
+  #addMissedItem({ id, role, content }) {
     const text = content?.map((part) => part.transcript ?? part.text ?? "").join(" ").trim();
     if (!text || this.history.items.has(id) || !(role === "user" || role === "assistant")) return;
-    this.#said(id, text, role === "user" ? "user" : "agent");
+    this.#write(id, text, role === "user" ? "user" : "agent");
   }
 
-  #tell(id) {
+  #sendHistory(id) {
     this.#forget();
     this.session = id;
     this.ready = true;
-    this.history.retell().forEach(this.send);
-    this.due = this.history.unanswered;
-    if (this.due) this.#ask();
+    this.history.createEvents().forEach(this.send);
+    this.unanswered = this.history.unanswered;
+    if (this.unanswered) this.#requestResponse();
     this.showState(this.state);
   }
 
   /** The socket broke off. The received part of the answer plays on: the rest may still come. */
   lost() {
-    this.ready = this.heard = false;
-    this.settled = null;
+    this.ready = this.requestedHere = false;
+    this.resolveSettled = null;
   }
 
-  /** End the conversation. Resolves when the player has reported how much was heard, or after PATIENCE. */
+  /** End the conversation. Resolves when the player has reported how much was heard, or after REPORT_TIMEOUT. */
   settle() {
     this.ready = false;
     this.speech.silence();
     this.speech.end();
-    this.transcript.rest("user"); // the agent's words are cut when the player has reported its position
-    return Promise.race([new Promise((resolve) => (this.settled = resolve)), this.wait(PATIENCE)]);
+    this.transcript.settleAll("user"); // the agent's words are cut when the player has reported its position
+    return Promise.race([new Promise((resolve) => (this.resolveSettled = resolve)), this.wait(REPORT_TIMEOUT)]);
   }
 
-  #said(id, text, role = "user") {
+  #write(id, text, role = "user") {
     this.history.write(role, id, text);
     this.transcript.settle(role, id, text);
   }
@@ -193,24 +194,24 @@ export class Conversation {
   /** Send text that the user typed. */
   type(text) {
     const id = `typed_${Date.now().toString(36)}_${this.history.items.size}`;
-    this.#said(id, text);
+    this.#write(id, text);
     this.speech.silence();
     if (!this.session) return; // it is sent with the history
     const event = itemCreate("user", id, text);
     this.typed.set(id, event);
-    this.due = id;
-    this.asked = this.heard = false;
+    this.unanswered = id;
+    this.requested = this.requestedHere = false;
     if (!this.ready) return;
     this.send(event);
-    this.#ask();
+    this.#requestResponse();
     this.showState(this.state);
   }
 
-  #ask() {
-    this.owed = Boolean(this.response);
-    if (this.owed) return this.#cancel();
-    this.awaiting = this.asked = this.heard = true;
-    this.send({ type: "response.create", event_id: ASKING });
+  #requestResponse() {
+    this.requestLater = Boolean(this.response);
+    if (this.requestLater) return this.#cancel();
+    this.awaiting = this.requested = this.requestedHere = true;
+    this.send({ type: "response.create", event_id: REQUEST });
   }
 
   #cancel() {
@@ -228,14 +229,14 @@ export class Conversation {
     if (status === "cancelled") this.speech.silence();
     if (status === "failed") this.showProblem(responseProblem(details));
     this.speech.end();
-    if (this.owed) this.#ask();
+    if (this.requestLater) this.#requestResponse();
   }
 
   #failed({ message, code, event_id: id }) {
-    if (id === ASKING) {
-      this.owed = code === ACTIVE; // another response has begun meanwhile, or is about to
-      if (this.owed && this.response) this.#cancel();
-      this.awaiting = this.owed;
+    if (id === REQUEST) {
+      this.requestLater = code === ACTIVE; // another response has begun meanwhile, or is about to
+      if (this.requestLater && this.response) this.#cancel();
+      this.awaiting = this.requestLater;
     }
     const quiet = id?.startsWith(HOUSEKEEPING) || code === NOT_FOUND;
     if (quiet) console.warn(message);

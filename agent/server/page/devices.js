@@ -1,6 +1,6 @@
 // The lists of microphones and loudspeakers, kept up to date. The choice is stored.
 
-/** A <select> of the devices of one kind, "audioinput" or "audiooutput"; empty means the browser's choice. */
+/** A <select> of the devices of one kind, "audioinput" or "audiooutput"; empty means the browser's default. */
 export class DeviceList {
   constructor(select, kind, onChoice) {
     this.select = select;
@@ -20,11 +20,11 @@ export class DeviceList {
     const all = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
     const ours = all.filter(({ kind, deviceId }) => kind === this.kind && deviceId && deviceId !== "default");
     const options = ours.map(({ label, deviceId }) => new Option(label || "Unnamed device", deviceId));
-    this.select.replaceChildren(new Option("The browser's choice", ""), ...options);
+    this.select.replaceChildren(new Option("Browser default", ""), ...options);
     this.select.value = ours.some(({ deviceId }) => deviceId === this.wanted) ? this.wanted : "";
   }
 
-  /** The id of the chosen device, empty where there is no choice or the device is not there. */
+  /** The id of the chosen device, empty for the browser's default or if the device is missing. */
   get chosen() {
     return this.select.value;
   }
@@ -54,6 +54,6 @@ export function describeProcessing({ echoCancellation, noiseSuppression, autoGai
     noiseSuppression && "noise suppression",
     autoGainControl && "automatic gain",
   ].filter(Boolean);
-  const done = on.length ? `The browser applies ${on.join(", ")}.` : "The browser leaves the sound as it is.";
+  const done = on.length ? `The browser applies ${on.join(", ")}.` : "The browser does not process the sound.";
   return echoCancellation ? done : `${done} Without echo cancellation the agent may hear itself: use headphones.`;
 }

@@ -1,5 +1,5 @@
-// Estimates which part of a reply's text was heard, to show at once. Later the server, which knows when each word is
-// spoken, sends the exact text.
+// Estimates which part of a reply's text was heard, to show it at once. The server knows the time of each word, and sends
+// the exact text later.
 
 const LETTERS_PER_SECOND = 15; // ordinary English speech
 

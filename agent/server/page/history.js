@@ -1,6 +1,6 @@
 // The history of the conversation, to send to a server that has lost it. Each answer contains only what was heard.
 
-const MOST = 40; // items that are sent again, the newest ones
+const MAX_ITEMS = 40; // items that are sent again, the newest ones
 
 export class History {
   constructor() {
@@ -18,23 +18,23 @@ export class History {
   }
 
   /** Return [id, {role, text}] of all items. `shown(id)` returns the heard part of an item that is being spoken. */
-  told(shown) {
+  texts(shown) {
     const items = [...this.items].map(([id, { role, text }]) => [id, { role, text: text || shown(id) }]);
     return items.filter(([, { text }]) => text);
   }
 
   /** The id of the last item if it waits for an answer, else null. */
   get unanswered() {
-    const [id, last] = this.#said().at(-1) ?? [];
+    const [id, last] = this.#withText().at(-1) ?? [];
     return last?.role === "user" ? id : null;
   }
 
   /** Return the events that create all items. */
-  retell() {
-    return this.#said().slice(-MOST).map(([id, { role, text }]) => itemCreate(role, id, text));
+  createEvents() {
+    return this.#withText().slice(-MAX_ITEMS).map(([id, { role, text }]) => itemCreate(role, id, text));
   }
 
-  #said() {
+  #withText() {
     return [...this.items].filter(([, { text }]) => text);
   }
 }

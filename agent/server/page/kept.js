@@ -1,12 +1,12 @@
 // Stores the conversation for a reload of the page, until its tab is closed: the texts, and whether it was by voice.
 
-const PLACE = "rejoinder.said";
+const STORAGE_KEY = "rejoinder.said";
 
-/** Keep {voice, said}, `said` as History.told() returns it; null to forget. */
+/** Keep {voice, said}, `said` as History.texts() returns it; null to forget. */
 export function keep(call) {
   try {
-    if (call) sessionStorage.setItem(PLACE, JSON.stringify(call));
-    else sessionStorage.removeItem(PLACE);
+    if (call) sessionStorage.setItem(STORAGE_KEY, JSON.stringify(call));
+    else sessionStorage.removeItem(STORAGE_KEY);
   } catch {
     // A browser may refuse storage. After a reload the page is then empty.
   }
@@ -15,7 +15,7 @@ export function keep(call) {
 /** Return what was kept, or null. */
 export function kept() {
   try {
-    return JSON.parse(sessionStorage.getItem(PLACE));
+    return JSON.parse(sessionStorage.getItem(STORAGE_KEY));
   } catch {
     return null;
   }

@@ -1,19 +1,19 @@
 // The API key that a server may need. The entered key is stored until the tab is closed.
 
-const PLACE = "rejoinder.key";
+const STORAGE_KEY = "rejoinder.key";
 const PROTOCOL = "openai-insecure-api-key."; // browsers can send no headers with a WebSocket
 
 let key = "";
 try {
-  key = sessionStorage.getItem(PLACE) ?? "";
+  key = sessionStorage.getItem(STORAGE_KEY) ?? "";
 } catch {
   // A browser may refuse storage. The key then holds until the page is reloaded.
 }
 
-export function keepKey(given) {
-  key = given;
+export function keepKey(entered) {
+  key = entered;
   try {
-    sessionStorage.setItem(PLACE, given);
+    sessionStorage.setItem(STORAGE_KEY, entered);
   } catch {
     // As above.
   }

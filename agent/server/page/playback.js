@@ -8,7 +8,7 @@
 
 const CUSHION = 0.06; // seconds buffered before playback starts: enough for the jitter of a home network
 const CUSHION_MAX = 0.25; // seconds that the cushion may grow to after an underrun
-const MOST = 300; // most seconds buffered; a server that paces its audio stays far below
+const MAX_BUFFERED = 300; // most seconds buffered; a server that paces its audio stays far below
 const REPORT_EVERY = 0.04; // seconds between two level reports
 const QUANTUM = 128; // samples in one call of process(), fixed by the Web Audio standard
 
@@ -18,10 +18,10 @@ class Playback extends AudioWorkletProcessor {
     this.items = []; // oldest first: {id, chunks, offset (samples used of chunks[0]), played, ended}
     this.queued = 0; // samples not yet played, over all items
     this.cushion = CUSHION * sampleRate;
-    this.gathering = true;
+    this.buffering = true;
     this.waited = 0; // samples of silence since the first buffered audio
     this.held = false;
-    this.hushed = false; // whether the sound has faded out because of a hold
+    this.fadedOut = false; // whether the sound has faded out because of a hold
     this.tail = null; // the last 5 ms of what was flushed, fading
     this.unreported = 0;
     this.port.onmessage = ({ data }) => this.#receive(data);
@@ -36,7 +36,7 @@ class Playback extends AudioWorkletProcessor {
 
   #hold(held) {
     this.held = held;
-    if (held && this.gathering) this.hushed = true; // nothing is playing, so nothing fades out
+    if (held && this.buffering) this.fadedOut = true; // nothing is playing, so nothing fades out
   }
 
   #end() {
@@ -44,7 +44,7 @@ class Playback extends AudioWorkletProcessor {
   }
 
   #append(id, pcm) {
-    if (this.queued + pcm.length > MOST * sampleRate) return this.port.postMessage({ overflow: true });
+    if (this.queued + pcm.length > MAX_BUFFERED * sampleRate) return this.port.postMessage({ overflow: true });
     if (this.items.at(-1)?.id !== id) {
       this.#end();
       this.items.push({ id, chunks: [], offset: 0, played: 0, ended: false });
@@ -57,9 +57,9 @@ class Playback extends AudioWorkletProcessor {
     if (this.tail) {
       output.set(this.tail);
       this.tail = null;
-    } else if (!(this.held && this.hushed) && this.#gathered(output.length)) {
+    } else if (!(this.held && this.fadedOut) && this.#ready(output.length)) {
       this.#fill(output);
-      if (this.held !== this.hushed) this.#fade(output);
+      if (this.held !== this.fadedOut) this.#fade(output);
       this.#report(output);
     }
     return true;
@@ -68,16 +68,16 @@ class Playback extends AudioWorkletProcessor {
   // Fades into a hold and out of it. No sample is lost, and there is no click.
   #fade(output) {
     for (let i = 0; i < output.length; i++) output[i] *= (this.held ? output.length - i : i) / output.length;
-    this.hushed = this.held;
+    this.fadedOut = this.held;
   }
 
   /** Return whether playback may start: enough audio is buffered, no more will come, or the wait was long enough. */
-  #gathered(quantum) {
-    if (!this.gathering || !this.items.length) return !this.gathering;
+  #ready(quantum) {
+    if (!this.buffering || !this.items.length) return !this.buffering;
     if (this.queued) this.waited += quantum;
     const enough = Math.max(this.queued, this.waited) >= this.cushion;
-    if (enough || this.items.at(-1).ended) this.gathering = false;
-    return !this.gathering;
+    if (enough || this.items.at(-1).ended) this.buffering = false;
+    return !this.buffering;
   }
 
   #fill(output) {
@@ -92,11 +92,11 @@ class Playback extends AudioWorkletProcessor {
     if (at === output.length) return;
     // An underrun within an item means that the network's jitter is larger than the cushion.
     if (this.items.length) this.cushion = Math.min(this.cushion * 1.5, CUSHION_MAX * sampleRate);
-    this.#gather();
+    this.#rebuffer();
   }
 
-  #gather() {
-    this.gathering = true;
+  #rebuffer() {
+    this.buffering = true;
     this.waited = 0;
   }
 
@@ -121,7 +121,7 @@ class Playback extends AudioWorkletProcessor {
 
   /** Drop all audio except one quantum, which fades out: without the fade there would be a click. */
   #flush() {
-    if (!this.gathering && !this.hushed) {
+    if (!this.buffering && !this.fadedOut) {
       this.tail = new Float32Array(QUANTUM);
       this.#fill(this.tail);
       this.tail = this.tail.map((sample, i) => sample * (1 - i / QUANTUM));
@@ -129,8 +129,8 @@ class Playback extends AudioWorkletProcessor {
     const flushed = this.items.map(({ id, played }) => ({ item: id, samples: played }));
     this.items = [];
     this.queued = 0;
-    this.held = this.hushed = false;
-    this.#gather();
+    this.held = this.fadedOut = false;
+    this.#rebuffer();
     this.port.postMessage({ flushed });
   }
 

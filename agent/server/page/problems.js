@@ -1,21 +1,21 @@
-// Error messages for the user: {title, advice, action (the button's label, if there is one), mild, wantsKey}. The
-// advice says what to do next. A mild problem disappears by itself. `wantsKey`: the user must enter a key.
+// Error messages for the user: {title, advice, action (the button's label, if there is one), mild, needsKey}. The
+// advice says what to do next. A mild problem disappears by itself. `needsKey`: the user must enter a key.
 
 import { headers } from "./key.js";
 
-const MEANWHILE = "You can type meanwhile.";
+const TYPE_MEANWHILE = "You can type instead.";
 const MICROPHONE = {
   NotAllowedError: {
     title: "The microphone was refused.",
-    advice: `Allow it for this page (the icon beside the address, or the browser's settings), then start again. ${MEANWHILE}`,
+    advice: `Allow it for this page (the icon beside the address, or the browser's settings), then start again. ${TYPE_MEANWHILE}`,
   },
   NotFoundError: {
     title: "No microphone was found.",
-    advice: `Plug one in or switch it on, then start again. ${MEANWHILE}`,
+    advice: `Connect one or switch it on, then start again. ${TYPE_MEANWHILE}`,
   },
   NotReadableError: {
     title: "The microphone does not answer.",
-    advice: `Another program may be using it. Close that program, then start again. ${MEANWHILE}`,
+    advice: `Another program may be using it. Close that program, then start again. ${TYPE_MEANWHILE}`,
   },
 };
 
@@ -25,7 +25,7 @@ export function missingFeature(microphone) {
     return {
       title: "This address cannot be used for calls.",
       advice:
-        "Browsers let only https:// pages and localhost use the microphone and play a call. Open the page through one of those.",
+        "Browsers let only https:// pages and localhost use the microphone and play a call. Open the page at such an address.",
     };
   }
   if (!window.AudioWorkletNode || (microphone && !navigator.mediaDevices?.getUserMedia)) {
@@ -38,17 +38,17 @@ export function missingFeature(microphone) {
 }
 
 export function reloadedProblem() {
-  return { title: "The page was loaded again.", advice: "What was said is kept.", action: "Go on", mild: true };
+  return { title: "The page was reloaded.", advice: "The conversation is kept.", action: "Go on", mild: true };
 }
 
-const WANTS_SOCKET = 426;
+const UPGRADE_REQUIRED = 426;
 const TOO_LARGE = 431;
-const NO_ANSWER = ["The server does not answer.", "Check that it is running and that you are online."];
+const UNREACHABLE = ["The server does not answer.", "Check that it is running and that you are online."];
 
 /** Return the problem that kept the call from starting. Asks the server if a file of the page is missing. */
 export async function startProblem(error) {
   if (error.fetching) {
-    const [title, advice] = (await socketAddress()) === TOO_LARGE ? cookiesTooLarge() : NO_ANSWER;
+    const [title, advice] = (await socketStatus()) === TOO_LARGE ? cookiesTooLarge() : UNREACHABLE;
     return { title, advice, action: "Try again" };
   }
   const other = { title: "The sound could not be started.", advice: `${error.name}: ${error.message}` };
@@ -57,8 +57,8 @@ export async function startProblem(error) {
 
 export function lostMicrophone() {
   return {
-    title: "The microphone went away.",
-    advice: `The call goes on. Plug it in again or choose another, then switch it on. ${MEANWHILE}`,
+    title: "The microphone was disconnected.",
+    advice: `The call goes on. Connect it again or choose another one, then switch it on. ${TYPE_MEANWHILE}`,
   };
 }
 
@@ -68,14 +68,14 @@ export function waitingProblem({ code, reason }) {
     const loading = reason.includes("loading");
     return {
       title: loading ? "The models are still loading." : "All lines of the server are busy.",
-      advice: "The call goes on as soon as there is an answer.",
+      advice: "The call continues as soon as the server is ready.",
       action: "Try now",
       mild: true,
     };
   }
   return {
-    title: "The connection broke off.",
-    advice: "Connecting again. What was said is kept.",
+    title: "The connection was lost.",
+    advice: "Reconnecting. The conversation is kept.",
     action: "Try now",
     mild: true,
   };
@@ -83,42 +83,42 @@ export function waitingProblem({ code, reason }) {
 
 /** Return why the call is over. Asks the server for its status. */
 export async function closeProblem(close) {
-  if (!close.greeted && !close.reason && (await wantsKey())) {
-    return { title: "This server wants a key.", advice: "It does not know the one that was shown, if any.", wantsKey: true };
+  if (!close.greeted && !close.reason && (await needsKey())) {
+    return { title: "This server needs a key.", advice: "If you entered one, it is not valid.", needsKey: true };
   }
   const [title, advice] = await explainClose(close);
   return { title, advice, action: close.code === 1000 || close.expired ? undefined : "Try again" };
 }
 
 async function explainClose({ code, reason, greeted, expired }) {
-  if (code === 1000 || expired) return ["The call is over.", `The server says: ${reason || "goodbye"}.`];
-  if (code === 1013 && reason.includes("busy")) return ["All lines are busy.", `The server says: ${reason}.`];
-  if (greeted || reason) return [`The server ended the call (code ${code}).`, `It says: ${reason || "nothing"}.`];
+  if (code === 1000 || expired) return ["The call is over.", reasonGiven(reason)];
+  if (code === 1013 && reason.includes("busy")) return ["All lines are busy.", reasonGiven(reason)];
+  if (greeted || reason) return [`The server ended the call (code ${code}).`, reasonGiven(reason)];
   // The browser does not tell a page why a socket could not be opened. A plain request carries the same cookies.
-  const status = await socketAddress();
+  const status = await socketStatus();
   if (status === TOO_LARGE) return cookiesTooLarge();
-  if (status === WANTS_SOCKET) {
+  if (status === UPGRADE_REQUIRED) {
     return [
       "The server does not take calls from this address.",
-      `It runs, and refuses pages of ${location.origin}. Open the page at the address that the server printed, or name this one in its setting allowed_origins.`,
+      `It is running, but refuses pages from ${location.origin}. Open the page at the address that the server printed, or add this one to its setting allowed_origins.`,
     ];
   }
-  return NO_ANSWER;
+  return UNREACHABLE;
 }
 
 function cookiesTooLarge() {
   return [
     "The cookies of this address are too large.",
-    `The server refuses them. Clear the cookies of ${location.hostname} in the browser's settings: programs on other ports of it set them, too.`,
+    `The server refuses them. Clear the cookies of ${location.hostname} in the browser's settings. Programs on its other ports set cookies too.`,
   ];
 }
 
-/** Return the HTTP status of a plain request to the socket's URL: 426 if a call is possible. */
-async function socketAddress() {
+/** Return the HTTP status of a plain request to the WebSocket's URL: 426 if a call is possible. */
+async function socketStatus() {
   return (await ask("v1/realtime"))?.status;
 }
 
-async function wantsKey() {
+async function needsKey() {
   return (await ask("v1/models"))?.status === 401;
 }
 
@@ -139,12 +139,16 @@ export function slowNetwork() {
 }
 
 export function serverProblem(message) {
-  return { title: "The server reports a problem.", advice: `${sentence(message)} You can go on talking.` };
+  return { title: "The server reports a problem.", advice: `${sentence(message)} You can continue talking.` };
 }
 
 export function responseProblem(details) {
-  const why = details?.error?.message || details?.error?.code || details?.reason || "nothing about why";
-  return { title: "The answer failed.", advice: `The server says: ${sentence(why)} You can ask again.` };
+  const reason = details?.error?.message || details?.error?.code || details?.reason;
+  return { title: "The answer failed.", advice: `${reasonGiven(reason)} You can ask again.` };
+}
+
+function reasonGiven(reason) {
+  return reason ? `The server says: ${sentence(reason)}` : "The server gave no reason.";
 }
 
 function sentence(words) {
@@ -152,5 +156,5 @@ function sentence(words) {
 }
 
 export function tooLongProblem() {
-  return { title: "The answer is too long to hold.", advice: "Its end will not be heard. Interrupt to go on." };
+  return { title: "The answer is too long.", advice: "You will not hear its end. Interrupt it to continue." };
 }

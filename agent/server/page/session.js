@@ -2,14 +2,14 @@
 
 import { protocols } from "./key.js";
 
-const PATIENCE = 10_000; // milliseconds to wait for the server's first event
+const GREETING_TIMEOUT = 10_000; // milliseconds to wait for the server's first event
 
 // One second of audio in base64, with its JSON. If more waits in the browser, the network is slower than speech, and
 // new audio is worth more than old audio.
-const MOST_WAITING = 70_000; // bytes
+const MAX_WAITING = 70_000; // bytes
 const DEAD_AFTER = 10_000; // milliseconds with that backlog after which the server counts as unreachable
-const OVER = 1000;
-const SEEMS_DEAD = 4000; // close code: the page will come back; browsers cannot send 1006 or 1011
+const NORMAL = 1000;
+const UNREACHABLE = 4000; // close code: the page will come back; browsers cannot send 1006 or 1011
 
 export class Session {
   /**
@@ -25,13 +25,13 @@ export class Session {
     this.onSlow = onSlow;
     this.onClose = onClose;
     this.socket = new WebSocket(address(place), protocols());
-    this.impatience = setTimeout(() => this.#lost(1006, ""), PATIENCE);
+    this.greetingTimer = setTimeout(() => this.#lost(1006, ""), GREETING_TIMEOUT);
     this.socket.onclose = ({ code, reason }) => this.#lost(code, reason);
     this.socket.onmessage = ({ data }) => {
       const event = JSON.parse(data);
       if (event.type === "session.created") {
         this.greeted = true;
-        clearTimeout(this.impatience);
+        clearTimeout(this.greetingTimer);
       }
       if (event.type === "error" && event.error.code === "session_expired") this.expired = true;
       onEvent(event);
@@ -39,13 +39,13 @@ export class Session {
   }
 
   #lost(code, reason) {
-    this.close(SEEMS_DEAD);
+    this.close(UNREACHABLE);
     this.onClose({ code, reason, greeted: this.greeted, expired: this.expired });
   }
 
   /** Close the socket. No more callbacks follow. */
-  close(code = OVER) {
-    clearTimeout(this.impatience);
+  close(code = NORMAL) {
+    clearTimeout(this.greetingTimer);
     this.socket.onclose = this.socket.onmessage = null;
     this.socket.close(code);
   }
@@ -56,7 +56,7 @@ export class Session {
 
   sendAudio(pcm) {
     if (!this.greeted) return;
-    if (this.socket.bufferedAmount <= MOST_WAITING) {
+    if (this.socket.bufferedAmount <= MAX_WAITING) {
       this.slowSince = null;
       this.send({ type: "input_audio_buffer.append", audio: toBase64(pcm) });
     } else if (this.slowSince === null) {

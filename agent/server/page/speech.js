@@ -15,7 +15,7 @@ export class Speech {
     this.spoken = new Map(); // item id -> SpokenText, for items that may still be interrupted
     this.silenced = new Set(); // interrupted items; their audio that still arrives is dropped
     this.audible = false; // the player has something to play
-    this.again = null; // {id, letters, ms}: an item that the server sends again, and the part received before
+    this.repeated = null; // {id, letters, ms}: an item that the server sends again, and the part received before
     this.begin();
     this.more = false; // whether the response in progress may have more audio
   }
@@ -38,15 +38,15 @@ export class Speech {
    * The server has not kept all events that the page missed, and sends this item again: its whole text, and the audio
    * that the page has not received. Positions in its audio count from there.
    */
-  retold(id) {
+  resent(id) {
     const { text, received } = this.#spokenText(id);
-    this.again = { id, letters: text.length, ms: toMs(received) };
+    this.repeated = { id, letters: text.length, ms: toMs(received) };
   }
 
   text({ item_id: id, delta }) {
     if (this.silenced.has(id)) return;
-    const known = this.again?.id === id ? this.again.letters : 0;
-    if (known) this.again.letters = 0;
+    const known = this.repeated?.id === id ? this.repeated.letters : 0;
+    if (known) this.repeated.letters = 0;
     this.#spokenText(id).addText(delta.slice(known));
     this.history.place("agent", id);
     this.transcript.place("agent", id); // its words appear as they are played
@@ -75,10 +75,10 @@ export class Speech {
 
   // All audio was played, so no text can be cut any more.
   #settleAll() {
-    for (const id of [...this.spoken.keys()]) this.#whole(id);
+    for (const id of [...this.spoken.keys()]) this.#settle(id);
   }
 
-  #whole(id) {
+  #settle(id) {
     const text = this.spoken.get(id)?.text;
     this.spoken.delete(id);
     if (text === undefined) return;
@@ -94,11 +94,11 @@ export class Speech {
     this.player.flush();
     for (const [id, { received }] of this.spoken) {
       this.silenced.add(id);
-      if (!received) this.#hush(id, 0); // the player has none of its audio
+      if (!received) this.#cutAfter(id, 0); // the player has none of its audio
     }
   }
 
-  #hush(id, letters) {
+  #cutAfter(id, letters) {
     const { text } = this.#spokenText(id);
     this.spoken.delete(id);
     this.history.write("agent", id, text.slice(0, letters));
@@ -110,7 +110,7 @@ export class Speech {
     if (report.playing) this.#playing(report);
     else if (report.finished) {
       this.transcript.mark(report.finished, { playedMs: toMs(report.samples) });
-      this.#whole(report.finished);
+      this.#settle(report.finished);
     } else if (report.flushed) {
       report.flushed.forEach(({ item, samples }) => this.#cut(item, samples));
       this.#fallSilent();
@@ -140,8 +140,8 @@ export class Speech {
   #cut(id, rendered) {
     const samples = Math.max(0, rendered - this.player.underway());
     this.transcript.mark(id, { playedMs: toMs(samples) });
-    this.#hush(id, this.#spokenText(id).heardLetters(samples, RATE));
-    const before = this.again?.id === id ? this.again.ms : 0;
+    this.#cutAfter(id, this.#spokenText(id).heardLetters(samples, RATE));
+    const before = this.repeated?.id === id ? this.repeated.ms : 0;
     const played = Math.max(0, toMs(samples) - before);
     this.#housekeep({ type: "conversation.item.truncate", content_index: 0, audio_end_ms: played }, id);
     this.#housekeep({ type: "conversation.item.retrieve" }, id); // its transcript now has exactly the heard words

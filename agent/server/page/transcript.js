@@ -1,7 +1,7 @@
 // The conversation as text. Entries grow during speech; the agent's follow playback. Text that an interruption cut off
 // is greyed out, because it is not in the agent's history.
 
-const KEEP = 100; // most entries; the oldest are removed
+const MAX_ENTRIES = 100; // most entries; the oldest are removed
 const NAMES = { user: "You", agent: "Agent" };
 
 export class Transcript {
@@ -11,20 +11,20 @@ export class Transcript {
     this.onSaid = onSaid;
     this.entries = new Map(); // item id -> {node, text (the DOM's text node), whole (if it was cut)}
     this.following = true; // until the reader scrolls up
-    this.dividing = false; // whether the next entry begins another conversation
+    this.newConversation = false; // whether the next entry begins another conversation
     element.addEventListener("scroll", () => (this.following = this.#atEnd()));
     new ResizeObserver(() => this.#follow()).observe(element); // an error message above makes it smaller
   }
 
-  /** End a call: no entry grows any more. `forgotten`: whether the next call begins another conversation. */
-  end(forgotten) {
-    this.rest();
+  /** End a call: no entry grows any more. `cleared`: whether the next call begins another conversation. */
+  end(cleared) {
+    this.settleAll();
     this.entries.clear();
-    this.dividing = forgotten && this.element.childElementCount > 0;
+    this.newConversation = cleared && this.element.childElementCount > 0;
   }
 
   /** Mark incomplete entries as final, so that a screen reader reads them. */
-  rest(role = "entry") {
+  settleAll(role = "entry") {
     for (const [id, { node }] of this.entries) {
       if (node.ariaBusy === "true" && node.matches(`.${role}`)) this.settle(role, id);
     }
@@ -110,10 +110,10 @@ export class Transcript {
   }
 
   #add(node) {
-    if (this.dividing) this.element.append(create("p", "divider", "New conversation"));
-    this.dividing = false;
+    if (this.newConversation) this.element.append(create("p", "divider", "New conversation"));
+    this.newConversation = false;
     this.element.append(node);
-    while (this.element.childElementCount > KEEP) {
+    while (this.element.childElementCount > MAX_ENTRIES) {
       const oldest = this.element.firstElementChild;
       this.entries.delete(oldest.dataset.item);
       oldest.remove();

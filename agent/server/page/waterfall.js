@@ -20,7 +20,7 @@ function row(name, ms, left, width) {
   const value = document.createElement("data");
   value.value = ms;
   value.textContent = milliseconds(ms);
-  const bar = document.createElement("i"); // the number beside it has the value
+  const bar = document.createElement("i"); // only for the eye: the number beside it has the value
   bar.style.setProperty("--left", `${left.toFixed(2)}%`);
   bar.style.setProperty("--width", `${width.toFixed(2)}%`);
   item.append(name, value, bar);

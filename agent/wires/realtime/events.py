@@ -28,7 +28,7 @@ def new_conversation() -> str:
 
 def event(type_: str, **fields: Any) -> ServerEvent:
     """Return a server event with a new id."""
-    return {"type": type_, "event_id": new_id("event"), **fields}
+    return {"type": type_, "event_id": f"event_{secrets.token_hex(10)}", **fields}
 
 
 def kind_of(code: str) -> str:
@@ -36,18 +36,17 @@ def kind_of(code: str) -> str:
     return "server_error" if code in SERVER_CODES else "invalid_request_error"
 
 
+def error_body(message: str, kind: str, code: str | None, param: str | None = None) -> dict[str, Any]:
+    """Return an error in OpenAI's shape, which events and HTTP responses share."""
+    return {"type": kind, "code": code, "message": message[:MAX_MESSAGE], "param": param}
+
+
 def failure(
     error: ProtocolError, client_event: str | None, kind: str = "invalid_request_error"
 ) -> ServerEvent:
     """Return an error event. client_event: the ``event_id`` of the client's message that was wrong."""
-    body = {
-        "type": kind,
-        "code": error.code,
-        "message": str(error)[:MAX_MESSAGE],
-        "param": error.param,
-        "event_id": client_event,
-    }
-    return event("error", error=body)
+    body = error_body(str(error), kind, error.code, error.param)
+    return event("error", error={**body, "event_id": client_event})
 
 
 def kept_item(id_: str, status: str, fields: dict[str, Any]) -> dict[str, Any]:

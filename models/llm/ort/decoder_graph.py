@@ -1,8 +1,8 @@
 """Convert a language model in a GGUF file into a folder for onnxruntime: graph, tokenizer, settings.
 
 llama.cpp's prebuilt wheel uses AVX2 at most. onnxruntime's wheel also uses newer instruction sets, and reads
-a prompt several times as fast (docs/lab/latency.md). The graph is Llama (Touvron et al. 2023) with grouped
-queries, the architecture "llama" of GGUF files.
+a prompt several times as fast (docs/lab/latency-models.md). The graph is Llama (Touvron et al. 2023) with
+grouped queries, the architecture "llama" of GGUF files.
 
 Weights have 8 bits and one scale per row; activations have 8 bits and one scale per tensor. Two products have
 a scale for each block of 32 weights and 32 activations, because a few of their values are far larger than the

@@ -42,7 +42,7 @@ def test_a_turn_ends_when_the_rule_knows_enough() -> None:
     assert end_of_turn(replace(END, judged=()), RULE) == 850
 
 
-def test_only_a_speaker_who_goes_on_can_be_cut_off() -> None:
+def test_only_a_speaker_who_continues_can_be_cut_off() -> None:
     assert cuts_off(HOLD, RULE) and not cuts_off(END, RULE)
     assert not cuts_off(HOLD, silence_alone(551))
     assert cuts_off(HOLD, silence_alone(549))
@@ -123,7 +123,7 @@ def test_the_command_reports_every_case(tmp_path: Path) -> None:
     assert "Pauses cut off" in result.stderr and "silence alone, ms:" in result.stderr
 
 
-def test_recordings_that_give_no_pauses_are_told(tmp_path: Path) -> None:
+def test_recordings_without_pauses_are_reported(tmp_path: Path) -> None:
     result = run_command("bench", "turns", "--speech", str(tmp_path), folder=tmp_path)
     assert result.returncode == 1 and "there is no set" in result.stderr
     speech.recordings("an4", 1)  # skips where there are none

@@ -92,7 +92,7 @@ def test_a_server_starts_before_its_language_model_does(tmp_path: Path) -> None:
     llm = f"openai:http://me:secret@127.0.0.1:{port}/v1#m"
     with serving(tmp_path, wait=False, llm=llm) as server:
         said = until(server, "the language model does not answer: ")
-        assert "127.0.0.1" not in said, "anybody may read that"
+        assert "127.0.0.1" not in said, "callers may read it"
         with Talk(server) as talk:
             assert talk.turn()["status"] == "failed"
             with chat_server(port, works):

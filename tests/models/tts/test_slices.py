@@ -17,10 +17,10 @@ from rejoinder.models.onnx.session import open_session
 from rejoinder.models.tts.graph import Parts, parts, seams
 from rejoinder.models.tts.piper import LENGTHS, open_voice
 from rejoinder.models.tts.slices import FLOW_REST, SIZES, FlowFrames, open_part, silent_frames, slices
-from rejoinder.models.tts.voice import AUDIBLE
 from rejoinder.models.tts.window import COUPLING, STRETCH, add_window
 from rejoinder.models.weights.fetch import WeightsMissing, locate
 from rejoinder.pipeline.audio.chunk import AudioChunk
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("piper")

@@ -31,7 +31,7 @@ from rejoinder.pipeline.engines.load_shedding import (
     next_level,
 )
 from rejoinder.pipeline.events import TurnTraced
-from rejoinder.pipeline.listening.stages import PARTIAL_SAMPLES, is_worth_it
+from rejoinder.pipeline.listening.schedule import PARTIAL_SAMPLES, is_worth_it
 from rejoinder.pipeline.replying.stages import BRIEF_TOKENS
 
 LONG = 1000.0

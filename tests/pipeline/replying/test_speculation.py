@@ -6,7 +6,8 @@ from typing import Any
 
 from rejoinder.agent.bench.callers import guesses
 from rejoinder.agent.bench.callers.guesses import Guesses
-from rejoinder.agent.simulate.callers import Call, Caller
+from rejoinder.agent.simulate.call import Call
+from rejoinder.agent.simulate.caller import Caller
 from rejoinder.agent.simulate.calls import random_caller
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.models.scripted import ScriptedLlm

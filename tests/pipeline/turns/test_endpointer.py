@@ -23,8 +23,9 @@ from rejoinder.pipeline.events import (
     TurnResumed,
 )
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.options import Endpointing
-from rejoinder.pipeline.turns.endpointer import EAGER_MS, Endpointer, Floor
+from rejoinder.pipeline.options import Endpointing, Options
+from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.pause import EAGER_MS
 from rejoinder.pipeline.turns.turn_end import LONG_CUT_OFF_MS
 
 
@@ -53,27 +54,27 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
                 text, *others = text.split("|")
                 events += floor.transcript(Transcript(text, name == "final", floor.now, tuple(others)))
             case "hushed":
-                events += floor.transcript(Transcript(text, False, floor.now), hushed=True)
+                events += floor.transcript(Transcript(text, False, floor.now), voice_ended=True)
             case "late":
                 assert floor.pause is not None
                 events += floor.transcript(Transcript(text, True, floor.pause - 1))
             case "judged":
                 assert floor.pause is not None
-                events += floor.judged(floor.pause, float(value))
+                events += floor.turn_model_answered(floor.pause, float(value))
             case "stale":
-                events += floor.judged(windows(1), float(value))
+                events += floor.turn_model_answered(windows(1), float(value))
             case "end":
                 events += floor.end_turn(floor.now)
             case "abandon":
-                events += floor.abandon(floor.now)
+                events += floor.abandon_turn(floor.now)
             case "dismiss":
-                events += floor.dismiss()
+                events += floor.dismiss_overlap()
             case "ends":
-                floor.agent_ends()
+                floor.agent.finishing()
             case "done":
-                floor.agent_done()
+                floor.agent.finished()
             case "speaks":
-                floor.agent_speaks()
+                floor.agent.started()
             case _:
                 probability = {"v": 1.0, "h": 0.4, "q": 0.0}[name[0]]
                 for _ in range(int(name[1:])):
@@ -398,7 +399,7 @@ def test_options_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None
 def wait(words: str, patience: float = 5.0, asked: str = "") -> float:
     """Return the silence in ms after which the floor lets a turn end."""
     floor = Endpointer(Endpointing(patience=patience))
-    floor.asked = asked
+    floor.agent.was_heard(asked)
     play(floor, f"v10 q2 {words}")
     return (2 + until_over(floor)) * 32.0
 
@@ -494,7 +495,7 @@ def test_a_silence_counts_from_where_the_level_fell() -> None:
     for told, quiet in ((10, 10), (10, 7), (10, 12), (9, 7)):
         floor = Endpointer(TIMES)
         play(floor, "v10 q2")
-        floor.fell(windows(told), windows(quiet))  # a later fall, or one of another pause, is none
+        floor.level_fell(windows(told), windows(quiet))  # a later fall, or one of another pause, is none
         play(floor, "final=hi judged=1")
         waits.append(until_over(floor))
     assert waits[1] == waits[0] - 3 and waits[2] == waits[3] == waits[0]
@@ -506,8 +507,8 @@ def test_what_the_agent_asked_counts() -> None:
 
 
 def test_an_agent_that_may_not_be_stopped_goes_on() -> None:
-    floor = Endpointer(TIMES)
-    floor.yields = False
+    floor = Endpointer()
+    floor.configure(Options(endpointing=TIMES, interrupt_response=False))
     assert play(floor, "speaks q10 v2 q9 v3") == [SpeechStarted(windows(21))]
     assert floor.floor is Floor.USER
 
@@ -532,8 +533,8 @@ def test_what_is_said_over_the_agent_is_transcribed_from_before_its_beginning() 
 
 
 def manual() -> Endpointer:
-    floor = Endpointer(TIMES)
-    floor.manual = True
+    floor = Endpointer()
+    floor.configure(Options(endpointing=TIMES, detect_turns=False))
     return floor
 
 
@@ -580,7 +581,7 @@ def test_manual_end_without_new_audio_is_nothing() -> None:
 
 def test_manual_abandoned_audio_on_its_way_is_not_heard() -> None:
     floor = manual()
-    floor.abandon(1024)
+    floor.abandon_turn(1024)
     assert floor.vad(512, 1.0) == floor.vad(1024, 1.0) == []
     assert floor.floor is Floor.NOBODY
     floor.vad(1536, 1.0)
@@ -651,8 +652,7 @@ def test_the_same_audio_cut_anywhere_gives_the_same_events(
 
 def test_a_turn_model_is_waited_for() -> None:
     """On a busy machine its first answer comes late; without one, words alone would end the turn."""
-    floor = Endpointer(Endpointing())
-    floor.has_judge = True
+    floor = Endpointer(has_turn_model=True)
     play(floor, "v10 q2 final=that_is_all.")
     play(floor, "q9")  # 352 ms of silence
     assert floor.floor is Floor.PAUSE
@@ -663,8 +663,7 @@ def test_a_turn_model_is_waited_for() -> None:
 
 @pytest.mark.parametrize("words", ["I_want_a", "well,", "so..."])
 def test_an_answer_to_half_a_sentence_is_begun_when_it_may_be_wanted(words: str) -> None:
-    floor = Endpointer(Endpointing(patience=5.0))
-    floor.has_judge = True
+    floor = Endpointer(Endpointing(patience=5.0), has_turn_model=True)
     text = words.replace("_", " ")
     assert play(floor, f"v10 q2 final={words}")[2:] == [Transcribed(text)]
     assert play(floor, "judged=0.2 q20") == []  # more is likely to come: it would wait for long
@@ -676,10 +675,10 @@ def test_a_pause_is_long_enough_between_two_windows_unless_there_was_voice_in_th
     wait = Endpointing(min_wait_ms=150, max_wait_ms=150)
     floor = Endpointer(wait)
     assert play(floor, "v10 q4 final=hi") == [STARTED, PAUSED, *known("hi")]
-    assert floor.passed(windows(10) + RATE * 149 // 1000) == []
-    assert floor.passed(windows(10) + RATE * 150 // 1000) == [END]
-    assert floor.passed(windows(20)) == []
+    assert floor.extend_pause(windows(10) + RATE * 149 // 1000) == []
+    assert floor.extend_pause(windows(10) + RATE * 150 // 1000) == [END]
+    assert floor.extend_pause(windows(20)) == []
 
     resuming = Endpointer(wait)
     play(resuming, "v10 q3 v1 final=hi")
-    assert resuming.passed(windows(20)) == []
+    assert resuming.extend_pause(windows(20)) == []

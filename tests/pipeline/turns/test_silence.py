@@ -14,7 +14,8 @@ from websockets.exceptions import ConnectionClosedOK
 
 from rejoinder.agent.config import Settings
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.callers import Call, Caller
+from rejoinder.agent.simulate.call import Call
+from rejoinder.agent.simulate.caller import Caller
 from rejoinder.agent.simulate.invariants import check, hang_ups
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.models.scripted import ScriptedLlm

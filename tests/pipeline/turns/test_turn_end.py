@@ -17,7 +17,7 @@ from rejoinder.pipeline.turns.turn_end import (
     PATIENT_MS,
     SHIPPED,
     UNLIKELY,
-    Pause,
+    PauseEvidence,
     ending,
     features,
     hint,
@@ -36,7 +36,7 @@ TEXTS = st.sampled_from(
 
 def test_every_feature_has_a_weight_and_a_meaning() -> None:
     assert set(SHIPPED["both"]) == set(FEATURES)
-    for pause in (Pause(said, "hi", over=over) for said in ([0.5], []) for over in (0.5, None)):
+    for pause in (PauseEvidence(said, "hi", over=over) for said in ([0.5], []) for over in (0.5, None)):
         assert set(features(pause)) == set(SHIPPED[pause.table])
     assert set(SHIPPED["turn_model"]) == set(FEATURES) - {"recogniser"}
     assert set(SHIPPED["recogniser"]) == set(FEATURES) - {"mean", "lowest"}
@@ -98,7 +98,7 @@ def test_plain_rules(text: str, asked: str, direction: int) -> None:
 def test_the_wait_is_where_the_odds_reach_patience_or_long(
     answers: list[float], text: str, over: float | None, patience: float
 ) -> None:
-    pause = Pause(answers, text, over=over)
+    pause = PauseEvidence(answers, text, over=over)
     ms = wait_ms(pause, patience)
     assert ms >= PATIENT_MS * patience
     if ms == long_ms(patience):
@@ -110,10 +110,10 @@ def test_the_wait_is_where_the_odds_reach_patience_or_long(
 
 
 def test_a_long_pause_is_an_end_unless_more_is_likely() -> None:
-    assert wait_ms(Pause([0.5], "that is all"), 4.0) == LONG_MS == long_ms(0.1)
-    assert wait_ms(Pause([0.2], "that is the"), 4.0) > 2_200.0
-    assert wait_ms(Pause([0.5], "that is all", over=0.2), 4.0) > 2_000.0
-    assert wait_ms(Pause([0.5], "that is all", over=0.8), 4.0) < 400.0
+    assert wait_ms(PauseEvidence([0.5], "that is all"), 4.0) == LONG_MS == long_ms(0.1)
+    assert wait_ms(PauseEvidence([0.2], "that is the"), 4.0) > 2_200.0
+    assert wait_ms(PauseEvidence([0.5], "that is all", over=0.2), 4.0) > 2_000.0
+    assert wait_ms(PauseEvidence([0.5], "that is all", over=0.8), 4.0) < 400.0
     assert [long_ms(patience) for patience in (5.0, 6.0)] == [2 * LONG_MS, 3 * LONG_MS]
 
 
@@ -122,9 +122,9 @@ def test_a_surer_answer_never_makes_the_wait_longer(
     answers: list[float], text: str, one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
-    unsure, sure = (wait_ms(Pause([*answers, last], text), 5.0) for last in (low, high))
+    unsure, sure = (wait_ms(PauseEvidence([*answers, last], text), 5.0) for last in (low, high))
     assert sure <= unsure
-    unsure, sure = (wait_ms(Pause(answers, text, over=over), 5.0) for over in (low, high))
+    unsure, sure = (wait_ms(PauseEvidence(answers, text, over=over), 5.0) for over in (low, high))
     assert sure <= unsure
 
 
@@ -142,6 +142,6 @@ def test_what_is_no_probability_is_refused(over: float) -> None:
 def test_weights_that_silence_does_not_help_still_decide() -> None:
     flat = {name: 0.0 for name in SHIPPED["turn_model"]} | {"mean": 1.0}
     tables = {"turn_model": flat}
-    assert wait_ms(Pause([0.9], "hi"), 5.0, tables) == 5 * PATIENT_MS
-    assert wait_ms(Pause([0.5], "hi"), 5.0, tables) == long_ms(5.0)
-    assert wait_ms(Pause([0.1], "hi"), 5.0, tables) == math.inf
+    assert wait_ms(PauseEvidence([0.9], "hi"), 5.0, tables) == 5 * PATIENT_MS
+    assert wait_ms(PauseEvidence([0.5], "hi"), 5.0, tables) == long_ms(5.0)
+    assert wait_ms(PauseEvidence([0.1], "hi"), 5.0, tables) == math.inf

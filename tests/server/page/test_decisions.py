@@ -36,7 +36,7 @@ def evaluate(module: str, code: str) -> Any:
         (1006, "", 3, True, 4000),
         (1006, "", 9, True, 8000),
         (1006, "", 10, True, None),
-        (1006, "", 0, False, None),  # nobody there: the user is told, and asks again
+        (1006, "", 0, False, None),  # no server: the page says so, and the user retries
         (1011, "internal error", 0, True, 500),
         (1012, "the server is shutting down", 0, True, 500),
         (1013, "the models are still loading: try again in a few seconds", 0, False, 500),
@@ -80,8 +80,8 @@ def test_words_appear_when_they_begin_and_count_when_they_are_over() -> None:
     ]
 
 
-def test_what_was_said_is_told_again_in_order_and_without_what_nobody_heard() -> None:
-    told = """
+def test_the_history_is_sent_again_in_order_and_without_unheard_words() -> None:
+    script = """
         const history = new page.History();
         history.place("user", "a");
         history.place("agent", "b");
@@ -89,9 +89,9 @@ def test_what_was_said_is_told_again_in_order_and_without_what_nobody_heard() ->
         const waiting = history.unanswered;
         history.write("agent", "b", "Hi the");
         history.write("agent", "c", " ");
-        return [waiting, history.unanswered, history.retell()];
+        return [waiting, history.unanswered, history.createEvents()];
     """
-    waiting, after, events = evaluate("history.js", told)
+    waiting, after, events = evaluate("history.js", script)
     assert waiting == "a" and after is None
     assert [(e["item"]["id"], e["item"]["role"], e["item"]["content"]) for e in events] == [
         ("a", "user", [{"type": "input_text", "text": "Hello"}]),
@@ -102,13 +102,16 @@ def test_what_was_said_is_told_again_in_order_and_without_what_nobody_heard() ->
 @pytest.mark.parametrize(
     ("details", "said"),
     [
-        ({"error": {"code": "model_error", "message": "llm: nobody answers"}}, "llm: nobody answers."),
-        ({"error": {"code": "model_error", "message": "llm: try later!"}}, "llm: try later!"),
-        ({"error": {"code": "rate_limit_exceeded"}}, "rate_limit_exceeded."),  # as OpenAI's has it
-        (None, "nothing about why."),
+        ({"error": {"code": "model_error", "message": "llm: busy"}}, "The server says: llm: busy."),
+        ({"error": {"code": "model_error", "message": "llm: busy!"}}, "The server says: llm: busy!"),
+        (
+            {"error": {"code": "rate_limit_exceeded"}},
+            "The server says: rate_limit_exceeded.",
+        ),  # as OpenAI does
+        (None, "The server gave no reason."),
     ],
 )
-def test_why_an_answer_failed_is_told_in_the_servers_words(details: Any, said: str) -> None:
+def test_a_failed_answer_shows_the_servers_reason(details: Any, said: str) -> None:
     problem = evaluate("problems.js", f"return page.responseProblem({json.dumps(details)})")
-    advice = f"The server says: {said} You can ask again."
+    advice = f"{said} You can ask again."
     assert problem == {"title": "The answer failed.", "advice": advice}

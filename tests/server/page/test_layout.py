@@ -150,7 +150,7 @@ async def fine(page: Page) -> None:
 def test_trouble_has_its_own_words_and_colours_and_moves_nothing(
     server: Server, tmp_path: Path, scheme: str
 ) -> None:
-    """Amber while the page tries again, which a screen reader is told politely; red when it has given up."""
+    """Amber while it retries, which a screen reader announces politely; red when it has given up."""
 
     async def act() -> None:
         async with (
@@ -175,7 +175,7 @@ def test_trouble_has_its_own_words_and_colours_and_moves_nothing(
             amber = await page.evaluate(COLOUR, "state")
             assert await page.inner_text("#state") == "Reconnecting" and amber != calm
             assert await page.inner_text("#announce") == (
-                "The connection broke off. Connecting again. What was said is kept."
+                "The connection was lost. Reconnecting. The conversation is kept."
             )
             assert await page.get_attribute("#announce", "role") == "status", "which is polite"
             assert await page.get_by_role("alert").count() == 0

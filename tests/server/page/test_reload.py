@@ -1,4 +1,4 @@
-"""What a page keeps that is loaded again, and where there can be no call; in a real Chromium."""
+"""What a page keeps over a reload, and addresses that cannot call; in a real Chromium."""
 
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
             await type_in(page, "Tell me a story.")
             await page.wait_for_selector(".entry.agent:has-text('number 2')")
             await page.reload()
-            await page.wait_for_selector("#error .title:has-text('The page was loaded again.')")
+            await page.wait_for_selector("#error .title:has-text('The page was reloaded.')")
             question, heard = await page.locator(".entry .text").evaluate_all(WORDS)
             assert question == "Tell me a story." and "number 2" in heard
             assert STORY.startswith(heard) and len(heard) < len(STORY), "no more than was heard"
@@ -51,8 +51,8 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
             await page.reload()  # before anything was said
             await type_in(page, "Go on, please.")
             await page.wait_for_selector(".entry.agent >> nth=1")
-            told = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
-            assert told == [("user", question), ("assistant", heard), ("user", "Go on, please.")]
+            prompted = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
+            assert prompted == [("user", question), ("assistant", heard), ("user", "Go on, please.")]
             assert await page.locator(".divider").count() == 0
 
             await page.click("#talk")  # Stop: that was the end of it
@@ -66,7 +66,7 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
         run(act())
 
 
-def test_what_was_typed_stays_where_there_can_be_no_call(tmp_path: Path) -> None:
+def test_typed_text_stays_where_no_call_is_possible(tmp_path: Path) -> None:
     """Without https, and not on this machine: no browser plays a call there."""
 
     async def act() -> None:

@@ -175,7 +175,7 @@ def test_another_socket_takes_over_from_one_that_still_seems_alive(server: Serve
 
 
 def test_openai_python_comes_back_by_itself(server: Server, whole: bytes) -> None:
-    """The handler is the one of docs/reference/realtime.md."""
+    """The handler is the one of docs/reference/resuming.md."""
     place: dict[str, object] = {}
     told: list[dict[str, Any]] = []
 

@@ -52,6 +52,7 @@ def test_waiting_conversation_frees_its_line_for_a_new_caller(tmp_path: Path) ->
                     events = [json.loads(line[5:]) for line in watching if line.startswith(b"data:")]
                     assert events[-1]["type"] == "ended" and "another caller" in events[-1]["reason"]
                     assert live.turn()["status"] == "completed", "who is there stays"
+                server.wait_idle(sessions=2)  # the caller's line is free, so no other conversation makes way
                 with back(server, first, greeted=False) as again:
                     assert said(again) == "conversation_not_found"
                     with back(server, second) as other:

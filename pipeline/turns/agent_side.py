@@ -1,0 +1,68 @@
+"""The agent's side of the floor: whether it speaks, and which of its words are heard."""
+
+from __future__ import annotations
+
+from rejoinder.pipeline.turns.interruption import is_echo
+
+ECHO_WORDS = 5
+"""Fewest of the agent's last words that count as its echo; fewer may be an answer: "tomorrow at ten"."""
+
+
+class AgentSide:
+    """What the floor knows of the agent. The session calls its verbs; the floor reads its attributes.
+
+    has_floor: whether the agent has the floor, unless the user has it.
+    is_finishing: whether the agent is at its last words, so that "yeah" over them is an answer.
+    asked: the last words that the user heard. A request to spell something changes when a turn ends.
+    is_audible: whether the microphone may pick up the agent.
+    echo_learnt: whether the echo path from the agent to the microphone is learnt.
+    """
+
+    def __init__(self) -> None:
+        self.has_floor = self.is_finishing = False
+        self.asked = ""
+        self.echo_learnt = True
+        self._echo_words = ""
+
+    def take_floor(self, takes: bool) -> None:
+        """Record whether the agent has the floor after a turn of the user."""
+        self.has_floor = takes
+
+    def started(self) -> None:
+        """Record that the agent starts to speak; it takes the floor if no side has it."""
+        self.has_floor, self.is_finishing = True, False
+
+    def finishing(self) -> None:
+        """Record that the agent is at its last words: words over them may be an answer."""
+        self.is_finishing = True
+
+    def finished(self) -> None:
+        """Record that the agent has finished."""
+        self.has_floor, self.is_finishing = False, True
+
+    def spoken_over(self) -> None:
+        """Record that a sound over the agent begins."""
+        self.is_finishing = False
+
+    def was_heard(self, words: str) -> None:
+        """Record the last words that the user heard. Empty words change nothing."""
+        self.asked = words or self.asked
+
+    def may_echo(self, words: str, learnt: bool) -> None:
+        """Record which words the microphone may pick up near the onset of the user's speech.
+
+        words: "" if it picks up none. learnt: whether the echo path is learnt.
+        """
+        self._echo_words, self.echo_learnt = words, learnt
+
+    @property
+    def is_audible(self) -> bool:
+        """Whether the microphone may pick up the agent."""
+        return self._echo_words != ""
+
+    def is_echo(self, text: str, over_agent: bool) -> bool:
+        """Return whether the words are the agent's echo. A short answer may repeat some of its last words.
+
+        over_agent: whether the words are of a sound over the agent.
+        """
+        return is_echo(text, self._echo_words, 1 if over_agent and not self.is_finishing else ECHO_WORDS)

@@ -1,0 +1,52 @@
+"""Patience with the ends of turns, which grows when the agent cuts the user off."""
+
+from __future__ import annotations
+
+from rejoinder.pipeline.audio.chunk import in_samples
+from rejoinder.pipeline.turns.turn_end import LONG_CUT_OFF_MS, long_ms
+
+TOO_SOON_MS = 1_000
+"""An interruption within this time of the reply's start means that the agent cut the user off."""
+GROWTH = 3.0
+"""Factor on the patience each time the agent has cut the user off."""
+MOST_PATIENCE = 8.0
+"""Limit of the patience after such a factor."""
+HEARD_OUT_TURNS = 3
+"""Turns without a cut-off after which the extra patience resets."""
+
+
+class Patience:
+    """How many times as likely as more speech the end of a turn must be. Positions are samples at 16 kHz.
+
+    extra: the patience after a cut-off, 0 without one. It applies if the session's own patience is lower.
+    """
+
+    def __init__(self) -> None:
+        self.extra = 0.0
+        self._answered_at = -in_samples(TOO_SOON_MS)
+        self._turns = 0
+
+    def turn_answered(self, at: int) -> None:
+        """Record that the agent answers a turn whose end it decided at sample ``at``."""
+        self._answered_at = at
+        self._turns += 1
+        if self._turns > HEARD_OUT_TURNS:
+            self.extra, self._turns = 0.0, 0
+
+    def agent_interrupted(self, onset: int, patience: float) -> None:
+        """Raise the patience if speech from sample ``onset`` shows that the agent cut the user off.
+
+        patience: the session's own.
+        """
+        if onset - self._answered_at < in_samples(TOO_SOON_MS):
+            self.extra = min(max(self.extra, patience) * GROWTH, MOST_PATIENCE)
+            self._turns = 0
+
+    def applied(self, patience: float) -> tuple[float, float]:
+        """Return the patience, and the longest silence in ms that is waited for while more is not likely.
+
+        patience: the session's own.
+        """
+        if self.extra > patience:
+            return self.extra, max(long_ms(patience), LONG_CUT_OFF_MS)
+        return patience, long_ms(patience)
