@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import speech
 from support.published import conforms
-from support.serving import LINE, Talk, serving
+from support.serving import LINE, THREE_LINES, Talk, serving
 
 from rejoinder.agent.simulate import scenario
 from rejoinder.agent.wires.commands import Configure, Respond
@@ -273,7 +273,7 @@ def test_what_is_incomplete_is_said_to_be_and_its_audio_is_whole() -> None:
 
 
 def test_a_client_gets_no_more_than_it_has_asked_for(tmp_path: Path) -> None:
-    with serving(tmp_path) as server, Talk(server) as talk:
+    with serving(tmp_path, llm=THREE_LINES) as server, Talk(server) as talk:
         talk.send("session.update", session={"max_output_tokens": 2})
         short = talk.turn()
         assert short["status_details"] == {"type": "incomplete", "reason": "max_output_tokens"}

@@ -15,7 +15,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from support.callers.carriers import SIMS, TwilioSim
-from support.serving import LINE, PATIENCE, Server, Talk, serving
+from support.serving import LINE, PATIENCE, THREE_LINES, Server, Talk, serving
 from websockets.sync.client import connect
 
 from rejoinder.agent.config import load
@@ -104,7 +104,7 @@ def test_audiosocket_call_has_the_dialplans_identifier() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("watching")) as server:
+    with serving(tmp_path_factory.mktemp("watching"), llm=THREE_LINES) as server:
         yield server
 
 
