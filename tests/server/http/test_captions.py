@@ -40,15 +40,15 @@ def taken(feed: Feed, watcher: Any) -> list[dict[str, Any]]:
 def test_watchers_receive_the_call_and_its_captions() -> None:
     now = [10.0]
     feed = Feed("sess_1", "realtime", 1700.0, lambda: now[0])
-    feed.tell(EndOfTurn("nobody watches", 5))
+    feed.send_event(EndOfTurn("nobody watches", 5))
     watcher = feed.watch()
     now[0] = 12.5
-    feed.tell(EndOfTurn("hello", 5))
-    feed.tell(ReplyAudio(1, AudioChunk(b"", 16_000)))  # sound is nothing to read
-    feed.tell(ReplyDone(1, "cancelled", "hi"))
-    feed.heard(1, "h")
-    feed.typed("user", "typed")
-    feed.typed("assistant", "no")
+    feed.send_event(EndOfTurn("hello", 5))
+    feed.send_event(ReplyAudio(1, AudioChunk(b"", 16_000)))  # sound is nothing to read
+    feed.send_event(ReplyDone(1, "cancelled", "hi"))
+    feed.send_heard(1, "h")
+    feed.send_typed("user", "typed")
+    feed.send_typed("assistant", "no")
     feed.reason = "bye"
     feed.end()
     session, *rest = taken(feed, watcher)
@@ -67,17 +67,17 @@ def test_slow_watcher_gets_the_lost_count_and_the_end() -> None:
     feed = Feed("x", "realtime", 0.0, lambda: 0.0)
     slow, quick = feed.watch(), feed.watch()
     for number in range(2 * MAX_EVENTS):
-        feed.tell(PartialTranscript(str(number), ""))
+        feed.send_event(PartialTranscript(str(number), ""))
         if number % 100 == 0:
             seen = taken(feed, quick)
     first = taken(feed, slow)
     assert [event["text"] for event in first[1:]] == [str(number) for number in range(MAX_EVENTS - 3)]
-    feed.tell(PartialTranscript("again", ""))
+    feed.send_event(PartialTranscript("again", ""))
     lost, again = taken(feed, slow)
     assert lost == {"type": "lost", "count": MAX_EVENTS + 3} and again["text"] == "again"
     assert seen[-1]["text"] == "500", "others lose nothing by it"
     for number in range(2 * MAX_EVENTS):
-        feed.tell(PartialTranscript(str(number), ""))
+        feed.send_event(PartialTranscript(str(number), ""))
     feed.end()
     *_, lost, ended = taken(feed, slow)
     assert lost["type"] == "lost" and ended["type"] == "ended"
