@@ -72,7 +72,8 @@ test: weights $(VENV)/.dev-$(SUFFIX)
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
 test-fast: $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not weights and not browser' tests/test_architecture.py tests/pipeline \
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not weights and not browser and not server' \
+		tests/test_architecture.py tests/pipeline \
 		tests/simulate tests/wires/realtime/test_protocol.py tests/wires/realtime/test_items.py \
 		tests/wires/realtime/test_responses.py tests/wires/phone/test_protocols.py tests/wires/wyoming/test_protocol.py
 

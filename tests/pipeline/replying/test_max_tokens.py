@@ -272,6 +272,7 @@ def test_what_is_incomplete_is_said_to_be_and_its_audio_is_whole() -> None:
     }
 
 
+@pytest.mark.server
 def test_a_client_gets_no_more_than_it_has_asked_for(tmp_path: Path) -> None:
     with serving(tmp_path, llm=THREE_LINES) as server, Talk(server) as talk:
         talk.send("session.update", session={"max_output_tokens": 2})
