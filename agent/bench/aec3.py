@@ -12,7 +12,7 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.echo_path import BLOCK, EchoPath
 from rejoinder.pipeline.errors import PipelineError
 
-FRAME = RATE // 100
+AEC3_FRAME = RATE // 100
 """Samples in a frame of AEC3."""
 
 
@@ -34,7 +34,7 @@ class Aec3Path(EchoPath):
         self._frame: Any = AudioFrame
         self._block: bytes | None = None
         self._far = self._near = b""
-        self._out = bytes(2 * (FRAME - int(np.gcd(BLOCK, FRAME))))
+        self._out = bytes(2 * (AEC3_FRAME - int(np.gcd(BLOCK, AEC3_FRAME))))
 
     def play(self, block: Samples) -> None:
         """Add the next played block. If nothing was recorded during the last one, that was silence."""
@@ -55,14 +55,15 @@ class Aec3Path(EchoPath):
 
     def _through(self, block: bytes) -> bytes:
         self._far, self._near, self._block = self._far + (self._block or b""), self._near + block, None
-        while len(self._near) >= 2 * FRAME:
+        while len(self._near) >= 2 * AEC3_FRAME:
             far, near = (
-                self._frame(bytearray(each[: 2 * FRAME]), RATE, 1, FRAME) for each in (self._far, self._near)
+                self._frame(bytearray(each[: 2 * AEC3_FRAME]), RATE, 1, AEC3_FRAME)
+                for each in (self._far, self._near)
             )
             self._canceller.process_reverse_stream(far)
             self._canceller.set_stream_delay_ms(0)
             self._canceller.process_stream(near)
-            self._far, self._near = self._far[2 * FRAME :], self._near[2 * FRAME :]
+            self._far, self._near = self._far[2 * AEC3_FRAME :], self._near[2 * AEC3_FRAME :]
             self._out += bytes(near.data)
         clean, self._out = self._out[: 2 * BLOCK], self._out[2 * BLOCK :]
         return clean

@@ -33,8 +33,17 @@ BEFORE_SECONDS = (1.0, 2.0)
 """Range of undisturbed speech of the agent before each sound, in seconds."""
 AFTER_SECONDS = 1.5
 GAP_MS = 600.0
-PATIENCE_SECONDS = 15.0
-STOPPED, MISSED, RESUMED, ENDED, FAILED = "stopped", "missed", "resumed", "ended", "call failed"
+OUTCOME_WAIT_SECONDS = 15.0
+STOPPED = "stopped"
+"""Outcome: the agent stopped."""
+MISSED = "missed"
+"""Outcome: the agent did not stop for a real interruption."""
+RESUMED = "resumed"
+"""Outcome: the agent went on after a false interruption."""
+ENDED = "ended"
+"""Outcome: a false interruption ended the reply, or the agent did not go on."""
+FAILED = "call failed"
+"""Outcome: the call was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,7 @@ async def over_the_agent(caller: LiveCaller, sound: OverlapSound, after: float) 
     def decided() -> bool:
         return caller.now >= last or (sound.is_real and reply.status == "cancelled")
 
-    await caller.until(decided, PATIENCE_SECONDS)
+    await caller.until(decided, OUTCOME_WAIT_SECONDS)
     heard = " ".join(turn.text for turn in caller.turns[turns:])
     ended = reply.status == "cancelled"
     if sound.is_real:
@@ -122,7 +131,7 @@ async def _speaking(caller: LiveCaller, since: int, samples: int) -> HeardReply:
         played = caller.player.played(reply.item, caller.now) - caller.player.played(reply.item, since)
         return not reply.status and played >= samples
 
-    if not await caller.until(speaking, PATIENCE_SECONDS):
+    if not await caller.until(speaking, OUTCOME_WAIT_SECONDS):
         raise CallLost("the agent says nothing")
     return caller.replies[-1]
 

@@ -31,23 +31,31 @@ from rejoinder.pipeline.options import Models
 
 NO_ECHO = "no echo"
 """The caller alone: what a perfect canceller would leave."""
-AGENT, CALLERS = "ljspeech", "librispeech_test_other"
-"""Sets of the agent's voice, which is one speaker, and of the callers, which have transcripts."""
-AGENT_LEVEL, CALLER_LEVEL = 0.1, 0.05
-"""RMS of the agent's voice as it is sent, and of the caller's at the microphone: -20 and -26 dBFS."""
-LEAST_SECONDS, LEARNING_SECONDS = 20.0, 1.5
-"""Least length of a call, and the length of its beginning, which has its own figure, in seconds."""
+AGENT_SET = "ljspeech"
+"""Set of the agent's voice: one speaker."""
+CALLER_SET = "librispeech_test_other"
+"""Set of the callers: it has transcripts."""
+AGENT_LEVEL = 0.1
+"""RMS of the agent's voice as it is sent: -20 dBFS."""
+CALLER_LEVEL = 0.05
+"""RMS of the caller's voice at the microphone: -26 dBFS."""
+LEAST_CALL_SECONDS = 20.0
+"""Shortest call, in seconds."""
+LEARNING_SECONDS = 1.5
+"""Length of a call's beginning, which has its own figure, in seconds."""
 APART_SECONDS = (2.0, 4.0)
 """Time between two utterances of the caller, from and to, in seconds."""
-MOST_SECONDS = 6.0
+MOST_UTTERANCE_SECONDS = 6.0
 """Longest utterance of a caller, in seconds."""
-UPLINK_SECONDS, AHEAD_SECONDS = 0.03, 0.2
-"""How late microphone audio arrives, and how long before its time the agent's audio is known, in seconds."""
+UPLINK_SECONDS = 0.03
+"""Time that the microphone's audio takes to arrive, in seconds."""
+AHEAD_SECONDS = 0.2
+"""Time between the planning of the agent's audio and its play-out, in seconds."""
 VOICE = 0.5
 """Probability from which a window counts as speech."""
 LEAST_WINDOWS = 5
 """Fewest successive windows of 32 ms that count as false speech."""
-LOUD = 1e-6
+AUDIBLE_POWER = 1e-6
 """Power of the echo in a block from which it counts as audible: -60 dBFS."""
 
 
@@ -104,9 +112,9 @@ class Cancelled:
 
 def scripts(folder: Path, where: Sequence[Place], seconds: float, seed: int) -> list[EchoScript]:
     """Return a call at each place with a room. seconds: of each call. Raises RecordingsMissing."""
-    agent = choose(folder, [AGENT], 200, seed)
-    callers = [each for each in choose(folder, [CALLERS], 400, seed) if each.text]
-    callers = [each for each in callers if len(each.load(RATE)) < MOST_SECONDS * RATE]
+    agent = choose(folder, [AGENT_SET], 200, seed)
+    callers = [each for each in choose(folder, [CALLER_SET], 400, seed) if each.text]
+    callers = [each for each in callers if len(each.load(RATE)) < MOST_UTTERANCE_SECONDS * RATE]
     rooms = [place for place in where if place.room]
     return [_script(place, agent, callers, seconds, Random(f"{seed} {n}")) for n, place in enumerate(rooms)]
 
@@ -115,7 +123,7 @@ def _script(
     place: Place, agent: Sequence[Recording], callers: Sequence[Recording], seconds: float, draw: Random
 ) -> EchoScript:
     assert place.room is not None
-    count = int(max(seconds, LEAST_SECONDS) * RATE)
+    count = int(max(seconds, LEAST_CALL_SECONDS) * RATE)
     pieces: list[Samples] = []
     while sum(len(piece) for piece in pieces) < count:
         pieces += [draw.choice(agent).load(RATE), np.zeros(int(draw.uniform(0.1, 0.5) * RATE), np.float32)]
@@ -163,7 +171,7 @@ async def measure(script: EchoScript, canceller: str, models: Models) -> Cancell
         texts.append((each.text, (await recogniser.transcribe(is_final=True)).text))
         found = np.flatnonzero(voice[each.begin // BLOCK : each.end // BLOCK] > VOICE)
         onsets.append(1000.0 * int(found[0]) * BLOCK / RATE if len(found) else None)
-    loud = (script.echo[: len(voice) * BLOCK].reshape(-1, BLOCK) ** 2).mean(1) > LOUD
+    loud = (script.echo[: len(voice) * BLOCK].reshape(-1, BLOCK) ** 2).mean(1) > AUDIBLE_POWER
     audible = alone & np.pad(loud.repeat(BLOCK), (0, len(clean) - len(loud) * BLOCK))
     learnt = int(LEARNING_SECONDS * RATE) + int(np.argmax(audible))
 

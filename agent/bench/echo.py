@@ -26,7 +26,10 @@ from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import Samples
 
 LEVELS = (0.0, -6.0, -12.0, -20.0)
-ROOMS, MUSIC = "rir", "music"
+ROOMS = "rir"
+"""Set of the rooms' impulse responses."""
+MUSIC = "music"
+"""Set of the music in the background."""
 DELAYS = (0.1, 0.45)
 """Delays from the client's playback to its microphone, in seconds: the buffers in both directions."""
 LINES = 4
@@ -35,9 +38,9 @@ HISS = 10 ** (-65 / 20)
 """RMS of the microphone's own noise."""
 AFTER_SECONDS = 1.5
 """A turn that begins later than this after a sound belongs to that sound only if its turn was still open."""
-ANSWER_SECONDS = 3.0
+REPLY_WAIT_SECONDS = 3.0
 """Longest wait for an answer before the bench requests one."""
-PATIENCE_SECONDS = 20.0
+REQUESTED_WAIT_SECONDS = 20.0
 """Longest wait for a requested answer before the bench ends the call."""
 
 
@@ -150,15 +153,15 @@ async def _listen(caller: LiveCaller, seconds: float) -> None:
         return _heard(caller) >= seconds and _speaks(caller)
 
     heard = -1.0
-    while not await caller.until(lambda: enough() or _silent(caller), PATIENCE_SECONDS):
+    while not await caller.until(lambda: enough() or _silent(caller), REQUESTED_WAIT_SECONDS):
         before, heard = heard, _heard(caller)
         if heard == before:
             raise CallLost("the agent says nothing")
     if not enough():
         # After an interruption the agent answers without a request, slightly later.
-        if not caller.replies or not await caller.until(lambda: not _silent(caller), ANSWER_SECONDS):
+        if not caller.replies or not await caller.until(lambda: not _silent(caller), REPLY_WAIT_SECONDS):
             await caller.ask()
-            if not await caller.until(lambda: not _silent(caller), PATIENCE_SECONDS):
+            if not await caller.until(lambda: not _silent(caller), REQUESTED_WAIT_SECONDS):
                 raise CallLost("the agent says nothing")
         await _listen(caller, seconds)
 
@@ -172,7 +175,7 @@ async def _interrupt(caller: LiveCaller, sound: OverlapSound, result: EchoResult
         undecided = caller.holds and caller.holds[-1].until is None and reply.status != "cancelled"
         return caller.now >= end and not undecided
 
-    await caller.until(decided, PATIENCE_SECONDS)
+    await caller.until(decided, REQUESTED_WAIT_SECONDS)
     stop = None
     if reply.status == "cancelled":
         stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)

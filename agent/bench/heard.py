@@ -29,17 +29,17 @@ from rejoinder.models.tts.spoken import spoken
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.interfaces import Tts
-from rejoinder.pipeline.replying.clauses import ClauseSplitter
 from rejoinder.pipeline.replying.playout import Playout, spread
 from rejoinder.pipeline.replying.stages import SLICE_SECONDS
+from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
 
-SETS = ("phone_prompts_8k", "ljspeech", "librispeech_test_other", "speechocean762_adult")
-MARGIN_SECONDS = 0.3
+HEARD_SETS = ("phone_prompts_8k", "ljspeech", "librispeech_test_other", "speechocean762_adult")
+ALIGNER_MARGIN_SECONDS = 0.3
 """Length of the faint noise on each side of a clause, so that the aligner finds silence there."""
-NOISE = 0.001
+MARGIN_NOISE = 0.001
 """RMS of that noise."""
-FRAME_SECONDS = 0.01
-LEAST_WORDS = 5
+ALIGNER_FRAME_SECONDS = 0.01
+LEAST_REPLY_WORDS = 5
 """Fewest words of a reply."""
 CUTS_EACH = 5
 """Cuts of each reply."""
@@ -47,7 +47,7 @@ TRIES = 8
 """Most attempts to synthesize and align a clause."""
 TOLD = "word times"
 """The play-out clock uses the voice's own word times."""
-SPREAD = "by length"
+BY_LENGTH = "by length"
 """The play-out clock spreads words by their length in characters."""
 
 
@@ -100,7 +100,7 @@ class Aligner:
         """Return the end of each word in seconds. Raises PipelineError if the alignment fails."""
         import soxr
 
-        margin = np.random.default_rng(0).normal(0.0, NOISE, int(MARGIN_SECONDS * RATE))
+        margin = np.random.default_rng(0).normal(0.0, MARGIN_NOISE, int(ALIGNER_MARGIN_SECONDS * RATE))
         audio = np.concatenate((margin, soxr.resample(audio, rate, RATE), margin)).astype(np.float32)
         try:
             self._decoder.set_align_text(" ".join(map(_spelled, words)))
@@ -112,7 +112,7 @@ class Aligner:
         frames = [part.end_frame + 1 for part in self._decoder.seg() or () if part.word[0] not in "<[("]
         if len(frames) != len(words):
             raise PipelineError(f"aligned {len(frames)} words of {' '.join(words)!r}")
-        return [frame * FRAME_SECONDS - MARGIN_SECONDS for frame in frames]
+        return [frame * ALIGNER_FRAME_SECONDS - ALIGNER_MARGIN_SECONDS for frame in frames]
 
 
 def _spelled(word: str) -> str:
@@ -125,7 +125,7 @@ def replies(recordings: Sequence[Recording], aligner: Aligner, count: int) -> li
     for recording in recordings:
         text = (recording.text or "").split()
         as_it_is = _bare(spoken(" ".join(text))) == _bare(" ".join(text))
-        if len(text) >= LEAST_WORDS and as_it_is and aligner.knows(text):
+        if len(text) >= LEAST_REPLY_WORDS and as_it_is and aligner.knows(text):
             made.append([(word, word) for word in text])
     return made[:count]
 
@@ -159,7 +159,7 @@ async def cut(
 ) -> list[CutReply]:
     """Speak a reply as a call does, and cut it ``cuts`` times."""
     splitter, text = ClauseSplitter(), " ".join(word for word, _ in reply)
-    clocks, ends, words = {TOLD: Playout(), SPREAD: Playout()}, list[float](), list(reply)
+    clocks, ends, words = {TOLD: Playout(), BY_LENGTH: Playout()}, list[float](), list(reply)
     for clause in [*splitter.feed(text + " "), splitter.flush()]:
         taken, words = words[: len(clause.split())], words[len(clause.split()) :]
         chunks, those = await _speak(voice, clause, aligner, taken)
@@ -204,7 +204,7 @@ def _play(clause: str, chunks: Sequence[AudioChunk], clocks: dict[str, Playout])
     for chunk in chunks:
         for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
             clocks[TOLD].sent(piece.seconds, 0.0, chunk.words)
-            clocks[SPREAD].sent(piece.seconds, 0.0, spread(clause, made))
+            clocks[BY_LENGTH].sent(piece.seconds, 0.0, spread(clause, made))
     for clock in clocks.values():
         clock.end()
 
@@ -228,7 +228,7 @@ def row(cuts: Sequence[CutReply], way: str) -> Row:
     return Row(len(off), exact, one, two, max(off, key=abs), sum(off) / len(off))
 
 
-KINDS: dict[str, Callable[[CutReply], bool]] = {
+CUT_KINDS: dict[str, Callable[[CutReply], bool]] = {
     "all": lambda cut: True,
     "with numbers": lambda cut: cut.as_written,
 }
@@ -238,9 +238,9 @@ def rows(cuts: Sequence[CutReply]) -> dict[str, Row]:
     """Return the errors by voice, kind of reply and clock."""
     found = {}
     for voice in dict.fromkeys(cut.voice for cut in cuts):
-        for kind, belongs in KINDS.items():
+        for kind, belongs in CUT_KINDS.items():
             chosen = [cut for cut in cuts if cut.voice == voice and belongs(cut)]
-            for way in (TOLD, SPREAD):
+            for way in (TOLD, BY_LENGTH):
                 if chosen:
                     found[f"{voice}, {kind}, {way}"] = row(chosen, way)
     return found

@@ -16,25 +16,31 @@ from websockets.exceptions import ConnectionClosed
 
 from rejoinder.agent.bench.cases.worst_messages import CHAT, PCM, PHONE, REALTIME, WORST, WYOMING, Worst
 from rejoinder.agent.bench.overhead import received, subject
-from rejoinder.agent.bench.overhead_subject import END, START, STOP, Spent, serve_watched
+from rejoinder.agent.bench.overhead_subject import (
+    END_COMMAND,
+    START_COMMAND,
+    STOP_COMMAND,
+    Spent,
+    serve_watched,
+)
 from rejoinder.agent.server.own_server import free_port
 
-TIMES = 3
+REPEATS = 3
 """Number of times that each message is sent."""
-CLOSE_SECONDS = 1.0
+SOCKET_CLOSE_SECONDS = 1.0
 """Longest wait for a socket to close."""
 LIMIT = 2**20
 """Most bytes in one line of the server's answer."""
 BEGUN = {"streamSid": "MZ1", "callSid": "CA1", "mediaFormat": {"encoding": "audio/x-mulaw"}}
-BEFORE = {PHONE: json.dumps({"event": "start", "start": BEGUN})}
+PRECEDING_MESSAGES = {PHONE: json.dumps({"event": "start", "start": BEGUN})}
 """The message that has to precede the measured one, by protocol."""
-BEHIND = {
+FOLLOWING_MESSAGES = {
     REALTIME: '{"type":"conversation.item.delete","item_id":"none","event_id":"behind"}',
     PCM: '{"type":"behind"}',
     PHONE: '{"event":"stop"}',
 }
 """The message that follows the measured one, by protocol. The server answers it when it is done with both."""
-ANSWERED = {REALTIME: '"event_id": "behind"', PCM: "'behind'"}
+FOLLOWING_ANSWERS = {REALTIME: '"event_id": "behind"', PCM: "'behind'"}
 """Text in the answer to that message, by protocol. A telephone call ends instead."""
 
 
@@ -77,37 +83,37 @@ async def measure(
             try:
                 holds.append(hold(one, await _sent(one, port, wyoming_port, pipe)))
             finally:
-                pipe.send(END)
+                pipe.send(END_COMMAND)
         tell(holds[-1])
     return holds
 
 
 async def _sent(worst: Worst, port: int, wyoming_port: int, pipe: Pipe) -> Spent:
     made = worst.made()
-    pipe.send(START)
-    for _ in range(TIMES):
+    pipe.send(START_COMMAND)
+    for _ in range(REPEATS):
         if worst.wire == CHAT:
             await _post(port, made)
         elif worst.wire == WYOMING:
             await _request(wyoming_port, made)
         else:
             await _call(worst, f"ws://127.0.0.1:{port}/v1/{worst.wire}", made)
-    pipe.send(STOP)
+    pipe.send(STOP_COMMAND)
     return await received(pipe)
 
 
 async def _call(worst: Worst, url: str, made: str | bytes) -> None:
     async with connect(url, compression=None, max_size=None, proxy=None, ping_interval=None) as socket:
         with suppress(ConnectionClosed):  # some messages end the call
-            answered = asyncio.create_task(_answered(socket, ANSWERED.get(worst.wire, "none")))
-            if worst.wire in BEFORE:
-                await socket.send(BEFORE[worst.wire])
+            answered = asyncio.create_task(_answered(socket, FOLLOWING_ANSWERS.get(worst.wire, "none")))
+            if worst.wire in PRECEDING_MESSAGES:
+                await socket.send(PRECEDING_MESSAGES[worst.wire])
             if worst.raw:
                 assert isinstance(made, bytes)
                 socket.transport.write(made)
             else:
                 await socket.send(made)
-            await socket.send(BEHIND[worst.wire])
+            await socket.send(FOLLOWING_MESSAGES[worst.wire])
             await answered
 
 
@@ -136,7 +142,7 @@ async def _exchange(port: int, sent: bytes) -> None:
         await reader.readline()
     writer.close()
     with suppress(ConnectionError, TimeoutError):
-        await asyncio.wait_for(writer.wait_closed(), CLOSE_SECONDS)
+        await asyncio.wait_for(writer.wait_closed(), SOCKET_CLOSE_SECONDS)
 
 
 def table(holds: Sequence[MessageCost]) -> Table:

@@ -32,18 +32,18 @@ from rejoinder.agent.bench.reports.waterfall import (
 from rejoinder.agent.client.player import RATE
 from rejoinder.agent.client.socket import CallLost
 
-LEAD_SECONDS = 0.5
+NOISE_LEAD_SECONDS = 0.5
 """Length of the noise before the recording: callers do not speak at the moment when the line opens."""
 LISTEN_SECONDS = 1.0
 """How long the caller listens to an answer."""
-PATIENCE_SECONDS = 10.0
+ANSWER_WAIT_SECONDS = 10.0
 """Longest wait for an answer."""
 BACKGROUND_SECONDS = 10.0
 """Length of the background noise, which repeats."""
 
 ANSWERED = "answered"
 """A reply began after the end of speech and was audible."""
-EARLY = "answered only early"
+ANSWERED_EARLY = "answered only early"
 """All replies began before the end of speech."""
 SILENT = "no answer"
 """No reply was audible."""
@@ -100,7 +100,7 @@ async def run_clip(url: str, key: str | None, recording: Recording) -> ClipResul
     about = (recording.set, recording.path.name, recording.speaker, recording.text, ends / RATE)
     try:
         async with open_call(url, key, noise) as caller:
-            await caller.until(lambda: caller.now >= LEAD_SECONDS * RATE, LEAD_SECONDS + 1)
+            await caller.until(lambda: caller.now >= NOISE_LEAD_SECONDS * RATE, NOISE_LEAD_SECONDS + 1)
             return await answer_to(caller, caller.say(audio) + ends, about)
     except CallLost as error:
         return ClipResult(*about, outcome=FAILED, error=str(error))
@@ -111,7 +111,7 @@ async def answer_to(
     end: int,
     about: tuple[str, str, str, str | None, float],
     begin: int = 0,
-    patience: float = PATIENCE_SECONDS,
+    patience: float = ANSWER_WAIT_SECONDS,
 ) -> ClipResult:
     """Wait for the answer to words from sample ``begin`` to ``end``, and return its result. Raises CallLost.
 
@@ -137,7 +137,7 @@ def judge(
     heard = " ".join(turn.text.strip() for turn in caller.turns if turn.begin >= begin).strip()
     first = caller.player.first_audible(reply.item) if reply else None
     if reply is None or first is None:
-        outcome, latency = EARLY if early else SILENT, None
+        outcome, latency = ANSWERED_EARLY if early else SILENT, None
     else:
         outcome, latency = ANSWERED, (first - end) * 1000 / RATE
     return ClipResult(
@@ -186,7 +186,7 @@ def count(results: Sequence[ClipResult]) -> Count:
         len(results),
         outcomes(ANSWERED),
         sum(result.cut_off for result in results),
-        outcomes(EARLY),
+        outcomes(ANSWERED_EARLY),
         outcomes(SILENT),
         outcomes(FAILED),
         summarise([result.latency_ms for result in results if result.latency_ms is not None]),

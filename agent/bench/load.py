@@ -24,10 +24,10 @@ from rich.console import RenderableType
 from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
 from rejoinder.agent.bench.cases.recordings import Recording, background, speech_end
 from rejoinder.agent.bench.latency import (
+    ANSWER_WAIT_SECONDS,
     BACKGROUND_SECONDS,
     FAILED,
-    LEAD_SECONDS,
-    PATIENCE_SECONDS,
+    NOISE_LEAD_SECONDS,
     ClipResult,
     Count,
     answer_to,
@@ -43,7 +43,7 @@ REST_SECONDS = 4.0
 """Mean time from the end of a caller's words to the caller's next ones, for the answer and a short pause."""
 SCATTER = 0.25
 """Largest deviation of a turn from the mean time, as a share of it."""
-TAIL_SECONDS = 1.0
+MOST_TAIL_SECONDS = 1.0
 """Most audio of a recording after its last word, so that the end of a file delays no next turn."""
 
 
@@ -61,7 +61,7 @@ class LoadedRecording:
         """Load a recording. Raises RecordingsMissing."""
         audio = recording.load(RATE)
         noise, ends = background(audio, RATE, BACKGROUND_SECONDS), speech_end(audio, RATE)
-        return cls(recording, audio[: ends + int(TAIL_SECONDS * RATE)], noise, ends)
+        return cls(recording, audio[: ends + int(MOST_TAIL_SECONDS * RATE)], noise, ends)
 
     @property
     def about(self) -> tuple[str, str, str, str | None, float]:
@@ -140,7 +140,7 @@ async def run(
     process: id of the server's process if the bench started it. idle: number of additional idle callers.
     """
     before, began = _processor(process), time.perf_counter()
-    start = asyncio.get_running_loop().time() + LEAD_SECONDS + 0.5
+    start = asyncio.get_running_loop().time() + NOISE_LEAD_SECONDS + 0.5
     async with asyncio.TaskGroup() as tasks:
         calls = [tasks.create_task(_call(url, key, turns, start, tell)) for turns in callers]
     results = [result for call in calls for result in call.result()]
@@ -157,12 +157,12 @@ async def _call(
 ) -> list[ClipResult]:
     """Hold one call and return the results of its turns. Their times count from loop time ``start``."""
     loop, results = asyncio.get_running_loop(), list[ClipResult]()
-    await asyncio.sleep(start + turns[0].at - LEAD_SECONDS - loop.time())
+    await asyncio.sleep(start + turns[0].at - NOISE_LEAD_SECONDS - loop.time())
     try:
         async with open_call(url, key, turns[0].spoken.noise) as caller:
             for turn, after in zip(turns, [*turns[1:], None], strict=True):
                 ends = turn.at + turn.spoken.ends / RATE
-                patience = after.at - LEAD_SECONDS - ends if after else PATIENCE_SECONDS
+                patience = after.at - NOISE_LEAD_SECONDS - ends if after else ANSWER_WAIT_SECONDS
                 results.append(await _turn(caller, turn, start + turn.at, patience))
                 tell(results[-1])
     except CallLost as error:
@@ -175,7 +175,7 @@ async def _call(
 async def _turn(caller: LiveCaller, turn: PlannedTurn, at: float, patience: float) -> ClipResult:
     """Speak at loop time ``at``, and wait for the answer, at most the given number of seconds."""
     loop, spoken = asyncio.get_running_loop(), turn.spoken
-    await asyncio.sleep(at - LEAD_SECONDS - loop.time())
+    await asyncio.sleep(at - NOISE_LEAD_SECONDS - loop.time())
     await caller.stop()
     caller.errors.clear()  # they concern earlier turns
     begin = caller.now + int((at - loop.time()) * RATE)  # in the past, if the line opened too late

@@ -22,10 +22,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.frames import Frame, Opcode
 
 from rejoinder.agent.bench.overhead_subject import (
-    END,
+    END_COMMAND,
     FRAME_SECONDS,
-    START,
-    STOP,
+    START_COMMAND,
+    STOP_COMMAND,
     Spent,
     Workload,
     hold_sessions,
@@ -35,12 +35,15 @@ from rejoinder.agent.bench.overhead_subject import (
 from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.errors import PipelineError
 
-SESSION, WEBSOCKET = "Session", "WebSocket"
+SESSION = "Session"
+"""Way of the audio: into sessions in one process."""
+WEBSOCKET = "WebSocket"
+"""Way of the audio: over WebSockets into one server process."""
 WARM_SECONDS = 1.5
 """Time before the measurement, in seconds."""
 SPEAKING = 10
 """One of this number of sessions speaks, at least one, in a run with speech."""
-END_SECONDS = 10.0
+SUBJECT_END_SECONDS = 10.0
 """Longest wait for the subject to end."""
 
 
@@ -103,7 +106,7 @@ async def _over_sockets(load: Workload, vad: str) -> Spent:
         try:
             return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)
         finally:
-            pipe.send(END)
+            pipe.send(END_COMMAND)
 
 
 async def _call(url: str, load: Workload, pipe: Pipe) -> Spent:
@@ -125,12 +128,12 @@ async def _call(url: str, load: Workload, pipe: Pipe) -> Spent:
         async def send(session: int, frame: int) -> None:
             nonlocal answers
             if (session, frame) == (0, load.warm_frames):
-                pipe.send(START)
+                pipe.send(START_COMMAND)
                 answers = 0
             calls[session].transport.write(frames[load.talks(session, frame)])
 
         await load.feed(send)
-        pipe.send(STOP)
+        pipe.send(STOP_COMMAND)
         spent = await received(pipe)
         spent.answers = answers
         for task in listening:
@@ -160,7 +163,7 @@ async def subject(target: Callable[..., None], *arguments: Any) -> AsyncIterator
     except (EOFError, OSError) as error:
         raise PipelineError(f"the measured process has ended: {error or target.__name__}") from error
     finally:
-        await asyncio.to_thread(process.join, END_SECONDS)
+        await asyncio.to_thread(process.join, SUBJECT_END_SECONDS)
         process.kill()
         process.join()
         ours.close()

@@ -21,7 +21,7 @@ MOST_BUSY = 0.85
 """Largest share of time in which the cores are busy: above it, small bursts make long queues."""
 MOST_MACHINES = 100_000
 """Largest number of machines in a plan."""
-WAITING = frozenset(
+WAITING_PARTS = frozenset(
     (HEARD_END, REST, *(PART_NAMES[mark] for mark in ("pause_seen", "committed", "audio_sent")))
 )
 """Parts of a latency during which no model works."""
@@ -169,7 +169,7 @@ def measured(report: Any) -> Measured:
         raise NoPlan(f"this is no report of rejoinder bench load --json ({why})") from None
     levels = sorted(told.levels, key=lambda level: level.sessions)
     alone, most = levels[0], levels[-1]
-    answering = sum(part.ms for part in alone.waterfall if part.name not in WAITING) / 1000.0
+    answering = sum(part.ms for part in alone.waterfall if part.name not in WAITING_PARTS) / 1000.0
     if alone.latency.p95 is None or not answering or most.processor_s is None or not most.answered:
         raise NoPlan("the report has no processor times: measure our own server, without --url")
     seen = [

@@ -31,11 +31,11 @@ from rejoinder.models.registry import create
 from rejoinder.models.threads import plan
 from rejoinder.pipeline.audio.chunk import Samples
 
-BEFORE_SECONDS = 0.8
+OPENING_SECONDS = 0.8
 """Silence before the first line."""
 BETWEEN_SECONDS = 0.7
 """Silence between the end of a reply and the next line."""
-PATIENCE_SECONDS = 10.0
+FIRST_SOUND_SECONDS = 10.0
 """Longest wait for the first sound of a reply."""
 LONGEST_REPLY_SECONDS = 30.0
 """Longest wait for the end of a reply."""
@@ -138,13 +138,13 @@ async def converse(
     said: audio of each line, mono float32 of shape (n,) at ``RATE``. Cancelling leaves the call open.
     """
     exchanges: list[Exchange] = []
-    await caller.until(lambda: caller.now >= BEFORE_SECONDS * RATE, BEFORE_SECONDS + 1)
+    await caller.until(lambda: caller.now >= OPENING_SECONDS * RATE, OPENING_SECONDS + 1)
     for line, audio in zip(script, said, strict=True):
         if exchanges and exchanges[-1].reply is not None:
             await _listen(caller, exchanges[-1].reply, line.interrupts)
         begin = caller.say(audio)
         end = begin + speech_end(audio, RATE)
-        await caller.until(partial(_is_answered, caller, end), len(audio) / RATE + PATIENCE_SECONDS)
+        await caller.until(partial(_is_answered, caller, end), len(audio) / RATE + FIRST_SOUND_SECONDS)
         exchanges.append(Exchange(line, begin, end, caller.answer(end), _first(caller, end)))
     if (reply := exchanges[-1].reply) is not None:
         await _listen(caller, reply, None)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LINGER_SECONDS = 3.0
+CLOSE_ANSWER_SECONDS = 3.0
 """Longest wait for the answer to a close frame, in seconds. On shutdown uvicorn waits as long for calls."""
 GOODBYE_SECONDS = 1.0
 """Longest wait for the answer to a close frame when the server ends, in seconds."""
@@ -41,9 +41,9 @@ NOT_TEXT = 1007
 """Close code: a text message is not UTF-8."""
 REASON_BYTES = 123
 """Most bytes of the reason in a close frame (RFC 6455, 5.5)."""
-LONG = 2**16
+LONG_MESSAGE = 2**16
 """Characters from which a message is long: processing it may take longer than a client waits for a pong."""
-WAITING = 32
+MOST_WAITING_MESSAGES = 32
 """Most messages that wait for the application before parsing pauses."""
 
 
@@ -61,12 +61,12 @@ def dismiss(transport: asyncio.Transport, refused: HeadRefused, said: bytes) -> 
     transport.write(said)
     if transport.can_write_eof():
         transport.write_eof()
-    return asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+    return asyncio.get_running_loop().call_later(CLOSE_ANSWER_SECONDS, transport.abort)
 
 
 def is_long(message: Mapping[str, Any]) -> bool:
     """Return whether a message may take long to process."""
-    return CUT in message or len(str(message.get("text"))) > LONG
+    return CUT in message or len(str(message.get("text"))) > LONG_MESSAGE
 
 
 def up_to_the_end(
@@ -124,10 +124,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
     def _go_on(self) -> None:
         """Parse one portion of the received bytes. Each portion gets its own turn of the event loop.
 
-        Pauses while ``WAITING`` messages wait for the application.
+        Pauses while ``MOST_WAITING_MESSAGES`` messages wait for the application.
         """
         self._going = False
-        full = self.queue.qsize() >= WAITING and not self.close_sent
+        full = self.queue.qsize() >= MOST_WAITING_MESSAGES and not self.close_sent
         if self.disconnected or full or not self.handshake_complete:
             return
         super().data_received(self._came.take())
@@ -171,12 +171,12 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self.handle_cont(event)
 
     async def run_asgi(self) -> None:
-        """Run the application, then give the client ``LINGER_SECONDS`` to close.
+        """Run the application, then give the client ``CLOSE_ANSWER_SECONDS`` to close.
 
         Cancelling ends the application.
         """
         await super().run_asgi()
-        self._give_up_in(LINGER_SECONDS)
+        self._give_up_in(CLOSE_ANSWER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the loss of the socket to the application, with ``ABNORMAL`` if there was no close frame."""
@@ -261,7 +261,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         assert self.conn.close_sent is not None
         code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
-        self._say_goodbye(LINGER_SECONDS)
+        self._say_goodbye(CLOSE_ANSWER_SECONDS)
         if self.transport.can_write_eof():
             self.transport.write_eof()
 

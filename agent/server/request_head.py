@@ -21,7 +21,7 @@ HEADERS_TOO_LARGE = 431
 """HTTP status."""
 NAME_LETTERS = 40
 """Most characters of a header's name in an error message."""
-TEXT = re.compile(rb"[\t -~\x80-\xff]*")
+HEADER_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 """Allowed characters in the value of a header (RFC 9110, 5.5)."""
 
 Event: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
@@ -46,7 +46,7 @@ def check(request: h11.Request) -> None:
             advice = ": clear the cookies of this host" if name == b"cookie" else ""
             reason = f"the header {said} has {lines[-1]:,} bytes, and {MAX_LINE_LENGTH:,} are allowed{advice}"
             raise HeadRefused(HEADERS_TOO_LARGE, reason)
-        if not TEXT.fullmatch(value):
+        if not HEADER_VALUE.fullmatch(value):
             raise HeadRefused(BAD_REQUEST, f"the header {said} has a control character in it")
     if lines[0] > MAX_LINE_LENGTH:
         reason = f"the request line has {lines[0]:,} bytes, and {MAX_LINE_LENGTH:,} are allowed"

@@ -18,7 +18,7 @@ from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.uvicorn_server import Uvicorn
 from rejoinder.models.loading import Away, Report
 
-MAX_MESSAGE = 15 * 2**20
+MAX_SOCKET_MESSAGE = 15 * 2**20
 """Most bytes in one WebSocket message: the Realtime protocol's limit for appended audio. More closes with
 1009."""
 SEND_BUFFER = 64 * 2**10
@@ -87,7 +87,7 @@ def web(program: Server) -> uvicorn.Config:
         program.app(),
         http=HttpConnection,
         ws=SocketConnection,
-        ws_max_size=MAX_MESSAGE,
+        ws_max_size=MAX_SOCKET_MESSAGE,
         ws_ping_interval=20.0,
         # A pong is read after the audio before it. A late one means backpressure, not a dead client.
         ws_ping_timeout=None,

@@ -17,9 +17,9 @@ from rejoinder.agent.bench.callers.caller import open_call
 from rejoinder.agent.bench.cases.overlap import (
     BACKCHANNEL,
     COUGH,
+    INTERRUPTION_SETS,
     NOISE,
     REAL,
-    SETS,
     OverlapSound,
     coughs,
     interruptions,
@@ -112,7 +112,7 @@ def test_the_sounds_are_what_they_are_called() -> None:
         assert 0 <= sound.begin <= RATE // 2
         assert len(sound.audio) <= 2.6 * RATE
     # Of one recording in this draw the first word, cut off, has no voice yet: it is left out.
-    assert all(sound.begin < len(sound.audio) for sound in interruptions(folder, SETS, 40, 2))
+    assert all(sound.begin < len(sound.audio) for sound in interruptions(folder, INTERRUPTION_SETS, 40, 2))
     assert len(noises(folder, 4, 0)) == len(coughs(4, 0)) == 4
     assert max(np.abs(sound.audio).max() for sound in coughs(4, 0)) <= 1.0
 

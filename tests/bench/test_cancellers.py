@@ -43,12 +43,14 @@ def test_without_livekit_the_message_names_the_extra(monkeypatch: pytest.MonkeyP
 
 
 def test_a_call_has_an_echo_and_a_caller_with_a_transcript() -> None:
-    for name in (cancellers.AGENT, cancellers.CALLERS):
+    for name in (cancellers.AGENT_SET, cancellers.CALLER_SET):
         speech.recordings(name)
     room = Room(np.ones(1, np.float32), -6.0, 0.2)
     place = Place("a room", -6.0, room)
     (script,) = cancellers.scripts(speech_folder(), [place, Place("music")], 1.0, 0)
-    assert len(script.played) == cancellers.LEAST_SECONDS * RATE == len(script.echo) == len(script.caller)
+    assert (
+        len(script.played) == cancellers.LEAST_CALL_SECONDS * RATE == len(script.echo) == len(script.caller)
+    )
     late = RATE // 5
     assert np.corrcoef(script.played[:-late], script.echo[late:])[0, 1] > 0.99
     assert script.said and all(each.text for each in script.said)
@@ -68,7 +70,7 @@ def test_the_table_has_a_row_for_each_level() -> None:
 @pytest.mark.weights
 def test_the_command_reports_every_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("livekit", reason="needs the extra bench")
-    for name in (cancellers.AGENT, cancellers.CALLERS):
+    for name in (cancellers.AGENT_SET, cancellers.CALLER_SET):
         speech.recordings(name, 1)
     speech.model("whisper:tiny.en").close()
     place = Place("a room", -6.0, Room(np.ones(1, np.float32), -6.0, 0.2))

@@ -11,7 +11,7 @@ from support import speech
 
 from rejoinder.agent.bench import heard as bench_heard
 from rejoinder.agent.bench.cases import heard as heard_cases
-from rejoinder.agent.bench.heard import SPREAD, TOLD, CutReply
+from rejoinder.agent.bench.heard import BY_LENGTH, TOLD, CutReply
 from rejoinder.models.tts.spoken import spoken
 
 
@@ -35,7 +35,7 @@ def test_replies_are_said_as_they_are_noted(reply: list[heard_cases.Word]) -> No
 
 
 def cut(truth: int, timed: int, length: int, numbers: bool = False, voice: str = "piper") -> CutReply:
-    return CutReply(voice, "text", numbers, 1.0, truth, {TOLD: timed, SPREAD: length})
+    return CutReply(voice, "text", numbers, 1.0, truth, {TOLD: timed, BY_LENGTH: length})
 
 
 def test_figures_are_shares_of_cuts() -> None:
@@ -44,7 +44,7 @@ def test_figures_are_shares_of_cuts() -> None:
     row = rows[f"piper, all, {TOLD}"]
     assert (row.cuts, row.exact, row.within_one, row.within_two) == (4, 0.5, 0.75, 1.0)
     assert (row.worst, row.mean) == (-2, -0.25)
-    assert rows[f"piper, all, {SPREAD}"].worst == -3
+    assert rows[f"piper, all, {BY_LENGTH}"].worst == -3
     assert rows[f"piper, with numbers, {TOLD}"].cuts == 1
     assert bench_heard.summary(rows) == {"piper_within_one": 0.75, "hibari_within_one": 1.0}
     console = Console(width=120)
@@ -74,6 +74,6 @@ def test_heard_words_of_a_real_voice_match_an_aligner() -> None:
         voice.close()
     assert len(found) == 120
     assert max(cut.truth for cut in found) > 8
-    timed, spread = bench_heard.row(found, TOLD), bench_heard.row(found, SPREAD)
+    timed, spread = bench_heard.row(found, TOLD), bench_heard.row(found, BY_LENGTH)
     assert timed.within_one > 0.97
     assert timed.exact > spread.exact

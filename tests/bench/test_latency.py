@@ -25,7 +25,7 @@ from rejoinder.agent.bench.callers.caller import LiveCaller
 from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.bench.latency import (
     ANSWERED,
-    EARLY,
+    ANSWERED_EARLY,
     FAILED,
     SILENT,
     ClipResult,
@@ -129,8 +129,8 @@ def row(outcome: str, latency: float | None = None, cut_off: bool = False, set_:
 
 
 RESULTS = [
-    row(ANSWERED, 500.0), row(ANSWERED, 700.0, cut_off=True), row(EARLY, cut_off=True), row(SILENT, set_="b"),
-    row(FAILED, set_="b"),
+    row(ANSWERED, 500.0), row(ANSWERED, 700.0, cut_off=True), row(ANSWERED_EARLY, cut_off=True),
+    row(SILENT, set_="b"), row(FAILED, set_="b"),
 ]  # fmt: skip
 
 
@@ -202,7 +202,7 @@ def test_an_answer_to_half_of_it_is_a_cut_off_and_the_next_one_counts() -> None:
 
 def test_only_an_early_answer_is_reported_as_that() -> None:
     result = judged(lambda caller: reply(caller, "half", END - 6000, END + 1200))
-    assert (result.outcome, result.cut_off, result.latency_ms) == (EARLY, True, None)
+    assert (result.outcome, result.cut_off, result.latency_ms) == (ANSWERED_EARLY, True, None)
 
 
 def test_an_inaudible_reply_does_not_count() -> None:
@@ -295,7 +295,7 @@ def test_why_nothing_was_answered_is_the_most_common_reason() -> None:
     assert bench_latency.nothing_answered([row(SILENT), *failed]) == (
         "none of the 4 clips was answered; most common reason (2 of 4): busy"
     )
-    assert bench_latency.nothing_answered([row(SILENT), row(EARLY), row(SILENT)]) == (
+    assert bench_latency.nothing_answered([row(SILENT), row(ANSWERED_EARLY), row(SILENT)]) == (
         "none of the 3 clips was answered, and the server gave no reason; most common outcome (2): no answer"
     )
     assert bench_latency.reasons(failed) == [("busy", 2), ("no", 1)]

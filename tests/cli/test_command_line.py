@@ -33,7 +33,7 @@ def test_version_prints_the_version_and_no_command_prints_help() -> None:
 
 def test_commands_are_listed_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    for arguments, order in (([], commands.ORDER), (["bench"], bench_output.ORDER)):
+    for arguments, order in (([], commands.COMMAND_ORDER), (["bench"], bench_output.BENCH_ORDER)):
         shown = CliRunner().invoke(app, [*arguments, "--help"]).output
         rows = re.findall(r"^│ ([a-z]+) +(\S.*?) *│$", shown.partition("Commands")[2], re.MULTILINE)
         assert tuple(name for name, _ in rows) == order

@@ -13,7 +13,7 @@ import pytest
 from support.paths import ROOT
 
 from rejoinder.models import hints, registry
-from rejoinder.models.hints import EXTRAS, MODULES, NotInstalled, PackageMissing, needing
+from rejoinder.models.hints import EXTRA_MODULES, EXTRAS, NotInstalled, PackageMissing, needing
 from rejoinder.models.registry import create
 from rejoinder.models.threads import Threads
 
@@ -88,9 +88,9 @@ def test_the_core_needs_numpy_only() -> None:
     assert [line.split(">")[0] for line in PROJECT["dependencies"]] == ["numpy"]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", EXTRA_MODULES)
 def test_a_hint_names_the_extra_that_brings_the_package(name: str) -> None:
-    for module in MODULES[name]:
+    for module in EXTRA_MODULES[name]:
         assert distribution(module) in extra(name), module
 
 

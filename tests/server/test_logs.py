@@ -24,7 +24,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.logs import HIDDEN, LONGEST, PATTERNS, SafeRecord, safe, secrets_of
+from rejoinder.agent.logs import HIDDEN, LONGEST_LOGGED, PATTERNS, SafeRecord, safe, secrets_of
 from rejoinder.agent.server.keys import PROTOCOL, hashed
 from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.wires.audiosocket.protocol import UUID, packet
@@ -141,7 +141,7 @@ def test_long_record_loses_its_middle_and_no_pattern_is_slow_with_it() -> None:
     """One that is quadratic would take minutes for this."""
     for piece in ("a", "key-", "bearer ", "authorization: '\\", "...", "?key", "rj_", "sk-a ", "\n", "%2"):
         written = safe(piece * 100_000)
-        assert len(written) <= LONGEST
+        assert len(written) <= LONGEST_LOGGED
         for pattern in PATTERNS:
             pattern.sub("", piece * 100_000)
     written = safe(f"begin {'x ' * 4080}rj_{'secret' * 20} {'y ' * 5000}conv_{'secret' * 600} end")

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
-from rejoinder.agent.server.frames import FRAMES
+from rejoinder.agent.server.frames import PORTION_FRAMES
 from rejoinder.agent.wires.long_messages import MAX_TEXT, MAX_WHOLE
 from rejoinder.agent.wires.pcm.messages import MAX_AUDIO
 from rejoinder.agent.wires.pcm.messages import MAX_TEXT as MOST_TYPED
@@ -85,7 +85,7 @@ def test_long_audio_is_heard_where_it_was_compressed(server: Server) -> None:
 
 def test_many_messages_at_once_are_all_answered_in_order(server: Server) -> None:
     with Talk(server) as talk:
-        count = 20 * FRAMES
+        count = 20 * PORTION_FRAMES
         texts = [json.dumps({"type": "x", "event_id": f"event_{number}"}) for number in range(count)]
         send_frames(talk, *(Frame(Opcode.TEXT, text.encode()) for text in texts))
         found = [talk.until("error")["error"]["event_id"] for _ in range(count)]
@@ -96,7 +96,7 @@ def test_many_messages_at_once_are_all_answered_in_order(server: Server) -> None
 
 def test_a_close_behind_many_messages_is_answered(server: Server) -> None:
     with Talk(server) as talk:
-        frames = [Frame(Opcode.TEXT, b"{}")] * (20 * FRAMES)
+        frames = [Frame(Opcode.TEXT, b"{}")] * (20 * PORTION_FRAMES)
         send_frames(talk, *frames, Frame(Opcode.CLOSE, b"\x03\xe8"))
         with pytest.raises(ConnectionClosed) as closed:
             while True:

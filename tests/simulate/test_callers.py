@@ -142,7 +142,7 @@ def test_a_model_that_works_in_real_time_takes_the_virtual_time_it_is_given() ->
 
 
 def test_a_stopped_clock_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(virtual_clock, "HELD_SECONDS", 0.05)
+    monkeypatch.setattr(virtual_clock, "STANDSTILL_SECONDS", 0.05)
     stuck = ScriptedLlm(["never"], first=1.0)  # it sleeps, and no time passes for it
     with pytest.raises(virtual_clock.Deadlock, match="clock stood still"):
         Caller(stuck, answers_in=0.1).says("hello").hears_out().call()

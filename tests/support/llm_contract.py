@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rejoinder.models.llm.llama_cpp import SLOTS
+from rejoinder.models.llm.llama_cpp import LLAMA_SLOTS
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.pipeline.interfaces import Llm, Message
 
@@ -70,7 +70,7 @@ def test_tokens_stream(llama: Llama, llm: Llm, question: str) -> None:
 def test_more_than_there_are_slots_at_once(llama: Llama, llm: Llm) -> None:
     async def together() -> list[list[str]]:
         return await asyncio.gather(
-            *(answer(llm, prompt_of(f"Is {n} a number?"), 5) for n in range(SLOTS + 2))
+            *(answer(llm, prompt_of(f"Is {n} a number?"), 5) for n in range(LLAMA_SLOTS + 2))
         )
 
     assert all(llama.run(together()))

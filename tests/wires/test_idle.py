@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from starlette.websockets import WebSocketState
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.scenario import LOUD, QUIET
+from rejoinder.agent.simulate.scenario import QUIET, SPEECH_CHUNK
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.idle_reads import (
     CLOCK_SECONDS,
@@ -31,7 +31,7 @@ from rejoinder.agent.wires.socket import BEHIND, PlainSocket
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad, ScriptedVadStream
 from rejoinder.pipeline import RATE, AudioChunk, Models, Options, Vad
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
-from rejoinder.pipeline.session import IDLE_SLICE
+from rejoinder.pipeline.listening.user_audio import IDLE_SLICE
 
 FRAME_SECONDS = 0.02
 
@@ -122,7 +122,7 @@ class Line:
 
     def _next(self) -> MutableMapping[str, Any]:
         self._sent += 1
-        sound = LOUD if self._sent * FRAME_SECONDS > self._speaks else QUIET
+        sound = SPEECH_CHUNK if self._sent * FRAME_SECONDS > self._speaks else QUIET
         return {"type": "websocket.receive", "bytes": sound}
 
     async def send_text(self, data: str) -> None:

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from websockets.frames import Frame, Opcode
 from websockets.streams import StreamReader
 
-from rejoinder.agent.server.frames import PACKED, PIECE, Portions
+from rejoinder.agent.server.frames import PACKED, PORTION_BYTES, Portions
 from rejoinder.agent.server.http.completion_request import MAX_BODY, read
 from rejoinder.agent.wires.commands import AddItem, AddRecording, Hear, ReadMore
 from rejoinder.agent.wires.json_limits import MAX_DEPTH, early, excess
@@ -91,8 +91,8 @@ def test_what_may_not_be_long_is_refused_without_being_parsed(name: str) -> None
 def test_of_what_comes_in_pieces_only_the_audio_is_kept() -> None:
     def feed(text: bytes) -> Long:
         long = Long()
-        for at in range(0, len(text), PIECE):
-            long.feed(text[at : at + PIECE])
+        for at in range(0, len(text), PORTION_BYTES):
+            long.feed(text[at : at + PORTION_BYTES])
         long.end()
         return long
 
@@ -315,7 +315,7 @@ def test_a_text_whose_audio_was_cut_out_says_the_same(
 FRAMES = st.lists(
     st.tuples(
         st.sampled_from([Opcode.TEXT, Opcode.BINARY, Opcode.CONT, Opcode.PING, Opcode.CLOSE]),
-        st.sampled_from([0, 1, 125, 126, 60_000, PIECE, PIECE + 1, 2 * PIECE + 1]),
+        st.sampled_from([0, 1, 125, 126, 60_000, PORTION_BYTES, PORTION_BYTES + 1, 2 * PORTION_BYTES + 1]),
         st.booleans(),
         st.booleans(),
     ),
@@ -343,7 +343,7 @@ def test_frames_in_portions_say_the_same(
         at, number = at + size, number + 1
         while portions.waiting:
             portion = portions.take()
-            assert len(portion) <= 2 * PIECE + 32
+            assert len(portion) <= 2 * PORTION_BYTES + 32
             reader.feed_data(portion)
     while reader.buffer:
         packed = bool(reader.buffer[0] & PACKED)
@@ -355,7 +355,7 @@ def test_frames_in_portions_say_the_same(
         except StopIteration as end:
             end.value.rsv1 = packed
             found.append(end.value)
-    assert all(len(frame.data) <= PIECE for frame in found)
+    assert all(len(frame.data) <= PORTION_BYTES for frame in found)
     pieces = iter(found)
     for opcode, data, fin, packed in wanted:
         frame = next(pieces)

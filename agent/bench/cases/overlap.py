@@ -25,9 +25,17 @@ from rejoinder.models.loading import Specs, open_models
 from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.turns.interruption import is_backchannel
 
-REAL, SHORT = "interruption", "short one"
-BACKCHANNEL, COUGH, NOISE = "backchannel", "cough", "noise"
-SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
+REAL = "interruption"
+"""Kind of a sound: the beginning of an utterance."""
+SHORT = "short one"
+"""Kind of a sound: one or two words of an utterance."""
+BACKCHANNEL = "backchannel"
+"""Kind of a sound: a listener's word that is no turn, such as "mm-hm"."""
+COUGH = "cough"
+"""Kind of a sound: a synthetic cough."""
+NOISE = "noise"
+"""Kind of a sound: recorded noise."""
+INTERRUPTION_SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
 NOISES = "noise"
 LISTENERS = (
     "Mm-hmm.",
@@ -45,11 +53,11 @@ LISTENERS = (
 PITCHES = (0.92, 1.0, 1.12)
 LEVEL = 0.05
 """RMS of synthetic sounds: -26 dBFS, the level of a headset."""
-MOST_SECONDS = 2.5
+MOST_INTERRUPTION_SECONDS = 2.5
 """Longest interruption."""
-LEAST_SECONDS = 0.3
+LEAST_INTERRUPTION_SECONDS = 0.3
 """Shortest interruption."""
-SHORT_SECONDS = (0.35, 0.7)
+SHORT_INTERRUPTION_SECONDS = (0.35, 0.7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +82,13 @@ def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> l
         audio = recording.load(RATE)
         audio = audio[: speech_end(audio, RATE)]
         begin = speech_begin(audio, RATE)
-        said = len(audio) - begin >= LEAST_SECONDS * RATE and not is_backchannel(recording.text or "no text")
+        said = len(audio) - begin >= LEAST_INTERRUPTION_SECONDS * RATE and not is_backchannel(
+            recording.text or "no text"
+        )
         if said:
             kind = REAL if len(found) % 4 else SHORT
             voiced = begin + first_voiced(audio[begin:], RATE)
-            first, last = max(0, begin - RATE // 10), begin + int(MOST_SECONDS * RATE)
+            first, last = max(0, begin - RATE // 10), begin + int(MOST_INTERRUPTION_SECONDS * RATE)
             heard = audio[first : last if kind == REAL else min(last, _gap(audio, begin))]
             if voiced - first < len(heard):  # else the first word has no voice, as "sh"
                 found.append(
@@ -113,7 +123,7 @@ def noises(folder: Path, count: int, seed: int) -> list[OverlapSound]:
     for place in range(count):
         recording = recordings[place % len(recordings)]
         audio = recording.load(RATE)
-        length = int(draw.uniform(LEAST_SECONDS, 1.5) * RATE)
+        length = int(draw.uniform(LEAST_INTERRUPTION_SECONDS, 1.5) * RATE)
         first = draw.randrange(max(1, len(audio) - length))
         found.append(OverlapSound(NOISE, recording.path.name, audio[first : first + length], 0))
     return found
@@ -137,7 +147,7 @@ def coughs(count: int, seed: int) -> list[OverlapSound]:
 
 def _gap(audio: Samples, begin: int) -> int:
     """Return the quietest sample soon after the start of speech: the gap between the first two words."""
-    first, last = (begin + int(seconds * RATE) for seconds in SHORT_SECONDS)
+    first, last = (begin + int(seconds * RATE) for seconds in SHORT_INTERRUPTION_SECONDS)
     power = hop_power(audio[first:last], RATE // 50)
     return first + int(np.argmin(power)) * (RATE // 50) if len(power) else len(audio)
 

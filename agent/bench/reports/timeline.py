@@ -15,13 +15,21 @@ from rejoinder.models.hints import install
 from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.errors import PipelineError
 
-CALLER, AGENT = "caller", "agent"
+CALLER = "caller"
+"""Speaker of the upper track."""
+AGENT = "agent"
+"""Speaker of the lower track."""
 COLOURS = {CALLER: "#2f6fb0", AGENT: "#2a9d6f"}
-INK, FAINT, RED = "#222222", "#a0a0a0", "#c8372d"
+INK = "#222222"
+"""Colour of text."""
+FAINT_COLOUR = "#a0a0a0"
+"""Colour of words that were not heard."""
+RED = "#c8372d"
+"""Colour of interruptions."""
 PLACES = {CALLER: 1.0, AGENT: -1.0}
 """The middle of each track on the vertical axis."""
 COLUMNS_PER_SECOND = 50
-CHARACTERS_PER_SECOND = 8.5
+CAPTION_CHARACTERS_PER_SECOND = 8.5
 """Characters of a caption that fit into the width of a second."""
 
 
@@ -119,7 +127,7 @@ def envelope(samples: Samples, rate: int) -> tuple[Samples, Samples]:
 
 def wrap(text: str, seconds: float) -> str:
     """Break a caption into lines of about the width of its speech."""
-    return "\n".join(textwrap.wrap(text, max(16, int(seconds * CHARACTERS_PER_SECOND))))
+    return "\n".join(textwrap.wrap(text, max(16, int(seconds * CAPTION_CHARACTERS_PER_SECOND))))
 
 
 def drawable(text: str) -> str:
@@ -150,7 +158,7 @@ def _caption(axes: Any, spoken: SpokenSpan) -> None:
     if spoken.unheard:
         lines = "\n" * (shown.count("\n") + 1 if shown else 0)
         lost = f"{lines}{wrap(f'[{drawable(spoken.unheard)}]', max(3.0, spoken.end - spoken.begin))}"
-        axes.text(spoken.begin, place, lost, color=FAINT, style="italic", **style)
+        axes.text(spoken.begin, place, lost, color=FAINT_COLOUR, style="italic", **style)
 
 
 def _gap(axes: Any, gap: Gap) -> None:

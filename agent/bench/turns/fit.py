@@ -27,9 +27,16 @@ from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns import turn_end
 from rejoinder.pipeline.turns.pause import ANSWER_MS
 
-STEP_MS, LONGEST_MS = 96, 2_300
-"""Silences at which a row of the fit is made from a pause, as long as it lasts."""
-HEAD_RIDGE, ENDING_RIDGE, RIDGE = 1_200.0, 1_200.0, 10.0
+STEP_MS = 96
+"""Silence between two rows of the fit that are made from one pause."""
+LONGEST_ROW_MS = 2_300
+"""Longest silence from which a row of the fit is made."""
+HEAD_RIDGE = 1_200.0
+"""Ridge of the last layer of Smart Turn."""
+ENDING_RIDGE = 1_200.0
+"""Ridge of the last layer of Whisper's encoder."""
+RIDGE = 10.0
+"""Ridge of the tables of ``turn_end``."""
 STILL = 1e-6
 """The fit stops at a gradient smaller than this."""
 HEAD_ANSWERS = 6
@@ -38,7 +45,7 @@ FOLDS = 5
 """Folds of the cross-validation."""
 LEAST_SPEAKERS = 20
 """Fewest speakers of a fit."""
-USUAL = "tiny.en"
+FITTED_WHISPER = "tiny.en"
 """The Whisper whose words ``turn_end`` is fitted to. Other recognisers' are read by the same tables."""
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -90,7 +97,7 @@ class Fit:
             self.head.write(checkout / "models/turn/smart_turn.json")
 
 
-SHIPPED = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
+SHIPPED_FIT = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
 
 
 def check() -> None:
@@ -118,7 +125,7 @@ def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
 def fit(seen: Sequence[Observation]) -> Fit:
     """Fit the regressions to these observations, of one recogniser."""
     made = _heads(seen)
-    if made.whisper != USUAL:
+    if made.whisper != FITTED_WHISPER:
         return replace(made, tables=turn_end.SHIPPED)
     unseen: dict[int, Heard] = {}
     for rest, part in folds(_speakers(seen)):
@@ -195,7 +202,7 @@ def _tables(seen: Sequence[Observation], heard: Sequence[Heard]) -> turn_end.Tab
     """Fit one table per combination of known inputs, if any observation has it."""
     rows: dict[str, list[tuple[dict[str, float], bool]]] = {}
     for each, models in zip(seen, heard, strict=True):
-        for silence in range(2 * STEP_MS, LONGEST_MS, STEP_MS):
+        for silence in range(2 * STEP_MS, LONGEST_ROW_MS, STEP_MS):
             now = each.pause + silence
             if (each.resumes is not None and now >= each.resumes) or not each.text:
                 break

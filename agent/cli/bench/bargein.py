@@ -32,7 +32,7 @@ from rejoinder.agent.machine import occasion
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError
 
-SETS = ",".join(overlap_cases.SETS)
+SETS = ",".join(overlap_cases.INTERRUPTION_SETS)
 
 
 def bargein(

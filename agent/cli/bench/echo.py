@@ -62,7 +62,9 @@ def echo(
         folder = speech_folder(speech)
         where = bench_echo.places(folder, seed)
         sounds = (
-            overlap_cases.interruptions(folder, overlap_cases.SETS, each * len(where), seed) if each else []
+            overlap_cases.interruptions(folder, overlap_cases.INTERRUPTION_SETS, each * len(where), seed)
+            if each
+            else []
         )
         seconds = 60 * (10.0 if full else minutes) / len([place for place in where if place.room])
         results = asyncio.run(_through_rooms(flags, where, sounds, seconds, gate, console))

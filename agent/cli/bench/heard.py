@@ -26,7 +26,7 @@ from rejoinder.agent.cli.options import (
 from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 
-SETS = ",".join(bench_heard.SETS)
+SETS = ",".join(bench_heard.HEARD_SETS)
 
 
 def heard(

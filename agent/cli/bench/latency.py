@@ -14,7 +14,7 @@ from rich.text import Text
 from rejoinder.agent.bench import latency as bench_latency
 from rejoinder.agent.bench.cases.recordings import (
     DEFAULT_SETS,
-    MAX_SECONDS,
+    MAX_RECORDING_SECONDS,
     Recording,
     choose,
     speech_folder,
@@ -73,7 +73,7 @@ def latency(
         names = names_of(sets)
         recordings = choose(speech_folder(speech), names, clips, seed)
         if len(recordings) < clips:
-            found = f"found only {len(recordings)} recordings of up to {MAX_SECONDS:.0f} s in"
+            found = f"found only {len(recordings)} recordings of up to {MAX_RECORDING_SECONDS:.0f} s in"
             console.print(f"{found} {', '.join(names)}; playing all of them", highlight=False)
         results = asyncio.run(_measure(url, key, flags, recordings, console))
     except PipelineError as error:

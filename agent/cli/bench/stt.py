@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rejoinder.agent.bench import stt as bench_stt
 from rejoinder.agent.bench.cases.recordings import (
-    MAX_SECONDS,
+    MAX_RECORDING_SECONDS,
     Recording,
     read_set,
     sample,
@@ -30,7 +30,7 @@ from rejoinder.agent.cli.options import (
 from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 
-SETS = ",".join(bench_stt.SETS)
+SETS = ",".join(bench_stt.STT_SETS)
 
 
 def stt(
@@ -84,5 +84,7 @@ def _with_text(folder: Path, name: str, limit: int | None) -> list[Recording]:
         raise PipelineError(f"the set {name} has no transcripts; choose other --sets")
     chosen = known if limit is None else sample([known], limit)
     if not chosen:
-        raise PipelineError(f"the set {name} has no transcribed recording of up to {MAX_SECONDS:.0f} s")
+        raise PipelineError(
+            f"the set {name} has no transcribed recording of up to {MAX_RECORDING_SECONDS:.0f} s"
+        )
     return chosen

@@ -31,7 +31,7 @@ from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 
-SETS = ",".join(turn_report.SETS)
+SETS = ",".join(turn_report.TURN_SETS)
 
 
 def turns(

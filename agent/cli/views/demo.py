@@ -15,7 +15,7 @@ from rejoinder.agent.bench.callers.caller import LiveCaller
 from rejoinder.agent.bench.callers.turns import HeardReply, HeardTurn
 from rejoinder.agent.client.player import RATE
 
-FRAME_SECONDS = 0.1
+REFRESH_SECONDS = 0.1
 """Interval between two updates."""
 
 
@@ -23,7 +23,9 @@ FRAME_SECONDS = 0.1
 async def show(caller: LiveCaller, console: Console) -> AsyncIterator[None]:
     """Show a call while the block runs. Cancelling the block prints the last lines."""
     if console.is_terminal:
-        with Live(console=console, refresh_per_second=1 / FRAME_SECONDS, get_renderable=lambda: view(caller)):
+        with Live(
+            console=console, refresh_per_second=1 / REFRESH_SECONDS, get_renderable=lambda: view(caller)
+        ):
             yield
         return
     printed: set[str] = set()
@@ -83,7 +85,7 @@ def _lamp(name: str, colour: str, lit: bool) -> Text:
 async def _print(caller: LiveCaller, console: Console, printed: set[str]) -> None:
     while True:
         _print_settled(caller, console, printed)
-        await asyncio.sleep(FRAME_SECONDS)
+        await asyncio.sleep(REFRESH_SECONDS)
 
 
 def _print_settled(caller: LiveCaller, console: Console, printed: set[str], everything: bool = False) -> None:

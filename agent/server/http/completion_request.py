@@ -14,7 +14,7 @@ from rejoinder.pipeline.interfaces import CallMessage
 
 MAX_BODY = 2**20
 """Most bytes of a request: about 200,000 words, more than any context length served here."""
-MAX_VALUES = 2**14
+MAX_REQUEST_VALUES = 2**14
 """Most members of objects and entries of lists in a request."""
 MAX_MESSAGES = 1000
 """Most messages in a request."""
@@ -189,7 +189,7 @@ class Completion(BaseModel):
 
 def read(body: bytes) -> Completion:
     """Return the parsed body of a request. Raises ProtocolError."""
-    if reason := excess(body.decode(errors="replace"), MAX_VALUES):
+    if reason := excess(body.decode(errors="replace"), MAX_REQUEST_VALUES):
         raise ProtocolError(reason, "invalid_json")
     try:
         request = Completion.model_validate_json(body)

@@ -16,10 +16,10 @@ T = TypeVar("T")
 KEEP_ALIVE_SECONDS = 5.0
 """A silent stream sends a comment after this time, in seconds. Proxies close silent connections after 30 s or
 more."""
-SEND_SECONDS = 5.0
+EVENT_SEND_SECONDS = 5.0
 """The stream ends when its client takes no bytes for this long, in seconds."""
 KEEP_ALIVE = ": still here\n\n"
-DONE = "data: [DONE]\n\n"
+DONE_EVENT = "data: [DONE]\n\n"
 
 
 def data(message: dict[str, Any]) -> str:
@@ -43,7 +43,7 @@ class EventStream(StreamingResponse):
         """Send the stream. Cancelling ends the stream and its source."""
 
         async def soon(message: Message) -> None:
-            async with asyncio.timeout(SEND_SECONDS):
+            async with asyncio.timeout(EVENT_SEND_SECONDS):
                 await send(message)
 
         try:

@@ -13,7 +13,7 @@ from support import speech
 from support.paths import ROOT
 from support.serving import run_command
 
-from rejoinder.agent.bench.turns.cases import END_SECONDS, LEAST_SECONDS, cases
+from rejoinder.agent.bench.turns.cases import AFTER_END_SECONDS, LEAST_SPEECH_SECONDS, cases
 from rejoinder.agent.bench.turns.fit import folds
 from rejoinder.agent.bench.turns.rules import (
     Observation,
@@ -68,10 +68,10 @@ def test_cases_of_real_recordings_have_matched_lengths() -> None:
     ends = [case for case in found if case.seconds is None]
     holds = [case for case in found if case.seconds is not None and not case.natural]
     assert len(ends) > len(holds) >= 10
-    assert all(len(case.audio) == case.at + END_SECONDS * RATE for case in ends)
+    assert all(len(case.audio) == case.at + AFTER_END_SECONDS * RATE for case in ends)
     for case in holds:
         assert case.seconds is not None and 0.3 <= case.seconds <= 2.0
-        assert case.at >= LEAST_SECONDS * RATE
+        assert case.at >= LEAST_SPEECH_SECONDS * RATE
         pause = case.audio[case.at : case.at + int(case.seconds * RATE)]
         assert np.abs(pause).max() < np.abs(case.audio[: case.at]).max() / 2
     paired = [case.at for case in ends if any(case.file == hold.file for hold in holds)][1::2]

@@ -12,7 +12,7 @@ import pytest
 
 from rejoinder.agent.bench.turns import store as turn_store
 from rejoinder.agent.bench.turns.fit import (
-    SHIPPED,
+    SHIPPED_FIT,
     Heard,
     can_be_fitted,
     check,
@@ -90,18 +90,18 @@ def test_the_rule_of_the_bench_is_that_of_the_floor() -> None:
     one = replace(SEEN[0], sounds=(), ending=NOTHING, over=None, judged=((150.0, 0.8), (300.0, 0.4)))
     for patience, over in ((1.0, None), (5.0, None), (30.0, 0.7), (4.0, 0.7), (4.0, 0.1)):
         one = replace(one, over=over)
-        rule = fused([one], [SHIPPED], patience)
+        rule = fused([one], [SHIPPED_FIT], patience)
         pauses = [turn_end.PauseEvidence(known, one.text, over=over) for known in ([0.8], [0.8, 0.4])]
         waits = [turn_end.wait_ms(pause, patience) for pause in pauses]
         assert [rule(one, 1), rule(one, 2)] == [min(max(ms, 150.0), 2200.0) for ms in waits]
     silent = replace(one, text="")
-    assert fused([silent], [SHIPPED], 5.0)(silent, 2) == 2200.0
-    assert end_of_turn(one, fused([one], [SHIPPED], 1.0)) >= 200
+    assert fused([silent], [SHIPPED_FIT], 5.0)(silent, 2) == 2200.0
+    assert end_of_turn(one, fused([one], [SHIPPED_FIT], 1.0)) >= 200
 
 
 def test_few_speakers_are_judged_by_what_is_shipped() -> None:
     assert can_be_fitted(SEEN) and not can_be_fitted(SEEN[:2])
-    assert fits_for(SEEN[:2]) == [SHIPPED, SHIPPED]
+    assert fits_for(SEEN[:2]) == [SHIPPED_FIT, SHIPPED_FIT]
 
 
 def test_written_weights_are_read_back(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from support.llm_contract import (
     weights,
 )
 
-from rejoinder.models.llm.llama_cpp import SLOTS, LlamaCpp
+from rejoinder.models.llm.llama_cpp import LLAMA_SLOTS, LlamaCpp
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.models.llm.ort.adapter import OrtLlm
 from rejoinder.models.llm.ort.kv_cache import Slots
@@ -117,7 +117,8 @@ def test_two_conversations_keep_their_caches(llama: Llama) -> None:
 def test_slow_consumer_does_not_block_other_replies(llama: Llama) -> None:
     async def listen() -> str:
         slow = [
-            llama.model.reply(prompt_of(f"Tell me {n} things about the sea.")) for n in range(2, 2 + SLOTS)
+            llama.model.reply(prompt_of(f"Tell me {n} things about the sea."))
+            for n in range(2, 2 + LLAMA_SLOTS)
         ]
         try:
             for reply in slow:
@@ -147,11 +148,11 @@ def test_closing_early_stops_the_decoding(llama: Llama, llm: Llm) -> None:
     async def close_early() -> int:
         await llama.until_idle()
         before = llama.meter("tokens_predicted_total")
-        await asyncio.gather(*(answer(llm, prompt_of(f"{LONG} {n}"), 3) for n in range(SLOTS)))
+        await asyncio.gather(*(answer(llm, prompt_of(f"{LONG} {n}"), 3) for n in range(LLAMA_SLOTS)))
         await llama.until_idle()
         return llama.meter("tokens_predicted_total") - before
 
-    assert llama.run(close_early()) < SLOTS * 40  # without closing, each decodes hundreds of tokens
+    assert llama.run(close_early()) < LLAMA_SLOTS * 40  # without closing, each decodes hundreds of tokens
 
 
 @weights

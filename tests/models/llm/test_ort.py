@@ -15,7 +15,7 @@ from support import speech
 from rejoinder.models.llm.ort.adapter import SLOTS, OrtLlm, Step
 from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, foreign, prepared
-from rejoinder.models.llm.ort.drafts import DRAFT, FOLLOWERS, OPENING, PAIRS, Drafts
+from rejoinder.models.llm.ort.drafts import DRAFT, FOLLOWERS, MOST_PAIRS, OPENING, Drafts
 from rejoinder.models.llm.ort.kv_cache import common_prefix
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 from rejoinder.pipeline.errors import ModelError
@@ -199,13 +199,13 @@ def test_drafts_follow_what_came_most_often() -> None:
 def test_drafts_are_bounded() -> None:
     drafts = Drafts()
     drafts.learn([0, 1])
-    for first in range(2, PAIRS + 1):
+    for first in range(2, MOST_PAIRS + 1):
         drafts.learn([first, first + 1])
     drafts.learn([2, 7, 8])
     assert drafts.following([0]) == []
-    assert drafts.following([PAIRS]) == [PAIRS + 1]
+    assert drafts.following([MOST_PAIRS]) == [MOST_PAIRS + 1]
     assert drafts.following([])[0] == 2  # the first pair of an answer is never the least recently learnt
-    assert len(drafts._seen) == PAIRS
+    assert len(drafts._seen) == MOST_PAIRS
     assert max(map(len, drafts._seen.values())) <= FOLLOWERS
 
 
