@@ -77,7 +77,7 @@ test-fast: $(VENV)/.dev-$(SUFFIX)
 		tests/simulate tests/wires/realtime/test_protocol.py tests/wires/realtime/test_items.py \
 		tests/wires/realtime/test_responses.py tests/wires/phone/test_protocols.py tests/wires/wyoming/test_protocol.py
 
-# Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/guides/clients.md).
+# Clients of other projects, each in an environment of its own, outside our dependencies (docs/guides/clients.md).
 CLIENTS := openai pipecat livekit node
 
 $(VENV)/clients/%/.installed: tests/clients/%.txt | $(VENV)/bin/python
