@@ -13,6 +13,7 @@ from rejoinder.pipeline.errors import ModelError
 NAME = "rejoinder"
 """The name of the distribution."""
 NOTES = {"piper": " (GPL-3.0-or-later)"}
+"""What to know about an extra before installing it."""
 MODULES = {
     "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl"),
     "client": ("soxr", "tenacity", "websockets"),

@@ -26,7 +26,11 @@ from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import Samples
 
 LEVELS = (0.0, -6.0, -12.0, -20.0)
-ROOMS, MUSIC = "rir", "music"
+"""Levels of the echo, in decibels."""
+ROOMS = "rir"
+"""The set of recorded room impulse responses."""
+MUSIC = "music"
+"""The set of recordings of music."""
 DELAYS = (0.1, 0.45)
 """Delays from the client's playback to its microphone, in seconds: the buffers in both directions."""
 LINES = 4

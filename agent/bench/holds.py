@@ -26,6 +26,7 @@ CLOSE_SECONDS = 1.0
 LIMIT = 2**20
 """Most bytes in one line of the server's answer."""
 BEGUN = {"streamSid": "MZ1", "callSid": "CA1", "mediaFormat": {"encoding": "audio/x-mulaw"}}
+"""The fields of a carrier's ``start`` message."""
 BEFORE = {PHONE: json.dumps({"event": "start", "start": BEGUN})}
 """The message that has to precede the measured one, by protocol."""
 BEHIND = {

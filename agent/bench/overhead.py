@@ -35,7 +35,10 @@ from rejoinder.agent.bench.overhead_subject import (
 from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.errors import PipelineError
 
-SESSION, WEBSOCKET = "Session", "WebSocket"
+SESSION = "Session"
+"""The measurement of sessions without sockets."""
+WEBSOCKET = "WebSocket"
+"""The measurement of calls over sockets."""
 WARM_SECONDS = 1.5
 """Time before the measurement, in seconds."""
 SPEAKING = 10

@@ -17,6 +17,7 @@ from rejoinder.agent.wires.realtime.call import Ended, RealtimeCall, SocketLease
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
 
 PATH = "/v1/realtime"
+"""The only path whose conversations can be resumed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,11 @@ from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import Options
 
 FORECAST = "It is sunny today. Take a hat, if you go out."
+"""An answer of two sentences."""
 TABLE = "For how many people? And at what time would that be?"
+"""An answer that asks back."""
 ANSWERS = (FORECAST, TABLE, "Fine.", "Yes, I can do that for you.", "It costs nine dollars and eighty cents.")
+"""What the agent answers to random callers."""
 QUESTIONS = (
     "what is the weather",
     "I want a table for two.",
@@ -22,8 +25,11 @@ QUESTIONS = (
     "my number is four four one",
     "yes",
 )
+"""What random callers say."""
 MURMURS = ("mm-hm", "right", "okay", "yeah, I see")
+"""Backchannels of random callers."""
 BAD_LINE = Line(delay=0.06, jitter=0.12, seed=1)
+"""A late and uneven line."""
 
 
 def agent(*answers: str, first: float = 0.08) -> ScriptedLlm:

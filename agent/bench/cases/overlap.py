@@ -25,10 +25,20 @@ from rejoinder.models.loading import Specs, open_models
 from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.turns.interruption import is_backchannel
 
-REAL, SHORT = "interruption", "short one"
-BACKCHANNEL, COUGH, NOISE = "backchannel", "cough", "noise"
+REAL = "interruption"
+"""Kind of sound: a sentence that has to stop the agent."""
+SHORT = "short one"
+"""Kind of sound: one or two words that have to stop the agent."""
+BACKCHANNEL = "backchannel"
+"""Kind of sound: a word of attention, which must not stop the agent."""
+COUGH = "cough"
+"""Kind of sound: a cough, which must not stop the agent."""
+NOISE = "noise"
+"""Kind of sound: a noise of the surroundings, which must not stop the agent."""
 SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
+"""Sets of recordings that interruptions are taken from."""
 NOISES = "noise"
+"""The set of recordings of noise."""
 LISTENERS = (
     "Mm-hmm.",
     "Uh-huh.",
@@ -43,6 +53,7 @@ LISTENERS = (
 )
 """Backchannels. Voices speak them, because no recordings with a free licence are known."""
 PITCHES = (0.92, 1.0, 1.12)
+"""Factors of the pitch and speed of the voices."""
 LEVEL = 0.05
 """RMS of synthetic sounds: -26 dBFS, the level of a headset."""
 MOST_SECONDS = 2.5
@@ -50,6 +61,7 @@ MOST_SECONDS = 2.5
 LEAST_SECONDS = 0.3
 """Shortest interruption."""
 SHORT_SECONDS = (0.35, 0.7)
+"""Range of the length of a short interruption, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,10 @@ def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> l
 
 
 async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[Sound]:
-    """Return backchannels of several voices at several pitches. Raises ModelError."""
+    """Return backchannels of several voices at several pitches. Raises ModelError.
+
+    Cancelling stops the voice and closes its models.
+    """
     made = []
     for voice in voices:
         specs = Specs(vad="scripted:vad", turn="", stt="scripted:stt", llm="scripted:llm", tts=voice)

@@ -8,21 +8,46 @@ from dataclasses import dataclass
 
 from websockets.frames import Frame, Opcode
 
-REALTIME, PCM, PHONE, CHAT, WYOMING = "realtime", "pcm", "phone", "completions", "wyoming"
+REALTIME = "realtime"
+"""The protocol at /v1/realtime."""
+PCM = "pcm"
+"""The protocol at /v1/pcm."""
+PHONE = "phone"
+"""The protocols of carriers, at /v1/phone."""
+CHAT = "completions"
+"""Requests to /v1/chat/completions."""
+WYOMING = "wyoming"
+"""The Wyoming protocol, over TCP."""
 MOST = 15 * 2**20 - 1024
 """Characters of the longest message here: the server takes 15 MiB."""
-PLAIN, TYPED, CARRIED, BODY, LINE = 2**17 - 64, 2**16 - 64, 2**18 - 64, 2**20 - 1024, 2**16 - 64
-"""Just below what each wire parses: Realtime without audio, pcm, a carrier, a body, and a Wyoming header."""
+PLAIN = 2**17 - 64
+"""Just below the limit of a Realtime message without audio, in characters."""
+TYPED = 2**16 - 64
+"""Just below the limit of a message of the pcm protocol, in characters."""
+CARRIED = 2**18 - 64
+"""Just below the limit of a carrier's message, in characters."""
+BODY = 2**20 - 1024
+"""Just below the limit of a request's body, in bytes."""
+LINE = 2**16 - 64
+"""Just below the limit of a Wyoming header, in bytes."""
 VALUES = 2**13 - 64
 """Just below the values that a Realtime message may have; a request may have twice as many."""
 UPDATE = '{"type":"session.update","session":{"prompt":%s}}'
+"""Realtime: changes the session, with any value."""
 CREATE = '{"type":"response.create","response":{"tools":%s}}'
+"""Realtime: requests a response, with a list of tools."""
 APPEND = '{"type":"input_audio_buffer.append","audio":"%s"}'
+"""Realtime: appends audio."""
 ASKED = '{"model":"default","messages":[{"role":"user","content":%s}]}'
+"""Chat completions: one message with any content."""
 TOOL = '{"type":"function","name":"a"}'
+"""One tool."""
 SAID = '{"model":"default","messages":%s}'
+"""Chat completions: a list of messages."""
 EVENT = '{"event":"later","start":%s}'
+"""A carrier: an unknown event, with any value."""
 TEXT = '{"type":"text","text":"%s","more":%s}'
+"""pcm: a text, and any value beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +147,4 @@ WORST = (
     Worst(WYOMING, "lists, 64 KiB", lambda: _header(_list(LINE, "[]"))),
     Worst(WYOMING, "keys, 64 KiB", lambda: _header(_keys(LINE))),
 )
+"""The messages, each with what makes it costly."""

@@ -21,7 +21,12 @@ from rejoinder.agent.bench.gpu.stand_in import RECOGNISERS, recogniser
 
 WINDOWS = (10, 15, 30)
 """Seconds that the encoder sees (models/stt/whisper.py)."""
-START, LANGUAGE, END = ["<|startoftranscript|>"], ["<|en|>", "<|transcribe|>"], ["<|notimestamps|>"]
+START = ["<|startoftranscript|>"]
+"""The first token of a prompt."""
+LANGUAGE = ["<|en|>", "<|transcribe|>"]
+"""The tokens of the language and the task."""
+END = ["<|notimestamps|>"]
+"""The last token of a prompt."""
 
 
 def milliseconds(run: Callable[[], Any], rounds: int) -> float:

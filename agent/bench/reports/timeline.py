@@ -15,12 +15,22 @@ from rejoinder.models.hints import install
 from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.errors import PipelineError
 
-CALLER, AGENT = "caller", "agent"
+CALLER = "caller"
+"""The name of the upper track."""
+AGENT = "agent"
+"""The name of the lower track."""
 COLOURS = {CALLER: "#2f6fb0", AGENT: "#2a9d6f"}
-INK, FAINT, RED = "#222222", "#a0a0a0", "#c8372d"
+"""The colour of each track."""
+INK = "#222222"
+"""The colour of text and arrows."""
+FAINT = "#a0a0a0"
+"""The colour of words that a cut removed."""
+RED = "#c8372d"
+"""The colour of interruptions."""
 PLACES = {CALLER: 1.0, AGENT: -1.0}
 """The middle of each track on the vertical axis."""
 COLUMNS_PER_SECOND = 50
+"""Points of the drawn level per second."""
 CHARACTERS_PER_SECOND = 8.5
 """Characters of a caption that fit into the width of a second."""
 

@@ -26,9 +26,16 @@ from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns import turn_end
 from rejoinder.pipeline.turns.pause import ANSWER_MS
 
-STEP_MS, LONGEST_MS = 96, 2_300
-"""Silences at which a row of the fit is made from a pause, as long as it lasts."""
-HEAD_RIDGE, ENDING_RIDGE, RIDGE = 1_200.0, 1_200.0, 10.0
+STEP_MS = 96
+"""Distance of the silences at which a row of the fit is made from a pause, while it lasts."""
+LONGEST_MS = 2_300
+"""Silence from which on no more rows are made from a pause, in milliseconds."""
+HEAD_RIDGE = 1_200.0
+"""Penalty on the weights of the turn model's last layer."""
+ENDING_RIDGE = 1_200.0
+"""Penalty on the weights of the recogniser's last layer."""
+RIDGE = 10.0
+"""Penalty on the weights of ``turn_end``."""
 STILL = 1e-6
 """The fit stops at a gradient smaller than this."""
 HEAD_ANSWERS = 6
@@ -90,6 +97,7 @@ class Fit:
 
 
 SHIPPED = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
+"""The fit that is in the repository."""
 
 
 def check() -> None:

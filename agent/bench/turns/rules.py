@@ -26,6 +26,7 @@ from rejoinder.pipeline.session import HEAR_SLICE
 from rejoinder.pipeline.turns.endpointer import Endpointer
 
 LONGEST_MS = 2_400.0
+"""Longest silence that is observed, in milliseconds."""
 
 Wait = Callable[["Observation", int], float]
 """A rule: the silence in ms that ends a turn, by what is known of it and how many judgements there were."""

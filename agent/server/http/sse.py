@@ -19,7 +19,9 @@ more."""
 SEND_SECONDS = 5.0
 """The stream ends when its client takes no bytes for this long, in seconds."""
 KEEP_ALIVE = ": still here\n\n"
+"""The comment that keeps a silent stream alive; clients ignore it."""
 DONE = "data: [DONE]\n\n"
+"""The event that ends a stream of chat completions."""
 
 
 def data(message: dict[str, Any]) -> str:

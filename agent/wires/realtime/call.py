@@ -1,5 +1,7 @@
-"""A call of the Realtime protocol. It outlives its sockets: when one breaks off, the call waits for its
-client."""
+"""A call of the Realtime protocol.
+
+It outlives its sockets: when one breaks off, the call waits for its client.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,7 @@ SILENCE_SECONDS = 0.1
 """Length of the pieces of silence that the session gets while the client is away."""
 
 JUST_ENDED = (TRY_AGAIN_LATER, "the conversation has just ended: connect again")
+"""Close code and reason for a client that resumes a call as it ends."""
 
 Ended = tuple[int, str]
 """The code and the reason with which to close a socket; code 0: it is already closed."""

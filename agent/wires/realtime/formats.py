@@ -16,6 +16,7 @@ PCM_RATE = 24_000
 TELEPHONE_RATE = 8_000
 """Sample rate of ``audio/pcmu`` and ``audio/pcma``, in hertz."""
 LAWS: dict[str, g711.Law] = {"audio/pcmu": "mulaw", "audio/pcma": "alaw"}
+"""The G.711 law of each format."""
 
 
 class Pcm(Base):
@@ -33,6 +34,7 @@ class G711(Base):
 
 Format = Annotated[Pcm | G711, Field(discriminator="type")]
 PCM = Pcm()
+"""The default format."""
 
 
 def rate_of(format_: Format) -> int:

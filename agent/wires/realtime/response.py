@@ -22,7 +22,9 @@ from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.pipeline import AudioChunk, ToolCall, Usage
 
 TEXT = "text"
+"""Modality of a written response."""
 AUDIO = "audio"
+"""Modality of a spoken response."""
 
 
 class Response:
