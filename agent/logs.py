@@ -25,7 +25,9 @@ SHORTEST_SECRET = 8
 VARIABLES = (*KEY_VARIABLES, "REJOINDER_KEY")
 """Environment variables that hold keys."""
 HIDDEN = "***"
+"""What a line shows in place of a secret."""
 KEY_CHARACTERS = f"{string.ascii_letters}{string.digits}-._~+/=%"
+"""Characters that a key may consist of."""
 
 HEADER = re.compile(
     r"""((?:authorization|x-twilio-signature|cookie|api-key)\\?["']?\s{0,2}"""

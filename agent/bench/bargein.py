@@ -27,11 +27,13 @@ STORY = " ".join(
     f"On day {number} the ship sailed to the next island, and the people there told them about the weather."
     for number in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 )
+"""The answer of the scripted language model, long enough for every sound."""
 STORYTELLER = f"scripted:llm|{STORY}"
 """A scripted language model with a long answer: interruptions do not depend on a real model."""
 BEFORE_SECONDS = (1.0, 2.0)
 """Range of undisturbed speech of the agent before each sound, in seconds."""
 AFTER_SECONDS = 1.5
+"""Time after a sound in which the agent may still stop, in seconds."""
 GAP_MS = 600.0
 OUTCOME_WAIT_SECONDS = 15.0
 STOPPED = "stopped"

@@ -232,6 +232,7 @@ CUT_KINDS: dict[str, Callable[[CutReply], bool]] = {
     "all": lambda cut: True,
     "with numbers": lambda cut: cut.as_written,
 }
+"""Kinds of replies in the report, each with the cuts that belong to it."""
 
 
 def rows(cuts: Sequence[CutReply]) -> dict[str, Row]:

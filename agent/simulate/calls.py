@@ -28,8 +28,11 @@ QUESTIONS = (
     "my number is four four one",
     "yes",
 )
+"""What random callers say."""
 MURMURS = ("mm-hm", "right", "okay", "yeah, I see")
+"""Backchannels of random callers."""
 BAD_LINE = Line(delay=0.06, jitter=0.12, seed=1)
+"""A late and uneven line."""
 
 
 def agent(*answers: str, first: float = 0.08) -> ScriptedLlm:

@@ -37,6 +37,7 @@ NOISE = "noise"
 """Kind of a sound: recorded noise."""
 INTERRUPTION_SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
 NOISES = "noise"
+"""The set of recordings of noise."""
 LISTENERS = (
     "Mm-hmm.",
     "Uh-huh.",
@@ -51,6 +52,7 @@ LISTENERS = (
 )
 """Backchannels. Voices speak them, because no recordings with a free licence are known."""
 PITCHES = (0.92, 1.0, 1.12)
+"""Factors of the pitch and speed of the voices."""
 LEVEL = 0.05
 """RMS of synthetic sounds: -26 dBFS, the level of a headset."""
 MOST_INTERRUPTION_SECONDS = 2.5

@@ -38,6 +38,7 @@ APPEND_EVENT = '{"type":"input_audio_buffer.append","audio":"%s"}'
 CHAT_REQUEST = '{"model":"default","messages":[{"role":"user","content":%s}]}'
 TOOL_JSON = '{"type":"function","name":"a"}'
 SAID = '{"model":"default","messages":%s}'
+"""Chat completions: a list of messages."""
 EVENT = '{"event":"later","start":%s}'
 TEXT_MESSAGE = '{"type":"text","text":"%s","more":%s}'
 
@@ -150,3 +151,4 @@ WORST = (
     Worst(WYOMING, "lists, 64 KiB", lambda: _header(_list(LINE, "[]"))),
     Worst(WYOMING, "keys, 64 KiB", lambda: _header(_keys(LINE))),
 )
+"""The messages, each with what makes it costly."""

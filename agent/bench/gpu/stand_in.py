@@ -62,6 +62,7 @@ COMMON = {
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }
+"""Fields that both configurations share."""
 RECOGNISERS = {
     "tiny": (128, 2, 2, 2, 80),
     "large-v3-turbo": (1280, 20, 32, 4, 128),
