@@ -18,6 +18,7 @@ from rejoinder.agent.config import Settings
 from rejoinder.models.llm.openai import KEY_VARIABLES
 
 LOG_FORMAT = "%(asctime)s %(name)s %(levelname)s %(message)s"
+"""Format of a line of the log."""
 LONGEST_LOGGED = 8192
 """Most characters of a message, and of a traceback; a longer text loses its middle."""
 SHORTEST_SECRET = 8
@@ -37,7 +38,9 @@ HEADER = re.compile(
 )
 """A header: as a line, in a dictionary, or in a list of pairs of bytes. A bare value ends with its line."""
 BEARER = re.compile(r"(bearer\s{1,4})[\w.~+/=-]{12,}", re.IGNORECASE)
+"""A key in an ``Authorization`` header."""
 PROTOCOL_KEY = re.compile(r"""(openai-insecure-api-key\.)[^\s,"']+""", re.IGNORECASE)
+"""A key in the name of a WebSocket subprotocol, as browsers send it."""
 PARAMETER = re.compile(
     r"""(?<![\w-])([\w-]*(?:conversation_id|key|secret|signature|token)=)[^&;\s"'#,)]+""", re.IGNORECASE
 )

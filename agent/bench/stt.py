@@ -32,6 +32,7 @@ from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 from rejoinder.pipeline.options import Endpointing
 
 STT_SETS = ("librispeech_test_other", "speechocean762_adult")
+"""Sets of recordings for the recognisers."""
 
 
 class ExtraMissing(PipelineError):

@@ -12,7 +12,9 @@ from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import Options
 
 FORECAST = "It is sunny today. Take a hat, if you go out."
+"""The agent's answer to a question about the weather."""
 TABLE_QUESTION = "For how many people? And at what time would that be?"
+"""The agent's answer to a caller who wants a table."""
 ANSWERS = (
     FORECAST,
     TABLE_QUESTION,
@@ -20,6 +22,7 @@ ANSWERS = (
     "Yes, I can do that for you.",
     "It costs nine dollars and eighty cents.",
 )
+"""The agent's answers, of which each call gets some."""
 QUESTIONS = (
     "what is the weather",
     "I want a table for two.",

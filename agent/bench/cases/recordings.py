@@ -24,10 +24,12 @@ VARIABLE = "REJOINDER_SPEECH"
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "../shared/speech"
 """Folder of the recordings if the environment names none."""
 DEFAULT_SETS = ("assistant_utterances", "speechocean762_adult", "read_misc")
+"""Sets of recordings that the benches take by default."""
 MAX_RECORDING_SECONDS = 15.0
 """Longest recording that is sampled. Longer ones are monologues of several sentences, not turns."""
 
 HOP_SECONDS = 0.01
+"""Length of one step of the level, in seconds."""
 LOUD_BELOW_SPEECH_DB = 20.0
 """A loud hop is at most this far below the level of speech."""
 TAIL_BELOW_SPEECH_DB = 25.0

@@ -70,6 +70,7 @@ RECOGNISERS = {
 }
 """Width, heads, layers of the encoder and of the decoder, mel bands (Radford et al. 2022, table 1)."""
 WHISPER_TOKENS = 51_866
+"""Number of tokens in the vocabulary of Whisper large-v3."""
 CONTROL_TOKENS = {
     50257: "<|endoftext|>",
     50258: "<|startoftranscript|>",

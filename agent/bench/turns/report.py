@@ -34,6 +34,7 @@ from rejoinder.models.stt.whisper import Whisper
 from rejoinder.pipeline.errors import PipelineError
 
 TURN_SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
+"""Sets of recordings for the ends of turns."""
 PATIENCES = (
     0.5,
     1.0,
