@@ -29,9 +29,9 @@ from rejoinder.models.tts.spoken import spoken
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.interfaces import Tts
-from rejoinder.pipeline.replying.clauses import ClauseSplitter
 from rejoinder.pipeline.replying.playout import Playout, spread
 from rejoinder.pipeline.replying.stages import SLICE_SECONDS
+from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
 
 HEARD_SETS = ("phone_prompts_8k", "ljspeech", "librispeech_test_other", "speechocean762_adult")
 ALIGNER_MARGIN_SECONDS = 0.3

@@ -27,8 +27,8 @@ from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.interfaces import Vad
 from rejoinder.pipeline.listening.schedule import DIP_SAMPLES, PARTIAL_SAMPLES
+from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 from rejoinder.pipeline.options import Endpointing
-from rejoinder.pipeline.session import HEAR_SLICE
 
 STT_SETS = ("librispeech_test_other", "speechocean762_adult")
 

@@ -111,7 +111,7 @@ class Actor:
 
     def _answered(self) -> bool:
         now, ear = self._now(), self.talk.ear
-        quiet = self.talk.session.turn is None and self.talk.session.floor.floor is Floor.NOBODY
+        quiet = self.talk.session.reply is None and self.talk.session.floor.floor is Floor.NOBODY
         return quiet and not ear.playing(now) and ear.seconds(now) > self._heard_before
 
     async def _speak(self, verb: str, text: str) -> None:

@@ -11,7 +11,7 @@ from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.call import Call
 from rejoinder.agent.simulate.caller import Caller
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
-from rejoinder.pipeline.replying.replies import MERGE_SECONDS
+from rejoinder.pipeline.replying.reply_records import MERGE_SECONDS
 
 CLOCK_TOLERANCE = RATE // 500
 """Largest difference between the agent's and the caller's playback clock, in samples: 2 ms."""

@@ -248,8 +248,6 @@ class Call:
     async def _execute(self, session: Session, command: Command) -> None:
         """Carry out one command, and what follows from its result."""
         match command:
-            case Hear(pcm):
-                await session.hear(pcm)
             case EndTurn():
                 await session.end_user_turn()
             case Forget():
@@ -272,12 +270,12 @@ class Call:
             case Truncate(turn, seconds):
                 heard = session.truncate(turn, seconds)
                 if heard is not None:
-                    self.feed.heard(turn, heard)
+                    self.feed.send_heard(turn, heard)
                 await self._carry_out(session, self._wire.handle(Truncated(turn, heard)))
             case Configure(options):
                 session.configure(options)
-            case ReadMore():
-                pass  # the reader does it, once the commands before are carried out
+            case Hear() | ReadMore():
+                pass  # ``_carry_out`` and ``_read`` do these
             case HangUp(reason):
                 raise CallOver(reason)
 
@@ -319,12 +317,12 @@ class Call:
             public = reported(f"call {self.feed.id}", f"turn {event.turn} failed", cause)
             event = replace(event, error=public.message, code=public.code, cause=None)
         if self.feed.watchers:
-            self.feed.tell(event)
+            self.feed.send_event(event)
         self._traces.note(event)
         if isinstance(event, ReplyStarted):
             self.log.turns += 1
         return event
 
     def _note_typed(self, role: str, text: str) -> None:
-        self.feed.typed(role, text)
+        self.feed.send_typed(role, text)
         self._traces.typed(role, text)

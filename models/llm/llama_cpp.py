@@ -14,7 +14,7 @@ from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.kv_cache import Slots
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 LLAMA_SLOTS = 4
 """Most requests decoded at the same time; further requests wait."""

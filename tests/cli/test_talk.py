@@ -15,7 +15,7 @@ import psutil
 import pytest
 from rich.console import Console
 from rich.text import Text
-from support.serving import LINE, serving
+from support.serving import LINE, THREE_LINES, serving
 from support.sound_card import LOUD, RATE, FakeSounddevice, PortAudioError
 from typer.testing import CliRunner
 
@@ -388,7 +388,7 @@ def test_struck_words_are_those_that_the_headset_has_not_played(
     headset: FakeSounddevice, tmp_path: Path
 ) -> None:
     headset.interrupts, headset.patience = 60, 100
-    with serving(tmp_path) as server:
+    with serving(tmp_path, llm=THREE_LINES) as server:
         output, failure = hold(headset, {}, load({})[0], colour=True, server=(server.http, None))
         server.wait_idle()
     assert failure == "Headset has stopped recording"

@@ -478,7 +478,7 @@ def test_faster_than_real_time_waits_for_the_recogniser() -> None:
     talk.does(hear, at=0.0)
     talk.run(until=60.0, microphone=False, debug=False)
     assert talk.session.received == 50 * 16_000
-    assert talk.session._heard.peak == 50
+    assert talk.session._user_audio.chunks.peak == 50
     assert len(talk.of(PartialTranscript)) > 3
 
 

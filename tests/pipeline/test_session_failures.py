@@ -92,7 +92,7 @@ def test_a_failed_guess_emits_its_failure_when_committed() -> None:
     talk.run(until=5.0)
     assert talk.when(ReplyStarted) == talk.when(ReplyDone) == [1.74]
     assert talk.done() == [(1, "failed", "")]
-    assert talk.session.turn is None
+    assert talk.session.reply is None
 
 
 def test_a_guess_that_failed_is_forgotten_when_it_is_dropped() -> None:
@@ -103,7 +103,7 @@ def test_a_guess_that_failed_is_forgotten_when_it_is_dropped() -> None:
     talk.run(until=6.0)
     assert len(talk.llm.prompts) == 2
     assert talk.done() == [(2, "completed", "Yes.")]
-    assert talk.session._cancelled == set()
+    assert len(talk.session._cancelled) == 0
 
 
 class FailingTts(ScriptedTts):
@@ -163,7 +163,7 @@ def test_a_model_that_fails_while_it_is_cancelled(at: float) -> None:
     talk.does(lambda session: session.add_text("typed"), at=at)
     talk.does(lambda session: session.respond(), at=at)
     talk.does(
-        lambda session: gone.append(session._cancelled == set() and session.turn is not None), at=at + 0.2
+        lambda session: gone.append(len(session._cancelled) == 0 and session.reply is not None), at=at + 0.2
     )
     talk.run(until=at + 0.5)
     assert gone == [True]  # the failed one is gone, and the one that replaced it is not
@@ -333,7 +333,7 @@ def test_an_hour_of_silence_leaves_nothing_behind() -> None:
     talk.run(until=3600.0, debug=False, microphone=False)
     assert talk.session.received == 3600 * 16_000
     assert talk.log == []
-    assert len(talk.session._arrivals) <= 512
+    assert len(talk.session._user_audio._arrivals) <= 512
     assert MEMORY_SAMPLES == 8 * 16_000
 
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 import uvicorn
 from support.servers.in_process import LONG, served_here, until
-from support.serving import LINE, PATIENCE, Server, Talk, run_command, serving
+from support.serving import LINE, PATIENCE, THREE_LINES, Server, Talk, run_command, serving
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
@@ -417,7 +417,7 @@ def test_each_turn_is_a_line_of_the_trace_file(tmp_path: Path, monkeypatch: pyte
     file, spoken = tmp_path / "traces.jsonl", "what is the weather"
     monkeypatch.setenv("REJOINDER_TRACE_FILE", str(file))
     before = datetime.now(UTC)
-    with serving(tmp_path) as server, Talk(server) as talk:
+    with serving(tmp_path, llm=THREE_LINES) as server, Talk(server) as talk:
         call = talk.seen[0]["session"]["id"]
         talk.turn()
         typed = {

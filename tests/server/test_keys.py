@@ -20,9 +20,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from rejoinder.agent.config import ConfigError, Settings, check_open
+from rejoinder.agent.server import keys as keys_module
 from rejoinder.agent.server.keys import (
     EXPIRED_SECONDS,
-    MAX_SECRETS,
     PROTOCOL,
     Keys,
     hashed,
@@ -30,6 +30,8 @@ from rejoinder.agent.server.keys import (
     presented,
 )
 
+FEW = 200
+"""As many client secrets as are kept in these tests, instead of 10,000."""
 KEY = "rj_the_key_of_this_test"
 
 
@@ -67,9 +69,10 @@ def test_secret_opens_calls_until_it_expires_and_mints_nothing() -> None:
     assert keys.session(value) is None
 
 
-def test_secrets_are_bounded() -> None:
+def test_secrets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "MAX_SECRETS", FEW)
     keys = Keys([hashed(KEY)], lambda: 0.0)
-    first, *_ = [keys.mint(60.0, {"n": number})[0] for number in range(MAX_SECRETS)]
+    first, *_ = [keys.mint(60.0, {"n": number})[0] for number in range(FEW)]
     assert keys.session(first) == {"n": 0}
     last, _ = keys.mint(60.0, {})
     assert keys.session(first) is None and keys.session(last) == {}
@@ -233,11 +236,12 @@ def test_expired_secrets_are_remembered_while_there_is_room() -> None:
     assert "none of" in keys.wrong(first)
 
 
-def test_expired_secrets_take_no_room_from_others() -> None:
+def test_expired_secrets_take_no_room_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "MAX_SECRETS", FEW)
     now = [0.0]
     keys = Keys([hashed(KEY)], lambda: now[0])
     long, _ = keys.mint(7200.0, {})
-    for _ in range(MAX_SECRETS - 1):
+    for _ in range(FEW - 1):
         keys.mint(10.0, {})
     now[0] = 10.0
     last, _ = keys.mint(10.0, {})

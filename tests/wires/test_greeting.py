@@ -31,7 +31,7 @@ from rejoinder.agent.server.own_server import free_port, own_server
 from rejoinder.agent.simulate.scenario import Talk as Scenario
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import AudioChunk, ReplyDone, ReplyRequest, ReplyStarted, ReplyText
-from rejoinder.pipeline.replying.clauses import ClauseSplitter
+from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
 
 GREETING = "Good morning, this is Ada. How can I help?"
 SPLITTER = ClauseSplitter()

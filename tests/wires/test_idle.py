@@ -31,7 +31,7 @@ from rejoinder.agent.wires.socket import BEHIND, PlainSocket
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad, ScriptedVadStream
 from rejoinder.pipeline import RATE, AudioChunk, Models, Options, Vad
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
-from rejoinder.pipeline.session import IDLE_SLICE
+from rejoinder.pipeline.listening.user_audio import IDLE_SLICE
 
 FRAME_SECONDS = 0.02
 

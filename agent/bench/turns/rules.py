@@ -23,7 +23,7 @@ from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
 from rejoinder.pipeline.interfaces import Stt, TurnModel, Vad
 from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
 from rejoinder.pipeline.listening.schedule import DIP_SAMPLES, next_ask
-from rejoinder.pipeline.session import HEAR_SLICE
+from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 from rejoinder.pipeline.turns.endpointer import Endpointer
 
 LONGEST_JUDGED_MS = 2_400.0

@@ -43,7 +43,7 @@ from rejoinder.pipeline import (
     Tools,
 )
 from rejoinder.pipeline.errors import asking
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS, Utterance, uttered
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, AnswerFilter, filtered
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ class Completions:
 
 def _pieces(llm: Llm, messages: list[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
     if isinstance(llm, ToolLlm) and tools.functions:
-        return uttered(llm.answer(messages, tools), Utterance())
+        return filtered(llm.answer(messages, tools), AnswerFilter())
     return text_answer(llm, messages)
 
 

@@ -16,7 +16,7 @@ from rejoinder.models.llm.vllm.prompt import Prompts
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 VLLM_ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",  # vLLM would report the hardware to its makers

@@ -16,7 +16,7 @@ from rejoinder.models.llm.vllm.prompt import TEMPLATE, Prompts
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, CallMessage, Message, ToolCall, Tools
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 HERMES = "hermes"
 """The parser for models that write calls as JSON between two tags, such as Qwen 2.5 and 3."""

@@ -14,7 +14,7 @@ from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, SCRIPTED, Server, Talk, run_command, serving
 
 from rejoinder.agent.server.own_server import free_port
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 
 def test_the_next_turn_works_when_the_server_is_back(tmp_path: Path) -> None:

@@ -222,13 +222,14 @@ def test_a_client_sets_its_own_idle_timeout_and_gets_the_event() -> None:
     session = f'{{"type": "realtime", "audio": {{"input": {{"turn_detection": {detection}}}}}}}'
     list(wire.receive(f'{{"type": "session.update", "session": {session}}}'))
     assert (wire.options().idle_s, wire.options().max_call_s) == (6.0, 600.0)
-    triggered, committed, *_ = wire.tell(NobodySpoke(16_000, 112_000))
+    triggered, committed, *_ = wire.handle(NobodySpoke(16_000, 112_000))
     assert triggered["type"] == "input_audio_buffer.timeout_triggered"
     assert (triggered["audio_start_ms"], triggered["audio_end_ms"]) == (1000, 7000)
     assert committed["type"] == "input_audio_buffer.committed"
     assert committed["item_id"] == triggered["item_id"]
 
 
+@pytest.mark.server
 def test_the_server_asks_and_then_hangs_up_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").write_text("idle_s = 0.3\nidle_prompts = 1\nmax_call_s = 1\n")
     with serving(tmp_path, llm="scripted:llm|Hello?") as server, Talk(server) as talk:

@@ -25,7 +25,7 @@ from rejoinder.agent.server.http.sse import KEEP_ALIVE
 from rejoinder.agent.server.keys import hashed
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import ProtocolError, ToolCall, Tools
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 USER = {"role": "user", "content": "hi"}
 ASKED = {"model": "default", "messages": [USER]}

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import ROOT
-from support.serving import LINE, PATIENCE, SCRIPTED, Server, serving
+from support.serving import LINE, PATIENCE, SCRIPTED, THREE_LINES, Server, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -291,7 +291,7 @@ def test_position_stands_still_while_the_client_holds_its_audio() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("pcm")) as server:
+    with serving(tmp_path_factory.mktemp("pcm"), llm=THREE_LINES) as server:
         yield server
 
 
