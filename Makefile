@@ -61,18 +61,18 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 	@$(INSTALL) -e '.[$(INSTALLED),dev]'
 	@touch $@
 
-# Most tests wait for audio that plays in real time, so four files at a time keep two cores busy.
-WORKERS ?= 4
+# Most tests wait for audio that plays in real time, so six of them at a time keep two cores busy.
+WORKERS ?= 6
 # Every worker and every server that a test starts imports the same files: compiled once, they are only read. Where
 # the environment forbids that, half of the tests' time goes into compiling.
 test test-fast: export PYTHONDONTWRITEBYTECODE :=
 
 test: weights $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
 test-fast: $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not weights and not browser' tests/test_architecture.py tests/pipeline \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not weights and not browser' tests/test_architecture.py tests/pipeline \
 		tests/simulate tests/wires/realtime/test_protocol.py tests/wires/realtime/test_items.py \
 		tests/wires/realtime/test_responses.py tests/wires/phone/test_protocols.py tests/wires/wyoming/test_protocol.py
 

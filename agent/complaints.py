@@ -41,7 +41,7 @@ TYPES = {
     "model": "an object",
 }
 """The expected type, by the prefix of pydantic's error kind."""
-MOST = 50
+MOST_ERRORS = 50
 """Most errors that are read; a field with several allowed shapes produces several."""
 UNREAD = {
     "input_image": "images are",
@@ -89,8 +89,10 @@ def complaint(error: ValidationError, shapes: Container[str], skipped: int = 0) 
 
 
 def complaints(error: ValidationError, shapes: Container[str], skipped: int = 0) -> list[Complaint]:
-    """Return the first ``MOST`` mistakes, in pydantic's order. The arguments are those of ``complaint``."""
-    return [_complaint(dict(one), shapes, skipped) for one in islice(error.errors(include_url=False), MOST)]
+    """Return up to ``MOST_ERRORS`` mistakes, in pydantic's order. The arguments are those of complaint()."""
+    return [
+        _complaint(dict(one), shapes, skipped) for one in islice(error.errors(include_url=False), MOST_ERRORS)
+    ]
 
 
 def _complaint(detail: dict[str, Any], shapes: Container[str], skipped: int) -> Complaint:

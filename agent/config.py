@@ -29,7 +29,7 @@ from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 
-TABLE = "vllm"
+VLLM_TABLE = "vllm"
 """The only table in the configuration file."""
 DEFAULT_FILE = Path("rejoinder.toml")
 """The configuration file that is read if it exists and no other one is named."""
@@ -227,7 +227,7 @@ class Settings(BaseSettings):
 
 
 FIELDS = Settings.model_fields | {
-    f"{TABLE}.{name}": field for name, field in VllmSettings.model_fields.items()
+    f"{VLLM_TABLE}.{name}": field for name, field in VllmSettings.model_fields.items()
 }
 """All settings by name. A setting in [vllm] has the name vllm.NAME."""
 
@@ -281,13 +281,13 @@ def _environment() -> dict[str, Any]:
     try:
         layer = EnvSettingsSource(Settings)()
     except SettingsError as error:
-        raise ValueError(f"{variable(TABLE)} has to be an object in JSON") from error
-    if isinstance(inner := layer.get(TABLE), dict):
+        raise ValueError(f"{variable(VLLM_TABLE)} has to be an object in JSON") from error
+    if isinstance(inner := layer.get(VLLM_TABLE), dict):
         variables = {name.upper() for name in os.environ}
-        layer[TABLE] = {
+        layer[VLLM_TABLE] = {
             name: value
             for name, value in inner.items()
-            if name in VllmSettings.model_fields or variable(f"{TABLE}.{name}") not in variables
+            if name in VllmSettings.model_fields or variable(f"{VLLM_TABLE}.{name}") not in variables
         }
     return layer
 
@@ -298,8 +298,8 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
         key: value
         for name, given in settings.items()
         for key, value in (
-            ((f"{TABLE}.{inner}", value) for inner, value in given.items())
-            if name == TABLE and isinstance(given, Mapping)
+            ((f"{VLLM_TABLE}.{inner}", value) for inner, value in given.items())
+            if name == VLLM_TABLE and isinstance(given, Mapping)
             else [(name, given)]
         )
     }
@@ -307,12 +307,12 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return flat settings with those of [vllm] in a table of their own."""
-    nested = {name: value for name, value in values.items() if not name.startswith(f"{TABLE}.")}
-    if TABLE not in nested:
+    nested = {name: value for name, value in values.items() if not name.startswith(f"{VLLM_TABLE}.")}
+    if VLLM_TABLE not in nested:
         inner = {
-            name.removeprefix(f"{TABLE}."): value for name, value in values.items() if name not in nested
+            name.removeprefix(f"{VLLM_TABLE}."): value for name, value in values.items() if name not in nested
         }
-        nested[TABLE] = inner
+        nested[VLLM_TABLE] = inner
     return nested
 
 

@@ -17,9 +17,9 @@ from urllib.parse import quote
 from rejoinder.agent.config import Settings
 from rejoinder.models.llm.openai import KEY_VARIABLES
 
-FORMAT = "%(asctime)s %(name)s %(levelname)s %(message)s"
+LOG_FORMAT = "%(asctime)s %(name)s %(levelname)s %(message)s"
 """The format of a line in the log."""
-LONGEST = 8192
+LONGEST_LOGGED = 8192
 """Most characters of a message, and of a traceback; a longer text loses its middle."""
 SHORTEST_SECRET = 8
 """Least characters of a secret. A shorter value, such as "none", is a placeholder or a common word."""
@@ -39,7 +39,7 @@ HEADER = re.compile(
 """A header: as a line, in a dictionary, or in a list of pairs of bytes. A bare value ends with its line."""
 BEARER = re.compile(r"(bearer\s{1,4})[\w.~+/=-]{12,}", re.IGNORECASE)
 """A bearer token."""
-PROTOCOL = re.compile(r"""(openai-insecure-api-key\.)[^\s,"']+""", re.IGNORECASE)
+PROTOCOL_KEY = re.compile(r"""(openai-insecure-api-key\.)[^\s,"']+""", re.IGNORECASE)
 """A key among the WebSocket sub-protocols."""
 PARAMETER = re.compile(
     r"""(?<![\w-])([\w-]*(?:conversation_id|key|secret|signature|token)=)[^&;\s"'#,)]+""", re.IGNORECASE
@@ -51,18 +51,18 @@ PREFIXED = re.compile(
 """A Rejoinder key, a client secret, an OpenAI key, or a conversation id, which reopens the conversation."""
 REST = re.compile(r"(\.\.\.)[\w~-]{6,}")
 """The text after a library's ellipsis in a long message: it may be the end of a secret."""
-PATTERNS = (HEADER, BEARER, PROTOCOL, PARAMETER, PREFIXED, REST)
+PATTERNS = (HEADER, BEARER, PROTOCOL_KEY, PARAMETER, PREFIXED, REST)
 """Patterns to hide. Each takes linear time on any text: no character can match in two ways."""
 
 
 def safe(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return a text without secrets, at most ``LONGEST`` characters long. secrets: values to hide."""
+    """Return a text without secrets, at most ``LONGEST_LOGGED`` characters long. secrets: values to hide."""
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
-    if len(text) > LONGEST:
+    if len(text) > LONGEST_LOGGED:
         # The patterns do not recognise half a secret, so the cut also removes the characters around it.
-        begin = text[: LONGEST // 2].rstrip(KEY_CHARACTERS)
-        end = text[-LONGEST // 2 + 40 :].lstrip(KEY_CHARACTERS)
+        begin = text[: LONGEST_LOGGED // 2].rstrip(KEY_CHARACTERS)
+        end = text[-LONGEST_LOGGED // 2 + 40 :].lstrip(KEY_CHARACTERS)
         text = f"{begin} [{len(text)} characters in all] {end}"
     for pattern in PATTERNS:
         text = pattern.sub(rf"\g<1>{HIDDEN}", text)
@@ -112,5 +112,5 @@ def set_up(settings: Settings) -> None:
     """Start logging to the standard error stream."""
     SafeRecord.secrets = secrets_of(settings, os.environ)
     logging.setLogRecordFactory(SafeRecord)
-    logging.basicConfig(level=of_libraries(settings.log_level).upper(), format=FORMAT)
+    logging.basicConfig(level=of_libraries(settings.log_level).upper(), format=LOG_FORMAT)
     logging.getLogger("rejoinder").setLevel(settings.log_level.upper())

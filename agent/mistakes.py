@@ -31,7 +31,7 @@ SHOWN = 60
 """Most characters of a wrong value in a message."""
 CHOICE = re.compile(r"\^\(([\w|-]+)\)\$")
 """A pattern that is a list of words to choose from."""
-WORDS = {
+EXPECTATIONS = {
     "api_keys": "the hashes of keys, as `rejoinder key` prints them, HASH or HASH:CALLS:PER_MINUTE each",
     "public_url": "an address that begins with https://",
     "vllm": "a table: a line [vllm], and its settings below",
@@ -148,8 +148,8 @@ def accepted(name: str, field: FieldInfo) -> str:
     }
     if choice := CHOICE.fullmatch(limits.get("pattern", "")):
         return _either(choice[1].split("|"))
-    if name in WORDS:
-        return WORDS[name]
+    if name in EXPECTATIONS:
+        return EXPECTATIONS[name]
     noun = TYPES.get(getattr(kind, "__name__", ""), "")
     if kind is str and "max_length" in limits:
         return f"a string of at most {limits['max_length']:,} characters"

@@ -18,9 +18,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pydantic_core import PydanticUndefined
-from typer.main import get_command
 
 from rejoinder.agent.cli.app import app
+from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import FIELDS
 from rejoinder.agent.mistakes import accepted, variable
 
@@ -100,7 +100,8 @@ def variables() -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    return re.sub(r"(?<!`)<([a-z]+)>", r"`\1`", text.replace("|", "\\|").replace("\n", " "))
+    text = text.replace("|", "\\|").replace("\n", " ").replace("{", "&#123;")  # attr_list would take {…}
+    return re.sub(r"(?<!`)<([a-z]+)>", r"`\1`", text)
 
 
 # --- command line -------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def _cell(text: str) -> str:
 
 def commands() -> Iterator[str]:
     """Yield a section for each command, from the command line itself."""
-    yield from _command(get_command(app), "rejoinder", 2)
+    yield from _command(loaded(app), "rejoinder", 2)
 
 
 def _command(command: Any, path: str, level: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ NAME = "rejoinder"
 """The name of the distribution."""
 NOTES = {"piper": " (GPL-3.0-or-later)"}
 """What to know about an extra before installing it."""
-MODULES = {
+EXTRA_MODULES = {
     "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl"),
     "client": ("soxr", "tenacity", "websockets"),
     "server": ("h11", "pybase64", "pydantic_settings", "rich", "soundfile", "starlette", "typer", "uvicorn"),
@@ -28,11 +28,11 @@ MODULES = {
     "piper": ("piper",),
     "hibari": ("hibari",),
     "mic": ("sounddevice",),
-    "bench": ("jiwer", "matplotlib", "pocketsphinx", "sklearn", "whisper_normalizer"),
+    "bench": ("jiwer", "livekit", "matplotlib", "pocketsphinx", "sklearn", "whisper_normalizer"),
     "vllm": ("vllm", "torch"),
 }  # fmt: skip
 """Modules of other distributions, by the extra that brings them."""
-EXTRAS = {module: extra for extra, modules in MODULES.items() for module in modules}
+EXTRAS = {module: extra for extra, modules in EXTRA_MODULES.items() for module in modules}
 """The extra by module."""
 SHARED = ("models", "client", "server", "spoken")
 """Extras that others include: a hint names the one that includes them."""

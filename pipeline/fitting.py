@@ -14,7 +14,7 @@ from rejoinder.pipeline.errors import ModelError
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelRole:
     """A role of a model: its protocol, and the optional protocols it may implement too."""
 
     name: str
@@ -23,19 +23,19 @@ class Part:
 
 
 PARTS = {
-    "vad": Part("voice activity detector", interfaces.Vad),
-    "vad stream": Part(
+    "vad": ModelRole("voice activity detector", interfaces.Vad),
+    "vad stream": ModelRole(
         "voice activity detector's stream", interfaces.VadStream, (interfaces.SharedVadStream,)
     ),
-    "turn": Part("turn model", interfaces.TurnModel),
-    "stt": Part("speech recogniser", interfaces.Stt),
-    "stt stream": Part("speech recogniser's stream", interfaces.SttStream),
-    "llm": Part(
+    "turn": ModelRole("turn model", interfaces.TurnModel),
+    "stt": ModelRole("speech recogniser", interfaces.Stt),
+    "stt stream": ModelRole("speech recogniser's stream", interfaces.SttStream),
+    "llm": ModelRole(
         "language model",
         interfaces.Llm,
         (interfaces.ToolLlm, interfaces.MonitoredLlm, interfaces.TextLlm, interfaces.TokenLlm),
     ),
-    "tts": Part("voice", interfaces.Tts),
+    "tts": ModelRole("voice", interfaces.Tts),
 }
 """What a model has to fit, by the name of its part."""
 

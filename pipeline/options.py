@@ -113,8 +113,8 @@ class Options:
     interrupt_response: whether speech stops the agent. With False the agent finishes, then answers.
     speaks: False for replies in text only.
     tools: the tools that replies may call; they need a ``ToolLlm``.
-    max_tokens: most tokens of a reply, thoughts not counted; 0 for ``utterance.MAX_TOKENS``, which is also
-        the upper limit.
+    max_tokens: most tokens of a reply, thoughts not counted; 0 for ``answer_filter.MAX_TOKENS``, which is
+        also the upper limit.
     max_reply_s: seconds of speech after which a reply ends with the current clause; 0 for no limit.
     holds_audio: whether the client stops its playback at OverlapStarted. It resumes at OverlapEnded and
         discards the audio at SpeechStarted. With False it plays what it has.

@@ -12,7 +12,7 @@ Key = tuple[str, int | str]
 PENDING = "(There is no result yet.)"
 """The result of a tool call that has not returned. A model that sees no call would repeat it."""
 
-LONG = 4_000
+LONG_PROMPT = 4_000
 """Longest prompt that is encoded on the event loop, in characters: 4,000 digits take 10 ms."""
 
 
@@ -75,7 +75,7 @@ def prompt(
 
 def is_long(messages: Iterable[Message]) -> bool:
     """Return whether the prompt is too long for its tokens to be counted on the event loop."""
-    return sum(len(message["content"]) for message in messages) > LONG
+    return sum(len(message["content"]) for message in messages) > LONG_PROMPT
 
 
 def _say(messages: list[Message], entry: Entry) -> None:

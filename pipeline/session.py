@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.errors import Overloaded, asking, first_error
+from rejoinder.pipeline.errors import Overloaded, first_error
 from rejoinder.pipeline.events import (
     EagerEndOfTurn,
     EndOfTurn,
@@ -27,26 +26,23 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.listening.stages import TurnTranscriber, hear
+from rejoinder.pipeline.listening.hearing import hear
+from rejoinder.pipeline.listening.recording import transcribe_recording
+from rejoinder.pipeline.listening.transcriber import TurnTranscriber
+from rejoinder.pipeline.listening.user_audio import UserAudio
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replying.replies import Replies
+from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.replying.stages import CONTROL_PLACES
-from rejoinder.pipeline.replying.turn import Turn
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 from rejoinder.pipeline.turns.silence import Silence, watch
 
-HEAR_SECONDS = 1.0
-"""Most audio that waits for voice activity detection. ``Session.hear`` then blocks its caller."""
-HEAR_SLICE = RATE // 50
-"""Longest chunk of audio in samples. Longer ones are cut, so that the queue's size bounds its seconds."""
-IDLE_SLICE = RATE * 6 // 10
-"""Longest chunk in samples while the line is idle: bursts stay whole, which saves processor time."""
 TRANSCRIBE_SLICES = 150
 """Most slices that wait for the recogniser: three seconds of speech. Voice activity detection then waits."""
 
-DOUBT_SECONDS = 3.0
+MAX_OVERLAP_SECONDS = 3.0
 """Longest pause of a reply during an overlap. The floor counts samples, which a client may stop sending."""
 
 
@@ -55,7 +51,6 @@ class Session:
 
     events: all events, in order. Keep reading them: audio waits until there is room, and the session ends
         with Overloaded if the channel overflows.
-    received: samples of the user's audio taken so far, at 16 kHz.
     """
 
     def __init__(self, models: Models, options: Options | None = None) -> None:
@@ -68,20 +63,23 @@ class Session:
         self.floor = Endpointer(has_turn_model=models.turn is not None)
         self.floor.configure(self.options)
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
-        self.received = 0
         self._replies = Replies(models, self.options, self.history, self.floor, self.events, self._emit)
         self._cancelled = self._replies.cancelled
-        self._heard: Channel[AudioChunk] = Channel(int(HEAR_SECONDS * RATE / HEAR_SLICE), "heard")
-        self._arrivals: deque[tuple[int, float]] = deque(maxlen=512)
-        self._doubting: asyncio.TimerHandle | None = None
+        self._user_audio = UserAudio()
+        self._overlap_timer: asyncio.TimerHandle | None = None
         self._overflown = asyncio.Event()
         self._configured = asyncio.Event()
         self._silence = Silence()
 
     @property
-    def turn(self) -> Turn | None:
+    def received(self) -> int:
+        """Samples of the user's audio taken so far, at 16 kHz."""
+        return self._user_audio.received
+
+    @property
+    def reply(self) -> Reply | None:
         """The current reply, committed or not; None between replies."""
-        return self._replies.turn
+        return self._replies.current
 
     @property
     def idle(self) -> bool:
@@ -111,12 +109,7 @@ class Session:
         It waits while one second of audio is unprocessed. Cancelling drops the part that was not taken yet;
         the next audio follows the part that was.
         """
-        chunk = AudioChunk(pcm, RATE, self.received)
-        self._arrivals.append((chunk.end, self._now()))
-        whole = self.floor.idle and not len(self._heard) and 0 < len(chunk) <= IDLE_SLICE
-        for piece in [chunk] if whole else chunk.slices(HEAR_SLICE):
-            await self._heard.send(piece)
-            self.received = piece.end
+        await self._user_audio.hear(pcm, self.floor.idle)
 
     async def end_user_turn(self) -> None:
         """End the user's turn at the last sample received.
@@ -129,7 +122,7 @@ class Session:
             ended = [NothingSaid(self.received)]
         for event in ended:
             self._react(event)
-        await self._heard.send(AudioChunk(b"", RATE, self.received))  # an empty chunk wakes the stages
+        await self._user_audio.wake()
 
     def clear_audio(self) -> None:
         """Drop the user's unfinished turn."""
@@ -156,13 +149,7 @@ class Session:
         pcm: little-endian 16-bit mono PCM at 16 kHz. Raises ModelError. The history stays unchanged if the
         call fails or is cancelled.
         """
-        stream = self.models.stt.stream()
-        for second in AudioChunk(pcm, RATE).slices(RATE):
-            for piece in second.slices(HEAR_SLICE):
-                stream.feed(piece)
-            await asyncio.sleep(0)  # other calls run in between
-        with asking("speech recogniser"):
-            text = (await stream.transcribe(is_final=True)).text
+        text = await transcribe_recording(self.models.stt, pcm)
         self.insert(Entry("user", text, key), after)
         return text
 
@@ -195,7 +182,8 @@ class Session:
 
     def configure(self, options: Options) -> None:
         """Replace the options, from the next turn on."""
-        self.options = self._replies.options = options
+        self.options = options
+        self._replies.configure(options)
         self.history.instructions = options.instructions
         self.history.examples = list(options.examples)
         self.history.retention = options.retention
@@ -209,8 +197,8 @@ class Session:
         since: loop time at which the client was last connected. Returns the number of the last reply that
         played and the seconds of it played by then; None if no reply has played.
         """
-        self._dismiss()
-        self._settle_doubt()
+        self._end_overlap()
+        self._stop_overlap_timer()
         return self._replies.hold(since)
 
     def release(self, unheard: Mapping[int, float] | None = None) -> None:
@@ -234,7 +222,7 @@ class Session:
         Raises the error of a listening model, CallOver at the longest duration of a call, and Overloaded if
         ``events`` overflow. Cancelling ends the stages; ``aclose`` does the rest.
         """
-        self.models.load_shedder.joined(id(self._replies), self._now())
+        self.models.load_shedder.joined(id(self.events), self._now())  # the channel stands for the session
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
         transcriber = TurnTranscriber(self.models, self.floor, self._react)
         if self.options.greeting.strip():
@@ -242,7 +230,9 @@ class Session:
         async with asyncio.TaskGroup() as tasks:
             vad = self.models.vad.stream()
             check_fits("vad stream", vad)
-            tasks.create_task(hear(self._heard, vad, self.floor, self._react, audio, self._replies.echo))
+            tasks.create_task(
+                hear(self._user_audio.chunks, vad, self.floor, self._react, audio, self._replies.echo)
+            )
             tasks.create_task(transcriber.transcribe(audio))
             quiet = watch(self._silence, lambda: self.options, self._is_quiet, self._prompt, self._configured)
             tasks.create_task(quiet)
@@ -254,35 +244,35 @@ class Session:
 
         Cancelling stops the wait; the replies are cancelled in any case, and ``events`` may stay open.
         """
-        self._settle_doubt()
+        self._stop_overlap_timer()
         self._replies.close()
-        self.models.load_shedder.left(id(self._replies))
-        if self._cancelled:
-            await asyncio.wait(self._cancelled)
+        self.models.load_shedder.left(id(self.events))
+        await self._cancelled.wait()
         self.events.close()
 
     def _react(self, event: FloorEvent | PartialTranscript) -> None:
         match event:
             case SpeechStarted():
                 self._emit(event)  # before the ReplyDone of the reply that it interrupts
-                self._settle_doubt()
+                self._stop_overlap_timer()
                 self._replies.yield_to_user()
-                self._replies.marks = {}
                 return
             case OverlapStarted():
                 self._replies.pause()
-                self._doubting = asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._dismiss)
+                self._overlap_timer = asyncio.get_running_loop().call_later(
+                    MAX_OVERLAP_SECONDS, self._end_overlap
+                )
             case OverlapEnded():
                 self._emit(event)
-                self._settle_doubt()
+                self._stop_overlap_timer()
                 self._replies.resume()
                 return
             case PauseStarted(at):
-                self._replies.marks = {"speech_ended": self._arrival(at), "pause_seen": self._now()}
+                self._replies.mark_pause(self._user_audio.arrival(at), self._now())
             case PartialTranscript(text):
                 self._replies.warm(text)
             case Transcribed():
-                self._replies.marks["transcribed"] = self._now()
+                self._replies.mark_transcribed(self._now())
             case EagerEndOfTurn(text):
                 self._replies.guess(text)
             case TurnResumed():
@@ -306,24 +296,17 @@ class Session:
         self._emit(NobodySpoke(max(0, self.received - int(seconds * RATE)), self.received))
         self._replies.prompt(self.options.idle_cue)
 
-    def _dismiss(self) -> None:
+    def _end_overlap(self) -> None:
         for event in self.floor.dismiss_overlap():
             self._react(event)
 
-    def _settle_doubt(self) -> None:
-        if self._doubting is not None:
-            self._doubting.cancel()
+    def _stop_overlap_timer(self) -> None:
+        if self._overlap_timer is not None:
+            self._overlap_timer.cancel()
 
     def _emit(self, event: Event) -> None:
         if not self.events.closed and not self.events.send_nowait(event):
             self._overflown.set()
-
-    def _arrival(self, sample: int) -> float:
-        """Return the loop time at which a sample arrived."""
-        for end, at in self._arrivals:
-            if end >= sample:
-                return at
-        return self._now()
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

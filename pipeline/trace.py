@@ -1,8 +1,9 @@
-"""Named times of a turn, and the latency budget computed from them."""
+"""Named times of a reply, and the latency budget computed from them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,11 @@ class Trace:
     def mark(self, name: str, at: float) -> None:
         """Record that ``name`` happened at ``at``, unless it is recorded already."""
         self.marks.setdefault(name, at)
+
+    def count(self, amounts: Mapping[str, float]) -> None:
+        """Add each amount to the count with its name."""
+        for name, amount in amounts.items():
+            self.counts[name] = self.counts.get(name, 0) + amount
 
     def budget(self) -> list[tuple[str, float]]:
         """Return (part, milliseconds) pairs from the last speech sample to the first audio sent.

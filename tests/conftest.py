@@ -1,5 +1,22 @@
-"""Assertions in the helpers say what they compared, as those in the tests do."""
+"""Readable assertions in the helpers, native threads that do not spin, and the end of the shared browser."""
+
+import os
+import sys
+from collections.abc import Iterator
 
 import pytest
 
 pytest.register_assert_rewrite("support")
+# As in the server, and before numpy is loaded. Its matrices are small here: threads that spin for their next
+# piece of one take four fifths of the processor's time (tests/bench/turns/test_fit.py: 16 s instead of 3 s).
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+from rejoinder.models.threads import quiet  # noqa: E402
+
+quiet()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def browser_is_closed() -> Iterator[None]:
+    yield
+    if browsing := sys.modules.get("support.browsing"):
+        browsing.CHROMIUM_HERE.close()

@@ -18,6 +18,9 @@ import rejoinder.pipeline
 FILES = sorted(path for folder in ("pipeline", "models", "agent") for path in (ROOT / folder).rglob("*.py"))
 PIPELINE = [path for path in FILES if path.is_relative_to(ROOT / "pipeline")]
 FOLDERS = sorted({path.parent for path in FILES})
+TEST_FOLDERS = sorted(
+    {path.parent for path in (ROOT / "tests").rglob("*.py") if "node_modules" not in path.parts}
+)
 MAX_LINES = 420
 MAX_MODULES = 20
 MAY_IMPORT = {
@@ -81,7 +84,7 @@ def test_imports_point_inwards(path: Path) -> None:
     assert used <= {own, *MAY_IMPORT[own]}
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=name)
+@pytest.mark.parametrize("folder", [*FOLDERS, *TEST_FOLDERS], ids=name)
 def test_a_folder_holds_no_more_than_twenty_modules(folder: Path) -> None:
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert len(modules) <= MAX_MODULES
@@ -111,12 +114,22 @@ WAIT = {
     "pipeline/channel.py",
     "pipeline/session.py",
     "pipeline/engines/engine.py",
-    "pipeline/listening/stages.py",
+    "pipeline/listening/hearing.py",
+    "pipeline/listening/transcriber.py",
+    "pipeline/listening/user_audio.py",
+    "pipeline/listening/recording.py",
+    "pipeline/replying/text/answer_filter.py",
+    "pipeline/replying/cancelled_tasks.py",
+    "pipeline/replying/commit_gate.py",
+    "pipeline/replying/current_reply.py",
+    "pipeline/replying/disconnection.py",
+    "pipeline/replying/generation.py",
     "pipeline/replying/out_of_band.py",
-    "pipeline/replying/replies.py",
+    "pipeline/replying/output.py",
+    "pipeline/replying/prompt_warmer.py",
+    "pipeline/replying/reply.py",
+    "pipeline/replying/running.py",
     "pipeline/replying/stages.py",
-    "pipeline/replying/turn.py",
-    "pipeline/replying/utterance.py",
     "pipeline/turns/silence.py",
     "pipeline/interfaces.py",
     "agent/wires/call.py",
@@ -124,7 +137,7 @@ WAIT = {
     "agent/wires/traces.py",
     "agent/wires/audiosocket/server.py",
     "agent/wires/phone/line.py",
-    "agent/wires/realtime/call.py",
+    "agent/wires/realtime/resumable_socket.py",
     "agent/wires/wyoming/answers.py",
     "agent/wires/wyoming/server.py",
 }
@@ -142,7 +155,7 @@ def test_decisions_do_not_wait(path: Path) -> None:
 
 
 @pytest.mark.parametrize("waits", sorted(WAIT))
-def test_what_waits_is_there(waits: str) -> None:
+def test_modules_that_wait_exist(waits: str) -> None:
     assert (ROOT / waits).is_file()
 
 
@@ -175,7 +188,7 @@ def test_a_file_is_one_room(path: Path) -> None:
 
 
 @pytest.mark.parametrize("exported", rejoinder.pipeline.__all__)
-def test_what_is_exported_explains_itself(exported: str) -> None:
+def test_exported_names_have_docstrings(exported: str) -> None:
     thing = getattr(rejoinder.pipeline, exported)
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return  # a constant or a union of types: its docstring stands below it
@@ -186,7 +199,29 @@ def test_what_is_exported_explains_itself(exported: str) -> None:
             assert body.__doc__, f"{exported}.{method}"
 
 
-def test_what_is_exported_is_there_and_nothing_twice() -> None:
+def test_exported_names_exist_once() -> None:
     exported = rejoinder.pipeline.__all__
     assert len(exported) == len(set(exported))
     assert all(hasattr(rejoinder.pipeline, name) for name in exported)
+
+
+TWICE = {
+    "Call": "the client's, the simulation's and the wires': the first two are exported under this name",
+    "Line": "the simulation's is exported; the other one is the connection of AudioSocket",
+    "ReplyDone": "an event of the pipeline, and the client's own of the same moment",
+    "ReplyStarted": "an event of the pipeline, and the client's own of the same moment",
+    "SpeechStarted": "an event of the pipeline, and the client's own of the same moment",
+    "Connection": "the client's connection with its server, and one connection of Wyoming",
+    "Audio": "of Realtime's settings, and of a carrier's messages",
+    "Format": "of Wyoming's audio, and of a carrier's messages",
+    "Hear": "a command of a call, and a request of Wyoming",
+    "Pcm": "a format of Realtime, and the protocol of raw audio",
+    "Played": "a message of raw audio, and of a carrier",
+}
+"""Names of several classes, and why."""
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    names = [node.name for path in FILES for node in tree(path).body if isinstance(node, ast.ClassDef)]
+    twice = {name for name in names if names.count(name) > 1}
+    assert twice <= TWICE.keys()

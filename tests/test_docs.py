@@ -117,7 +117,7 @@ def test_all_kinds_of_snippets_are_found() -> None:
         ("mermaid", "flowchart LR\n    a --> pipeline/nothing.py", "there is no pipeline/nothing.py"),
     ],
 )
-def test_a_snippet_that_does_not_run_is_told(kind: str, code: str, reason: str, place: Place) -> None:
+def test_a_snippet_that_does_not_run_is_reported(kind: str, code: str, reason: str, place: Place) -> None:
     with pytest.raises(Wrong, match=reason):
         check(Snippet("page.md", 1, kind, code), place)
 

@@ -24,9 +24,10 @@ import pytest
 import soundfile
 from support import speech
 from support.browsing import CHROMIUM, browsing, noise, silence
-from support.carrier_sims import TwilioSim
-from support.chat_server import chat_server, token
-from support.phone_caller import calling, served
+from support.browsing import run as browse
+from support.callers.carriers import TwilioSim
+from support.callers.phone import calling, served
+from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, serving
 from support.sound_card import FakeSounddevice
 
@@ -117,7 +118,7 @@ def refused(name: str, *arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "scheme", "path"), WAYS_IN)
-def test_everyday_mistakes_are_told_in_a_line(
+def test_everyday_mistakes_are_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, scheme: str, path: str
 ) -> None:
     question, answer, nowhere = (
@@ -132,8 +133,8 @@ def test_everyday_mistakes_are_told_in_a_line(
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     with serving(tmp_path) as server:
         url = f"{scheme}://127.0.0.1:{server.port}{path}"
-        told = refused(name, question, answer, url)
-        assert "HTTP 401" in told and "API keys" in told
+        message = refused(name, question, answer, url)
+        assert "HTTP 401" in message and "API keys" in message
         assert not Path(answer).exists()
         assert nowhere in refused(name, question, nowhere, url, REJOINDER_KEY=KEY)
         server.wait_idle()
@@ -150,26 +151,26 @@ def test_a_question_that_is_not_there(tmp_path: Path, name: str) -> None:
         assert nowhere in refused(name, nowhere, answer, port)
 
 
-def test_pcm_with_a_key_a_stereo_recording_and_one_in_which_nobody_speaks(
+def test_pcm_with_a_key_a_stereo_recording_and_one_without_speech(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    question, nobody, answer = (
+    question, silent_question, answer = (
         str(tmp_path / name) for name in ("question.flac", "nobody.wav", "answer.wav")
     )
     soundfile.write(question, np.stack((noise(1.0), noise(1.0)), axis=1), 16_000)
-    soundfile.write(nobody, silence(0.5), 16_000, subtype="FLOAT")
+    soundfile.write(silent_question, silence(0.5), 16_000, subtype="FLOAT")
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     with serving(tmp_path) as server:
         url = f"ws://127.0.0.1:{server.port}/v1/pcm"
-        silent = f"the server detected no speech in {nobody}"
-        assert refused("pcm.py", nobody, answer, url, REJOINDER_KEY=KEY) == silent
+        silent = f"the server detected no speech in {silent_question}"
+        assert refused("pcm.py", silent_question, answer, url, REJOINDER_KEY=KEY) == silent
         done = run("pcm.py", question, answer, url, REJOINDER_KEY=KEY)
         server.wait_idle()
     assert done.returncode == 0, done.stderr
     assert soundfile.info(answer).duration > 1.0
 
 
-def test_an_answer_that_fails_is_told(tmp_path: Path) -> None:
+def test_a_failed_answer_is_reported(tmp_path: Path) -> None:
     files = str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")
     soundfile.write(files[0], noise(1.0), 16_000)
     page = (EXAMPLES.parent / "docs" / "guides" / "client.md").read_text()
@@ -324,7 +325,7 @@ def test_browser_embed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_ALLOWED_ORIGINS", origin)
     with serving(tmp_path) as server:
         with running("browser_embed.py", server.http, str(port), port=port, REJOINDER_KEY=KEY):
-            asyncio.run(visit())
+            browse(visit())
         server.wait_idle()
 
 

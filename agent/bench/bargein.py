@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from rejoinder.agent.bench.callers.caller import Caller, open_call
-from rejoinder.agent.bench.callers.turns import Reply
-from rejoinder.agent.bench.cases.overlap import REAL, SHORT, Sound
+from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
+from rejoinder.agent.bench.callers.turns import HeardReply
+from rejoinder.agent.bench.cases.overlap import REAL, SHORT, OverlapSound
 from rejoinder.agent.bench.cases.recordings import background
 from rejoinder.agent.bench.reports.output import percentages
 from rejoinder.agent.client.player import RATE
@@ -35,23 +35,23 @@ BEFORE_SECONDS = (1.0, 2.0)
 AFTER_SECONDS = 1.5
 """Time after a sound in which the agent may still stop, in seconds."""
 GAP_MS = 600.0
-"""Longest gap in the agent's speech that counts as in time, in milliseconds."""
-PATIENCE_SECONDS = 15.0
+"""Gap in the agent's speech above which a listener notices a pause, in milliseconds."""
+OUTCOME_WAIT_SECONDS = 15.0
 """Longest wait for the agent to speak, and for the outcome of a sound, in seconds."""
 STOPPED = "stopped"
-"""The outcome of an interruption that stopped the agent."""
+"""Outcome: the agent stopped."""
 MISSED = "missed"
-"""The outcome of an interruption over which the agent went on."""
+"""Outcome: the agent did not stop for a real interruption."""
 RESUMED = "resumed"
-"""The outcome of a false interruption after which the agent went on."""
+"""Outcome: the agent went on after a false interruption."""
 ENDED = "ended"
-"""The outcome of a false interruption that stopped the agent for good."""
+"""Outcome: a false interruption ended the reply, or the agent did not go on."""
 FAILED = "call failed"
-"""The outcome of a sound whose call was lost."""
+"""Outcome: the call was lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BargeinResult:
     """The result of one sound.
 
     outcome: for an interruption, STOPPED or MISSED; for a false one, RESUMED (even if the agent never paused)
@@ -75,8 +75,8 @@ class Result:
 
 
 async def measure(
-    url: str, sounds: Sequence[Sound], seed: int, tell: Callable[[Result], None]
-) -> list[Result]:
+    url: str, sounds: Sequence[OverlapSound], seed: int, tell: Callable[[BargeinResult], None]
+) -> list[BargeinResult]:
     """Play all sounds over the agent, false ones before each interruption; pass each result to ``tell``.
 
     Cancelling ends the call.
@@ -85,7 +85,7 @@ async def measure(
     draw.shuffle(false)
     calls = [[sound] for sound in sounds if sound.is_real] or [[]]
     share = -(-len(false) // len(calls))
-    results: list[Result] = []
+    results: list[BargeinResult] = []
     for place, call in enumerate(calls):
         call[:0] = false[place * share : (place + 1) * share]
         left = list(call)
@@ -97,11 +97,11 @@ async def measure(
                     tell(results[-1])
                     left.pop(0)
         except CallLost as error:
-            results += [Result(sound.kind, sound.name, FAILED, heard=str(error)) for sound in left]
+            results += [BargeinResult(sound.kind, sound.name, FAILED, heard=str(error)) for sound in left]
     return results
 
 
-async def over_the_agent(caller: Caller, sound: Sound, after: float) -> Result:
+async def over_the_agent(caller: LiveCaller, sound: OverlapSound, after: float) -> BargeinResult:
     """Play one sound after some seconds of undisturbed speech. Raises CallLost if the agent is silent.
 
     Cancelling leaves the sound playing and the call open.
@@ -114,21 +114,21 @@ async def over_the_agent(caller: Caller, sound: Sound, after: float) -> Result:
     def decided() -> bool:
         return caller.now >= last or (sound.is_real and reply.status == "cancelled")
 
-    await caller.until(decided, PATIENCE_SECONDS)
+    await caller.until(decided, OUTCOME_WAIT_SECONDS)
     heard = " ".join(turn.text for turn in caller.turns[turns:])
     ended = reply.status == "cancelled"
     if sound.is_real:
         stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
         if not ended:
-            return Result(sound.kind, sound.name, MISSED, heard=heard)
-        return Result(sound.kind, sound.name, STOPPED, stop_ms=stop, heard=heard)
+            return BargeinResult(sound.kind, sound.name, MISSED, heard=heard)
+        return BargeinResult(sound.kind, sound.name, STOPPED, stop_ms=stop, heard=heard)
     gaps = [((hold.until or caller.now) - hold.at) * 1000 / RATE for hold in caller.holds[holds:]]
     stuck = any(hold.until is None for hold in caller.holds[holds:])
     outcome = ENDED if ended or stuck or len(caller.turns) > turns else RESUMED
-    return Result(sound.kind, sound.name, outcome, gap_ms=max(gaps, default=0.0), heard=heard)
+    return BargeinResult(sound.kind, sound.name, outcome, gap_ms=max(gaps, default=0.0), heard=heard)
 
 
-async def _speaking(caller: Caller, since: int, samples: int) -> Reply:
+async def _speaking(caller: LiveCaller, since: int, samples: int) -> HeardReply:
     """Wait until the agent has spoken for a number of seconds since sample ``since``."""
 
     def speaking() -> bool:
@@ -138,13 +138,13 @@ async def _speaking(caller: Caller, since: int, samples: int) -> Reply:
         played = caller.player.played(reply.item, caller.now) - caller.player.played(reply.item, since)
         return not reply.status and played >= samples
 
-    if not await caller.until(speaking, PATIENCE_SECONDS):
+    if not await caller.until(speaking, OUTCOME_WAIT_SECONDS):
         raise CallLost("the agent says nothing")
     return caller.replies[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class BargeinSummary:
     """The figures.
 
     resumed: share of false interruptions after which the agent went on. in_time: share after which it went on
@@ -163,14 +163,14 @@ class Summary:
     gap_p95_ms: float | None
 
 
-def summarise(results: Sequence[Result]) -> Summary:
+def summarise(results: Sequence[BargeinResult]) -> BargeinSummary:
     """Return the figures of the results."""
     real = [each for each in results if each.kind in (REAL, SHORT)]
     false = [each for each in results if each.kind not in (REAL, SHORT)]
     stops = [each.stop_ms for each in real if each.stop_ms is not None]
     gone_on = [each.gap_ms for each in false if each.outcome == RESUMED and each.gap_ms is not None]
     gaps = [gap for gap in gone_on if gap]
-    return Summary(
+    return BargeinSummary(
         len(real),
         sum(each.stop_ms is None for each in real),
         *_percentiles(stops),
@@ -182,7 +182,7 @@ def summarise(results: Sequence[Result]) -> Summary:
     )
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[BargeinResult]) -> Table:
     """Return the table for the terminal."""
     shown = Table(title="Said over the agent; times in ms", title_justify="left")
     for column in ("", "all", "stop", "p50", "p95", "go on", "<600", "pause", "p50", "p95"):
@@ -196,12 +196,12 @@ def table(results: Sequence[Result]) -> Table:
     return shown
 
 
-def report(results: Sequence[Result]) -> dict[str, Any]:
+def report(results: Sequence[BargeinResult]) -> dict[str, Any]:
     """Return the figures as JSON data, with one row per sound."""
     return {"summary": asdict(summarise(results)), "sounds": [asdict(each) for each in results]}
 
 
-def draw(results: Sequence[Result], path: Path) -> None:
+def draw(results: Sequence[BargeinResult], path: Path) -> None:
     """Write a PNG of the distribution of stop times and pauses."""
     stops = [each.stop_ms for each in results if each.stop_ms is not None]
     gaps = [each.gap_ms for each in results if each.outcome == RESUMED and each.gap_ms]
@@ -215,7 +215,7 @@ def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
     return tuple(np.percentile(values, (50, 95)).tolist()) if values else (None, None)
 
 
-def _add(shown: Table, name: str, results: Sequence[Result]) -> None:
+def _add(shown: Table, name: str, results: Sequence[BargeinResult]) -> None:
     figures = summarise(results)
     real = figures.interruptions
     cells = (

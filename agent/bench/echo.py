@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from rejoinder.agent.bench.callers.caller import Caller, open_call
+from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
 from rejoinder.agent.bench.callers.room import Room
-from rejoinder.agent.bench.cases.overlap import Sound
+from rejoinder.agent.bench.cases.overlap import OverlapSound
 from rejoinder.agent.bench.cases.recordings import Recording, read_set
 from rejoinder.agent.bench.reports.output import percentages
 from rejoinder.agent.client.player import RATE
@@ -26,11 +26,11 @@ from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import Samples
 
 LEVELS = (0.0, -6.0, -12.0, -20.0)
-"""Levels of the echo, in decibels."""
+"""Levels of the echo below the playback, in decibels."""
 ROOMS = "rir"
-"""The set of recorded room impulse responses."""
+"""Set of the rooms' impulse responses."""
 MUSIC = "music"
-"""The set of recordings of music."""
+"""Set of the music in the background."""
 DELAYS = (0.1, 0.45)
 """Delays from the client's playback to its microphone, in seconds: the buffers in both directions."""
 LINES = 4
@@ -39,9 +39,9 @@ HISS = 10 ** (-65 / 20)
 """RMS of the microphone's own noise."""
 AFTER_SECONDS = 1.5
 """A turn that begins later than this after a sound belongs to that sound only if its turn was still open."""
-ANSWER_SECONDS = 3.0
+REPLY_WAIT_SECONDS = 3.0
 """Longest wait for an answer before the bench requests one."""
-PATIENCE_SECONDS = 20.0
+REQUESTED_WAIT_SECONDS = 20.0
 """Longest wait for a requested answer before the bench ends the call."""
 
 
@@ -56,7 +56,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class Result:
+class EchoResult:
     """The result of one call.
 
     seconds: of the agent's audible speech. own: transcripts of turns that the agent's own voice caused.
@@ -97,8 +97,12 @@ def places(folder: Path, seed: int) -> list[Place]:
 
 
 async def measure(
-    url: str, where: Sequence[Place], sounds: Sequence[Sound], seconds: float, tell: Callable[[Result], None]
-) -> list[Result]:
+    url: str,
+    where: Sequence[Place],
+    sounds: Sequence[OverlapSound],
+    seconds: float,
+    tell: Callable[[EchoResult], None],
+) -> list[EchoResult]:
     """Hold a call at each place, ``LINES`` at a time, until the agent has spoken for ``seconds`` in each.
 
     Cancelling ends the calls.
@@ -106,9 +110,9 @@ async def measure(
     lines = asyncio.Semaphore(LINES)
     share = len(sounds) // len(where)
 
-    async def call(number: int, place: Place) -> Result:
+    async def call(number: int, place: Place) -> EchoResult:
         async with lines:
-            result = Result(place.name, place.level)
+            result = EchoResult(place.name, place.level)
             try:
                 mine = sounds[number * share : (number + 1) * share]
                 await _call(url, place, mine, seconds, number, result)
@@ -121,7 +125,7 @@ async def measure(
 
 
 async def _call(
-    url: str, place: Place, sounds: Sequence[Sound], seconds: float, seed: int, result: Result
+    url: str, place: Place, sounds: Sequence[OverlapSound], seconds: float, seed: int, result: EchoResult
 ) -> None:
     hiss = np.random.default_rng(seed).normal(0.0, HISS, 10 * RATE).astype(np.float32)
     noise = hiss if place.noise is None else place.noise
@@ -143,27 +147,27 @@ async def _call(
         result.seconds = _heard(caller)
 
 
-async def _listen(caller: Caller, seconds: float) -> None:
+async def _listen(caller: LiveCaller, seconds: float) -> None:
     """Wait until the agent has spoken for some seconds of the call and speaks; request a reply if not."""
 
     def enough() -> bool:
         return _heard(caller) >= seconds and _speaks(caller)
 
     heard = -1.0
-    while not await caller.until(lambda: enough() or _silent(caller), PATIENCE_SECONDS):
+    while not await caller.until(lambda: enough() or _silent(caller), REQUESTED_WAIT_SECONDS):
         before, heard = heard, _heard(caller)
         if heard == before:
             raise CallLost("the agent says nothing")
     if not enough():
         # After an interruption the agent answers without a request, slightly later.
-        if not caller.replies or not await caller.until(lambda: not _silent(caller), ANSWER_SECONDS):
+        if not caller.replies or not await caller.until(lambda: not _silent(caller), REPLY_WAIT_SECONDS):
             await caller.ask()
-            if not await caller.until(lambda: not _silent(caller), PATIENCE_SECONDS):
+            if not await caller.until(lambda: not _silent(caller), REQUESTED_WAIT_SECONDS):
                 raise CallLost("the agent says nothing")
         await _listen(caller, seconds)
 
 
-async def _interrupt(caller: Caller, sound: Sound, result: Result) -> tuple[int, int]:
+async def _interrupt(caller: LiveCaller, sound: OverlapSound, result: EchoResult) -> tuple[int, int]:
     reply = caller.replies[-1]
     start = caller.say(sound.audio)
     begin, end = start + sound.begin, start + len(sound.audio) + int(AFTER_SECONDS * RATE)
@@ -172,7 +176,7 @@ async def _interrupt(caller: Caller, sound: Sound, result: Result) -> tuple[int,
         undecided = caller.holds and caller.holds[-1].until is None and reply.status != "cancelled"
         return caller.now >= end and not undecided
 
-    await caller.until(decided, PATIENCE_SECONDS)
+    await caller.until(decided, REQUESTED_WAIT_SECONDS)
     stop = None
     if reply.status == "cancelled":
         stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
@@ -182,16 +186,16 @@ async def _interrupt(caller: Caller, sound: Sound, result: Result) -> tuple[int,
     return start, max(end, caller.now)
 
 
-def _silent(caller: Caller) -> bool:
+def _silent(caller: LiveCaller) -> bool:
     """Return whether no reply is in progress or audible."""
     return not caller.replies or (bool(caller.replies[-1].status) and not caller.player.playing(caller.now))
 
 
-def _speaks(caller: Caller) -> bool:
+def _speaks(caller: LiveCaller) -> bool:
     return bool(caller.replies) and not caller.replies[-1].status and caller.player.playing(caller.now)
 
 
-def _heard(caller: Caller) -> float:
+def _heard(caller: LiveCaller) -> float:
     now = caller.now
     return sum(caller.player.played(reply.item, now) for reply in caller.replies) / RATE
 
@@ -201,7 +205,7 @@ def _within(sample: int, windows: Sequence[tuple[int, int]]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class EchoSummary:
     """The figures.
 
     self_interruptions_per_10min: turns that the agent's own voice caused. pauses: pauses without an
@@ -218,13 +222,13 @@ class Summary:
     stop_p95_ms: float | None
 
 
-def summarise(results: Sequence[Result]) -> Summary:
+def summarise(results: Sequence[EchoResult]) -> EchoSummary:
     """Return the figures of the calls."""
     minutes = sum(each.seconds for each in results) / 60
     own = sum(len(each.own) for each in results)
     real = [stop for each in results for stop in each.stops_ms]
     stops = [stop for stop in real if stop is not None]
-    return Summary(
+    return EchoSummary(
         round(minutes, 2),
         own,
         round(10 * own / minutes, 2) if minutes else None,
@@ -235,12 +239,12 @@ def summarise(results: Sequence[Result]) -> Summary:
     )
 
 
-def echoes(results: Sequence[Result]) -> list[Result]:
+def echoes(results: Sequence[EchoResult]) -> list[EchoResult]:
     """Return the results of the calls with an echo."""
     return [each for each in results if each.level is not None]
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[EchoResult]) -> Table:
     """Return the table for the terminal, with one row per level."""
     shown = Table(title="An open loudspeaker; stops in ms", title_justify="left")
     for column in (
@@ -265,12 +269,12 @@ def table(results: Sequence[Result]) -> Table:
     return shown
 
 
-def report(results: Sequence[Result]) -> dict[str, Any]:
+def report(results: Sequence[EchoResult]) -> dict[str, Any]:
     """Return the figures as JSON data, with one row per call."""
     return {"summary": asdict(summarise(echoes(results))), "calls": [asdict(each) for each in results]}
 
 
-def draw(named: Sequence[tuple[str, Sequence[Result]]], path: Path) -> None:
+def draw(named: Sequence[tuple[str, Sequence[EchoResult]]], path: Path) -> None:
     """Write a PNG of the stop times at each level, labelled with the number of self-interruptions."""
     with percentages(path, "ms until it is silent", "% of the interruptions", 1000, height=4) as axes:
         for name, results in named:
@@ -283,7 +287,7 @@ def draw(named: Sequence[tuple[str, Sequence[Result]]], path: Path) -> None:
                 axes.step(stops, shares, where="post", label=f"{name} {level:.0f} dB, itself {own} times")
 
 
-def _add(shown: Table, name: str, results: Sequence[Result]) -> None:
+def _add(shown: Table, name: str, results: Sequence[EchoResult]) -> None:
     figures = summarise(results)
     shown.add_row(
         name,

@@ -29,19 +29,19 @@ from rejoinder.models.tts.spoken import spoken
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.interfaces import Tts
-from rejoinder.pipeline.replying.clauses import ClauseSplitter
 from rejoinder.pipeline.replying.playout import Playout, spread
 from rejoinder.pipeline.replying.stages import SLICE_SECONDS
+from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
 
-SETS = ("phone_prompts_8k", "ljspeech", "librispeech_test_other", "speechocean762_adult")
+HEARD_SETS = ("phone_prompts_8k", "ljspeech", "librispeech_test_other", "speechocean762_adult")
 """Sets of recordings whose texts are spoken."""
-MARGIN_SECONDS = 0.3
+ALIGNER_MARGIN_SECONDS = 0.3
 """Length of the faint noise on each side of a clause, so that the aligner finds silence there."""
-NOISE = 0.001
+MARGIN_NOISE = 0.001
 """RMS of that noise."""
-FRAME_SECONDS = 0.01
+ALIGNER_FRAME_SECONDS = 0.01
 """Length of one frame of the aligner, in seconds."""
-LEAST_WORDS = 5
+LEAST_REPLY_WORDS = 5
 """Fewest words of a reply."""
 CUTS_EACH = 5
 """Cuts of each reply."""
@@ -49,12 +49,12 @@ TRIES = 8
 """Most attempts to synthesize and align a clause."""
 TOLD = "word times"
 """The play-out clock uses the voice's own word times."""
-SPREAD = "by length"
+BY_LENGTH = "by length"
 """The play-out clock spreads words by their length in characters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutReply:
     """A reply that was cut after ``seconds``.
 
     truth: number of heard words by the alignment. heard: number by each play-out clock.
@@ -102,7 +102,7 @@ class Aligner:
         """Return the end of each word in seconds. Raises PipelineError if the alignment fails."""
         import soxr
 
-        margin = np.random.default_rng(0).normal(0.0, NOISE, int(MARGIN_SECONDS * RATE))
+        margin = np.random.default_rng(0).normal(0.0, MARGIN_NOISE, int(ALIGNER_MARGIN_SECONDS * RATE))
         audio = np.concatenate((margin, soxr.resample(audio, rate, RATE), margin)).astype(np.float32)
         try:
             self._decoder.set_align_text(" ".join(map(_spelled, words)))
@@ -114,7 +114,7 @@ class Aligner:
         frames = [part.end_frame + 1 for part in self._decoder.seg() or () if part.word[0] not in "<[("]
         if len(frames) != len(words):
             raise PipelineError(f"aligned {len(frames)} words of {' '.join(words)!r}")
-        return [frame * FRAME_SECONDS - MARGIN_SECONDS for frame in frames]
+        return [frame * ALIGNER_FRAME_SECONDS - ALIGNER_MARGIN_SECONDS for frame in frames]
 
 
 def _spelled(word: str) -> str:
@@ -127,7 +127,7 @@ def replies(recordings: Sequence[Recording], aligner: Aligner, count: int) -> li
     for recording in recordings:
         text = (recording.text or "").split()
         as_it_is = _bare(spoken(" ".join(text))) == _bare(" ".join(text))
-        if len(text) >= LEAST_WORDS and as_it_is and aligner.knows(text):
+        if len(text) >= LEAST_REPLY_WORDS and as_it_is and aligner.knows(text):
             made.append([(word, word) for word in text])
     return made[:count]
 
@@ -138,9 +138,9 @@ def _bare(text: str) -> list[str]:
 
 async def measure(
     voices: Sequence[str], recordings: Sequence[Recording], cuts: int, seed: int, console: Console
-) -> list[Cut]:
+) -> list[CutReply]:
     """Cut the replies of each voice ``cuts`` times. Raises PipelineError. Cancelling closes the voice."""
-    aligner, found = Aligner(), list[Cut]()
+    aligner, found = Aligner(), list[CutReply]()
     spoken_by_each = replies(recordings, aligner, max(1, cuts // CUTS_EACH))
     with progress_bar(console) as progress:
         task = progress.add_task("speaking", total=len(voices) * len(spoken_by_each))
@@ -158,10 +158,10 @@ async def measure(
 
 async def cut(
     name: str, voice: Tts, aligner: Aligner, reply: Sequence[Word], cuts: int, chance: random.Random
-) -> list[Cut]:
+) -> list[CutReply]:
     """Speak a reply as a call does, and cut it ``cuts`` times. Cancelling stops the voice."""
     splitter, text = ClauseSplitter(), " ".join(word for word, _ in reply)
-    clocks, ends, words = {TOLD: Playout(), SPREAD: Playout()}, list[float](), list(reply)
+    clocks, ends, words = {TOLD: Playout(), BY_LENGTH: Playout()}, list[float](), list(reply)
     for clause in [*splitter.feed(text + " "), splitter.flush()]:
         taken, words = words[: len(clause.split())], words[len(clause.split()) :]
         chunks, those = await _speak(voice, clause, aligner, taken)
@@ -174,7 +174,7 @@ async def cut(
         at = chance.uniform(0.0, seconds)
         heard = {way: sum(has_words[: len(clock.text(at).split())]) for way, clock in clocks.items()}
         found.append(
-            Cut(name, text, any(one != other for one, other in reply), at, bisect_right(ends, at), heard)
+            CutReply(name, text, any(one != other for one, other in reply), at, bisect_right(ends, at), heard)
         )
     return found
 
@@ -206,7 +206,7 @@ def _play(clause: str, chunks: Sequence[AudioChunk], clocks: dict[str, Playout])
     for chunk in chunks:
         for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
             clocks[TOLD].sent(piece.seconds, 0.0, chunk.words)
-            clocks[SPREAD].sent(piece.seconds, 0.0, spread(clause, made))
+            clocks[BY_LENGTH].sent(piece.seconds, 0.0, spread(clause, made))
     for clock in clocks.values():
         clock.end()
 
@@ -223,27 +223,27 @@ def _align(aligner: Aligner, chunks: Sequence[AudioChunk], words: Sequence[Word]
     return [float(ends[place - 1]) for place in np.cumsum([len(each) for each in said])]
 
 
-def row(cuts: Sequence[Cut], way: str) -> Row:
+def row(cuts: Sequence[CutReply], way: str) -> Row:
     """Return the errors of one clock."""
     off = [cut.heard[way] - cut.truth for cut in cuts]
     exact, one, two = (sum(abs(words) <= most for words in off) / len(off) for most in range(3))
     return Row(len(off), exact, one, two, max(off, key=abs), sum(off) / len(off))
 
 
-KINDS: dict[str, Callable[[Cut], bool]] = {
+CUT_KINDS: dict[str, Callable[[CutReply], bool]] = {
     "all": lambda cut: True,
     "with numbers": lambda cut: cut.as_written,
 }
 """Kinds of replies in the report, each with the cuts that belong to it."""
 
 
-def rows(cuts: Sequence[Cut]) -> dict[str, Row]:
+def rows(cuts: Sequence[CutReply]) -> dict[str, Row]:
     """Return the errors by voice, kind of reply and clock."""
     found = {}
     for voice in dict.fromkeys(cut.voice for cut in cuts):
-        for kind, belongs in KINDS.items():
+        for kind, belongs in CUT_KINDS.items():
             chosen = [cut for cut in cuts if cut.voice == voice and belongs(cut)]
-            for way in (TOLD, SPREAD):
+            for way in (TOLD, BY_LENGTH):
                 if chosen:
                     found[f"{voice}, {kind}, {way}"] = row(chosen, way)
     return found

@@ -16,31 +16,37 @@ from websockets.exceptions import ConnectionClosed
 
 from rejoinder.agent.bench.cases.worst_messages import CHAT, PCM, PHONE, REALTIME, WORST, WYOMING, Worst
 from rejoinder.agent.bench.overhead import received, subject
-from rejoinder.agent.bench.overhead_subject import END, START, STOP, Spent, serve_watched
+from rejoinder.agent.bench.overhead_subject import (
+    END_COMMAND,
+    START_COMMAND,
+    STOP_COMMAND,
+    Spent,
+    serve_watched,
+)
 from rejoinder.agent.server.own_server import free_port
 
-TIMES = 3
+REPEATS = 3
 """Number of times that each message is sent."""
-CLOSE_SECONDS = 1.0
+SOCKET_CLOSE_SECONDS = 1.0
 """Longest wait for a socket to close."""
 LIMIT = 2**20
 """Most bytes in one line of the server's answer."""
 BEGUN = {"streamSid": "MZ1", "callSid": "CA1", "mediaFormat": {"encoding": "audio/x-mulaw"}}
 """The fields of a carrier's ``start`` message."""
-BEFORE = {PHONE: json.dumps({"event": "start", "start": BEGUN})}
+PRECEDING_MESSAGES = {PHONE: json.dumps({"event": "start", "start": BEGUN})}
 """The message that has to precede the measured one, by protocol."""
-BEHIND = {
+FOLLOWING_MESSAGES = {
     REALTIME: '{"type":"conversation.item.delete","item_id":"none","event_id":"behind"}',
     PCM: '{"type":"behind"}',
     PHONE: '{"event":"stop"}',
 }
 """The message that follows the measured one, by protocol. The server answers it when it is done with both."""
-ANSWERED = {REALTIME: '"event_id": "behind"', PCM: "'behind'"}
+FOLLOWING_ANSWERS = {REALTIME: '"event_id": "behind"', PCM: "'behind'"}
 """Text in the answer to that message, by protocol. A telephone call ends instead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class MessageCost:
     """The cost of a message: lags of the event loop in ms, and the peak memory of the process in MiB.
 
     busy_ms: longest CPU time of the loop's thread between two measurements. Unlike the lags, it excludes the
@@ -56,14 +62,16 @@ class Hold:
     peak_mib: int
 
 
-def hold(worst: Worst, spent: Spent) -> Hold:
+def hold(worst: Worst, spent: Spent) -> MessageCost:
     """Return the cost of a message from the server's measurements."""
     p50, p99 = (1000.0 * np.percentile(spent.lags, (50, 99))).tolist()
     longest, busy = 1000.0 * max(spent.lags), 1000.0 * max(spent.busy)
-    return Hold(worst.wire, worst.name, p50, p99, longest, busy, spent.peak // 2**20)
+    return MessageCost(worst.wire, worst.name, p50, p99, longest, busy, spent.peak // 2**20)
 
 
-async def measure(vad: str, tell: Callable[[Hold], None], worst: Sequence[Worst] = WORST) -> list[Hold]:
+async def measure(
+    vad: str, tell: Callable[[MessageCost], None], worst: Sequence[Worst] = WORST
+) -> list[MessageCost]:
     """Send each message to its own server, and return the costs. Raises PipelineError.
 
     Cancelling ends the server.
@@ -76,37 +84,37 @@ async def measure(vad: str, tell: Callable[[Hold], None], worst: Sequence[Worst]
             try:
                 holds.append(hold(one, await _sent(one, port, wyoming_port, pipe)))
             finally:
-                pipe.send(END)
+                pipe.send(END_COMMAND)
         tell(holds[-1])
     return holds
 
 
 async def _sent(worst: Worst, port: int, wyoming_port: int, pipe: Pipe) -> Spent:
     made = worst.made()
-    pipe.send(START)
-    for _ in range(TIMES):
+    pipe.send(START_COMMAND)
+    for _ in range(REPEATS):
         if worst.wire == CHAT:
             await _post(port, made)
         elif worst.wire == WYOMING:
             await _request(wyoming_port, made)
         else:
             await _call(worst, f"ws://127.0.0.1:{port}/v1/{worst.wire}", made)
-    pipe.send(STOP)
+    pipe.send(STOP_COMMAND)
     return await received(pipe)
 
 
 async def _call(worst: Worst, url: str, made: str | bytes) -> None:
     async with connect(url, compression=None, max_size=None, proxy=None, ping_interval=None) as socket:
         with suppress(ConnectionClosed):  # some messages end the call
-            answered = asyncio.create_task(_answered(socket, ANSWERED.get(worst.wire, "none")))
-            if worst.wire in BEFORE:
-                await socket.send(BEFORE[worst.wire])
+            answered = asyncio.create_task(_answered(socket, FOLLOWING_ANSWERS.get(worst.wire, "none")))
+            if worst.wire in PRECEDING_MESSAGES:
+                await socket.send(PRECEDING_MESSAGES[worst.wire])
             if worst.raw:
                 assert isinstance(made, bytes)
                 socket.transport.write(made)
             else:
                 await socket.send(made)
-            await socket.send(BEHIND[worst.wire])
+            await socket.send(FOLLOWING_MESSAGES[worst.wire])
             await answered
 
 
@@ -135,10 +143,10 @@ async def _exchange(port: int, sent: bytes) -> None:
         await reader.readline()
     writer.close()
     with suppress(ConnectionError, TimeoutError):
-        await asyncio.wait_for(writer.wait_closed(), CLOSE_SECONDS)
+        await asyncio.wait_for(writer.wait_closed(), SOCKET_CLOSE_SECONDS)
 
 
-def table(holds: Sequence[Hold]) -> Table:
+def table(holds: Sequence[MessageCost]) -> Table:
     """Return the table for the terminal."""
     shown = Table(title="The loop, held", title_justify="left", title_style="bold", box=None)
     for column in ("", "message", "p50 ms", "p99 ms", "longest ms", "busy ms", "peak MiB"):

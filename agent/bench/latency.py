@@ -15,10 +15,10 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from rejoinder.agent.bench.callers.caller import Caller, open_call
+from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
 from rejoinder.agent.bench.callers.guesses import Guesses, of_replies
 from rejoinder.agent.bench.callers.guesses import report as report_guesses
-from rejoinder.agent.bench.callers.turns import Reply
+from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.bench.cases.recordings import Recording, background, speech_end
 from rejoinder.agent.bench.reports.waterfall import (
     Parts,
@@ -32,18 +32,18 @@ from rejoinder.agent.bench.reports.waterfall import (
 from rejoinder.agent.client.player import RATE
 from rejoinder.agent.client.socket import CallLost
 
-LEAD_SECONDS = 0.5
+NOISE_LEAD_SECONDS = 0.5
 """Length of the noise before the recording: callers do not speak at the moment when the line opens."""
 LISTEN_SECONDS = 1.0
 """How long the caller listens to an answer."""
-PATIENCE_SECONDS = 10.0
+ANSWER_WAIT_SECONDS = 10.0
 """Longest wait for an answer."""
 BACKGROUND_SECONDS = 10.0
 """Length of the background noise, which repeats."""
 
 ANSWERED = "answered"
 """A reply began after the end of speech and was audible."""
-EARLY = "answered only early"
+ANSWERED_EARLY = "answered only early"
 """All replies began before the end of speech."""
 SILENT = "no answer"
 """No reply was audible."""
@@ -52,7 +52,7 @@ FAILED = "call failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ClipResult:
     """The result of one recording.
 
     outcome: ANSWERED, EARLY, SILENT or FAILED.
@@ -89,7 +89,7 @@ class Result:
         return f"{said}{early}  {self.set}/{self.file}{why}"
 
 
-async def run_clip(url: str, key: str | None, recording: Recording) -> Result:
+async def run_clip(url: str, key: str | None, recording: Recording) -> ClipResult:
     """Play one recording into its own call and wait for the answer. A lost call gives the result FAILED.
 
     Cancelling hangs up.
@@ -100,19 +100,19 @@ async def run_clip(url: str, key: str | None, recording: Recording) -> Result:
     about = (recording.set, recording.path.name, recording.speaker, recording.text, ends / RATE)
     try:
         async with open_call(url, key, noise) as caller:
-            await caller.until(lambda: caller.now >= LEAD_SECONDS * RATE, LEAD_SECONDS + 1)
+            await caller.until(lambda: caller.now >= NOISE_LEAD_SECONDS * RATE, NOISE_LEAD_SECONDS + 1)
             return await answer_to(caller, caller.say(audio) + ends, about)
     except CallLost as error:
-        return Result(*about, outcome=FAILED, error=str(error))
+        return ClipResult(*about, outcome=FAILED, error=str(error))
 
 
 async def answer_to(
-    caller: Caller,
+    caller: LiveCaller,
     end: int,
     about: tuple[str, str, str, str | None, float],
     begin: int = 0,
-    patience: float = PATIENCE_SECONDS,
-) -> Result:
+    patience: float = ANSWER_WAIT_SECONDS,
+) -> ClipResult:
     """Wait for the answer to words from sample ``begin`` to ``end``, and return its result. Raises CallLost.
 
     patience: longest wait in seconds. Cancelling leaves the call open.
@@ -127,7 +127,9 @@ async def answer_to(
     return judge(caller, end, about, begin)
 
 
-def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, float], begin: int = 0) -> Result:
+def judge(
+    caller: LiveCaller, end: int, about: tuple[str, str, str, str | None, float], begin: int = 0
+) -> ClipResult:
     """Return the result of the words in a call from sample ``begin`` to ``end``."""
     replies = [reply for reply in caller.replies if reply.created >= begin]
     early = [reply for reply in replies if reply.created < end]
@@ -135,10 +137,10 @@ def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, floa
     heard = " ".join(turn.text.strip() for turn in caller.turns if turn.begin >= begin).strip()
     first = caller.player.first_audible(reply.item) if reply else None
     if reply is None or first is None:
-        outcome, latency = EARLY if early else SILENT, None
+        outcome, latency = ANSWERED_EARLY if early else SILENT, None
     else:
         outcome, latency = ANSWERED, (first - end) * 1000 / RATE
-    return Result(
+    return ClipResult(
         *about,
         outcome=outcome,
         cut_off=bool(early),
@@ -153,7 +155,7 @@ def judge(caller: Caller, end: int, about: tuple[str, str, str, str | None, floa
     )
 
 
-def client_parts(reply: Reply, end: int, latency: float) -> Parts:
+def client_parts(reply: HeardReply, end: int, latency: float) -> Parts:
     """Return the parts of a reply's latency in milliseconds; empty if the server does not send its own."""
     if not reply.parts:
         return []
@@ -174,7 +176,7 @@ class Count:
     latency: Summary
 
 
-def count(results: Sequence[Result]) -> Count:
+def count(results: Sequence[ClipResult]) -> Count:
     """Count the results by outcome, and return the latency statistics of the answered ones."""
 
     def outcomes(outcome: str) -> int:
@@ -184,21 +186,21 @@ def count(results: Sequence[Result]) -> Count:
         len(results),
         outcomes(ANSWERED),
         sum(result.cut_off for result in results),
-        outcomes(EARLY),
+        outcomes(ANSWERED_EARLY),
         outcomes(SILENT),
         outcomes(FAILED),
         summarise([result.latency_ms for result in results if result.latency_ms is not None]),
     )
 
 
-def reasons(results: Sequence[Result]) -> list[tuple[str, int]]:
+def reasons(results: Sequence[ClipResult]) -> list[tuple[str, int]]:
     """Return the errors of unanswered clips with their counts, the most common first."""
     return Counter(
         result.error for result in results if result.error and result.latency_ms is None
     ).most_common()
 
 
-def nothing_answered(results: Sequence[Result]) -> str:
+def nothing_answered(results: Sequence[ClipResult]) -> str:
     """Return a sentence that says why no clip was answered, or "" if one was."""
     if any(result.outcome == ANSWERED for result in results):
         return ""
@@ -210,23 +212,23 @@ def nothing_answered(results: Sequence[Result]) -> str:
     return f"{whole}, and the server gave no reason; most common outcome ({often}): {outcome}"
 
 
-def mean_waterfall(results: Sequence[Result]) -> list[tuple[str, float]]:
+def mean_waterfall(results: Sequence[ClipResult]) -> list[tuple[str, float]]:
     """Return the mean parts of all answers with a server trace; empty if there is none."""
     return mean_parts([result.parts for result in results if result.parts])
 
 
-def all_guesses(results: Sequence[Result]) -> Guesses:
+def all_guesses(results: Sequence[ClipResult]) -> Guesses:
     """Return the counts of the server's guesses in all calls."""
     return sum((result.guesses for result in results), Guesses())
 
 
-def by_set(results: Sequence[Result]) -> dict[str, list[Result]]:
+def by_set(results: Sequence[ClipResult]) -> dict[str, list[ClipResult]]:
     """Return the results of each set, in the order in which the sets first appear."""
     names = dict.fromkeys(result.set for result in results)
     return {name: [result for result in results if result.set == name] for name in names}
 
 
-def tables(results: Sequence[Result]) -> list[RenderableType]:
+def tables(results: Sequence[ClipResult]) -> list[RenderableType]:
     """Return the tables for the terminal: statistics per set, and the mean waterfall if there is one."""
     counts = {name: count(chosen) for name, chosen in by_set(results).items()} | {"all": count(results)}
     rows = []
@@ -253,7 +255,7 @@ def tables(results: Sequence[Result]) -> list[RenderableType]:
     return shown
 
 
-def report(results: Sequence[Result]) -> dict[str, Any]:
+def report(results: Sequence[ClipResult]) -> dict[str, Any]:
     """Return the figures as JSON data, with one row per clip."""
     return {
         "summary": asdict(count(results)),

@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 
-from rejoinder.agent.bench.callers.caller import Caller, open_call
+from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
 from rejoinder.agent.bench.cases.recordings import Recording, background, speech_end
 from rejoinder.agent.bench.latency import (
+    ANSWER_WAIT_SECONDS,
     BACKGROUND_SECONDS,
     FAILED,
-    LEAD_SECONDS,
-    PATIENCE_SECONDS,
+    NOISE_LEAD_SECONDS,
+    ClipResult,
     Count,
-    Result,
     answer_to,
     count,
     mean_waterfall,
@@ -43,12 +43,12 @@ REST_SECONDS = 4.0
 """Mean time from the end of a caller's words to the caller's next ones, for the answer and a short pause."""
 SCATTER = 0.25
 """Largest deviation of a turn from the mean time, as a share of it."""
-TAIL_SECONDS = 1.0
+MOST_TAIL_SECONDS = 1.0
 """Most audio of a recording after its last word, so that the end of a file delays no next turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class LoadedRecording:
     """A recording at 24 kHz, loaded before the calls, because loading takes as long as an answer."""
 
     recording: Recording
@@ -57,11 +57,11 @@ class Spoken:
     ends: int
 
     @classmethod
-    def of(cls, recording: Recording) -> Spoken:
+    def of(cls, recording: Recording) -> LoadedRecording:
         """Load a recording. Raises RecordingsMissing."""
         audio = recording.load(RATE)
         noise, ends = background(audio, RATE, BACKGROUND_SECONDS), speech_end(audio, RATE)
-        return cls(recording, audio[: ends + int(TAIL_SECONDS * RATE)], noise, ends)
+        return cls(recording, audio[: ends + int(MOST_TAIL_SECONDS * RATE)], noise, ends)
 
     @property
     def about(self) -> tuple[str, str, str, str | None, float]:
@@ -71,11 +71,11 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PlannedTurn:
     """A turn of a caller. at: its planned time, in seconds of the level."""
 
     at: float
-    spoken: Spoken
+    spoken: LoadedRecording
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,9 @@ class Level:
         return None if self.processor_s is None else self.processor_s / self.seconds
 
 
-def plan(recordings: Iterable[Spoken], sessions: int, seconds: float, seed: int = 0) -> list[list[Turn]]:
+def plan(
+    recordings: Iterable[LoadedRecording], sessions: int, seconds: float, seed: int = 0
+) -> list[list[PlannedTurn]]:
     """Return the turns of each caller in ``seconds``, at least one each.
 
     recordings: an endless iterator, such as that of ``itertools.cycle``.
@@ -110,16 +112,16 @@ def plan(recordings: Iterable[Spoken], sessions: int, seconds: float, seed: int 
     generator, following = random.Random(f"{seed}/{sessions}"), iter(recordings)
     callers = []
     for caller in range(sessions):
-        at, turns = REST_SECONDS * (caller + generator.random()) / sessions, list[Turn]()
+        at, turns = REST_SECONDS * (caller + generator.random()) / sessions, list[PlannedTurn]()
         while not turns or at < seconds:
-            turns.append(Turn(at, next(following)))
+            turns.append(PlannedTurn(at, next(following)))
             at += turns[-1].spoken.ends / RATE
             at += REST_SECONDS * generator.uniform(1.0 - SCATTER, 1.0 + SCATTER)
         callers.append(turns)
     return callers
 
 
-def every(callers: Sequence[Sequence[Turn]]) -> float:
+def every(callers: Sequence[Sequence[PlannedTurn]]) -> float:
     """Return the planned mean seconds from a turn to the same caller's next one."""
     lengths = [turn.spoken.ends / RATE for turns in callers for turn in turns]
     return REST_SECONDS + fmean(lengths)
@@ -129,16 +131,16 @@ async def run(
     url: str,
     key: str | None,
     process: int | None,
-    callers: Sequence[Sequence[Turn]],
+    callers: Sequence[Sequence[PlannedTurn]],
     idle: int,
-    tell: Callable[[Result], None],
+    tell: Callable[[ClipResult], None],
 ) -> Level:
     """Hold the calls of a level and return its results. Cancelling ends the calls.
 
     process: id of the server's process if the bench started it. idle: number of additional idle callers.
     """
     before, began = _processor(process), time.perf_counter()
-    start = asyncio.get_running_loop().time() + LEAD_SECONDS + 0.5
+    start = asyncio.get_running_loop().time() + NOISE_LEAD_SECONDS + 0.5
     async with asyncio.TaskGroup() as tasks:
         calls = [tasks.create_task(_call(url, key, turns, start, tell)) for turns in callers]
     results = [result for call in calls for result in call.result()]
@@ -151,29 +153,29 @@ async def run(
 
 
 async def _call(
-    url: str, key: str | None, turns: Sequence[Turn], start: float, tell: Callable[[Result], None]
-) -> list[Result]:
+    url: str, key: str | None, turns: Sequence[PlannedTurn], start: float, tell: Callable[[ClipResult], None]
+) -> list[ClipResult]:
     """Hold one call and return the results of its turns. Their times count from loop time ``start``."""
-    loop, results = asyncio.get_running_loop(), list[Result]()
-    await asyncio.sleep(start + turns[0].at - LEAD_SECONDS - loop.time())
+    loop, results = asyncio.get_running_loop(), list[ClipResult]()
+    await asyncio.sleep(start + turns[0].at - NOISE_LEAD_SECONDS - loop.time())
     try:
         async with open_call(url, key, turns[0].spoken.noise) as caller:
             for turn, after in zip(turns, [*turns[1:], None], strict=True):
                 ends = turn.at + turn.spoken.ends / RATE
-                patience = after.at - LEAD_SECONDS - ends if after else PATIENCE_SECONDS
+                patience = after.at - NOISE_LEAD_SECONDS - ends if after else ANSWER_WAIT_SECONDS
                 results.append(await _turn(caller, turn, start + turn.at, patience))
                 tell(results[-1])
     except CallLost as error:
         for turn in turns[len(results) :]:
-            results.append(Result(*turn.spoken.about, outcome=FAILED, error=str(error)))
+            results.append(ClipResult(*turn.spoken.about, outcome=FAILED, error=str(error)))
             tell(results[-1])
     return results
 
 
-async def _turn(caller: Caller, turn: Turn, at: float, patience: float) -> Result:
+async def _turn(caller: LiveCaller, turn: PlannedTurn, at: float, patience: float) -> ClipResult:
     """Speak at loop time ``at``, and wait for the answer, at most the given number of seconds."""
     loop, spoken = asyncio.get_running_loop(), turn.spoken
-    await asyncio.sleep(at - LEAD_SECONDS - loop.time())
+    await asyncio.sleep(at - NOISE_LEAD_SECONDS - loop.time())
     await caller.stop()
     caller.errors.clear()  # they concern earlier turns
     begin = caller.now + int((at - loop.time()) * RATE)  # in the past, if the line opened too late

@@ -22,12 +22,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.frames import Frame, Opcode
 
 from rejoinder.agent.bench.overhead_subject import (
-    END,
+    END_COMMAND,
     FRAME_SECONDS,
-    START,
-    STOP,
-    Load,
+    START_COMMAND,
+    STOP_COMMAND,
     Spent,
+    Workload,
     hold_sessions,
     serve_watched,
     sounds,
@@ -36,19 +36,19 @@ from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.errors import PipelineError
 
 SESSION = "Session"
-"""The measurement of sessions without sockets."""
+"""Way of the audio: into sessions in one process."""
 WEBSOCKET = "WebSocket"
-"""The measurement of calls over sockets."""
+"""Way of the audio: over WebSockets into one server process."""
 WARM_SECONDS = 1.5
 """Time before the measurement, in seconds."""
 SPEAKING = 10
 """One of this number of sessions speaks, at least one, in a run with speech."""
-END_SECONDS = 10.0
+SUBJECT_END_SECONDS = 10.0
 """Longest wait for the subject to end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Overhead:
     """The cost of one load: CPU microseconds per frame and session, total cores, and lags of the loop in ms.
 
     answers: number of replies during the measurement.
@@ -69,17 +69,17 @@ def speakers(sessions: int, some: bool) -> int:
     return max(1, sessions // SPEAKING) if some else 0
 
 
-def level(way: str, load: Load, spent: Spent) -> Level:
+def level(way: str, load: Workload, spent: Spent) -> Overhead:
     """Return the figures of a load from the subject's measurements."""
     cores = spent.processor / spent.seconds
     p50, p99 = (1000.0 * np.percentile(spent.lags, (50, 99))).tolist()
     each = cores * FRAME_SECONDS / load.sessions * 1e6
-    return Level(way, load.sessions, load.speaking, each, cores, p50, p99, spent.answers)
+    return Overhead(way, load.sessions, load.speaking, each, cores, p50, p99, spent.answers)
 
 
 async def measure(
-    ways: Sequence[str], sessions: Sequence[int], seconds: float, vad: str, tell: Callable[[Level], None]
-) -> list[Level]:
+    ways: Sequence[str], sessions: Sequence[int], seconds: float, vad: str, tell: Callable[[Overhead], None]
+) -> list[Overhead]:
     """Measure each way with each number of sessions, silent and speaking. Raises PipelineError.
 
     Cancelling ends the subject's process.
@@ -88,28 +88,28 @@ async def measure(
     for way in ways:
         for count in sessions:
             for some in (False, True):
-                load = Load(count, speakers(count, some), WARM_SECONDS, seconds)
+                load = Workload(count, speakers(count, some), WARM_SECONDS, seconds)
                 spent = await (_in_process(load, vad) if way == SESSION else _over_sockets(load, vad))
                 levels.append(level(way, load, spent))
                 tell(levels[-1])
     return levels
 
 
-async def _in_process(load: Load, vad: str) -> Spent:
+async def _in_process(load: Workload, vad: str) -> Spent:
     async with subject(hold_sessions, load, vad) as pipe:
         return await received(pipe)
 
 
-async def _over_sockets(load: Load, vad: str) -> Spent:
+async def _over_sockets(load: Workload, vad: str) -> Spent:
     async with subject(serve_watched, vad, 0) as pipe:
         port = await asyncio.to_thread(pipe.recv)
         try:
             return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)
         finally:
-            pipe.send(END)
+            pipe.send(END_COMMAND)
 
 
-async def _call(url: str, load: Load, pipe: Pipe) -> Spent:
+async def _call(url: str, load: Workload, pipe: Pipe) -> Spent:
     """Open one call per session. The frames are built in advance, so that sending them costs little."""
     answers, frames = 0, [append(pcm) for pcm in sounds(RATE)]
 
@@ -128,12 +128,12 @@ async def _call(url: str, load: Load, pipe: Pipe) -> Spent:
         async def send(session: int, frame: int) -> None:
             nonlocal answers
             if (session, frame) == (0, load.warm_frames):
-                pipe.send(START)
+                pipe.send(START_COMMAND)
                 answers = 0
             calls[session].transport.write(frames[load.talks(session, frame)])
 
         await load.feed(send)
-        pipe.send(STOP)
+        pipe.send(STOP_COMMAND)
         spent = await received(pipe)
         spent.answers = answers
         for task in listening:
@@ -163,7 +163,7 @@ async def subject(target: Callable[..., None], *arguments: Any) -> AsyncIterator
     except (EOFError, OSError) as error:
         raise PipelineError(f"the measured process has ended: {error or target.__name__}") from error
     finally:
-        await asyncio.to_thread(process.join, END_SECONDS)
+        await asyncio.to_thread(process.join, SUBJECT_END_SECONDS)
         process.kill()
         process.join()
         ours.close()
@@ -175,7 +175,7 @@ async def received(pipe: Pipe) -> Spent:
     return spent
 
 
-def table(levels: Sequence[Level]) -> Table:
+def table(levels: Sequence[Overhead]) -> Table:
     """Return the table for the terminal."""
     shown = Table(title="Cost of the framework alone", title_justify="left", title_style="bold", box=None)
     columns = ("", "sessions", "speaking", "us/frame", "cores", "lag p50 ms", "lag p99 ms", "answers")

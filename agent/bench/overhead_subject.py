@@ -25,7 +25,7 @@ from rejoinder.pipeline import Models, Session, TurnTraced, open_session
 from rejoinder.pipeline.audio.chunk import RATE, Samples, to_pcm
 from rejoinder.pipeline.interfaces import Vad
 
-ASKED = "what is the weather"
+QUESTION = "what is the weather"
 """The scripted words of a caller."""
 ANSWER = "It is a sunny day today."
 """The scripted reply."""
@@ -37,20 +37,20 @@ TALK_FRAMES = 60
 """Frames of speech in each turn: 1.2 s. The answer follows."""
 FIRST_FRAME = 50
 """Frames over which the sessions start: 1 s."""
-LOOK_SECONDS = 0.01
+LAG_CHECK_SECONDS = 0.01
 """Interval between two measurements of the loop's lag."""
-CLOSE_LOOK_SECONDS = 0.001
+CLOSE_LAG_CHECK_SECONDS = 0.001
 """The interval for single messages, which block the loop only briefly."""
-START = "start"
+START_COMMAND = "start"
 """Command over the pipe: begin to measure."""
-STOP = "stop"
+STOP_COMMAND = "stop"
 """Command over the pipe: reply with ``Spent``."""
-END = "end"
+END_COMMAND = "end"
 """Command over the pipe: end the process."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Workload:
     """A number of sessions; the first ``speaking`` speak. The first ``warm`` seconds do not count."""
 
     sessions: int
@@ -117,7 +117,7 @@ class Watch:
         self.spent.peak = peak_memory()
         return self.spent
 
-    async def look(self, seconds: float = LOOK_SECONDS) -> None:
+    async def look(self, seconds: float = LAG_CHECK_SECONDS) -> None:
         """Record the lag of the loop until cancelled. seconds: interval between two measurements."""
         loop = asyncio.get_running_loop()
         while True:
@@ -142,13 +142,13 @@ def sounds(rate: int) -> tuple[bytes, bytes]:
     return to_pcm(0.0005 * noise), to_pcm(0.2 * noise)
 
 
-def hold_sessions(load: Load, vad: str, pipe: Pipe) -> None:
+def hold_sessions(load: Workload, vad: str, pipe: Pipe) -> None:
     """Hold sessions in this process, without sockets, and send their cost over the pipe."""
     pipe.send(asyncio.run(_hold(load, create(vad, plan()))))
 
 
-async def _hold(load: Load, vad: Vad) -> Spent:
-    models = Models(vad, ScriptedStt([ASKED]), ScriptedLlm([ANSWER]), ScriptedTts(), ScriptedTurnModel())
+async def _hold(load: Workload, vad: Vad) -> Spent:
+    models = Models(vad, ScriptedStt([QUESTION]), ScriptedLlm([ANSWER]), ScriptedTts(), ScriptedTurnModel())
     frames, watch = sounds(RATE), Watch()
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(open_session(models)) for _ in range(load.sessions)]
@@ -183,7 +183,7 @@ def serve_watched(vad: str, wyoming_port: int, pipe: Pipe) -> None:
 
 async def _serve(vad: str, wyoming_port: int, pipe: Pipe) -> None:
     models = {"vad": vad, "turn": "scripted:turn", "tts": "scripted:tts"}
-    models |= {"stt": f"scripted:stt|{ASKED}", "llm": f"scripted:llm|{ANSWER}"}
+    models |= {"stt": f"scripted:stt|{QUESTION}", "llm": f"scripted:llm|{ANSWER}"}
     settings = Settings.model_validate({"max_sessions": 10_000, "wyoming_port": wyoming_port, **models})
     allow_sockets()
     sock = listen(settings.host, 0)
@@ -208,7 +208,7 @@ async def _serve(vad: str, wyoming_port: int, pipe: Pipe) -> None:
     async def greet() -> None:
         await loaded.wait()
         pipe.send(sock.getsockname()[1])
-        await watch.look(CLOSE_LOOK_SECONDS if wyoming_port else LOOK_SECONDS)
+        await watch.look(CLOSE_LAG_CHECK_SECONDS if wyoming_port else LAG_CHECK_SECONDS)
 
     asyncio.get_running_loop().add_reader(pipe.fileno(), obey)
     async with asyncio.TaskGroup() as tasks:

@@ -21,7 +21,7 @@ MOST_BUSY = 0.85
 """Largest share of time in which the cores are busy: above it, small bursts make long queues."""
 MOST_MACHINES = 100_000
 """Largest number of machines in a plan."""
-WAITING = frozenset(
+WAITING_PARTS = frozenset(
     (HEARD_END, REST, *(PART_NAMES[mark] for mark in ("pause_seen", "committed", "audio_sent")))
 )
 """Parts of a latency during which no model works."""
@@ -30,7 +30,7 @@ WAITING = frozenset(
 Figure = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 
-class Part(BaseModel):
+class ReportPart(BaseModel):
     """A part of a latency."""
 
     name: str
@@ -43,14 +43,14 @@ class Latency(BaseModel):
     p95: Figure | None
 
 
-class Level(BaseModel):
+class ReportLevel(BaseModel):
     """The measurements with one number of callers."""
 
     sessions: PositiveInt
     answered: NonNegativeInt
     processor_s: Figure | None
     latency: Latency
-    waterfall: list[Part]
+    waterfall: list[ReportPart]
 
 
 class Machine(BaseModel):
@@ -62,7 +62,7 @@ class Machine(BaseModel):
 class Report(BaseModel):
     """The fields of a report of ``rejoinder bench load`` that the plan reads."""
 
-    levels: Annotated[list[Level], Field(min_length=1)]
+    levels: Annotated[list[ReportLevel], Field(min_length=1)]
     every_s: Figure
     machine: Machine
 
@@ -169,7 +169,7 @@ def measured(report: Any) -> Measured:
         raise NoPlan(f"this is no report of rejoinder bench load --json ({why})") from None
     levels = sorted(told.levels, key=lambda level: level.sessions)
     alone, most = levels[0], levels[-1]
-    answering = sum(part.ms for part in alone.waterfall if part.name not in WAITING) / 1000.0
+    answering = sum(part.ms for part in alone.waterfall if part.name not in WAITING_PARTS) / 1000.0
     if alone.latency.p95 is None or not answering or most.processor_s is None or not most.answered:
         raise NoPlan("the report has no processor times: measure our own server, without --url")
     seen = [

@@ -28,7 +28,7 @@ from rejoinder.pipeline.errors import PipelineError
 
 WARM_TURNS = 20
 """Turns after which caches, pools and threads exist; memory counts from there."""
-SILENCE_SECONDS = 2.0
+AFTER_TURN_SECONDS = 2.0
 """Silence after the recording."""
 PIECE_BYTES = 9600
 """Bytes of audio in one message."""
@@ -83,7 +83,7 @@ async def soak(
     Cancelling hangs up.
     """
     idle = await idle_share(url, process, idle_seconds)
-    pcm = to_pcm(recording.load(RATE)) + bytes(2 * int(SILENCE_SECONDS * RATE))
+    pcm = to_pcm(recording.load(RATE)) + bytes(2 * int(AFTER_TURN_SECONDS * RATE))
     early = late = silent = 0
     try:
         async with connect(url, compression=None, max_size=None, proxy=None) as socket:

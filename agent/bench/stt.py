@@ -27,11 +27,11 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.interfaces import Vad
-from rejoinder.pipeline.listening.stages import DIP_SAMPLES, PARTIAL_SAMPLES
+from rejoinder.pipeline.listening.schedule import DIP_SAMPLES, PARTIAL_SAMPLES
+from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 from rejoinder.pipeline.options import Endpointing
-from rejoinder.pipeline.session import HEAR_SLICE
 
-SETS = ("librispeech_test_other", "speechocean762_adult")
+STT_SETS = ("librispeech_test_other", "speechocean762_adult")
 """Sets of recordings with transcripts."""
 
 
@@ -40,7 +40,7 @@ class ExtraMissing(PipelineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
+class RecognisedUtterance:
     """One recording, recognised both ways. The seconds are the caller's wait for the final transcript."""
 
     set: str
@@ -86,7 +86,7 @@ class Recognisers:
             str(path), device="cpu", compute_type="int8", cpu_threads=threads.stt, local_files_only=True
         )
 
-    async def recognise(self, recording: Recording) -> Utterance:
+    async def recognise(self, recording: Recording) -> RecognisedUtterance:
         """Recognise a recording both ways, one after the other. Cancelling stops the streaming one."""
         audio = recording.load(RATE)
         stream = self.streaming.stream()
@@ -102,7 +102,7 @@ class Recognisers:
         segments, _ = self._shipped.transcribe(audio, beam_size=1, language=self._language, vad_filter=False)
         shipped = " ".join(segment.text.strip() for segment in segments)
         end = time.perf_counter()
-        return Utterance(
+        return RecognisedUtterance(
             recording.set,
             recording.path.name,
             recording.text or "",
@@ -145,7 +145,7 @@ def error_rate() -> Callable[[Sequence[str], Sequence[str]], float]:
 
 
 def compare(
-    utterances: Sequence[Utterance], rate: Callable[[Sequence[str], Sequence[str]], float]
+    utterances: Sequence[RecognisedUtterance], rate: Callable[[Sequence[str], Sequence[str]], float]
 ) -> Comparison:
     """Return error rates over all words of the utterances, and the statistics of the seconds."""
     said = [utterance.text for utterance in utterances]

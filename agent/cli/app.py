@@ -8,20 +8,20 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
 
-from rejoinder.agent import logs
-from rejoinder.agent.cli import weights as weights_command
-from rejoinder.agent.cli.bench import app as bench
+from rejoinder.agent.cli.commands import Commands
 from rejoinder.agent.cli.options import (
+    ConfigOption,
     GreetingOption,
+    HostOption,
     InstructionsOption,
+    KeyOption,
     LlmOption,
     PortOption,
     ProfileOption,
@@ -30,31 +30,11 @@ from rejoinder.agent.cli.options import (
     TurnOption,
 )
 from rejoinder.agent.cli.plan import plan
-from rejoinder.agent.config import (
-    TOY_NOTE,
-    TOYS,
-    ConfigError,
-    Settings,
-    authority,
-    check_open,
-    flat,
-    load,
-    unknown_variables,
-)
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
-ORDER = ("serve", "talk", "ask", "demo", "doctor", "models", "key", "bench", "plan")
-"""The order in which help lists the commands: what a new user needs comes first."""
-
-
-class Commands(TyperGroup):
-    """The group of commands, listed in ``ORDER``."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands in ``ORDER``."""
-        return sorted(super().list_commands(ctx), key=ORDER.index)
-
+if TYPE_CHECKING:
+    from rejoinder.agent.config import Settings
 
 app = typer.Typer(
     cls=Commands,
@@ -62,12 +42,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(bench.app, name="bench")
-app.add_typer(weights_command.app, name="models", help="List, fetch, find and verify the weights of models.")
+app.add_typer(typer.Typer(), name="bench", help="Measure latency; its commands measure the rest.")
+app.add_typer(typer.Typer(), name="models", help="List, fetch, find and verify the weights of models.")
 app.command()(plan)
 console = Console(stderr=True)
-
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]
 
 
 def show_version(wanted: bool) -> None:
@@ -89,6 +67,9 @@ def options(
 
 def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[Settings, dict[str, str]]:
     """Return the effective settings and the source of each. Exits with 2 if they are invalid."""
+    from rejoinder.agent import logs
+    from rejoinder.agent.config import ConfigError, load
+
     try:
         settings, sources = load(flags, config)
     except ConfigError as error:
@@ -100,6 +81,8 @@ def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[
 
 def report_ready(name: str, seconds: float) -> None:
     """Print that a model is ready; for the embedded language model, also print its limits."""
+    from rejoinder.agent.config import TOY_NOTE, TOYS
+
     console.print(f"  {name} ready in {seconds:.1f} s", highlight=False, markup=False)
     if name in TOYS:
         console.print(TOY_NOTE, highlight=False)
@@ -107,7 +90,7 @@ def report_ready(name: str, seconds: float) -> None:
 
 @app.command()
 def serve(
-    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    host: HostOption = None,
     port: PortOption = None,
     llm: LlmOption = None,
     stt: SttOption = None,
@@ -123,6 +106,8 @@ def serve(
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and exit")] = False,
 ) -> None:
     """Run the agent: a web page, and ports for clients and telephones."""
+    from rejoinder.agent.config import TOY_NOTE, TOYS, ConfigError, authority, check_open, unknown_variables
+
     flags = dict(
         host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
         max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
@@ -223,7 +208,7 @@ def talk(
     ] = None,
     list_devices: Annotated[bool, typer.Option("--list-devices", help="show the devices and exit")] = False,
     url: Annotated[str | None, typer.Option(help="address of a running server; default: start one")] = None,
-    key: Annotated[str | None, typer.Option(help="API key for --url", envvar="REJOINDER_KEY")] = None,
+    key: KeyOption = None,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
@@ -260,7 +245,7 @@ def talk(
 
 @app.command()
 def doctor(
-    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    host: HostOption = None,
     port: PortOption = None,
     llm: LlmOption = None,
     stt: SttOption = None,
@@ -295,6 +280,8 @@ def key() -> None:
 
 def complain(reason: object) -> None:
     """Print why a command failed; for a configuration, one line per mistake."""
+    from rejoinder.agent.config import ConfigError
+
     lines = str(reason).splitlines() if isinstance(reason, ConfigError) else [str(reason)]
     for line in lines:
         console.print(Text.assemble(("error: ", "red"), line), highlight=False, soft_wrap=True)
@@ -302,6 +289,8 @@ def complain(reason: object) -> None:
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:
     """Print each setting, its value and its source; of vLLM's settings, only those that are set."""
+    from rejoinder.agent.config import flat
+
     table = Table("setting", "value", "from")
     for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
         table.add_row(name, str(value), sources[name])

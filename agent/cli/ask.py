@@ -39,7 +39,7 @@ class UnusableFile(PipelineError):
 
 
 @dataclass(slots=True)
-class Conversation:
+class RecordedConversation:
     """The conversation so far.
 
     turns: number of user turns. pcm: audio of all replies, 16-bit mono at ``rate`` hertz.
@@ -114,7 +114,7 @@ def write_audio(path: Path, pcm: bytes, rate: int) -> None:
         raise UnusableFile(f"cannot write {path}: {getattr(error, 'error_string', error)}") from error
 
 
-async def ask(models: Models, options: Options, audio: Samples, say: Say) -> Conversation:
+async def ask(models: Models, options: Options, audio: Samples, say: Say) -> RecordedConversation:
     """Hold a conversation in which the caller is a recording; pass lines about it to ``say``.
 
     audio: float32 of shape (n,) at 16 kHz. The recording pauses while a model works, so that its turns are
@@ -122,7 +122,7 @@ async def ask(models: Models, options: Options, audio: Samples, say: Say) -> Con
     first answer. Replies arrive at the pace of speech. Cancelling ends the conversation. Raises ModelError
     if a listening model fails.
     """
-    conversation = Conversation()
+    conversation = RecordedConversation()
     silence = options.endpointing.max_wait_ms / 1000 + MORE_SECONDS
     pcm = to_pcm(audio) + bytes(2 * int(silence * RATE))
     lockstep = Lockstep()
@@ -142,7 +142,7 @@ def run(settings: Settings, question: Path, out: Path, say: Say, complain: Say, 
     unusable.
     """
 
-    async def converse(audio: Samples) -> Conversation:
+    async def converse(audio: Samples) -> RecordedConversation:
         async with open_models(settings.specs(), settings.threads(), report, settings.placement()) as models:
             options = replace(settings.options(), greeting="")  # a question needs no greeting
             return await ask(models, options, audio, say)

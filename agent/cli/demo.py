@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from rejoinder.agent.bench.callers.caller import Caller, open_call
-from rejoinder.agent.bench.callers.turns import Reply
+from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
+from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.bench.cases.recordings import speech_end
 from rejoinder.agent.bench.latency import client_parts
 from rejoinder.agent.bench.reports import timeline
-from rejoinder.agent.bench.reports.timeline import AGENT, CALLER, Gap, Interruption, Spoken, Timeline
+from rejoinder.agent.bench.reports.timeline import AGENT, CALLER, Gap, Interruption, SpokenSpan, Timeline
 from rejoinder.agent.bench.reports.waterfall import Parts, mean_parts, ms, summarise, waterfall
 from rejoinder.agent.cli.views.demo import show
 from rejoinder.agent.client.player import RATE
@@ -31,18 +31,18 @@ from rejoinder.models.registry import create
 from rejoinder.models.threads import plan
 from rejoinder.pipeline.audio.chunk import Samples
 
-BEFORE_SECONDS = 0.8
+OPENING_SECONDS = 0.8
 """Silence before the first line."""
 BETWEEN_SECONDS = 0.7
 """Silence between the end of a reply and the next line."""
-PATIENCE_SECONDS = 10.0
+FIRST_SOUND_SECONDS = 10.0
 """Longest wait for the first sound of a reply."""
 LONGEST_REPLY_SECONDS = 30.0
 """Longest wait for the end of a reply."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScriptLine:
     """A line of the caller.
 
     interrupts: seconds of the previous reply after which the caller says it; None: after the whole reply.
@@ -53,9 +53,9 @@ class Line:
 
 
 SCRIPT = (
-    Line("Hello, what can you do for me?"),
-    Line("Could you tell me something about the ocean?"),
-    Line("That is lovely, thank you so much, goodbye!", interrupts=1.2),
+    ScriptLine("Hello, what can you do for me?"),
+    ScriptLine("Could you tell me something about the ocean?"),
+    ScriptLine("That is lovely, thank you so much, goodbye!", interrupts=1.2),
 )
 """The lines of the demo."""
 
@@ -68,10 +68,10 @@ class Exchange:
     the agent did not answer. first: the first audible sample of the reply, None if there is none.
     """
 
-    line: Line
+    line: ScriptLine
     begin: int
     end: int
-    reply: Reply | None
+    reply: HeardReply | None
     first: int | None
 
     @property
@@ -106,7 +106,7 @@ async def demo(
     config: Path | None = None,
     out: Path | None = None,
     console: Console | None = None,
-    script: Sequence[Line] = SCRIPT,
+    script: Sequence[ScriptLine] = SCRIPT,
 ) -> Outcome:
     """Start a server, hold a conversation with it, and write a WAV and a PNG of the conversation.
 
@@ -131,26 +131,28 @@ async def demo(
     return outcome
 
 
-async def converse(caller: Caller, script: Sequence[Line], said: Sequence[Samples]) -> list[Exchange]:
+async def converse(
+    caller: LiveCaller, script: Sequence[ScriptLine], said: Sequence[Samples]
+) -> list[Exchange]:
     """Say each line after the reply to the previous line, or during it. Returns what came of each line.
 
     said: audio of each line, mono float32 of shape (n,) at ``RATE``. Cancelling leaves the call open.
     """
     exchanges: list[Exchange] = []
-    await caller.until(lambda: caller.now >= BEFORE_SECONDS * RATE, BEFORE_SECONDS + 1)
+    await caller.until(lambda: caller.now >= OPENING_SECONDS * RATE, OPENING_SECONDS + 1)
     for line, audio in zip(script, said, strict=True):
         if exchanges and exchanges[-1].reply is not None:
             await _listen(caller, exchanges[-1].reply, line.interrupts)
         begin = caller.say(audio)
         end = begin + speech_end(audio, RATE)
-        await caller.until(partial(_is_answered, caller, end), len(audio) / RATE + PATIENCE_SECONDS)
+        await caller.until(partial(_is_answered, caller, end), len(audio) / RATE + FIRST_SOUND_SECONDS)
         exchanges.append(Exchange(line, begin, end, caller.answer(end), _first(caller, end)))
     if (reply := exchanges[-1].reply) is not None:
         await _listen(caller, reply, None)
     return exchanges
 
 
-async def _listen(caller: Caller, reply: Reply, seconds: float | None) -> None:
+async def _listen(caller: LiveCaller, reply: HeardReply, seconds: float | None) -> None:
     """Wait until a reply and a short silence are over, or until ``seconds`` of it are played."""
     first = caller.player.first_audible(reply.item)
 
@@ -162,18 +164,18 @@ async def _listen(caller: Caller, reply: Reply, seconds: float | None) -> None:
     await caller.until(enough, LONGEST_REPLY_SECONDS)
 
 
-def _is_answered(caller: Caller, end: int) -> bool:
+def _is_answered(caller: LiveCaller, end: int) -> bool:
     return _first(caller, end) is not None
 
 
-def _first(caller: Caller, end: int) -> int | None:
+def _first(caller: LiveCaller, end: int) -> int | None:
     """Return the first audible sample of the answer to the words before ``end``, None before it is played."""
     reply = caller.answer(end)
     first = caller.player.first_audible(reply.item) if reply else None
     return first if first is not None and first <= caller.now else None
 
 
-async def _voice(spec: str, script: Sequence[Line]) -> list[Samples]:
+async def _voice(spec: str, script: Sequence[ScriptLine]) -> list[Samples]:
     """Synthesize the caller's lines in advance, so that the voice does not compete with the agent."""
     import soxr
 
@@ -189,9 +191,9 @@ async def _voice(spec: str, script: Sequence[Line]) -> list[Samples]:
         voice.close()
 
 
-def _timeline(caller: Caller, exchanges: Sequence[Exchange]) -> Timeline:
+def _timeline(caller: LiveCaller, exchanges: Sequence[Exchange]) -> Timeline:
     said, heard = caller.tracks()
-    spoken = [Spoken(CALLER, one.begin / RATE, one.end / RATE, one.line.text) for one in exchanges]
+    spoken = [SpokenSpan(CALLER, one.begin / RATE, one.end / RATE, one.line.text) for one in exchanges]
     interruptions = []
     for reply in caller.replies:
         begin, end = caller.player.first_audible(reply.item), caller.player.last_sample(reply.item)
@@ -199,7 +201,7 @@ def _timeline(caller: Caller, exchanges: Sequence[Exchange]) -> Timeline:
             continue
         words = caller.heard(reply)
         unheard = reply.text[len(words) :].strip() if reply.cut else ""
-        spoken.append(Spoken(AGENT, begin / RATE, end / RATE, words.strip(), unheard))
+        spoken.append(SpokenSpan(AGENT, begin / RATE, end / RATE, words.strip(), unheard))
         if reply.cut:
             lines = [one.begin for one in exchanges if begin < one.begin <= reply.cut.at]
             interruptions.append(Interruption(lines[-1] / RATE if lines else None, reply.cut.at / RATE))

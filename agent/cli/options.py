@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
-
-from rejoinder.agent.bench.cases.recordings import VARIABLE
 
 LlmOption = Annotated[
     str | None,
@@ -32,13 +31,32 @@ ProfileOption = Annotated[
     str | None,
     typer.Option(help="preset of settings: cpu-small, cpu, gpu or gpu-large (docs/guides/gpu.md)"),
 ]
+HostOption = Annotated[str | None, typer.Option(help="address to listen on")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]
+UrlOption = Annotated[str | None, typer.Option(help="ws://… of a running server; default: start one")]
+KeyOption = Annotated[str | None, typer.Option(help="API key for --url", envvar="REJOINDER_KEY")]
+WhisperOption = Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")]
+SetsOption = Annotated[str, typer.Option(help="sets of recordings, comma-separated")]
+TextSetsOption = Annotated[str, typer.Option(help="sets with transcripts, comma-separated")]
+SeedOption = Annotated[int, typer.Option(help="seed of the random choices")]
+PlotOption = Annotated[Path | None, typer.Option(help="write the figures as a PNG to this file")]
 SpeechOption = Annotated[
-    Path | None, typer.Option("--speech", envvar=VARIABLE, help="folder of recordings, one folder per set")
+    Path | None,
+    typer.Option("--speech", envvar="REJOINDER_SPEECH", help="folder of recordings, one folder per set"),
 ]
 JsonOption = Annotated[
     Path | None,
     typer.Option("--json", help="write a report to this file; without a file, to stdout", allow_dash=True),
 ]
+
+
+def check_server(url: str | None, flags: Mapping[str, str | None]) -> None:
+    """Raise BadParameter if ``url`` is wrong, or if the flags choose models for a running server."""
+    if url is None:
+        return
+    check_url(url)
+    if any(value is not None for value in flags.values()):
+        raise typer.BadParameter("models cannot be chosen for a running server: omit them, or omit --url")
 
 
 def check_url(url: str) -> None:

@@ -9,9 +9,6 @@ from typing import Annotated
 
 import typer
 
-from rejoinder.agent.bench import plan as planning
-from rejoinder.agent.bench.reports.output import leave
-
 
 def plan(
     calls: Annotated[int, typer.Option(min=1, help="calls at the same time")],
@@ -23,6 +20,9 @@ def plan(
     ] = "800ms",
 ) -> None:
     """Calculate how many machines a number of calls needs."""
+    from rejoinder.agent.bench import plan as planning
+    from rejoinder.agent.bench.reports.output import leave
+
     wanted = milliseconds(p95)
     try:
         known = planning.measured(json.loads(report.read_text(encoding="utf-8")))

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rejoinder.agent.cli.views.talk import Transcript
+from rejoinder.agent.cli.views.talk import TranscriptView
 from rejoinder.agent.client.call import Call, connect
 from rejoinder.agent.client.devices import (
     Device,
@@ -84,7 +84,7 @@ async def show(call: Call, playback: Playback, rate: int, console: Console) -> N
 
     rate: of the speaker, in hertz. Cancelling prints the unfinished lines.
     """
-    transcript, loudspeaker = Transcript(), Loudspeaker(playback, rate)
+    transcript, loudspeaker = TranscriptView(), Loudspeaker(playback, rate)
     # Each event redraws the lines; there is no refresh thread.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:

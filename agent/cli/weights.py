@@ -22,7 +22,7 @@ from rejoinder.models.weights.catalog import PACKAGED, catalog
 from rejoinder.models.weights.sources import Report
 from rejoinder.pipeline.errors import ModelError
 
-app = typer.Typer(help="Fetch and inspect the weights of local models.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 ReportFor = Callable[[str], Report]
 """Returns the progress callback for the model with this name."""

@@ -73,7 +73,7 @@ class Call:
         if rate != RATE:
             if self._resampler is None or self._resampler[0] != rate:
                 self._resampler = rate, Resampler(rate, RATE)
-            chunk = AudioChunk(self._resampler[1].feed(chunk), RATE)
+            chunk = AudioChunk(self._resampler[1].feed(chunk.pcm), RATE)
         for piece in chunk.slices(PIECE):
             data = base64.b64encode(piece.pcm).decode("ascii")
             message = json.dumps({"type": "input_audio_buffer.append", "audio": data})

@@ -19,7 +19,7 @@ from websockets.http11 import Request
 
 from rejoinder.agent.logs import one_line
 from rejoinder.agent.server.frames import Portions
-from rejoinder.agent.server.request_head import BAD_REQUEST, Refused, answer
+from rejoinder.agent.server.request_head import BAD_REQUEST, HeadRefused, answer
 from rejoinder.agent.wires.call_log import refused as log_refused
 from rejoinder.agent.wires.long_messages import MAX_BINARY, MAX_WHOLE, Long
 from rejoinder.agent.wires.socket import ABNORMAL, ALIVE, BEHIND, CUT
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LINGER_SECONDS = 3.0
+CLOSE_ANSWER_SECONDS = 3.0
 """Longest wait for the answer to a close frame, in seconds. On shutdown uvicorn waits as long for calls."""
 GOODBYE_SECONDS = 1.0
 """Longest wait for the answer to a close frame when the server ends, in seconds."""
@@ -41,9 +41,9 @@ NOT_TEXT = 1007
 """Close code: a text message is not UTF-8."""
 REASON_BYTES = 123
 """Most bytes of the reason in a close frame (RFC 6455, 5.5)."""
-LONG = 2**16
+LONG_MESSAGE = 2**16
 """Characters from which a message is long: processing it may take longer than a client waits for a pong."""
-WAITING = 32
+MOST_WAITING_MESSAGES = 32
 """Most messages that wait for the application before parsing pauses."""
 
 
@@ -52,7 +52,7 @@ def fitting(reason: str) -> str:
     return reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
 
 
-def dismiss(transport: asyncio.Transport, refused: Refused, said: bytes) -> asyncio.TimerHandle:
+def dismiss(transport: asyncio.Transport, refused: HeadRefused, said: bytes) -> asyncio.TimerHandle:
     """Send the last bytes of a connection whose request is refused; return the timer that drops it.
 
     The caller must keep reading until then, so that the client receives the bytes.
@@ -61,12 +61,12 @@ def dismiss(transport: asyncio.Transport, refused: Refused, said: bytes) -> asyn
     transport.write(said)
     if transport.can_write_eof():
         transport.write_eof()
-    return asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+    return asyncio.get_running_loop().call_later(CLOSE_ANSWER_SECONDS, transport.abort)
 
 
 def is_long(message: Mapping[str, Any]) -> bool:
     """Return whether a message may take long to process."""
-    return CUT in message or len(str(message.get("text"))) > LONG
+    return CUT in message or len(str(message.get("text"))) > LONG_MESSAGE
 
 
 def up_to_the_end(
@@ -77,7 +77,7 @@ def up_to_the_end(
     return received, list(messages[len(received) :])
 
 
-class Connection(WebSocketsSansIOProtocol):
+class SocketConnection(WebSocketsSansIOProtocol):
     """One WebSocket. However it ends, a client that reads gets the reason, and the socket closes soon."""
 
     _giving_up: asyncio.TimerHandle | None = None
@@ -86,7 +86,7 @@ class Connection(WebSocketsSansIOProtocol):
     _cut: Long | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with the handshake that ``Requests`` has read."""
+        """Begin with the handshake that ``HttpConnection`` has read."""
         super().connection_made(transport)
         self._came = Portions(self.config.ws_max_size)
         self._message = bytearray()
@@ -95,7 +95,7 @@ class Connection(WebSocketsSansIOProtocol):
         """Refuse a handshake that the parser has neither accepted nor answered."""
         if self.handshake_initiated:
             return
-        refused = Refused(BAD_REQUEST, f"the handshake is malformed: {self.conn.handshake_exc}")
+        refused = HeadRefused(BAD_REQUEST, f"the handshake is malformed: {self.conn.handshake_exc}")
         self.handshake_complete = self.close_sent = True
         self.close_timer = dismiss(self.transport, refused, answer(refused))
 
@@ -124,10 +124,10 @@ class Connection(WebSocketsSansIOProtocol):
     def _go_on(self) -> None:
         """Parse one portion of the received bytes. Each portion gets its own turn of the event loop.
 
-        Pauses while ``WAITING`` messages wait for the application.
+        Pauses while ``MOST_WAITING_MESSAGES`` messages wait for the application.
         """
         self._going = False
-        full = self.queue.qsize() >= WAITING and not self.close_sent
+        full = self.queue.qsize() >= MOST_WAITING_MESSAGES and not self.close_sent
         if self.disconnected or full or not self.handshake_complete:
             return
         super().data_received(self._came.take())
@@ -171,12 +171,12 @@ class Connection(WebSocketsSansIOProtocol):
         self.handle_cont(event)
 
     async def run_asgi(self) -> None:
-        """Run the application, then give the client ``LINGER_SECONDS`` to close.
+        """Run the application, then give the client ``CLOSE_ANSWER_SECONDS`` to close.
 
         Cancelling ends the application.
         """
         await super().run_asgi()
-        self._give_up_in(LINGER_SECONDS)
+        self._give_up_in(CLOSE_ANSWER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the loss of the socket to the application, with ``ABNORMAL`` if there was no close frame."""
@@ -210,7 +210,8 @@ class Connection(WebSocketsSansIOProtocol):
         """
         self._read_on()
         message = cast("dict[str, Any]", await self.queue.get())
-        message[BEHIND] = self._behind
+        if not self.queue.empty():
+            message[BEHIND] = self._behind
         self._long = is_long(message)
         if self._long:
             self._read_on()
@@ -260,7 +261,7 @@ class Connection(WebSocketsSansIOProtocol):
         assert self.conn.close_sent is not None
         code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
-        self._say_goodbye(LINGER_SECONDS)
+        self._say_goodbye(CLOSE_ANSWER_SECONDS)
         if self.transport.can_write_eof():
             self.transport.write_eof()
 

@@ -13,8 +13,7 @@ from rejoinder.agent.server.access import shown
 from rejoinder.agent.server.keys import Keys, hashed
 from rejoinder.agent.server.limits import Limits
 from rejoinder.agent.wires.call import Call
-from rejoinder.agent.wires.realtime.call import Ended, RealtimeCall, SocketLease
-from rejoinder.agent.wires.realtime.resuming import ResumeRequest
+from rejoinder.agent.wires.realtime.resumable_socket import Ended, ResumableSocket, SocketLease
 
 PATH = "/v1/realtime"
 """The only path whose conversations can be resumed."""
@@ -22,12 +21,13 @@ PATH = "/v1/realtime"
 
 @dataclass(frozen=True, slots=True)
 class ActiveCall:
-    """A running call, and the keys with which it may be resumed.
+    """A running call, its connection, and the keys with which it may be resumed.
 
     shown: the hash of the key or secret that began it. owner: the hash of the key that it counts for.
     """
 
-    call: RealtimeCall
+    call: Call
+    socket: ResumableSocket
     shown: str
     owner: str
 
@@ -44,19 +44,19 @@ class Conversations:
         self._keys = keys
         self._limits = limits
         self._begun: dict[str, ActiveCall] = {}
-        self._tasks: dict[asyncio.Task[None], RealtimeCall] = {}
+        self._tasks: dict[asyncio.Task[None], ActiveCall] = {}
 
-    def find(self, conversation: str, key: str) -> RealtimeCall | None:
-        """Return the call of a conversation that this key may resume, None where there is none.
+    def find(self, conversation: str, key: str) -> ResumableSocket | None:
+        """Return the connection of a conversation that this key may resume, None where there is none.
 
         A call may be resumed with the key or secret that began it, even an expired one, or with another
         secret of the same key.
         """
         begun = self._begun.get(conversation)
-        if begun is None or not begun.call.seconds:
+        if begun is None or not begun.socket.seconds:
             return None
         same = secrets.compare_digest(begun.shown, hashed(key))
-        return begun.call if same or (begun.owner and begun.owner == self._keys.owner(key)) else None
+        return begun.socket if same or (begun.owner and begun.owner == self._keys.owner(key)) else None
 
     def goes_on(self, scope: Scope) -> bool:
         """Return whether a WebSocket asks to resume a conversation and may."""
@@ -65,51 +65,44 @@ class Conversations:
         conversation = QueryParams(scope["query_string"]).get("conversation_id", "")
         return self.find(conversation, shown(scope)) is not None
 
-    async def begin(self, call: RealtimeCall, lease: SocketLease, key: str) -> Ended:
-        """Begin a call; return when it releases its first socket.
+    async def begin(self, call: Call, socket: ResumableSocket, lease: SocketLease, key: str) -> Ended:
+        """Begin a call; return when it releases its first socket, which ``lease`` is.
 
         Cancelling stops waiting and does not end the call.
         """
-        begun = ActiveCall(call, hashed(key), self._keys.owner(key))
-        self._begun[call.conversation] = begun
+        begun = ActiveCall(call, socket, hashed(key), self._keys.owner(key))
+        self._begun[socket.conversation] = begun
         self._lines.add(call)
-        task = asyncio.create_task(self._run(call), name="call")
-        self._tasks[task] = call
+        task = asyncio.create_task(self._run(begun), name="call")
+        self._tasks[task] = begun
         task.add_done_callback(self._tasks.pop)
         try:
             return await lease.ended
         finally:
-            if not call.over:  # until now the socket was counted; from here on the call is
+            if not socket.over:  # until now the socket was counted; from here on the call is
                 self._limits.hold(begun.owner)
                 task.add_done_callback(lambda _: self._limits.end(begun.owner))
-
-    async def resume(self, call: RealtimeCall, lease: SocketLease, request: ResumeRequest) -> Ended:
-        """Let a call go on over this socket; return when it releases the socket.
-
-        Cancelling stops waiting and does not end the call.
-        """
-        call.take(lease, request)
-        return await lease.ended
 
     def make_way(self) -> bool:
         """End the call whose client has been gone longest, to free its line; return whether there was one.
 
         The line is free at once. If the client comes back, it gets a new conversation.
         """
-        waiting = [(task, call) for task, call in self._tasks.items() if call.waits and not call.over]
+        begun = self._tasks.items()
+        waiting = [(task, one) for task, one in begun if one.socket.waits and not one.socket.over]
         if not waiting:
             return False
-        task, call = min(waiting, key=lambda each: each[1].alone)
-        call.feed.reason = "its client was gone, and its line went to another caller"
-        call.over = True
-        self._forget(call)
+        task, oldest = min(waiting, key=lambda each: each[1].socket.alone)
+        oldest.call.feed.reason = "its client was gone, and its line went to another caller"
+        oldest.socket.over = True
+        self._forget(oldest)
         task.cancel()
         return True
 
     def end_waiting(self) -> None:
         """End the calls whose clients are gone, so that their watchers' streams end on shutdown."""
-        for task, call in self._tasks.items():
-            if call.waits:
+        for task, begun in self._tasks.items():
+            if begun.socket.waits:
                 task.cancel()
 
     async def aclose(self) -> None:
@@ -119,14 +112,14 @@ class Conversations:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _run(self, call: RealtimeCall) -> None:
+    async def _run(self, begun: ActiveCall) -> None:
         code, reason = 0, ""
         try:
-            code, reason = await call.run()
+            code, reason = await begun.call.run()
         finally:
-            self._forget(call)
-            call.end(code, reason)
+            self._forget(begun)
+            begun.socket.end(code, reason)
 
-    def _forget(self, call: RealtimeCall) -> None:
-        self._begun.pop(call.conversation, None)
-        self._lines.discard(call)
+    def _forget(self, begun: ActiveCall) -> None:
+        self._begun.pop(begun.socket.conversation, None)
+        self._lines.discard(begun.call)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 
-PIECE = 2**16 - 4
+PORTION_BYTES = 2**16 - 4
 """Most bytes of a fragment and of a portion. A multiple of 4, so that a frame's mask fits its fragments."""
 PACKED_PIECE = 2**10
 """Most bytes of a compressed fragment. Each byte inflates to up to 1,032."""
 PACKED_COST = 8
 """Weight of a compressed byte in a portion, relative to a plain one."""
-FRAMES = 32
+PORTION_FRAMES = 32
 """Most frames in a portion."""
 FIN = 0x80
 """Bit of a frame's first byte: the last fragment of a message."""
@@ -22,7 +22,7 @@ PACKED = 0x40
 """Bit of a frame's first byte: compressed."""
 OTHERS = 0x30
 """Bits of a frame's first byte that no extension here uses."""
-CONTROL = 0x08
+CONTROL_BIT = 0x08
 """Bit of a frame's first byte: a control frame."""
 MASKED = 0x80
 """Bit of a frame's second byte: masked."""
@@ -61,13 +61,13 @@ class Portions:
     def take(self) -> bytes:
         """Return the next portion of the received bytes."""
         out, cost, frames = bytearray(), 0, 0
-        while self._came and cost < PIECE and frames < FRAMES:
+        while self._came and cost < PORTION_BYTES and frames < PORTION_FRAMES:
             data = self._came.popleft()
             at, whole = (0, 0) if self._left or self._head else self._whole(data)
             out += data[:at]
             cost += at
             frames += whole
-            while at < len(data) and cost < PIECE and frames < FRAMES:
+            while at < len(data) and cost < PORTION_BYTES and frames < PORTION_FRAMES:
                 before = len(out)
                 at = self._payload(data, at, out) if self._left else self._header(data, at, out)
                 cost += (len(out) - before) * (PACKED_COST if self._packed else 1)
@@ -82,19 +82,19 @@ class Portions:
         That is all that most clients ever send: it takes a third of the time.
         """
         at = count = 0
-        while count < FRAMES and at + MAX_HEADER <= len(data):
+        while count < PORTION_FRAMES and at + MAX_HEADER <= len(data):
             first, length = data[at], data[at + 1] - MASKED
             end = at + 6 + length
             if length == TWO:
                 end = at + 8 + (data[at + 2] << 8 | data[at + 3])
             plain = _is_allowed(data[at : at + 2]) and not (first & PACKED or self._packed)
-            if not plain or length == EIGHT or end > len(data) or end > PIECE:
+            if not plain or length == EIGHT or end > len(data) or end > PORTION_BYTES:
                 break
             at, count = end, count + 1
         return at, count
 
     def _payload(self, data: memoryview, at: int, out: bytearray) -> int:
-        end = min(len(data), at + min(self._left, PIECE))
+        end = min(len(data), at + min(self._left, PORTION_BYTES))
         out += data[at:end]
         self._left -= end - at
         if not self._left and self._later:
@@ -120,9 +120,9 @@ class Portions:
 
     def _start(self, head: bytes, out: bytearray) -> None:
         first, length = head[0], _length(head)
-        if first & 0x0F and not first & CONTROL:  # continuation and control frames do not begin a message
+        if first & 0x0F and not first & CONTROL_BIT:  # continuation and control frames do not begin a message
             self._packed = bool(first & PACKED)
-        if first & CONTROL or not self._piece < length <= self._most:
+        if first & CONTROL_BIT or not self._piece < length <= self._most:
             out += head
             self._left = length
             return
@@ -131,7 +131,7 @@ class Portions:
 
     @property
     def _piece(self) -> int:
-        return PACKED_PIECE if self._packed else PIECE
+        return PACKED_PIECE if self._packed else PORTION_BYTES
 
     def _begin(self, out: bytearray, first: int) -> None:
         """Begin the next fragment of a long frame."""

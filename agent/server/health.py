@@ -11,7 +11,7 @@ LOADING = "loading models"
 """Status of ``GET /readyz`` while the models load."""
 READY = "ready"
 """Status of ``GET /readyz`` when calls can begin. Any other status is an error message."""
-LOOK_SECONDS = 1.0
+LOAD_CHECK_SECONDS = 1.0
 """Interval between two measurements of the load."""
 
 
@@ -20,7 +20,7 @@ async def keep_looking(load_shedder: LoadShedder) -> None:
     loop = asyncio.get_running_loop()
     while True:
         load_shedder.look(loop.time())
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(LOAD_CHECK_SECONDS)
 
 
 def load(load_shedder: LoadShedder) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class CallRefused:
     """Why a call may not begin, and when to try again, in seconds."""
 
     reason: str
@@ -65,14 +65,14 @@ class Limits:
         self._held: Counter[str] = Counter()
         self._begun: dict[str, deque[float]] = {}
 
-    def begin(self, owner: str, now: float) -> Refused | None:
+    def begin(self, owner: str, now: float) -> CallRefused | None:
         """Count a call until ``end``, or return why it may not begin. A refused call does not count.
 
         owner: the hash of the key, "" for none.
         """
         sessions = self._of(owner).sessions
         if owner and sessions and self._held[owner] >= sessions:
-            return Refused(f"this key may hold no more calls at once than {sessions}", BUSY_SECONDS)
+            return CallRefused(f"this key may hold no more calls at once than {sessions}", BUSY_SECONDS)
         refused = self.ask(owner, now)
         if owner and not refused:
             self._held[owner] += 1
@@ -89,7 +89,7 @@ class Limits:
         if self._held[owner] <= 0:
             del self._held[owner]
 
-    def ask(self, owner: str, now: float) -> Refused | None:
+    def ask(self, owner: str, now: float) -> CallRefused | None:
         """Count a text request, or return why it may not be made."""
         most = self._of(owner).per_minute
         if not owner or not most:
@@ -100,7 +100,7 @@ class Limits:
         if len(begun) >= most:
             seconds = max(1, math.ceil(begun[0] + MINUTE - now))
             reason = f"this key may begin no more calls and requests in a minute than {most}"
-            return Refused(reason, seconds)
+            return CallRefused(reason, seconds)
         begun.append(now)
         return None
 
@@ -154,7 +154,7 @@ class RateLimitMiddleware:
         owner, page = self._owner(scope), "origin" in Headers(scope=scope)
         reason = "" if page else self._busy()
         status = 503 if reason else 429
-        full = Refused(reason, BUSY_SECONDS) if reason else None
+        full = CallRefused(reason, BUSY_SECONDS) if reason else None
         if refused := full or self._limits.begin(owner, time.monotonic()):
             answer = PlainTextResponse(f"{refused.reason}\n", status, _headers(refused))
             await WebSocket(scope, receive, send).send_denial_response(answer)
@@ -168,5 +168,5 @@ class RateLimitMiddleware:
         return self._keys.owner(shown(scope))
 
 
-def _headers(refused: Refused) -> dict[str, str]:
+def _headers(refused: CallRefused) -> dict[str, str]:
     return {"Retry-After": str(refused.seconds)}

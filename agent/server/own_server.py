@@ -18,7 +18,7 @@ from rich.console import Console
 from rejoinder.agent.server.health import LOADING, READY
 from rejoinder.pipeline.errors import PipelineError
 
-START_SECONDS = 600.0
+READY_SECONDS = 600.0
 """Longest wait until the server is ready, in seconds: a large language model is read and compiled first."""
 STOP_SECONDS = 15.0
 """Longest wait for the server to end after SIGTERM, in seconds. Then it is killed."""
@@ -137,7 +137,7 @@ def free_port() -> int:
 
 async def _until_ready(port: int, process: asyncio.subprocess.Process, said: IO[bytes]) -> None:
     try:
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(READY_SECONDS):
             reason = ""
             while process.returncode is None and not reason:
                 status = await _status(port)
@@ -147,7 +147,7 @@ async def _until_ready(port: int, process: asyncio.subprocess.Process, said: IO[
                 await asyncio.sleep(0.1)
         reason = reason or f"it ended with status {process.returncode}"
     except TimeoutError:
-        reason = f"it was not ready within {START_SECONDS:.0f} s"
+        reason = f"it was not ready within {READY_SECONDS:.0f} s"
     said.seek(0)
     words = said.read().decode("utf-8", "replace").strip()
     raise ServerFailed(f"the server did not start: {reason}\n{words[-2000:]}".rstrip())

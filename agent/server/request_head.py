@@ -21,13 +21,13 @@ HEADERS_TOO_LARGE = 431
 """HTTP status."""
 NAME_LETTERS = 40
 """Most characters of a header's name in an error message."""
-TEXT = re.compile(rb"[\t -~\x80-\xff]*")
+HEADER_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 """Allowed characters in the value of a header (RFC 9110, 5.5)."""
 
 Event: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
 
-class Refused(Exception):
+class HeadRefused(Exception):
     """A request is refused, with this HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -45,20 +45,22 @@ def check(request: h11.Request) -> None:
             # Cookies are shared by all ports of a host, so another program may have set them.
             advice = ": clear the cookies of this host" if name == b"cookie" else ""
             reason = f"the header {said} has {lines[-1]:,} bytes, and {MAX_LINE_LENGTH:,} are allowed{advice}"
-            raise Refused(HEADERS_TOO_LARGE, reason)
-        if not TEXT.fullmatch(value):
-            raise Refused(BAD_REQUEST, f"the header {said} has a control character in it")
+            raise HeadRefused(HEADERS_TOO_LARGE, reason)
+        if not HEADER_VALUE.fullmatch(value):
+            raise HeadRefused(BAD_REQUEST, f"the header {said} has a control character in it")
     if lines[0] > MAX_LINE_LENGTH:
         reason = f"the request line has {lines[0]:,} bytes, and {MAX_LINE_LENGTH:,} are allowed"
-        raise Refused(HEADERS_TOO_LARGE, reason)
+        raise HeadRefused(HEADERS_TOO_LARGE, reason)
     if len(lines) - 1 > MAX_NUM_HEADERS:
         reason = f"the request has {len(lines) - 1:,} headers, and {MAX_NUM_HEADERS} are allowed"
-        raise Refused(HEADERS_TOO_LARGE, reason)
+        raise HeadRefused(HEADERS_TOO_LARGE, reason)
     if sum(lines) > HEAD_BYTES:
-        raise Refused(HEADERS_TOO_LARGE, too_large())
+        raise HeadRefused(HEADERS_TOO_LARGE, too_large())
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
         # RFC 9112, 6.1: two readers may disagree about where the body ends.
-        raise Refused(BAD_REQUEST, "the request has Content-Length and Transfer-Encoding: send one of them")
+        raise HeadRefused(
+            BAD_REQUEST, "the request has Content-Length and Transfer-Encoding: send one of them"
+        )
 
 
 def check_handshake(request: h11.Request) -> None:
@@ -66,7 +68,7 @@ def check_handshake(request: h11.Request) -> None:
     headers = dict(request.headers)
     if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
         reason = "a WebSocket handshake has no body: send neither Content-Length nor Transfer-Encoding"
-        raise Refused(BAD_REQUEST, reason)
+        raise HeadRefused(BAD_REQUEST, reason)
 
 
 def too_large() -> str:
@@ -74,7 +76,7 @@ def too_large() -> str:
     return f"the head of the request has more than {HEAD_BYTES:,} bytes: send fewer headers, or clear cookies"
 
 
-def answer(refused: Refused) -> bytes:
+def answer(refused: HeadRefused) -> bytes:
     """Return the bytes of the response to a refused request. The connection closes after it."""
     phrase = {BAD_REQUEST: "Bad Request", HEADERS_TOO_LARGE: "Request Header Fields Too Large"}
     body = f"{refused}\n".encode()
@@ -91,7 +93,7 @@ class Reader(h11.Connection):
     refuse: called once, with the reason. After that there are no more events.
     """
 
-    def __init__(self, refuse: Callable[[Refused], None]) -> None:
+    def __init__(self, refuse: Callable[[HeadRefused], None]) -> None:
         super().__init__(h11.SERVER, HEAD_BYTES)
         self._refuse = refuse
         self.refused = False
@@ -108,12 +110,12 @@ class Reader(h11.Connection):
             # h11 appends all the wrong bytes to its message.
             why = str(error).partition(": b")[0]
             reason = too_large() if large else f"the request is malformed: {why}"
-            self.refuse(Refused(HEADERS_TOO_LARGE if large else BAD_REQUEST, reason))
-        except Refused as refused:
+            self.refuse(HeadRefused(HEADERS_TOO_LARGE if large else BAD_REQUEST, reason))
+        except HeadRefused as refused:
             self.refuse(refused)
         return h11.NEED_DATA if self.refused else event
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refused: HeadRefused) -> None:
         """Refuse the request and return no more events."""
         self.refused = True
         self._refuse(refused)

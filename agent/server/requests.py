@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from rejoinder.agent.server.request_head import Reader, Refused, answer, check_handshake
+from rejoinder.agent.server.request_head import HeadRefused, Reader, answer, check_handshake
 
 if TYPE_CHECKING:
     pass
 
-from rejoinder.agent.server.connection import Connection, dismiss
+from rejoinder.agent.server.connection import SocketConnection, dismiss
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ BODY_SECONDS = 60.0
 """Longest time for the body of a request, in seconds: a megabyte over a slow line."""
 
 
-class Requests(H11Protocol):
+class HttpConnection(H11Protocol):
     """HTTP on one connection. The connection is dropped when a request is not complete in time.
 
     Without this limit a client could hold all sockets of the process without a key and without a request.
@@ -57,14 +57,14 @@ class Requests(H11Protocol):
         self._watch()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand a handshake to ``Connection``, unless it is malformed. The timer goes on."""
+        """Hand a handshake to ``SocketConnection``, unless it is malformed. The timer goes on."""
         try:
             check_handshake(event)
-        except Refused as refused:
+        except HeadRefused as refused:
             self._reader.refuse(refused)
             return
         super().handle_websocket_upgrade(event)
-        cast("Connection", self.transport.get_protocol()).ensure_taken()
+        cast("SocketConnection", self.transport.get_protocol()).ensure_taken()
 
     def shutdown(self) -> None:
         """End the connection because the server ends."""
@@ -84,7 +84,7 @@ class Requests(H11Protocol):
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: HeadRefused) -> None:
         """Answer a request with the refusal, and close."""
         self._unset_keepalive_if_required()
         cycle = cast("RequestResponseCycle | None", self.cycle)
@@ -117,7 +117,7 @@ class Requests(H11Protocol):
 
     def _give_up(self) -> None:
         now = self.transport.get_protocol()
-        if isinstance(now, Connection) and not now.handshake_complete:
+        if isinstance(now, SocketConnection) and not now.handshake_complete:
             log.warning("a WebSocket handshake was not over after %g s: it is dropped", REQUEST_SECONDS)
             self.transport.abort()
         elif now is self:

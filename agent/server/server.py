@@ -39,7 +39,7 @@ from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.keys import Keys
 from rejoinder.agent.server.limits import Allowance, Limits, RateLimitMiddleware, own_allowances
 from rejoinder.agent.wires.audiosocket.server import Line, listening
-from rejoinder.agent.wires.call import Call, Wire
+from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.call_log import caller, host
 from rejoinder.agent.wires.call_log import refused as refused_call
 from rejoinder.agent.wires.failures import ENDED
@@ -48,10 +48,17 @@ from rejoinder.agent.wires.pcm.messages import flag_of
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.phone.line import NotStarted, is_signed, pick_up
 from rejoinder.agent.wires.phone.protocol import Phone
-from rejoinder.agent.wires.realtime.call import JUST_ENDED, RealtimeCall, SocketLease
 from rejoinder.agent.wires.realtime.protocol import Realtime
+from rejoinder.agent.wires.realtime.resumable_socket import JUST_ENDED, ResumableSocket, SocketLease
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
-from rejoinder.agent.wires.socket import POLICY_VIOLATION, TRY_AGAIN_LATER, Socket, hang_up
+from rejoinder.agent.wires.socket import (
+    POLICY_VIOLATION,
+    TRY_AGAIN_LATER,
+    PlainSocket,
+    Socket,
+    hang_up,
+)
+from rejoinder.agent.wires.wire import Wire
 from rejoinder.agent.wires.wyoming.server import wyoming
 from rejoinder.models.loading import Away, Report, open_models
 from rejoinder.pipeline import Models, MonitoredLlm, Options, ProtocolError, ToolLlm, Tools
@@ -196,7 +203,8 @@ class Server:
             return
         lease = SocketLease(websocket)
         if known:
-            ended = await self.conversations.resume(known, lease, back)
+            known.take(lease, back)
+            ended = await lease.ended
             if ended == JUST_ENDED:
                 refused_call(websocket.url.path, websocket.client, ended[1])
             await hang_up(websocket, *ended)
@@ -212,9 +220,10 @@ class Server:
         wire.wanted = back.conversation
         if self.models is None or not await self._is_free(websocket):
             return
-        seconds, who = self.settings.resume_s, caller(websocket.client, self._keys.owner(key))
-        call = RealtimeCall(lease, self.models, wire.options(), wire, self._traces, seconds, who)
-        await hang_up(websocket, *await self.conversations.begin(call, lease, key))
+        socket = ResumableSocket(lease, wire, self.settings.resume_s)
+        who = caller(websocket.client, self._keys.owner(key))
+        call = Call(socket, self.models, wire.options(), wire, self._traces, who)
+        await hang_up(websocket, *await self.conversations.begin(call, socket, lease, key))
 
     async def _phone(self, websocket: WebSocket) -> None:
         """Run one call of any telephone carrier."""
@@ -305,7 +314,7 @@ class Server:
             return
         if not await self._is_free(websocket):
             return
-        call = Call(websocket, self.models, options, wire, self._traces, who)
+        call = Call(PlainSocket(websocket), self.models, options, wire, self._traces, who)
         self.calls.add(call)
         try:
             code, reason = await call.run()

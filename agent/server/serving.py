@@ -10,15 +10,15 @@ import uvicorn
 
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.logs import of_libraries
-from rejoinder.agent.server.connection import Connection
+from rejoinder.agent.server.connection import SocketConnection
 from rejoinder.agent.server.descriptors import Listener, allow_sockets
 from rejoinder.agent.server.http.headers import HEADERS
-from rejoinder.agent.server.requests import Requests
+from rejoinder.agent.server.requests import HttpConnection
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.uvicorn_server import Uvicorn
 from rejoinder.models.loading import Away, Report
 
-MAX_MESSAGE = 15 * 2**20
+MAX_SOCKET_MESSAGE = 15 * 2**20
 """Most bytes in one WebSocket message: the Realtime protocol's limit for appended audio. More closes with
 1009."""
 SEND_BUFFER = 64 * 2**10
@@ -85,9 +85,9 @@ def web(program: Server) -> uvicorn.Config:
     """Return uvicorn's configuration for the program."""
     return uvicorn.Config(
         program.app(),
-        http=Requests,
-        ws=Connection,
-        ws_max_size=MAX_MESSAGE,
+        http=HttpConnection,
+        ws=SocketConnection,
+        ws_max_size=MAX_SOCKET_MESSAGE,
         ws_ping_interval=20.0,
         # A pong is read after the audio before it. A late one means backpressure, not a dead client.
         ws_ping_timeout=None,

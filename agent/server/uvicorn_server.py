@@ -14,7 +14,7 @@ from rejoinder.agent.server.descriptors import Shortage
 if TYPE_CHECKING:
     pass
 
-from rejoinder.agent.server.requests import Requests
+from rejoinder.agent.server.requests import HttpConnection
 
 SILENT_SECONDS = 0.4
 """In a shortage of descriptors, a connection without a request for this long is dropped, in seconds."""
@@ -40,5 +40,5 @@ class Uvicorn(uvicorn.Server):
     def _make_room(self) -> None:
         """Drop the connections that have sent no request for ``SILENT_SECONDS``."""
         for each in list(self.server_state.connections):
-            if isinstance(each, Requests) and each.waits > SILENT_SECONDS:
+            if isinstance(each, HttpConnection) and each.waits > SILENT_SECONDS:
                 each.transport.abort()

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.models import Spoken, seconds_of
-from rejoinder.agent.simulate.scenario import CHUNK_SECONDS, LOUD, Talk, sleep_until
+from rejoinder.agent.simulate.scenario import CHUNK_SECONDS, SPEECH_CHUNK, Talk, sleep_until
 from rejoinder.pipeline import Floor, Session
 
 WAIT_SECONDS = 30.0
 """Virtual seconds after which a caller stops waiting for the agent."""
-AFTER_SECONDS = 2.0
+STOPPED_SECONDS = 2.0
 """Virtual seconds on the line after the agent was stopped."""
 MIDDLE = frozenset({"pauses", "hesitates", "says"})
 """Verbs that, directly after words, continue the same turn."""
@@ -24,7 +24,7 @@ class NothingHeard(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CallerStep:
     """One action of the caller."""
 
     verb: str
@@ -40,7 +40,7 @@ class Actor:
     number of iterations of the event loop until the end of the script.
     """
 
-    def __init__(self, script: Sequence[Step], talk: Talk, spoken: Spoken) -> None:
+    def __init__(self, script: Sequence[CallerStep], talk: Talk, spoken: Spoken) -> None:
         self.said: list[str] = []
         self.ends: list[float] = []
         self.steps = 0
@@ -73,7 +73,7 @@ class Actor:
             await asyncio.wait([following])
         finally:
             following.cancel()
-        await asyncio.sleep(AFTER_SECONDS)
+        await asyncio.sleep(STOPPED_SECONDS)
 
     def timeline(self) -> list[str]:
         """Return one line per event, with its time in seconds to the millisecond."""
@@ -81,7 +81,7 @@ class Actor:
         lines += [(float(line.split()[0]), 1, line) for line in self.talk.timeline()]
         return [line for _, _, line in sorted(lines, key=lambda one: one[:2])]
 
-    async def _do(self, step: Step, goes_on: bool) -> None:
+    async def _do(self, step: CallerStep, goes_on: bool) -> None:
         match step.verb:
             case "says":
                 self._spoken.done = False
@@ -111,7 +111,7 @@ class Actor:
 
     def _answered(self) -> bool:
         now, ear = self._now(), self.talk.ear
-        quiet = self.talk.session.turn is None and self.talk.session.floor.floor is Floor.NOBODY
+        quiet = self.talk.session.reply is None and self.talk.session.floor.floor is Floor.NOBODY
         return quiet and not ear.playing(now) and ear.seconds(now) > self._heard_before
 
     async def _speak(self, verb: str, text: str) -> None:
@@ -124,7 +124,7 @@ class Actor:
         self._record(what)
         self.said += text.split()
         self._spoken.write(text, begin)
-        self.talk.says(seconds, at=begin, sound=LOUD)
+        self.talk.says(seconds, at=begin, sound=SPEECH_CHUNK)
         await sleep_until(begin + seconds)
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rejoinder.agent.simulate.actor import Actor, Step
+from rejoinder.agent.simulate.actor import Actor, CallerStep
 from rejoinder.agent.simulate.line import Line
 from rejoinder.agent.simulate.models import CallersStt, CallersTurnModel, Spoken, WatchedLlm
 from rejoinder.agent.simulate.scenario import Talk
@@ -24,7 +24,7 @@ class Call:
 
     def __init__(
         self,
-        script: list[Step],
+        script: list[CallerStep],
         llm: Llm,
         options: Options | None,
         answers_in: float | None,

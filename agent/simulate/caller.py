@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.actor import Step
+from rejoinder.agent.simulate.actor import CallerStep
 from rejoinder.agent.simulate.call import Call
 from rejoinder.agent.simulate.line import Line
 from rejoinder.pipeline import Llm, Options, Session, check_fits
@@ -37,7 +37,7 @@ class Caller:
         **models: Any,
     ) -> None:
         check_fits("llm", llm)
-        self.steps: list[Step] = []
+        self.steps: list[CallerStep] = []
         self._llm = llm
         self._options = options
         self._answers_in = answers_in
@@ -46,11 +46,11 @@ class Caller:
 
     def says(self, text: str) -> Caller:
         """Say something, at 17 characters per second."""
-        return self._then(Step("says", text))
+        return self._then(CallerStep("says", text))
 
     def pauses(self, seconds: float) -> Caller:
         """Be silent in the middle of a turn."""
-        return self._then(Step("pauses", seconds=seconds))
+        return self._then(CallerStep("pauses", seconds=seconds))
 
     def hesitates(self, seconds: float = 0.6, sound: str = "um") -> Caller:
         """Say "um" in the middle of a turn, then be silent for ``seconds``."""
@@ -58,15 +58,15 @@ class Caller:
 
     def coughs(self, seconds: float = 0.3) -> Caller:
         """Make a sound without words."""
-        return self._then(Step("coughs", seconds=seconds))
+        return self._then(CallerStep("coughs", seconds=seconds))
 
     def backchannels(self, text: str = "mm-hm") -> Caller:
         """Signal attention, such as "mm-hm", without asking for an answer."""
-        return self._then(Step("backchannels", text))
+        return self._then(CallerStep("backchannels", text))
 
     def hears(self, seconds: float) -> Caller:
         """Listen until ``seconds`` more of the agent's audio have been played."""
-        return self._then(Step("hears", seconds=seconds))
+        return self._then(CallerStep("hears", seconds=seconds))
 
     def interrupts(self, text: str, after: float = 1.0) -> Caller:
         """Listen to ``after`` seconds of the agent's audio, then talk over it."""
@@ -74,21 +74,21 @@ class Caller:
 
     def hears_out(self) -> Caller:
         """Listen until the agent has answered and is silent."""
-        return self._then(Step("hears_out"))
+        return self._then(CallerStep("hears_out"))
 
     def waits(self, seconds: float) -> Caller:
         """Be silent outside a turn."""
-        return self._then(Step("waits", seconds=seconds))
+        return self._then(CallerStep("waits", seconds=seconds))
 
     def types(self, text: str) -> Caller:
         """Send text instead of speech, and request an answer."""
-        return self._then(Step("types", text))
+        return self._then(CallerStep("types", text))
 
     def does(self, act: Callable[[Session], Awaitable[None] | None]) -> Caller:
         """Call ``act`` with the session."""
-        return self._then(Step("does", act=act))
+        return self._then(CallerStep("does", act=act))
 
-    def _then(self, step: Step) -> Caller:
+    def _then(self, step: CallerStep) -> Caller:
         self.steps.append(step)
         return self
 

@@ -13,9 +13,15 @@ from rejoinder.pipeline import Options
 
 FORECAST = "It is sunny today. Take a hat, if you go out."
 """An answer of two sentences."""
-TABLE = "For how many people? And at what time would that be?"
+TABLE_QUESTION = "For how many people? And at what time would that be?"
 """An answer that asks back."""
-ANSWERS = (FORECAST, TABLE, "Fine.", "Yes, I can do that for you.", "It costs nine dollars and eighty cents.")
+ANSWERS = (
+    FORECAST,
+    TABLE_QUESTION,
+    "Fine.",
+    "Yes, I can do that for you.",
+    "It costs nine dollars and eighty cents.",
+)
 """What the agent answers to random callers."""
 QUESTIONS = (
     "what is the weather",
@@ -44,7 +50,7 @@ SCRIPTS: dict[str, Callable[[], Caller]] = {
     "coughs": lambda: Caller(agent()).says("what is the weather").hears(0.8).coughs().hears_out(),
     "backchannels": lambda: Caller(agent()).says("what is it?").hears(0.8).backchannels("mm-hm").hears_out(),
     "interrupts": lambda: Caller(agent()).says("how is it?").interrupts("no, in London").hears_out(),
-    "goes on": lambda: Caller(agent(TABLE)).says("a table").hears(0.1).says("for two").hears_out(),
+    "goes on": lambda: Caller(agent(TABLE_QUESTION)).says("a table").hears(0.1).says("for two").hears_out(),
     "types": lambda: Caller(agent()).says("how is it?").hears(0.5).types("in London").hears_out(),
     "murmurs": lambda: Caller(agent()).waits(0.2).coughs(0.2).waits(2.5).says("hello").hears_out(),
     "waits": lambda: Caller(agent(first=1.5)).says("how is it?").waits(0.8).says("hello?").hears_out(),

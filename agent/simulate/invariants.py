@@ -11,9 +11,9 @@ from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.call import Call
 from rejoinder.agent.simulate.caller import Caller
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
-from rejoinder.pipeline.replying.replies import MERGE_SECONDS
+from rejoinder.pipeline.replying.reply_records import MERGE_SECONDS
 
-CLOSE = RATE // 500
+CLOCK_TOLERANCE = RATE // 500
 """Largest difference between the agent's and the caller's playback clock, in samples: 2 ms."""
 LONGEST_WORD = 12
 """Characters of the longest word in the scripts."""
@@ -40,7 +40,7 @@ def check(call: Call) -> None:
 
 def _check_heard(call: Call, turn: int, remembered: str) -> None:
     talk = call.talk
-    heard = {talk.ear.text(turn, call.ended, more) for more in (-CLOSE, CLOSE)}
+    heard = {talk.ear.text(turn, call.ended, more) for more in (-CLOCK_TOLERANCE, CLOCK_TOLERANCE)}
     if remembered in heard or (not remembered and talk.ear.seconds_of(turn, call.ended) < MERGE_SECONDS):
         return
     # Over a slow line, the caller's report may still be on its way.

@@ -17,7 +17,7 @@ from rejoinder.pipeline import (
     SpeechStarted,
 )
 
-CLOSE = RATE // 1000
+WORD_TOLERANCE = RATE // 1000
 """Samples that may be missing at the end of a heard word, 1 ms: the lengths of slices are rounded."""
 
 
@@ -58,7 +58,7 @@ class Way:
         return self._last
 
 
-class Ear:
+class SimulatedPlayback:
     """The playback of a client without a buffer.
 
     holds: whether it pauses its audio on OverlapStarted. yields: whether it drops its audio on SpeechStarted,
@@ -113,7 +113,7 @@ class Ear:
         """Return the replies that sent words, in order."""
         return list(self._clauses)
 
-    def text(self, turn: int, at: float, more: int = CLOSE) -> str:
+    def text(self, turn: int, at: float, more: int = WORD_TOLERANCE) -> str:
         """Return the words of a reply that have been played completely, up to ``more`` missing samples."""
         played = self._player.played(str(turn), _samples(at)) + more
         words = []

@@ -65,8 +65,8 @@ class Lockstep:
                 event = await session.events.receive()
                 take(event)
                 replying = isinstance(event, EndOfTurn) or (replying and not isinstance(event, ReplyDone))
-            if session.turn and session.turn.committed and session.turn.task:
-                await asyncio.wait([session.turn.task])
+            if session.reply and session.reply.committed and session.reply.task:
+                await asyncio.wait([session.reply.task])
 
     @contextmanager
     def working(self) -> Iterator[None]:

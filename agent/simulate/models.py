@@ -11,7 +11,7 @@ from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import RATE, AudioChunk, Llm, Message, Transcript
 from rejoinder.pipeline.audio.chunk import Samples
 
-DONE = 0.9
+TURN_OVER = 0.9
 """Probability of the turn model for a caller whose turn is over."""
 MORE = 0.1
 """Probability of the turn model for a caller who only pauses."""
@@ -83,7 +83,7 @@ class CallersSttStream:
 
 
 class CallersTurnModel:
-    """A turn model that knows whether the turn is over, and answers with ``DONE`` or ``MORE``."""
+    """A turn model that knows whether the turn is over, and answers with ``TURN_OVER`` or ``MORE``."""
 
     def __init__(self, done: Callable[[], bool], seconds: float = 0.04) -> None:
         self._done = done
@@ -92,7 +92,7 @@ class CallersTurnModel:
     async def probability(self, audio: Samples, text: str) -> float:
         """Return the probability that the turn is over. Cancelling changes nothing."""
         await asyncio.sleep(self._seconds)
-        return DONE if self._done() else MORE
+        return TURN_OVER if self._done() else MORE
 
 
 class WatchedLlm:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rejoinder.agent.client.player import RATE
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.line import Ear, Line
+from rejoinder.agent.simulate.line import Line, SimulatedPlayback
 from rejoinder.agent.simulate.timeline import check_replies, timeline
 from rejoinder.models.scripted import (
     ScriptedLlm,
@@ -33,11 +33,11 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.errors import first_error
 
-TIMES = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
+SCENARIO_ENDPOINTING = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
 """The endpointing of the scenarios, so that they do not depend on the defaults."""
 CHUNK_SECONDS = 0.02
 """Length of one chunk of the microphone."""
-LOUD = b"\x00\x30\x00\xd0" * 160
+SPEECH_CHUNK = b"\x00\x30\x00\xd0" * 160
 """One chunk of speech, 16-bit mono at 16 kHz."""
 LOUDEST = b"\x00\x60\x00\xa0" * 160
 """One chunk of louder speech."""
@@ -67,9 +67,9 @@ class Talk:
         self.load_shedder = LoadShedder()
         self.line: Line = more.pop("line", Line())
         given: Options | None = more.pop("options", None)
-        more.setdefault("endpointing", TIMES)  # the scenarios must not depend on the defaults
+        more.setdefault("endpointing", SCENARIO_ENDPOINTING)  # the scenarios must not depend on the defaults
         self.options = given or Options(instructions="", **more)
-        self.ear = Ear(self.options.holds_audio, self.options.interrupt_response)
+        self.ear = SimulatedPlayback(self.options.holds_audio, self.options.interrupt_response)
         self.log: list[tuple[float, Event]] = []
         self.floors: list[tuple[float, Floor]] = []
         self.session: Session
@@ -77,7 +77,7 @@ class Talk:
         self._speech: list[tuple[float, float, bytes]] = []
         self._acts: list[tuple[float, Act]] = []
 
-    def says(self, seconds: float, at: float, sound: bytes = LOUD) -> None:
+    def says(self, seconds: float, at: float, sound: bytes = SPEECH_CHUNK) -> None:
         """Plan sound from loop time ``at``, for ``seconds``. sound: one chunk, which repeats."""
         self._speech.append((at, at + seconds, sound))
 

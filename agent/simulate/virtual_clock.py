@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-HELD_SECONDS = 60.0
+STANDSTILL_SECONDS = 60.0
 """Longest real wait while the virtual clock stands still, in seconds."""
 
 
@@ -46,9 +46,11 @@ class JumpingSelector(selectors.SelectSelector):
             self.act()
             return []  # the loop runs ``act``'s effects before it selects again
         if self.held and timeout != 0:
-            ready = super().select(HELD_SECONDS)
+            ready = super().select(STANDSTILL_SECONDS)
             if not ready:
-                raise Deadlock(f"the clock stood still for a model that did nothing for {HELD_SECONDS:g} s")
+                raise Deadlock(
+                    f"the clock stood still for a model that did nothing for {STANDSTILL_SECONDS:g} s"
+                )
             return ready
         # With no socket but the loop's own wake-up, there is nothing to poll while time passes.
         alone = timeout is not None and len(self.get_map()) == 1

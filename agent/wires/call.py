@@ -1,18 +1,17 @@
-"""One call: a socket, a session, and the protocol object between them."""
+"""One call: the client's connection, a session, and the protocol object between them."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import MutableMapping
 from dataclasses import replace
 from io import RawIOBase
-from typing import Any, Protocol
+from typing import Any
 
-from starlette.websockets import WebSocketDisconnect, WebSocketState
+from starlette.websockets import WebSocketDisconnect
 
 from rejoinder.agent.wires.call_log import CallLog
 from rejoinder.agent.wires.commands import (
@@ -26,24 +25,33 @@ from rejoinder.agent.wires.commands import (
     HangUp,
     Hear,
     Interrupt,
+    ReadMore,
+    RecordingTranscribed,
     Remove,
     Respond,
     Truncate,
+    Truncated,
 )
 from rejoinder.agent.wires.failures import public_error, reported
 from rejoinder.agent.wires.feed import Feed
-from rejoinder.agent.wires.long_messages import Long
+from rejoinder.agent.wires.idle_reads import may_skip_a_read, until_next_read
 from rejoinder.agent.wires.socket import (
     BEHIND,
+    CUT,
     INTERNAL_ERROR,
     NO_CODE,
-    NORMAL,
     POLICY_VIOLATION,
-    Socket,
+    Away,
+    CallSocket,
+    ConnectionChange,
+    Gone,
+    Lost,
+    Message,
+    Resumed,
     farewell,
-    frame_of,
 )
 from rejoinder.agent.wires.traces import Traces
+from rejoinder.agent.wires.wire import Answers, Wire
 from rejoinder.pipeline import (
     RATE,
     CallOver,
@@ -54,90 +62,13 @@ from rejoinder.pipeline import (
     Overloaded,
     PipelineError,
     ProtocolError,
+    ReplyAudio,
     ReplyDone,
     ReplyStarted,
     Session,
     open_session,
 )
 from rejoinder.pipeline.errors import first_error
-
-log = logging.getLogger(__name__)
-
-SEND_SECONDS = 5.0
-"""The call ends when the client's socket stays full for this long, in seconds."""
-IDLE_READ_SECONDS = 0.2
-"""Interval between two reads of a silent call, in seconds. Waking up for each frame is the cost of an idle
-call."""
-LONG_IDLE_SECONDS = 5.0
-"""A caller silent for this long, in seconds, may be read later while other calls wait for a model. They share
-the processor, and a silence is not urgent."""
-LATEST_READ_SECONDS = 0.6
-"""Longest interval between two reads of a silent call, in seconds."""
-CLOCK_SECONDS = 0.001
-"""Shortest wait, in seconds: some clocks have no finer resolution. A call closer than this to its read time
-waits for the next one."""
-GROUP_READ_SECONDS = 0.005
-"""Silent calls due within this many seconds are read together: the caches are warm, and the models' threads
-are interrupted less often."""
-
-
-Message = dict[str, Any] | str | bytes
-"""What a client is sent: a dictionary, which becomes JSON, or a text or binary message as it is."""
-
-
-class Wire(Protocol):
-    """The server's side of a protocol for one connection. It does no I/O."""
-
-    @property
-    def name(self) -> str:
-        """The name of the protocol, or of the carrier whose dialect this is."""
-
-    @property
-    def id(self) -> str:
-        """The client's identifier of the call, "" where it has none."""
-
-    @property
-    def flush_after(self) -> float | None:
-        """Seconds without a session event after which ``flush`` is called; None for never."""
-
-    def open(self) -> Iterable[Command | Message]:
-        """Return the commands and messages that begin the call."""
-
-    def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterable[Command | Message]:
-        """Take one message of the client; return what follows from it. Raises ProtocolError.
-
-        Consume the result before the next call. more: whether the next message is here already; audio may
-        then be held back until that one is taken.
-        """
-
-    def tell(self, happened: Event) -> Iterable[Command | Message]:
-        """Return the commands and messages that follow from a session event."""
-
-    def flush(self) -> Iterable[Command | Message]:
-        """Return messages that were held back for more audio."""
-
-    def heard(self, turn: int, text: str) -> None:
-        """Record the part of a truncated reply that the user heard."""
-
-
-def until_next_read(now: float, began: float) -> float:
-    """Return how many seconds a silent call waits before its next read. Both arguments are loop times.
-
-    Read times have a fixed phase, set by when the call began. If they counted from the call's last frame, two
-    calls that were once read in the same turn of the loop would stay together, and in the end all calls
-    would. Calls whose read times are close are read together.
-    """
-    place = now + IDLE_READ_SECONDS - (now - began) % IDLE_READ_SECONDS
-    wait = place - now + -place % GROUP_READ_SECONDS
-    return wait if wait > CLOCK_SECONDS else wait + IDLE_READ_SECONDS
-
-
-def may_skip_a_read(now: float, lively: float, since: float) -> bool:
-    """Return whether a silent call may skip one more read. All arguments are loop times, in seconds.
-
-    lively: of the last speech or event. since: of the last read.
-    """
-    return now - lively >= LONG_IDLE_SECONDS and now - since + IDLE_READ_SECONDS <= LATEST_READ_SECONDS
 
 
 class Call:
@@ -148,7 +79,7 @@ class Call:
 
     def __init__(
         self,
-        websocket: Socket,
+        socket: CallSocket,
         models: Models,
         options: Options,
         wire: Wire,
@@ -157,15 +88,14 @@ class Call:
     ) -> None:
         self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
         self.log = CallLog(self.feed.id, wire.name, caller, time.monotonic)
-        self._websocket = websocket
+        self._socket = socket
         self._models = models
         self._options = options
         self._wire = wire
         self._traces = Traces(traces, self.feed.id)
-        self._writing = asyncio.Lock()
-        self._sending: asyncio.Timeout | None = None
         self._behind: deque[MutableMapping[str, Any]] = deque()
-        self._lively = 0.0
+        self._began = self._last_active = 0.0
+        self._played: tuple[int, float] | None = None
 
     async def run(self) -> tuple[int, str]:
         """Run the call until one side ends it; return a close code (0: already closed) and a reason.
@@ -186,7 +116,7 @@ class Call:
                     pass
                 case CallOver():
                     self.feed.reason = str(cause)
-                    return await self._over(cause)
+                    return await self._say_goodbye(self.feed.reason)
                 case _:
                     self.feed.reason, detail = public_error(cause).message, str(cause) or type(cause).__name__
                     expected = isinstance(cause, PipelineError)  # its message is enough: no traceback
@@ -203,47 +133,58 @@ class Call:
         session: Session | None = None
         try:
             async with open_session(self._models, self._options) as session:
-                await self._follow(session, self._wire.open())
+                await self._carry_out(session, self._wire.open())
                 async with asyncio.TaskGroup() as tasks:
-                    telling = tasks.create_task(self._tell(session))
+                    writing = tasks.create_task(self._write_events(session))
                     await self._read(session)
-                    telling.cancel()
+                    writing.cancel()
         finally:
             if session is not None:  # log the end of a reply that the end of the call cut off
-                for happened in session.events.receive_nowait(session.events.size):
-                    self._note(self._plain(happened))
+                for event in session.events.receive_nowait(session.events.size):
+                    self._observe(event)
 
-    async def _over(self, cause: CallOver) -> tuple[int, str]:
-        """Handle the end of a call that reached its limit; return a close code and a reason."""
-        return NORMAL, str(cause)
+    async def _say_goodbye(self, reason: str) -> tuple[int, str]:
+        """Send the last messages of a call that the server ends; return the close code and the reason."""
+        goodbye = self._wire.goodbye(reason)
+        try:
+            await self._socket.send(goodbye.messages)
+        except (Overloaded, WebSocketDisconnect):
+            return 0, ""
+        return goodbye.code, goodbye.reason
 
-    async def _receive(self) -> MutableMapping[str, Any]:
-        message = await self._websocket.receive()
-        if behind := message.get(BEHIND):
-            self._behind.extend(behind())
-        return message
+    # --- from the client --------------------------------------------------------------------------------
 
-    async def _read(self, session: Session) -> int:
-        """Carry out the client's messages until its socket closes; return the close code."""
+    async def _read(self, session: Session) -> None:
+        """Carry out the client's messages until its connection ends."""
         loop = asyncio.get_running_loop()
-        began = self._lively = loop.time()
+        self._began = self._last_active = loop.time()
         while True:
-            message = self._behind.popleft() if self._behind else await self._receive()
+            message = self._behind.popleft() if self._behind else await self._socket.receive()
+            if isinstance(message, ConnectionChange):
+                if not await self._outlast(session, message):
+                    return
+                continue
             if message["type"] == "websocket.disconnect":
-                code = int(message.get("code") or NO_CODE)
-                self.feed.reason = farewell(code, message.get("reason") or "")
-                return code
-            more = bool(self._behind)
-            answers = self._wire.receive(frame_of(message), more)
-            if isinstance(await self._follow(session, answers), Hear) and not more:
+                self._note_end(message)
+                return
+            if behind := message.get(BEHIND):
+                self._behind.extend(behind())
+            frame, more = message.get(CUT) or message.get("text"), bool(self._behind)
+            answers = self._wire.receive(message["bytes"] if frame is None else frame, more)
+            await self._carry_out(session, answers)
+            ends_in_audio = bool(answers) and isinstance(answers[-1], Hear | ReadMore)
+            while answers and isinstance(answers[-1], ReadMore):
+                answers = self._wire.read_more()
+                await self._carry_out(session, answers)
+            if ends_in_audio and not more:
                 await asyncio.sleep(0)  # let the session take the audio,
                 await asyncio.sleep(0)  # and let the VAD run it in one batch with other calls' audio
                 if session.idle:
-                    await self._rest(began, session.options)
+                    await self._wait_for_next_read(session.options)
                 else:
-                    self._lively = loop.time()
+                    self._last_active = loop.time()
 
-    async def _rest(self, began: float, options: Options) -> None:
+    async def _wait_for_next_read(self, options: Options) -> None:
         """Wait until the next read time of a silent call, or a later one while other calls wait for a model.
 
         No read is skipped where silence or the call's length has a limit: speech must be read before the
@@ -252,129 +193,136 @@ class Call:
         loop = asyncio.get_running_loop()
         since, limited = loop.time(), options.idle_s or options.max_call_s
         while True:
-            await asyncio.sleep(until_next_read(loop.time(), began))
+            await asyncio.sleep(until_next_read(loop.time(), self._began))
             others = self._models.load_shedder.pressing and not limited
-            if not (others and may_skip_a_read(loop.time(), self._lively, since)):
+            if not (others and may_skip_a_read(loop.time(), self._last_active, since)):
                 return
 
-    async def _follow(self, session: Session, answers: Iterable[Command | Message]) -> Command | None:
+    async def _outlast(self, session: Session, change: ConnectionChange) -> bool:
+        """Take a change of the connection while the client is away; return whether the call goes on."""
+        match change:
+            case Lost(message, since, reason, seconds, empty):
+                if empty and session.at_rest:
+                    self._note_end(message)
+                    return False
+                self._played = session.hold(since)
+                if reason:
+                    self.log.lose(reason, seconds)
+            case Away(seconds):
+                if session.user_has_floor:  # missing audio counts as silence, which ends the user's turn
+                    await session.hear(bytes(2 * int(seconds * RATE)))
+            case Resumed(client, catch_up):
+                self.log.come_back(client)
+                await catch_up(self._played, session.release)
+                self._began = self._last_active = asyncio.get_running_loop().time()
+            case Gone(reason):
+                self.feed.reason = reason
+                return False
+        return True
+
+    def _note_end(self, message: MutableMapping[str, Any]) -> None:
+        self.feed.reason = farewell(int(message.get("code") or NO_CODE), message.get("reason") or "")
+
+    # --- what the wire answers --------------------------------------------------------------------------
+
+    async def _carry_out(self, session: Session, answers: Answers) -> None:
         """Carry out commands and send messages, in order.
 
-        Return the last command, None if a message comes after it.
+        Waits while the session has a second of unprocessed audio.
         """
-        last: Command | None = None
         messages: list[Message] = []
         for answer in answers:
             if isinstance(answer, dict | str | bytes):
                 messages.append(answer)
                 continue
-            await self._send(messages)
-            messages = []
-            last = answer
-            await self._obey(session, answer)
-        await self._send(messages)
-        return None if messages else last
+            if messages:
+                await self._socket.send(messages)
+                messages = []
+            if isinstance(answer, Hear):
+                await session.hear(answer.pcm)
+            else:
+                await self._execute(session, answer)
+        if messages:
+            await self._socket.send(messages)
 
-    async def _obey(self, session: Session, command: Command) -> None:
-        """Carry out one command. Waits while the session has a second of unprocessed audio."""
+    async def _execute(self, session: Session, command: Command) -> None:
+        """Carry out one command, and what follows from its result."""
         match command:
-            case Hear(pcm):
-                await session.hear(pcm)
             case EndTurn():
                 await session.end_user_turn()
             case Forget():
                 session.clear_audio()
             case AddText(role, text):
                 session.add_text(text, role)
-                self._typed(role, text)
+                self._note_typed(role, text)
             case AddItem(entry, after):
                 session.insert(entry, after)
-                self._typed(entry.role, entry.text)
+                self._note_typed(entry.role, entry.text)
             case AddRecording():
-                await self._transcribe(session, command)
+                result = await self._transcribe(session, command)
+                await self._carry_out(session, self._wire.handle(result))
             case Remove(key):
                 session.remove(key)
             case Respond(request):
                 session.respond(request)
-            case Interrupt(aside):
-                session.interrupt(aside)
+            case Interrupt(out_of_band):
+                session.interrupt(out_of_band)
             case Truncate(turn, seconds):
-                if (heard := session.truncate(turn, seconds)) is not None:
-                    self._wire.heard(turn, heard)
-                    self.feed.heard(turn, heard)
+                heard = session.truncate(turn, seconds)
+                if heard is not None:
+                    self.feed.send_heard(turn, heard)
+                await self._carry_out(session, self._wire.handle(Truncated(turn, heard)))
             case Configure(options):
                 session.configure(options)
+            case Hear() | ReadMore():
+                pass  # ``_carry_out`` and ``_read`` do these
             case HangUp(reason):
                 raise CallOver(reason)
 
-    async def _transcribe(self, session: Session, given: AddRecording) -> None:
-        """Transcribe a recording and send the result.
-
-        The client's next message waits: it may build on the words.
-        """
-        seconds, text, cause = len(given.pcm) / 2 / RATE, "", ""
+    async def _transcribe(self, session: Session, given: AddRecording) -> RecordingTranscribed:
+        """Transcribe a recording. The client's next message waits: it may build on the words."""
+        seconds = len(given.pcm) / 2 / RATE
         try:
             text = await session.insert_audio(given.pcm, given.key, given.after)
         except PipelineError as error:
-            cause = reported(f"call {self.feed.id}", "an item's audio was not transcribed", error).message
-        await self._send(given.on_transcribed(text, seconds, cause))
+            public = reported(f"call {self.feed.id}", "an item's audio was not transcribed", error)
+            return RecordingTranscribed(given.key, "", seconds, public.message)
+        return RecordingTranscribed(given.key, text, seconds)
 
-    async def _tell(self, session: Session) -> None:
+    # --- from the session -------------------------------------------------------------------------------
+
+    async def _write_events(self, session: Session) -> None:
+        """Send the client what follows from the session's events, until they end."""
         while True:
             try:
                 async with asyncio.timeout(self._wire.flush_after):
-                    happened = await session.events.receive()
+                    event = await session.events.receive()
             except TimeoutError:
-                await self._follow(session, self._wire.flush())
+                await self._carry_out(session, self._wire.flush())
                 continue
             except Closed:
                 return
-            self._lively = asyncio.get_running_loop().time()
-            happened = self._plain(happened)
-            self._note(happened)
-            await self._follow(session, self._wire.tell(happened))
+            self._last_active = asyncio.get_running_loop().time()
+            if not isinstance(event, ReplyAudio):  # observers read, they do not listen
+                event = self._observe(event)
+            await self._carry_out(session, self._wire.handle(event))
 
-    def _plain(self, happened: Event) -> Event:
-        """Return the event; where it is the end of a failed reply, with an error message for callers."""
-        if not isinstance(happened, ReplyDone) or happened.status != "failed":
-            return happened
-        cause = happened.cause or PipelineError(happened.error)
-        said = reported(f"call {self.feed.id}", f"turn {happened.turn} failed", cause)
-        return replace(happened, error=said.message, code=said.code, cause=None)
+    def _observe(self, event: Event) -> Event:
+        """Pass an event to the caption watchers, the log and the traces file, and return it.
 
-    def _note(self, happened: Event) -> None:
-        """Pass an event to the observers: caption watchers, the log and the traces file."""
+        The end of a failed reply gets an error message for callers.
+        """
+        if isinstance(event, ReplyDone) and event.status == "failed":
+            cause = event.cause or PipelineError(event.error)
+            public = reported(f"call {self.feed.id}", f"turn {event.turn} failed", cause)
+            event = replace(event, error=public.message, code=public.code, cause=None)
         if self.feed.watchers:
-            self.feed.tell(happened)
-        self._traces.note(happened)
-        if isinstance(happened, ReplyStarted):
+            self.feed.send_event(event)
+        self._traces.note(event)
+        if isinstance(event, ReplyStarted):
             self.log.turns += 1
+        return event
 
-    def _typed(self, role: str, text: str) -> None:
-        self.feed.typed(role, text)
+    def _note_typed(self, role: str, text: str) -> None:
+        self.feed.send_typed(role, text)
         self._traces.typed(role, text)
-
-    async def _send(self, messages: Sequence[Message]) -> None:
-        """Write messages in order, with no others between them. Raises Overloaded after ``SEND_SECONDS``."""
-        if not messages:
-            return
-        async with self._writing:
-            for message in messages:
-                await self._write(message)
-
-    async def _write(self, message: Message) -> None:
-        if self._websocket.application_state is not WebSocketState.CONNECTED:
-            return
-        try:
-            async with asyncio.timeout(SEND_SECONDS) as self._sending:
-                if isinstance(message, bytes):
-                    await self._websocket.send_bytes(message)
-                else:
-                    text = message if isinstance(message, str) else json.dumps(message)
-                    await self._websocket.send_text(text)
-        except TimeoutError:
-            raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
-        except RuntimeError as error:  # Starlette raises this for a socket that is already closed
-            raise WebSocketDisconnect(reason=str(error)) from None
-        finally:
-            self._sending = None

@@ -1,10 +1,8 @@
-"""Commands to a session. Every wire protocol turns its client's messages into these."""
+"""Commands to a session, and their results. Every wire protocol turns its client's messages into commands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from rejoinder.pipeline import Entry, Key, Options, ReplyRequest
 
@@ -46,14 +44,12 @@ class AddItem:
 class AddRecording:
     """The session transcribes audio of the user (16 kHz, 16-bit, mono) and inserts the text into the history.
 
-    on_transcribed: returns the messages to the client. It takes the text, the seconds of audio, and the error
-    message, which is "" after a success.
+    The result is a ``RecordingTranscribed``.
     """
 
     pcm: bytes
     key: Key
     after: Key | None
-    on_transcribed: Callable[[str, float, str], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +71,17 @@ class Respond:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """The session stops its reply, or the out-of-band reply with the turn number ``aside``."""
+    """The session stops its reply, or the reply with the turn number ``out_of_band``."""
 
-    aside: int | None = None
+    out_of_band: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """The session keeps only the first ``seconds`` of a reply in the history: no more was played."""
+    """The session keeps only the first ``seconds`` of a reply in the history: no more was played.
+
+    The result is a ``Truncated``.
+    """
 
     turn: int
     seconds: float
@@ -93,6 +92,14 @@ class Configure:
     """The session uses these options from now on."""
 
     options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMore:
+    """The wire has more of a long message: call its ``read_more``. It is the last of a list.
+
+    So other calls run in between, and the wire decodes no faster than the session takes the audio.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,5 +121,33 @@ Command = (
     | Interrupt
     | Truncate
     | Configure
+    | ReadMore
     | HangUp
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """The result of ``Truncate``.
+
+    text: the part of the reply that the user heard, None if the session no longer knows the reply.
+    """
+
+    turn: int
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingTranscribed:
+    """The result of ``AddRecording``.
+
+    seconds: length of the audio. error: the message for the client, "" after a success.
+    """
+
+    key: Key
+    text: str
+    seconds: float
+    error: str = ""
+
+
+Result = Truncated | RecordingTranscribed

@@ -78,17 +78,17 @@ class Feed:
         self.watchers.add(watcher)
         return watcher
 
-    def tell(self, happened: Event) -> None:
+    def send_event(self, happened: Event) -> None:
         """Send a session event to the watchers."""
         if event := _caption(happened):
             self._give(*event)
 
-    def typed(self, role: str, text: str) -> None:
+    def send_typed(self, role: str, text: str) -> None:
         """Send the watchers what the user typed. The session has no event for that."""
         if role == "user":
             self._give("user.typed", {"text": text})
 
-    def heard(self, turn: int, text: str) -> None:
+    def send_heard(self, turn: int, text: str) -> None:
         """Send the watchers the part of a reply that the client reports as heard."""
         self._give("agent.heard", {"turn": turn, "heard": text})
 

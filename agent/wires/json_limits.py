@@ -27,16 +27,18 @@ def excess(text: str, entries: int) -> str:
 
     entries: most members of objects and entries of lists, counted together over the whole text.
     """
-    few = len(text) <= entries or _entries(text) <= entries
+    opened = text.count("[") + text.count("{")
+    # Each value but the first follows a comma or an opening bracket.
+    few = len(text) <= entries or opened + text.count(",") <= entries
     numbers = len(text) > _SHORT and _SAMPLED.search(text[::_EVERY])
-    if few and not numbers and _opened(text) <= MAX_DEPTH:
+    if few and not numbers and opened <= MAX_DEPTH:
         return ""
     too_many = f"more than {entries} values, which are the most"
     # Each value may have a name, and both may be strings. A quote that begins a string never follows "\\".
     if text.count('"') - text.count('\\"') > 4 * (entries + 1):
         return too_many
     outside = _STRING.sub("", text)  # brackets and commas inside strings do not count
-    if _entries(outside) > entries:
+    if outside.count("[") + outside.count("{") + outside.count(",") > entries:
         return too_many
     if numbers and _NUMBER.search(outside):
         return "a number of more than 1000 digits"
@@ -54,12 +56,3 @@ def early(text: str, name: str) -> str | None:
     """
     found = re.match(_FLAT + _MEMBER.format(re.escape(name)), text)
     return found[1] if found else None
-
-
-def _opened(text: str) -> int:
-    return text.count("[") + text.count("{")
-
-
-def _entries(text: str) -> int:
-    """Return an upper bound: each value but the first follows a comma or an opening bracket."""
-    return text.count(",") + _opened(text)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
 import soxr
-
-from rejoinder.pipeline import AudioChunk
 
 
 class Resampler:
@@ -16,6 +15,7 @@ class Resampler:
     def __init__(self, rate: float, wanted: float) -> None:
         self._stream = soxr.ResampleStream(rate, wanted, 1, dtype="int16", vr=True)
 
-    def feed(self, chunk: AudioChunk, last: bool = False) -> bytes:
-        """Return the 16-bit audio that is ready; with ``last``, also what the filter still holds."""
-        return bytes(self._stream.resample_chunk(chunk.int16(), last=last).astype("<i2").tobytes())
+    def feed(self, pcm: bytes, last: bool = False) -> bytes:
+        """Add 16-bit audio; return what is ready, and with ``last`` also what the filter still holds."""
+        samples = np.frombuffer(pcm, "<i2")
+        return bytes(self._stream.resample_chunk(samples, last=last).astype("<i2").tobytes())

@@ -14,11 +14,11 @@ from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.kv_cache import Slots
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
-SLOTS = 4
+LLAMA_SLOTS = 4
 """Most requests decoded at the same time; further requests wait."""
-CONTEXT = 2048
+LLAMA_CONTEXT = 2048
 """Tokens per slot. The history is cut to about half of this."""
 SAMPLING = {"temperature": 0.4, "top_p": 0.9, "repeat_penalty": 1.1, "cache_prompt": True}
 """Mild sampling: it makes a very small model more varied and less often wrong than greedy decoding."""
@@ -45,12 +45,12 @@ class LlamaCpp:
         key = secrets.token_urlsafe(24)
         parameters: Any = xllamacpp.CommonParams()
         parameters.model.path = str(path)
-        parameters.n_parallel = SLOTS
-        parameters.n_ctx = SLOTS * CONTEXT
+        parameters.n_parallel = LLAMA_SLOTS
+        parameters.n_ctx = LLAMA_SLOTS * LLAMA_CONTEXT
         parameters.cpuparams.n_threads = threads
         parameters.cpuparams_batch.n_threads = threads
         parameters.cache_ram_mib = 0  # the default keeps up to 8 GiB of old prompts
-        parameters.n_threads_http = SLOTS + 2
+        parameters.n_threads_http = LLAMA_SLOTS + 2
         parameters.api_keys = [key]
         parameters.ui = False
         parameters.endpoint_slots = False
@@ -62,7 +62,7 @@ class LlamaCpp:
         url = f"{self._server.listening_address}/v1"
         name = f"llama:{path.stem}"
         self._chat = OpenAiChat(url, path.stem, key, can_warm=True, extra=SAMPLING, name=name)
-        self._slots = Slots(SLOTS)
+        self._slots = Slots(LLAMA_SLOTS)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer; closing the generator stops the decoding. Raises ModelError."""

@@ -15,7 +15,7 @@ from rejoinder.models.llm.bounded import bound
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools
-from rejoinder.pipeline.replying.utterance import MAX_THOUGHT, MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS, MAX_TOKENS
 
 CONNECT_SECONDS = 3.0
 """Longest wait for a connection."""
@@ -24,9 +24,9 @@ TOKEN_SECONDS = 15.0
 STREAM_END_SECONDS = 0.25
 """Longest wait for the end of the stream after the last token. A stream read to its end leaves the connection
 reusable."""
-REQUESTED_TOKENS = MAX_TOKENS + MAX_THOUGHT
-"""Token limit sent to the server, which also counts reasoning tokens. ``Utterance`` may end a reply earlier;
-tokens beyond the limit are not read."""
+REQUESTED_TOKENS = MAX_TOKENS + MAX_THOUGHT_TOKENS
+"""Token limit sent to the server, which also counts reasoning tokens. ``AnswerFilter`` may end a reply
+earlier; tokens beyond the limit are not read."""
 EMPTY_CHUNKS = 100
 """Most chunks without a token: with a role, with a finish reason, or to keep the connection open."""
 NEW_LIMIT = "max_completion_tokens"

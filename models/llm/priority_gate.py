@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
 from rejoinder.pipeline.interfaces import Llm, Message, TextLlm
-from rejoinder.pipeline.replying.utterance import Utterance, uttered
+from rejoinder.pipeline.replying.text.answer_filter import AnswerFilter, filtered
 
 
 def text_answer(llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
@@ -16,7 +16,7 @@ def text_answer(llm: Llm, messages: Sequence[Message]) -> AsyncGenerator[str, No
     As in a reply, the answer has a limited length and no reasoning text. Closing the generator cancels the
     request. Raises ModelError.
     """
-    return uttered(llm.write(messages) if isinstance(llm, TextLlm) else llm.reply(messages), Utterance())
+    return filtered(llm.write(messages) if isinstance(llm, TextLlm) else llm.reply(messages), AnswerFilter())
 
 
 class PriorityGate:

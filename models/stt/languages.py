@@ -12,7 +12,7 @@ ENGLISH = "en"
 """The default language, which all Whisper models know."""
 MULTILINGUAL_TOKENS = 51_865
 """Size of the smallest multilingual vocabulary. The English one has one token fewer (openai/whisper)."""
-LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
+LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")
 """The token of a language in Whisper's tokenizer."""
 
 
@@ -37,7 +37,7 @@ def languages(path: Path) -> list[str]:
         if _vocabulary(path) < MULTILINGUAL_TOKENS:
             return [ENGLISH]  # its tokenizer has other languages too, but the model does not know them
         tokens = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))["added_tokens"]
-        found = [LANGUAGE.fullmatch(token["content"]) for token in tokens]
+        found = [LANGUAGE_TOKEN.fullmatch(token["content"]) for token in tokens]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError("whisper", f"cannot read which languages {path} knows: {error}") from error
     return sorted(match[1] for match in found if match)

@@ -33,7 +33,7 @@ SHORT_WINDOW_SECONDS = 10
 """The short window, and the shortest frugal one."""
 LEAST_WINDOW_SECONDS = 15
 """Shortest window for audio longer than ``SHORT_SECONDS``."""
-MARGIN_SECONDS = 3
+WINDOW_MARGIN_SECONDS = 3
 """Window beyond the end of audio longer than ``SHORT_SECONDS``."""
 FRUGAL_MARGIN_SECONDS = 1
 """Window beyond the end of the audio under load: a third faster and slightly less accurate."""
@@ -55,7 +55,7 @@ STATES = RATE // 50
 """Samples from one encoder state to the next."""
 LAST = (2, 0)
 """The last two states of the audio: first and end, in states before the end of the audio."""
-BEFORE = (75, 10)
+STATES_BEFORE = (75, 10)
 """The states from 1.5 s to 0.2 s before the end of the audio, in the same form."""
 
 
@@ -95,7 +95,7 @@ class Words:
     over: float | None = None
 
 
-NOTHING = Words("")
+NO_WORDS = Words("")
 """The result for audio without words."""
 
 
@@ -178,7 +178,7 @@ class Whisper:
         ModelError.
         """
         if len(audio) < RATE // 10:
-            return NOTHING
+            return NO_WORDS
         deadline = current.get()
         job = Job(audio, window_seconds(len(audio) / RATE, deadline is not None and deadline.frugal))
         try:
@@ -202,7 +202,7 @@ class Whisper:
         )
         encoded = self._model.encode(features)
         if not any(job.wanted for job in batch):  # a final transcript has cancelled this partial one
-            return [NOTHING] * len(batch)
+            return [NO_WORDS] * len(batch)
         results = self._model.model.generate(
             encoded,
             [self._prompt] * len(batch),
@@ -292,12 +292,12 @@ def on_host(encoded: Any) -> Samples:
 
 
 def ending(states: Samples, samples: int) -> Samples:
-    """Return the mean encoder states in ``LAST`` and ``BEFORE``, joined: float32 [2 * width].
+    """Return the mean encoder states in ``LAST`` and ``STATES_BEFORE``, joined: float32 [2 * width].
 
     states: float [time, width]. samples: length of the audio that they were computed from.
     """
     end = min(len(states), samples // STATES)
-    places = (slice(max(0, end - since), max(1, end - until)) for since, until in (LAST, BEFORE))
+    places = (slice(max(0, end - since), max(1, end - until)) for since, until in (LAST, STATES_BEFORE))
     found: Samples = np.concatenate([states[place].mean(axis=0) for place in places]).astype(np.float32)
     return found
 
@@ -308,7 +308,7 @@ def window_seconds(audio: float, frugal: bool = False) -> int:
         return min(WINDOW_SECONDS, max(SHORT_WINDOW_SECONDS, math.ceil(audio + FRUGAL_MARGIN_SECONDS)))
     if audio <= SHORT_SECONDS:
         return SHORT_WINDOW_SECONDS
-    return min(WINDOW_SECONDS, max(LEAST_WINDOW_SECONDS, math.ceil(audio + MARGIN_SECONDS)))
+    return min(WINDOW_SECONDS, max(LEAST_WINDOW_SECONDS, math.ceil(audio + WINDOW_MARGIN_SECONDS)))
 
 
 def quietest(audio: Samples, start: int) -> int:

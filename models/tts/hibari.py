@@ -14,12 +14,12 @@ from rejoinder.models.tts.voice import Piece, Voice
 from rejoinder.models.tts.word_times import sounds
 from rejoinder.pipeline.errors import ModelError
 
-RATE = 24_000
+HIBARI_RATE = 24_000
 """Hertz."""
-ENDS = "/CumSum_output_0"
+PHONEME_ENDS = "/CumSum_output_0"
 """The exported graph's tensor of the frame after each phoneme."""
 
-EARLY = 1
+EARLY_FRAMES = 1
 """Frames (25 ms) to subtract from the end of each phoneme: a forced alignment finds Hibari's words to end 38
 ms before their predicted end, in the median (Piper's: 10 ms)."""
 
@@ -35,7 +35,7 @@ def open_voice(name: str, threads: int) -> Voice:
     except Exception as error:
         raise ModelError("hibari", f"cannot load the voice {name!r}: {error}") from error
     # The package does not return durations, so its graph is opened again with one more output.
-    hibari.sess = session = open_session(Path(hibari.model_path), threads, ENDS)
+    hibari.sess = session = open_session(Path(hibari.model_path), threads, PHONEME_ENDS)
 
     def synthesize(text: str) -> Iterator[Piece]:
         sentences = [[each for each in row if each in hibari.vocab] for row in hibari.phonemize(text)]
@@ -46,9 +46,9 @@ def open_voice(name: str, threads: int) -> Voice:
             made: Any = session.run(None, {"ids": np.array([ids]), "speed": np.ones(1, np.float32)})
             *spectrum, frames = made
             audio = synth(*(part[0] for part in spectrum), noise)
-            after = (frames.reshape(-1) - EARLY) * (len(audio) // int(frames.max()))
+            after = (frames.reshape(-1) - EARLY_FRAMES) * (len(audio) // int(frames.max()))
             ends = ends + sounds(zip(phonemes, begin + after[1:-1], strict=True))[1]
             begin += len(audio)
             yield Piece(audio, words, ends)
 
-    return Voice("hibari", RATE, synthesize)
+    return Voice("hibari", HIBARI_RATE, synthesize)

@@ -28,8 +28,8 @@ from rejoinder.pipeline.errors import ModelError
 log = logging.getLogger(__name__)
 
 PEAK = 0.7
-"""Peak level of ``USUAL`` after normalisation. One gain for all clauses of a voice keeps its prosody."""
-USUAL = "The quick brown fox jumps over the lazy dog, and nobody minds."
+"""Peak level of ``LOUDNESS_SENTENCE``, normalised. One gain for all clauses of a voice keeps its prosody."""
+LOUDNESS_SENTENCE = "The quick brown fox jumps over the lazy dog, and nobody minds."
 """The sentence that a voice's loudness is measured with."""
 
 LENGTHS = "/Ceil_output_0"
@@ -76,7 +76,9 @@ def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
                 yield Piece(audio, words, ends)
 
     try:
-        loudest = max((float(np.abs(piece.audio).max(initial=0.0)) for piece in pieces(USUAL)), default=0.0)
+        loudest = max(
+            (float(np.abs(piece.audio).max(initial=0.0)) for piece in pieces(LOUDNESS_SENTENCE)), default=0.0
+        )
     except Exception as error:
         raise ModelError("piper", f"{path} cannot speak: {error}") from error
     loudest = loudest or PEAK

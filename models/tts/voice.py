@@ -14,9 +14,9 @@ from rejoinder.pipeline.audio.loudness import AUDIBLE
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 
-LEAD_SECONDS = 0.002
+CLAUSE_LEAD_SECONDS = 0.002
 """Silence that is kept before a clause."""
-TAIL_SECONDS = {".": 0.2, "!": 0.2, "?": 0.2, ":": 0.15, ";": 0.15, ",": 0.1}
+CLAUSE_TAIL_SECONDS = {".": 0.2, "!": 0.2, "?": 0.2, ":": 0.15, ";": 0.15, ",": 0.1}
 """Silence that is kept after a clause, by its last character."""
 CUT_TAIL_SECONDS = 0.02
 """Silence that is kept after a clause that ends without such a character."""
@@ -74,7 +74,7 @@ class Voice:
 
     def _clause(self, text: str) -> Iterator[Part]:
         if words := spoken(text):
-            tail = TAIL_SECONDS.get(text.rstrip("\"')*_ ")[-1:], CUT_TAIL_SECONDS)
+            tail = CLAUSE_TAIL_SECONDS.get(text.rstrip("\"')*_ ")[-1:], CUT_TAIL_SECONDS)
             known, times = 0, Words()
             try:
                 for audio, sounds, ends in trim(self._synthesize(words), self.rate, tail):
@@ -87,7 +87,7 @@ class Voice:
 
 
 def trim(pieces: Iterator[Piece], rate: int, tail: float) -> Iterator[Piece]:
-    """Trim the silence around speech to ``LEAD_SECONDS`` before and ``tail`` seconds after it.
+    """Trim the silence around speech to ``CLAUSE_LEAD_SECONDS`` before and ``tail`` seconds after it.
 
     Models add up to 0.3 s of silence before and 0.4 s after a clause (Hibari does). Before the first word of
     a reply that silence is latency; between two clauses it is an unnatural pause. Silence inside a clause is
@@ -99,7 +99,7 @@ def trim(pieces: Iterator[Piece], rate: int, tail: float) -> Iterator[Piece]:
         if len(loud := np.flatnonzero(np.abs(held) > AUDIBLE)):
             first, end = 0, loud[-1] + 1
             if cut < 0:
-                cut = first = max(0, loud[0] - int(LEAD_SECONDS * rate))
+                cut = first = max(0, loud[0] - int(CLAUSE_LEAD_SECONDS * rate))
             yield Piece(held[first:end], piece.sounds, [sample - cut for sample in piece.ends])
             held = held[end:]
     if cut >= 0 and len(rest := held[: int(tail * rate)]):

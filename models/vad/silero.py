@@ -18,7 +18,7 @@ from rejoinder.pipeline.errors import ModelError
 
 WINDOW = 512
 """Samples per decision, fixed by the model: 32 ms at 16 kHz."""
-CONTEXT = 64
+CONTEXT_SAMPLES = 64
 """Samples of the previous window that the model sees before each window."""
 GRAPH = "silero_vad_16k_sequence.onnx of silero-vad 6.2.3"
 """The graph that ``regrouped`` takes."""
@@ -88,7 +88,7 @@ class SileroStream:
         self.state = [np.zeros((1, 1, 128), np.float32)] * 2
         self.due = 0
         self._shared = shared
-        self._audio: Samples = np.zeros(CONTEXT, np.float32)
+        self._audio: Samples = np.zeros(CONTEXT_SAMPLES, np.float32)
         self._position = 0
         self._skipper = SilenceSkipper()
         self._skipped = 0  # windows at the beginning of the audio that were reported but not judged
@@ -120,7 +120,7 @@ class SileroStream:
 
     def window(self, place: int) -> Samples:
         """Return a due window with its context, float32 [``CONTEXT + WINDOW``]. place: its index."""
-        return self._audio[WINDOW * place : WINDOW * (place + 1) + CONTEXT]
+        return self._audio[WINDOW * place : WINDOW * (place + 1) + CONTEXT_SAMPLES]
 
     def take(self, probabilities: Sequence[float], state: list[Any]) -> None:
         """Take the probabilities of the due windows, and the state after them.
@@ -143,7 +143,7 @@ class SileroStream:
 
     def _schedule(self) -> None:
         """Report windows that may be skipped, and set how many windows are due."""
-        while waiting := (len(self._audio) - CONTEXT) // WINDOW - self._skipped:
+        while waiting := (len(self._audio) - CONTEXT_SAMPLES) // WINDOW - self._skipped:
             if not self._skipper.skips(self._power(self._skipped)):
                 break
             self._skipped += 1
@@ -161,5 +161,5 @@ class SileroStream:
         return found
 
     def _power(self, place: int) -> float:
-        samples = self._audio[CONTEXT + WINDOW * place : CONTEXT + WINDOW * (place + 1)]
+        samples = self._audio[CONTEXT_SAMPLES + WINDOW * place : CONTEXT_SAMPLES + WINDOW * (place + 1)]
         return float(np.dot(samples, samples))

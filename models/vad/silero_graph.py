@@ -11,11 +11,11 @@ from typing import Any
 
 from rejoinder.models.onnx.nodes import Nodes
 
-WINDOW = 576
+GRAPH_WINDOW = 576
 """Samples of a window with its context."""
-FRAMES = 4
+SPECTRUM_FRAMES = 4
 """Frames of spectrum in a window."""
-HOP = 128
+SPECTRUM_HOP = 128
 """Samples from one frame to the next."""
 BINS = 129
 """Frequencies of a frame."""
@@ -25,8 +25,8 @@ def regrouped(model: Any) -> bytes:
     """Return the serialised graph for sequences of windows of several sessions.
 
     Sessions are the second axis of the state, float32 [1, sessions, 128]. The input is float32
-    [windows * sessions, ``WINDOW``]: the first window of each session, then the second of each, and so on.
-    Raises KeyError if a weight is missing.
+    [windows * sessions, ``GRAPH_WINDOW``]: the first window of each session, then the second of each, and so
+    on. Raises KeyError if a weight is missing.
     """
     from onnx import helper, numpy_helper
 
@@ -59,11 +59,16 @@ def _product(built: Nodes, rows: str, matrix: Any, bias: Any) -> str:
 
 def _spectrum(built: Nodes, basis: Any) -> str:
     """Add the spectrum and return the name of its magnitudes, [frames, ``BINS``]."""
-    mirrored = built.cut("input", 1, WINDOW - 2, WINDOW - 2 - HOP // 2, -1)
-    hops = built.constant([-1, FRAMES + 1, HOP])
+    mirrored = built.cut("input", 1, GRAPH_WINDOW - 2, GRAPH_WINDOW - 2 - SPECTRUM_HOP // 2, -1)
+    hops = built.constant([-1, SPECTRUM_FRAMES + 1, SPECTRUM_HOP])
     halves = built.add("Reshape", built.add("Concat", "input", mirrored, axis=1), hops)
-    frames = built.add("Concat", built.cut(halves, 1, 0, FRAMES), built.cut(halves, 1, 1, FRAMES + 1), axis=2)
-    rows = built.add("Reshape", frames, built.constant([-1, 2 * HOP]))
+    frames = built.add(
+        "Concat",
+        built.cut(halves, 1, 0, SPECTRUM_FRAMES),
+        built.cut(halves, 1, 1, SPECTRUM_FRAMES + 1),
+        axis=2,
+    )
+    rows = built.add("Reshape", frames, built.constant([-1, 2 * SPECTRUM_HOP]))
     bins = built.add("MatMul", rows, built.constant(basis[:, 0].T))
     real, imaginary = built.cut(bins, 1, 0, BINS), built.cut(bins, 1, BINS, 2 * BINS)
     squares = built.add("Mul", real, real), built.add("Mul", imaginary, imaginary)

@@ -19,13 +19,13 @@ NONE = 1e-3
 """Relative power of the echo below which there is none: a headset, or a client that cancels its echo."""
 GAP_SECONDS = 0.002
 """Audio that begins within this time of the end of the last audio follows it: lengths are rounded."""
-AGAIN = 8
+MOST_AGAIN_SECONDS = 8
 """Most seconds of audio that a returning client receives again: the size of a call's outbox."""
-AHEAD = AGAIN * RATE
+AHEAD = MOST_AGAIN_SECONDS * RATE
 """Samples of planned play-out that are kept; play-out is never further ahead."""
-EARLY = RATE // 2
+EARLY_WORDS = RATE // 2
 """How long before the planned start of a clause its words may be heard, in samples."""
-LATE = RATE
+LATE_WORDS = RATE
 """How long after the planned end of a clause its words may be heard, in samples."""
 
 _NOTHING: Samples = np.zeros(0, np.float32)
@@ -109,12 +109,14 @@ class Echo:
     def _remember(self, chunk: AudioChunk, text: str) -> None:
         self._last.append((chunk, text))
         self._lasts += chunk.seconds
-        while self._lasts > AGAIN:
+        while self._lasts > MOST_AGAIN_SECONDS:
             self._lasts -= self._last.popleft()[0].seconds
 
     def saying(self, sample: int) -> str:
         """Return the clauses that the microphone may pick up at ``sample``, "" for none."""
-        near = (text for begin, end, text in self._clauses if begin - EARLY <= sample <= end + LATE)
+        near = (
+            text for begin, end, text in self._clauses if begin - EARLY_WORDS <= sample <= end + LATE_WORDS
+        )
         return " ".join(near) if self.possible else ""
 
     def hear(self, chunk: AudioChunk, now: float) -> AudioChunk:

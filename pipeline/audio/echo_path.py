@@ -24,9 +24,9 @@ KEPT = 0.9995
 """Share of the path that stays valid for a block. A lower value adapts faster and removes less echo."""
 OTHERS_KEPT = 0.8
 """Weight of the previous block in the mean spectrum of the sounds that are not echo."""
-SPREAD = 3
+DELAY_SPREAD = 3
 """Blocks by which the delay may change, in either direction, when the agent starts to speak again."""
-AGAIN = 1.0
+DELAY_DOUBT = 1.0
 """Uncertainty added for each such change of the delay, as a share of the path's power."""
 CAUTION = 4.0
 """Factor on the uncertain power in the estimate of the remaining echo."""
@@ -90,9 +90,9 @@ class EchoPath:
     def shift(self) -> None:
         """Raise the uncertainty of the delay: the next audio may be heard earlier or later than before."""
         power = np.abs(self._way) ** 2
-        for blocks in range(-SPREAD, SPREAD + 1):
+        for blocks in range(-DELAY_SPREAD, DELAY_SPREAD + 1):
             first, last = max(0, blocks), BLOCKS + min(0, blocks)
-            self._unsure[first:last] += AGAIN * power[first - blocks : last - blocks]
+            self._unsure[first:last] += DELAY_DOUBT * power[first - blocks : last - blocks]
 
     def doubt(self) -> None:
         """Raise the uncertainty of the whole path, because echo may have come through."""

@@ -10,7 +10,7 @@ from math import gcd
 
 import numpy as np
 
-from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples
+from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_float
 
 TAPS = 32
 """Length of the filter in source samples: aliases are 50 dB below speech."""
@@ -36,7 +36,7 @@ class ToSession:
 
     def feed(self, chunk: AudioChunk) -> Samples:
         """Add a chunk; return the samples that are complete, float32, shape (samples,)."""
-        audio = np.concatenate((self._rest, chunk.samples()))
+        audio = np.concatenate((self._rest, to_float(chunk.pcm)))
         reached = (len(audio) - TAPS + 1) * self._phases  # behind the places at which all taps have a sample
         out = np.empty(max(0, -(-(reached - self._at) // self._step)), np.float32)
         if self._phases <= FEW:

@@ -23,9 +23,9 @@ MOST_BUSY = 0.85
 TARGET_SECONDS = 0.6
 """Target for the mean time to make a reply. One reply in twenty takes 1.5 times as long; with the wait for
 the end of the turn, that is one second (docs/lab/capacity.md)."""
-MOST_SECONDS = 1.0
+MOST_REPLY_SECONDS = 1.0
 """Limit of the predicted mean time to make a reply; above it a new call is refused."""
-WINDOW_SECONDS = 10.0
+RECENT_SECONDS = 10.0
 """Ignore replies older than this, in seconds; a call without a newer reply is not active."""
 SMOOTH_SECONDS = 5.0
 """Time constant of the mean in ``Load.busy``, so that a single burst of work is not load."""
@@ -86,8 +86,8 @@ class Load:
         return self.alone / free if free > 0.0 else math.inf
 
     def room(self, callers: int) -> bool:
-        """Return whether this many callers stay within ``MOST_BUSY`` and ``MOST_SECONDS``."""
-        slow = self.alone < TARGET_SECONDS and self.predicted(callers) > MOST_SECONDS
+        """Return whether this many callers stay within ``MOST_BUSY`` and ``MOST_REPLY_SECONDS``."""
+        slow = self.alone < TARGET_SECONDS and self.predicted(callers) > MOST_REPLY_SECONDS
         return self.busy_with(callers) <= MOST_BUSY and not slow
 
     def strain(self, callers: int) -> float:
@@ -151,7 +151,7 @@ class LoadShedder:
         return any(engine.pressing for engine in self.engines)
 
     def joined(self, call: int, now: float) -> None:
-        """Record the start of a call; it counts as active for ``WINDOW_SECONDS``."""
+        """Record the start of a call; it counts as active for ``RECENT_SECONDS``."""
         self._calls[call] = now
 
     def answered(self, call: int, seconds: float, now: float) -> None:
@@ -168,7 +168,7 @@ class LoadShedder:
 
         No call is refused at level NOTHING, or while no call is active. A refusal lets the level go up.
         """
-        active = sum(now - last <= WINDOW_SECONDS for last in self._calls.values())
+        active = sum(now - last <= RECENT_SECONDS for last in self._calls.values())
         if not active or self.level == LoadLevel.NOTHING or self.load.room(active + 1):
             return ""
         self._refused = now
@@ -181,7 +181,7 @@ class LoadShedder:
         if now > self._looked:
             self._measure(now - self._looked)
             self._looked = now
-        while self._answers and now - self._answers[0][0] > WINDOW_SECONDS:
+        while self._answers and now - self._answers[0][0] > RECENT_SECONDS:
             self._answers.popleft()
         seconds = [seconds for _, _, seconds in self._answers]
         callers = len({call for _, call, _ in self._answers})

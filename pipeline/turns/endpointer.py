@@ -3,24 +3,28 @@
 Time is counted in samples received. So the same audio gives the same events, however it is divided into
 chunks and however late it arrives. The transitions:
 
-    floor   event                                                     next    output
-    ------  --------------------------------------------------------  ------  --------------
-    NOBODY  speech for ``start_ms``                                   USER    SpeechStarted
-    AGENT   speech for ``start_ms``, the agent does not yield         USER    SpeechStarted
-    AGENT   speech for ``notice_ms``, the agent yields                OVERLAP OverlapStarted
-    OVERLAP a noise or a backchannel (see interruption.py)            AGENT   OverlapEnded
-    OVERLAP an interruption that goes on                              USER    SpeechStarted
-    OVERLAP an interruption that has ended                            PAUSE   SpeechStarted, PauseStarted
-    OVERLAP a noise, and the agent has finished meanwhile             NOBODY  OverlapEnded
-    USER    silence for ``pause_ms``, or speech for ``max_turn_ms``   PAUSE   PauseStarted
-    PAUSE   the final transcript has words                            PAUSE   Transcribed
-    PAUSE   its words sound whole, or it may end within ``EAGER_MS``  PAUSE   EagerEndOfTurn
-    PAUSE   silence for ``max_wait_ms``, the final transcript is empty  NOBODY  NothingSaid
-    PAUSE   speech for ``resume_ms``                                  USER    TurnResumed
-    PAUSE   silence for ``min_wait_ms``, the transcript is final,     AGENT   EndOfTurn
-            and the end is ``patience`` times as likely as more
-    PAUSE   silence for ``max_wait_ms``, the transcript is final      AGENT   EndOfTurn
-    AGENT   the agent has finished                                    NOBODY  -
+    floor    event                                                       next     output
+    -------  ----------------------------------------------------------  -------  --------------
+    NOBODY   speech for ``start_ms``                                     USER     SpeechStarted
+    NOBODY   the agent starts to speak                                   AGENT    -
+    AGENT    speech for ``start_ms``, the agent does not yield           USER     SpeechStarted
+    AGENT    speech for ``notice_ms``, the agent yields                  OVERLAP  OverlapStarted
+    AGENT    the agent has finished                                      NOBODY   -
+    OVERLAP  a noise or a backchannel (see interruption.py)              AGENT    OverlapEnded
+    OVERLAP  the same, and the agent has finished meanwhile              NOBODY   OverlapEnded
+    OVERLAP  an interruption that goes on                                USER     SpeechStarted
+    OVERLAP  an interruption that has ended                              PAUSE    SpeechStarted, PauseStarted
+    USER     silence for ``pause_ms``, or speech for ``max_turn_ms``     PAUSE    PauseStarted
+    PAUSE    the final transcript has words                              PAUSE    Transcribed
+    PAUSE    the words sound whole, or the turn may end in ``EAGER_MS``  PAUSE    EagerEndOfTurn
+    PAUSE    speech for ``resume_ms``                                    USER     TurnResumed
+    PAUSE    silence for ``min_wait_ms``, the transcript is final,       AGENT    EndOfTurn
+             and the end is ``patience`` times as likely as more
+    PAUSE    silence for ``max_wait_ms``, the transcript is final        AGENT    EndOfTurn
+    PAUSE    silence for ``max_wait_ms``, the final transcript is empty  NOBODY   NothingSaid
+
+The client can end the user's turn: that starts a pause, and the turn ends once its transcript is final. It
+can drop the turn: USER and PAUSE become NOBODY without an event, and an overlap ends as a noise.
 """
 
 from __future__ import annotations
@@ -125,6 +129,8 @@ class Endpointer:
         """Whether the client ends turns; then all audio between two ends is one turn of the user."""
         return not self._options.detect_turns
 
+    # --- what the session hears -------------------------------------------------------------------------
+
     def vad(self, end: int, probability: float) -> list[FloorEvent]:
         """Process the speech probability of the window that ends at sample ``end``."""
         if end <= self.now:
@@ -182,6 +188,8 @@ class Endpointer:
         self._turn.pause.answers.append(probability)
         return self._check_end() if self.floor is Floor.PAUSE else []
 
+    # --- what the client decides ------------------------------------------------------------------------
+
     def configure(self, options: Options) -> list[FloorEvent]:
         """Replace the options. An overlap ends if speech can no longer stop the agent."""
         self._options = replace(options)  # a copy: the client's own may change
@@ -189,17 +197,18 @@ class Endpointer:
 
     def end_turn(self, at: int) -> list[FloorEvent]:
         """End the user's turn at sample ``at``, without waiting for silence, once its transcript is final."""
-        if self.manual and self._turn is None and at > max(self._free_from, self._manual_from):
-            self._open_manual_turn()  # its audio has not arrived yet, or came while the last turn was ending
         turn = self._turn
-        events = self._interrupt(turn) if turn and turn.overlap else []
-        if self.floor is Floor.USER and turn is not None:
-            self.now = max(self.now, at)
-            turn.voiced_until = at
-            return [*events, self._start_pause(turn, forced=True)]
-        if turn and turn.pause:
+        if turn is None and self.manual and at > self._manual_start:
+            turn = self._open_manual_turn()  # its audio is late, or came while the last turn was ending
+        if turn is None:
+            return []
+        events = self._interrupt(turn) if turn.overlap else []
+        if turn.pause is not None:
             turn.pause.forced = True
-        return events + self._check_end()
+            return events + self._check_end()
+        self.now = max(self.now, at)
+        turn.voiced_until = at
+        return [*events, self._start_pause(turn, forced=True)]
 
     def abandon_turn(self, at: int) -> list[FloorEvent]:
         """Drop the user's turn, and ignore the audio before sample ``at``."""
@@ -217,7 +226,7 @@ class Endpointer:
         pause, text = self._turn.pause, self._turn.overlap.text or ""
         return [self._end_overlap(text if pause and pause.words else "")]
 
-    # --- transitions --------------------------------------------------------------------------------------
+    # --- transitions ------------------------------------------------------------------------------------
 
     def _while_free(self) -> list[FloorEvent]:
         """NOBODY or AGENT: enough speech starts a turn or an overlap."""
@@ -322,7 +331,7 @@ class Endpointer:
         wait = pause.wait(options, self._patience, asked)
         over = pause.is_over(silence, wait, options, self._has_turn_model)
         events: list[FloorEvent] = []
-        if pause.words and not pause.eager and (over or pause.is_promising(silence, wait, asked)):
+        if pause.words and not pause.eager and (over or pause.may_be_over(silence, wait, asked)):
             pause.eager = True
             events.append(EagerEndOfTurn(pause.words))
         if not over:
@@ -332,8 +341,15 @@ class Endpointer:
         self._close_turn(agent_answers=pause.words != "")
         return [*events, EndOfTurn(pause.words, pause.start) if pause.words else NothingSaid(pause.start)]
 
+    # --- the turn that is open --------------------------------------------------------------------------
+
+    @property
+    def _manual_start(self) -> int:
+        """First sample of a turn whose end the client decides."""
+        return max(self._free_from, self._manual_from)
+
     def _open_manual_turn(self) -> UserTurn:
-        start = max(self._free_from, self._manual_from)
+        start = self._manual_start
         self._turn = UserTurn(start, onset=start, voiced_until=start)
         self._voice_run = 0
         return self._turn

@@ -71,8 +71,8 @@ class Pause:
             wait = max(wait, min(asking, in_samples(options.max_wait_ms)))
         return self.forced or silence >= wait
 
-    def is_promising(self, silence: int, wait: int, asked: str) -> bool:
-        """Return whether a reply should start now: the words sound whole, or the turn may end soon.
+    def may_be_over(self, silence: int, wait: int, asked: str) -> bool:
+        """Return whether a reply should start: the words sound whole, or the turn may end soon.
 
         wait: as ``wait`` returns it. asked: the agent's words before the turn.
         """

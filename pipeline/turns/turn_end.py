@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rejoinder.pipeline.function_words import FUNCTION_WORDS
+
 Weights = Mapping[str, float]
 """Log-odds of the end per unit of each feature."""
 Tables = Mapping[str, Weights]
@@ -49,13 +51,11 @@ LONG_CUT_OFF_MS = 900.0
 UNLIKELY = 0.4
 """An end probability of the recogniser below this predicts more speech. It holds for 7 of 10 pauses within a
 turn and for 6 of 100 ends."""
-LEANING = frozenset(
-    "a an the my your our their its his her to of in on at by for from with about into and or but so if that"
-    " which who as than because while although when where what how i we they you he she is are am was were be"
-    " been have has had do does did can could will would should may might must not very more any every no"
-    " i'm i'll you're we're they're it's don't um uh".split()
+UNFINISHED = FUNCTION_WORDS | frozenset(
+    "while although when where what how i we they you he she am have has had do does did may might must"
+    " any every no i'm i'll you're we're they're it's don't um uh".split()
 )
-"""Words that another word normally follows."""
+"""Last words of an unfinished turn."""
 YES_OR_NO = frozenset("yes yeah yep no nope sure okay ok right correct exactly please thanks maybe".split())
 """Words that answer a yes-or-no question."""
 ASKS_YES_OR_NO = re.compile(
@@ -174,7 +174,7 @@ def hint(text: str, asked: str = "") -> float:
         return -2.0
     if ASKS_YES_OR_NO.search(asked) and YES_OR_NO.issuperset(words):
         return 2.0
-    return -1.0 if words[-1] in LEANING and not text.rstrip().endswith("?") else 0.0
+    return -1.0 if words[-1] in UNFINISHED and not text.rstrip().endswith("?") else 0.0
 
 
 def wants_more(text: str, asked: str = "", over: float | None = None) -> bool:

@@ -12,15 +12,15 @@ from support import speech
 from support.serving import LINE, SCRIPTED, run_command
 
 from rejoinder.agent.bench import bargein as bench_bargein
-from rejoinder.agent.bench.bargein import ENDED, RESUMED, STOPPED, Result, measure, summarise
+from rejoinder.agent.bench.bargein import ENDED, RESUMED, STOPPED, BargeinResult, measure, summarise
 from rejoinder.agent.bench.callers.caller import open_call
 from rejoinder.agent.bench.cases.overlap import (
     BACKCHANNEL,
     COUGH,
+    INTERRUPTION_SETS,
     NOISE,
     REAL,
-    SETS,
-    Sound,
+    OverlapSound,
     coughs,
     interruptions,
     noises,
@@ -70,19 +70,19 @@ def test_every_sample_of_a_paused_reply_is_heard_once_and_in_order() -> None:
     assert np.array_equal(alone[:length], paused[:length])
 
 
-def test_the_bench_tells_interruptions_from_others() -> None:
+def test_the_bench_separates_interruptions_from_other_sounds() -> None:
     sounds = [
-        Sound(BACKCHANNEL, "mm-hm", hum(0.3), 0),
-        Sound(REAL, "stop", np.concatenate((np.zeros(RATE // 10, np.float32), hum(0.4))), RATE // 10),
+        OverlapSound(BACKCHANNEL, "mm-hm", hum(0.3), 0),
+        OverlapSound(REAL, "stop", np.concatenate((np.zeros(RATE // 10, np.float32), hum(0.4))), RATE // 10),
     ]
-    told: list[Result] = []
+    reported: list[BargeinResult] = []
 
-    async def run() -> list[Result]:
+    async def run() -> list[BargeinResult]:
         async with own_server(scripted("Mm-hm.", "stop")) as url:
-            return await measure(url, sounds, 0, told.append)
+            return await measure(url, sounds, 0, reported.append)
 
     results = asyncio.run(run())
-    assert told == results
+    assert reported == results
     assert [(each.kind, each.outcome) for each in results] == [(BACKCHANNEL, RESUMED), (REAL, STOPPED)]
     assert results[0].gap_ms is not None and results[0].gap_ms > 100
     assert results[1].stop_ms is not None
@@ -90,13 +90,13 @@ def test_the_bench_tells_interruptions_from_others() -> None:
 
 def test_the_summary() -> None:
     results = [
-        Result(REAL, "a", STOPPED, stop_ms=100.0),
-        Result(REAL, "b", STOPPED, stop_ms=200.0),
-        Result(REAL, "c", "missed"),
-        Result(BACKCHANNEL, "d", RESUMED, gap_ms=400.0),
-        Result(BACKCHANNEL, "e", RESUMED, gap_ms=700.0),
-        Result(COUGH, "f", RESUMED, gap_ms=0.0),
-        Result(NOISE, "g", ENDED, gap_ms=500.0),
+        BargeinResult(REAL, "a", STOPPED, stop_ms=100.0),
+        BargeinResult(REAL, "b", STOPPED, stop_ms=200.0),
+        BargeinResult(REAL, "c", "missed"),
+        BargeinResult(BACKCHANNEL, "d", RESUMED, gap_ms=400.0),
+        BargeinResult(BACKCHANNEL, "e", RESUMED, gap_ms=700.0),
+        BargeinResult(COUGH, "f", RESUMED, gap_ms=0.0),
+        BargeinResult(NOISE, "g", ENDED, gap_ms=500.0),
     ]
     summary = summarise(results)
     assert (summary.missed, summary.stop_p50_ms, summary.resumed, summary.in_time) == (1, 150.0, 0.75, 0.5)
@@ -112,7 +112,7 @@ def test_the_sounds_are_what_they_are_called() -> None:
         assert 0 <= sound.begin <= RATE // 2
         assert len(sound.audio) <= 2.6 * RATE
     # Of one recording in this draw the first word, cut off, has no voice yet: it is left out.
-    assert all(sound.begin < len(sound.audio) for sound in interruptions(folder, SETS, 40, 2))
+    assert all(sound.begin < len(sound.audio) for sound in interruptions(folder, INTERRUPTION_SETS, 40, 2))
     assert len(noises(folder, 4, 0)) == len(coughs(4, 0)) == 4
     assert max(np.abs(sound.audio).max() for sound in coughs(4, 0)) <= 1.0
 

@@ -13,9 +13,9 @@ from support.serving import LINE, SCRIPTED, run_command
 
 from rejoinder.agent.bench import echo as bench_echo
 from rejoinder.agent.bench.callers.room import Room
-from rejoinder.agent.bench.cases.overlap import REAL, Sound
+from rejoinder.agent.bench.cases.overlap import REAL, OverlapSound
 from rejoinder.agent.bench.cases.recordings import speech_folder
-from rejoinder.agent.bench.echo import LEVELS, Place, Result, measure, places, summarise
+from rejoinder.agent.bench.echo import LEVELS, EchoResult, Place, measure, places, summarise
 from rejoinder.agent.client.player import FRAME, RATE, Microphone, Player
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.audio.chunk import Samples
@@ -43,7 +43,7 @@ def test_the_microphone_hears_the_loudspeaker_later_and_softer() -> None:
     assert np.allclose(track[begin : begin + len(wanted)][: len(track) - begin], wanted, atol=1e-5)
 
 
-def test_what_was_flushed_is_not_heard() -> None:
+def test_flushed_audio_is_not_heard() -> None:
     player = Player()
     player.play("a", noise(RATE), 0)
     player.flush(RATE // 2)
@@ -54,9 +54,9 @@ def test_what_was_flushed_is_not_heard() -> None:
 
 def test_the_summary() -> None:
     results = [
-        Result("a", 0.0, 60.0, ["the ship"], [(2.0, 400.0)], [100.0, None], ["stop"]),
-        Result("b", -6.0, 60.0, [], [], [200.0, 300.0]),
-        Result("music", None, 60.0, ["la"], [], [100.0]),
+        EchoResult("a", 0.0, 60.0, ["the ship"], [(2.0, 400.0)], [100.0, None], ["stop"]),
+        EchoResult("b", -6.0, 60.0, [], [], [200.0, 300.0]),
+        EchoResult("music", None, 60.0, ["la"], [], [100.0]),
     ]
     summary = summarise(bench_echo.echoes(results))
     assert (summary.minutes, summary.self_interruptions_per_10min, summary.pauses) == (2.0, 5.0, 1)
@@ -77,10 +77,10 @@ def test_a_turn_without_a_caller_is_a_self_interruption(monkeypatch: pytest.Monk
     """Without the gate it hears itself; with a headset it hears who interrupts it."""
     monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
     room = Room(np.ones(1, np.float32), 0.0, 0.2)
-    stop = Sound(REAL, "stop", 0.5 * np.sign(noise(RATE)), 0)
+    stop = OverlapSound(REAL, "stop", 0.5 * np.sign(noise(RATE)), 0)
     flags = {**SCRIPTED, "llm": f"scripted:llm|{LINE * 20}", "stt": "scripted:stt|hello there"}
 
-    async def run() -> list[Result]:
+    async def run() -> list[EchoResult]:
         async with own_server(flags, environment={"REJOINDER_ECHO_GATE": "false"}) as url:
             alone = await measure(url, [Place("open", 0.0, room)], [], 3.0, lambda result: None)
             return alone + await measure(url, [Place("headset")], [stop], 3.0, lambda result: None)

@@ -11,7 +11,7 @@ from support import speech
 
 from rejoinder.agent.bench import heard as bench_heard
 from rejoinder.agent.bench.cases import heard as heard_cases
-from rejoinder.agent.bench.heard import SPREAD, TOLD, Cut
+from rejoinder.agent.bench.heard import BY_LENGTH, TOLD, CutReply
 from rejoinder.models.tts.spoken import spoken
 
 
@@ -34,8 +34,8 @@ def test_replies_are_said_as_they_are_noted(reply: list[heard_cases.Word]) -> No
     )
 
 
-def cut(truth: int, told: int, length: int, numbers: bool = False, voice: str = "piper") -> Cut:
-    return Cut(voice, "text", numbers, 1.0, truth, {TOLD: told, SPREAD: length})
+def cut(truth: int, told: int, length: int, numbers: bool = False, voice: str = "piper") -> CutReply:
+    return CutReply(voice, "text", numbers, 1.0, truth, {TOLD: told, BY_LENGTH: length})
 
 
 def test_figures_are_shares_of_cuts() -> None:
@@ -44,7 +44,7 @@ def test_figures_are_shares_of_cuts() -> None:
     row = rows[f"piper, all, {TOLD}"]
     assert (row.cuts, row.exact, row.within_one, row.within_two) == (4, 0.5, 0.75, 1.0)
     assert (row.worst, row.mean) == (-2, -0.25)
-    assert rows[f"piper, all, {SPREAD}"].worst == -3
+    assert rows[f"piper, all, {BY_LENGTH}"].worst == -3
     assert rows[f"piper, with numbers, {TOLD}"].cuts == 1
     assert bench_heard.summary(rows) == {"piper_within_one": 0.75, "hibari_within_one": 1.0}
     console = Console(width=120)
@@ -54,12 +54,12 @@ def test_figures_are_shares_of_cuts() -> None:
 
 
 @pytest.mark.weights
-def test_words_heard_of_a_real_voice_are_those_that_an_aligner_finds() -> None:
+def test_heard_words_of_a_real_voice_match_an_aligner() -> None:
     pytest.importorskip("pocketsphinx", reason="needs the extra bench")
     voice, aligner = speech.model("hibari"), bench_heard.Aligner()
     assert aligner.knows(["Hello", "there,"]) and not aligner.knows(["blorgfish"])
 
-    async def cuts() -> list[Cut]:
+    async def cuts() -> list[CutReply]:
         replies = heard_cases.written()[:6]
         chance = random.Random(0)
         return [
@@ -74,6 +74,6 @@ def test_words_heard_of_a_real_voice_are_those_that_an_aligner_finds() -> None:
         voice.close()
     assert len(found) == 120
     assert max(cut.truth for cut in found) > 8
-    told, spread = bench_heard.row(found, TOLD), bench_heard.row(found, SPREAD)
+    told, spread = bench_heard.row(found, TOLD), bench_heard.row(found, BY_LENGTH)
     assert told.within_one > 0.97
     assert told.exact > spread.exact

@@ -21,14 +21,14 @@ from rejoinder.agent import machine
 from rejoinder.agent.bench import latency as bench_latency
 from rejoinder.agent.bench import soak as bench_soak
 from rejoinder.agent.bench import stt as bench_stt
-from rejoinder.agent.bench.callers.caller import Caller
-from rejoinder.agent.bench.callers.turns import Reply
+from rejoinder.agent.bench.callers.caller import LiveCaller
+from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.bench.latency import (
     ANSWERED,
-    EARLY,
+    ANSWERED_EARLY,
     FAILED,
     SILENT,
-    Result,
+    ClipResult,
     count,
     judge,
     mean_waterfall,
@@ -71,8 +71,8 @@ def test_a_report_without_a_file_goes_to_stdout(given: list[str], meant: list[st
 
 @pytest.mark.parametrize("command", [[], ["turns"], ["bargein"], ["echo"], ["load"], ["stt"], ["soak"]])
 def test_a_bench_takes_a_bare_json(command: list[str]) -> None:
-    told = CliRunner().invoke(bench.app, [*command, "--speech", "/nowhere", "--json"]).output
-    assert "/nowhere" in told and "requires an argument" not in told
+    output = CliRunner().invoke(bench.app, [*command, "--speech", "/nowhere", "--json"]).output
+    assert "/nowhere" in output and "requires an argument" not in output
 
 
 @given(st.lists(MILLISECONDS, min_size=1))
@@ -123,14 +123,14 @@ def test_a_waterfall_shows_every_part_and_the_sum() -> None:
     assert all(word in text for word in ("think", "speak", "600", "400", "1000", "here", "turn 1", "–"))
 
 
-def row(outcome: str, latency: float | None = None, cut_off: bool = False, set_: str = "a") -> Result:
+def row(outcome: str, latency: float | None = None, cut_off: bool = False, set_: str = "a") -> ClipResult:
     parts = tuple(complete([("LLM", 10.0)], latency, None)) if latency else ()
-    return Result(set_, "f", "s", None, 1.0, outcome, cut_off=cut_off, latency_ms=latency, parts=parts)
+    return ClipResult(set_, "f", "s", None, 1.0, outcome, cut_off=cut_off, latency_ms=latency, parts=parts)
 
 
 RESULTS = [
-    row(ANSWERED, 500.0), row(ANSWERED, 700.0, cut_off=True), row(EARLY, cut_off=True), row(SILENT, set_="b"),
-    row(FAILED, set_="b"),
+    row(ANSWERED, 500.0), row(ANSWERED, 700.0, cut_off=True), row(ANSWERED_EARLY, cut_off=True),
+    row(SILENT, set_="b"), row(FAILED, set_="b"),
 ]  # fmt: skip
 
 
@@ -160,17 +160,17 @@ END = 24_000
 ABOUT = ("set", "file", "speaker", None, 1.0)
 
 
-def judged(happen: Callable[[Caller], object]) -> Result:
-    async def run() -> Result:
-        caller = Caller(cast(Any, None))
+def judged(happen: Callable[[LiveCaller], object]) -> ClipResult:
+    async def run() -> ClipResult:
+        caller = LiveCaller(cast(Any, None))
         happen(caller)
         return judge(caller, END, ABOUT)
 
     return asyncio.run(run())
 
 
-def reply(caller: Caller, name: str, created: int, heard: int | None) -> Reply:
-    made = Reply(name, created, name, heard_end=END + 2400)
+def reply(caller: LiveCaller, name: str, created: int, heard: int | None) -> HeardReply:
+    made = HeardReply(name, created, name, heard_end=END + 2400)
     caller.replies.append(made)
     if heard is not None:
         caller.player.play(name, np.full(480, 0.5, np.float32), heard)
@@ -178,7 +178,7 @@ def reply(caller: Caller, name: str, created: int, heard: int | None) -> Reply:
 
 
 def test_an_answer_is_timed_from_the_end_of_speech_and_split() -> None:
-    def happen(caller: Caller) -> None:
+    def happen(caller: LiveCaller) -> None:
         reply(caller, "r", END + 6000, END + 12_000).parts = [("pause", 100.0), ("LLM", 250.0)]
 
     result = judged(happen)
@@ -187,7 +187,7 @@ def test_an_answer_is_timed_from_the_end_of_speech_and_split() -> None:
 
 
 def test_an_answer_to_half_of_it_is_a_cut_off_and_the_next_one_counts() -> None:
-    def happen(caller: Caller) -> None:
+    def happen(caller: LiveCaller) -> None:
         reply(caller, "half", END - 6000, END - 4800)
         reply(caller, "whole", END + 9600, END + 14_400)
 
@@ -202,7 +202,7 @@ def test_an_answer_to_half_of_it_is_a_cut_off_and_the_next_one_counts() -> None:
 
 def test_only_an_early_answer_is_reported_as_that() -> None:
     result = judged(lambda caller: reply(caller, "half", END - 6000, END + 1200))
-    assert (result.outcome, result.cut_off, result.latency_ms) == (EARLY, True, None)
+    assert (result.outcome, result.cut_off, result.latency_ms) == (ANSWERED_EARLY, True, None)
 
 
 def test_an_inaudible_reply_does_not_count() -> None:
@@ -216,8 +216,8 @@ def test_word_errors_are_counted_after_whispers_normaliser() -> None:
     assert rate(["Mister Brown won't pay $20."], ["mr. brown will not pay twenty dollars"]) == 0.0
     first, second = "red green blue black", "cats like warm milk"
     utterances = [
-        bench_stt.Utterance("s", "a", first, first, 0.1, "red green blue", 0.4),
-        bench_stt.Utterance("s", "b", second, "cats like milk", 0.3, "cats like warm silk", 0.6),
+        bench_stt.RecognisedUtterance("s", "a", first, first, 0.1, "red green blue", 0.4),
+        bench_stt.RecognisedUtterance("s", "b", second, "cats like milk", 0.3, "cats like warm silk", 0.6),
     ]
     compared = bench_stt.compare(utterances, rate)
     assert (compared.streamed_wer, compared.shipped_wer, compared.relative) == (0.125, 0.25, -0.5)
@@ -295,7 +295,7 @@ def test_why_nothing_was_answered_is_the_most_common_reason() -> None:
     assert bench_latency.nothing_answered([row(SILENT), *failed]) == (
         "none of the 4 clips was answered; most common reason (2 of 4): busy"
     )
-    assert bench_latency.nothing_answered([row(SILENT), row(EARLY), row(SILENT)]) == (
+    assert bench_latency.nothing_answered([row(SILENT), row(ANSWERED_EARLY), row(SILENT)]) == (
         "none of the 3 clips was answered, and the server gave no reason; most common outcome (2): no answer"
     )
     assert bench_latency.reasons(failed) == [("busy", 2), ("no", 1)]

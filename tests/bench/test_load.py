@@ -18,8 +18,8 @@ from rejoinder.agent.bench import load as bench_load
 from rejoinder.agent.bench import overhead as bench_overhead
 from rejoinder.agent.bench.cases.recordings import Recording
 from rejoinder.agent.bench.cases.worst_messages import WORST
-from rejoinder.agent.bench.load import REST_SECONDS, SCATTER, Level, Spoken, every, plan
-from rejoinder.agent.bench.overhead_subject import FRAME_SECONDS, Load, Spent
+from rejoinder.agent.bench.load import REST_SECONDS, SCATTER, Level, LoadedRecording, every, plan
+from rejoinder.agent.bench.overhead_subject import FRAME_SECONDS, Spent, Workload
 from rejoinder.agent.cli.bench import app as bench
 from rejoinder.agent.client.player import RATE
 from rejoinder.agent.simulate import virtual_clock
@@ -28,9 +28,9 @@ SCRIPTED = ["--llm", "scripted:llm|It is a sunny day today.", "--stt", "scripted
 SCRIPTED += ["--tts", "scripted:tts", "--turn", "scripted:turn"]
 
 
-def spoken(seconds: float) -> Spoken:
-    recording = Recording("toy", Path("a.wav"), "somebody", None, seconds)
-    return Spoken(recording, np.zeros(int(seconds * RATE), np.float32), None, int(seconds * RATE))
+def spoken(seconds: float) -> LoadedRecording:
+    recording = Recording("toy", Path("a.wav"), "speaker", None, seconds)
+    return LoadedRecording(recording, np.zeros(int(seconds * RATE), np.float32), None, int(seconds * RATE))
 
 
 def test_turns_are_planned_before_the_first_and_spread() -> None:
@@ -47,7 +47,7 @@ def test_turns_are_planned_before_the_first_and_spread() -> None:
 
 
 def test_callers_talk_in_turns_of_their_own() -> None:
-    load = Load(sessions=20, speaking=2, warm=1.0, seconds=1.0)
+    load = Workload(sessions=20, speaking=2, warm=1.0, seconds=1.0)
     said = [[load.talks(session, frame) for frame in range(200)] for session in range(20)]
     assert [sum(one) for one in said] == [60, 60] + [0] * 18
     assert said[0] != said[1] and load.warm_frames == 50
@@ -55,7 +55,7 @@ def test_callers_talk_in_turns_of_their_own() -> None:
 
 def test_a_level_is_processor_time_per_frame_and_session() -> None:
     spent = Spent(processor=1.2, seconds=2.0, lags=[0.001] * 99 + [0.101], answers=7)
-    level = bench_overhead.level("Session", Load(200, 20, 1.0, 2.0), spent)
+    level = bench_overhead.level("Session", Workload(200, 20, 1.0, 2.0), spent)
     assert (level.microseconds, level.cores) == (pytest.approx(60.0), pytest.approx(0.6))
     assert level.lag_p50_ms == pytest.approx(1.0) and 1.0 < level.lag_p99_ms < 101.0
     assert bench_overhead.speakers(200, True) == 20 and bench_overhead.speakers(1, True) == 1
@@ -72,7 +72,7 @@ def test_idle_callers_send_what_is_due_together_and_nothing_is_left_out() -> Non
         async def send(session: int, frame: int) -> None:
             sent.append((session, frame, loop.time() - began))
 
-        await Load(20, 0, 0.0, 2.0).feed(send, tick)
+        await Workload(20, 0, 0.0, 2.0).feed(send, tick)
 
     for tick in (0.0, 0.004):
         sent.clear()
@@ -130,9 +130,9 @@ def test_the_overhead_of_both_ways_is_measured(tmp_path: Path) -> None:
 
 def test_how_long_a_message_holds_the_loop_is_measured_on_every_wire() -> None:
     firsts = {one.wire: one for one in reversed(WORST)}
-    told: list[bench_holds.Hold] = []
-    holds = asyncio.run(bench_holds.measure("scripted:vad", told.append, [*firsts.values()]))
-    assert holds == told and {hold.wire for hold in holds} == {
+    reported: list[bench_holds.MessageCost] = []
+    holds = asyncio.run(bench_holds.measure("scripted:vad", reported.append, [*firsts.values()]))
+    assert holds == reported and {hold.wire for hold in holds} == {
         "realtime",
         "pcm",
         "phone",
@@ -151,7 +151,7 @@ def test_the_messages_are_as_long_as_they_say() -> None:
             assert 0.98 * 15 * 2**20 < len(made if isinstance(made, bytes) else made.encode()) < 15 * 2**20
 
 
-def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+def test_loads_that_cannot_be_measured_are_refused(tmp_path: Path) -> None:
     run = CliRunner().invoke
     for numbers in ("0", "", "1,x", "-1"):
         refused = run(bench.app, ["load", "--sessions", numbers])
@@ -161,8 +161,8 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     way = run(bench.app, ["overhead", "--way", "pigeon"])
     assert way.exit_code == 2 and "session, websocket, both or messages" in said(way)
     url = ["--url", "ws://127.0.0.1:9/", "--speech", str(toy_set(tmp_path)), "--sets", "toy"]
-    nobody = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url])
-    assert nobody.exit_code == 1 and "no turn was answered" in nobody.stderr
+    silent = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url])
+    assert silent.exit_code == 1 and "no turn was answered" in silent.stderr
     idle = run(bench.app, ["load", "--sessions", "1", "--seconds", "1", *url, "--idle", "1"])
     assert idle.exit_code == 1 and "an idle caller cannot call ws://127.0.0.1:9/" in idle.stderr
 

@@ -1,4 +1,4 @@
-"""How many machines so many calls need: the formula against textbooks, a simulation, and what is refused."""
+"""The number of machines for a number of calls: the formula, checked by textbooks and a simulation."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def test_a_plan_is_the_least_that_does(calls: int, p95_ms: float) -> None:
         assert fewer is None or fewer.busy > MOST_BUSY or fewer.p95_ms > p95_ms
 
 
-def test_what_was_seen_overrules_the_formula() -> None:
+def test_measured_failures_override_the_formula() -> None:
     seen = replace(KNOWN, seen=((1, 400.0), (2, 500.0), (4, 1600.0), (8, 2500.0)))
     assert plan(500, 800.0, KNOWN).machines < plan(500, 800.0, seen).machines == 250
     assert plan(500, 3000.0, seen) == plan(500, 3000.0, KNOWN), "all were in time"
 
 
-def test_what_no_machines_can_do_is_refused() -> None:
+def test_unreachable_targets_are_refused() -> None:
     with pytest.raises(NoPlan, match="p95 of 400 ms"):
         plan(1, 399.0, KNOWN)
     assert on(1, 24, KNOWN) is None, "as much work as there is time"

@@ -12,7 +12,7 @@ from support import speech
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli.app import app
-from rejoinder.agent.cli.ask import Conversation, ask, read_audio
+from rejoinder.agent.cli.ask import RecordedConversation, ask, read_audio
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel, ScriptedVad
 from rejoinder.pipeline import RATE, Endpointing, Models, Options
@@ -52,7 +52,7 @@ def recorded(*names: str, rate: int = RATE) -> np.ndarray:
 
 def held(
     audio: np.ndarray, *lines: str, stt_seconds: float, **options: Endpointing
-) -> tuple[Conversation, list[str]]:
+) -> tuple[RecordedConversation, list[str]]:
     """Hold a conversation with scripted models in virtual time."""
     said: list[str] = []
     models = Models(

@@ -17,7 +17,7 @@ from support.serving import run_command
 from typer.testing import CliRunner
 
 from rejoinder.agent.bench.reports import output as bench_output
-from rejoinder.agent.cli import app as cli
+from rejoinder.agent.cli import commands
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.config import OTHER_VARIABLES, Settings, authority, unknown_variables
 from rejoinder.agent.server import serving
@@ -25,20 +25,29 @@ from rejoinder.pipeline import ModelError
 
 
 def test_version_prints_the_version_and_no_command_prints_help() -> None:
-    told = CliRunner().invoke(app, ["--version"])
-    assert (told.exit_code, told.stdout) == (0, f"rejoinder {version('rejoinder')}\n")
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"rejoinder {version('rejoinder')}\n")
     shown = CliRunner().invoke(app, [])
     assert "Talk to open models" in shown.output and "doctor" in shown.output
 
 
 def test_commands_are_listed_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    for arguments, order in (([], cli.ORDER), (["bench"], bench_output.ORDER)):
+    for arguments, order in (([], commands.COMMAND_ORDER), (["bench"], bench_output.BENCH_ORDER)):
         shown = CliRunner().invoke(app, [*arguments, "--help"]).output
         rows = re.findall(r"^│ ([a-z]+) +(\S.*?) *│$", shown.partition("Commands")[2], re.MULTILINE)
         assert tuple(name for name, _ in rows) == order
         for name, sentence in rows:
-            assert sentence.endswith("."), f"{name} is told in one sentence, on one line: {sentence}"
+            assert sentence.endswith("."), f"{name} is described in one sentence, on one line: {sentence}"
+
+
+def test_help_imports_neither_the_server_nor_the_configuration() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from rejoinder.agent.cli.app import app;"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
+        "assert not {'starlette', 'pydantic', 'websockets', 'soxr'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_address_of_ipv6_stands_in_brackets() -> None:

@@ -29,7 +29,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def told(flags: Mapping[str, Any] | None = None) -> list[str]:
+def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
     with pytest.raises(ConfigError) as error:
         load(flags or {})
     return str(error.value).split("\n")
@@ -88,7 +88,7 @@ def told(flags: Mapping[str, Any] | None = None) -> list[str]:
 )
 def test_a_file(given: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").write_text(f"{given}\n")
-    assert told() == [f"rejoinder.toml: {sentence}"]
+    assert mistakes_of() == [f"rejoinder.toml: {sentence}"]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_file(given: str, sentence: str, tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_toml(given: bytes, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").write_bytes(given)
-    assert told() == [f"rejoinder.toml{sentence}"]
+    assert mistakes_of() == [f"rejoinder.toml{sentence}"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_file_that_is_no_toml(given: bytes, sentence: str, tmp_path: Path) -> 
 def test_a_variable(name: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"REJOINDER_{name}", value)
     if sentence:
-        assert told() == [f"REJOINDER_{name}{sentence}"]
+        assert mistakes_of() == [f"REJOINDER_{name}{sentence}"]
     else:
         load({})
 
@@ -139,12 +139,12 @@ def test_a_variable(name: str, value: str, sentence: str, monkeypatch: pytest.Mo
     ],
 )
 def test_a_flag(flags: dict[str, str], sentence: str) -> None:
-    assert told(flags) == [sentence]
+    assert mistakes_of(flags) == [sentence]
 
 
 def test_a_long_value_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_DEVICE", "x" * 1000)
-    (sentence,) = told()
+    (sentence,) = mistakes_of()
     assert len(sentence) < 150 and "x…" in sentence
 
 

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 from rich.console import Console
 
-from rejoinder.agent.bench.reports.timeline import AGENT, Spoken, Timeline, draw, drawable, envelope, wrap
+from rejoinder.agent.bench.reports.timeline import AGENT, SpokenSpan, Timeline, draw, drawable, envelope, wrap
 from rejoinder.agent.cli.demo import demo
 from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline.audio.chunk import to_float
@@ -22,7 +22,7 @@ def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
     console = Console(width=100, force_terminal=False)
     with console.capture() as shown:
         outcome = asyncio.run(demo(out=tmp_path, console=console))
-    told = shown.get()
+    output = shown.get()
     assert len(outcome.exchanges) == 3
     for exchange in outcome.exchanges:
         assert exchange.reply is not None and exchange.latency_ms is not None and exchange.latency_ms > 0
@@ -30,7 +30,7 @@ def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
         assert sum(ms for _, ms in exchange.parts) == pytest.approx(exchange.latency_ms)
     interrupted = outcome.exchanges[1].reply
     assert interrupted is not None and interrupted.cut is not None
-    assert "ocean" in told and "[cut, unheard:" in told and "last word to first sound" in told
+    assert "ocean" in output and "[cut, unheard:" in output and "last word to first sound" in output
     audio, rate = soundfile.read(outcome.wav, dtype="float32")
     assert rate == RATE and audio.shape[1] == 2
     cut = interrupted.cut.at
@@ -57,6 +57,7 @@ def test_words_that_no_font_can_draw_do_not_spoil_the_picture(tmp_path: Path) ->
     text = "It costs $5 or $6 \N{GLOWING STAR}"
     silence = np.zeros(24_000, np.float32)
     draw(
-        Timeline(silence, silence, 24_000, [Spoken(AGENT, 0.1, 0.9, text, text)], [], []), tmp_path / "x.png"
+        Timeline(silence, silence, 24_000, [SpokenSpan(AGENT, 0.1, 0.9, text, text)], [], []),
+        tmp_path / "x.png",
     )
     assert (tmp_path / "x.png").stat().st_size > 1000

@@ -199,7 +199,7 @@ def test_an_unusable_spec_is_reported_with_a_fix(
     assert found[0] == state and said in found[1] and fix in found[2]
 
 
-def test_a_language_model_server_is_asked(
+def test_a_language_model_server_is_checked(
     server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = server.answers  # type: ignore[attr-defined]

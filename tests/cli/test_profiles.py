@@ -1,4 +1,4 @@
-"""Settings that fit together: which profile a machine gets, what wins over it, and what vLLM is told."""
+"""Settings that fit together: which profile a machine gets, what overrides it, and the settings of vLLM."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (16, 79.6, ["gpu-large", "gpu", "cpu", "cpu-small"]),
     ],
 )
-def test_what_a_machine_is_large_enough_for(cores: int, gpu_gib: float, names: list[str]) -> None:
+def test_profiles_that_fit_a_machine(cores: int, gpu_gib: float, names: list[str]) -> None:
     assert fitting(cores, gpu_gib) == names
 
 
@@ -64,9 +64,9 @@ def test_every_profile_is_a_configuration(name: str) -> None:
     assert settings.threads() == (Threads(1, 1, 1) if cuda else plan())
     if cuda:
         assert is_repository(str(of_hub(settings.llm))) and of_hub(settings.stt)
-        told = settings.vllm
-        assert told.max_num_seqs == settings.max_sessions, "nobody who may call waits for a place"
-        assert told.gpu_memory_utilization and told.gpu_memory_utilization < 0.9, "the others need some"
+        vllm = settings.vllm
+        assert vllm.max_num_seqs == settings.max_sessions, "every call has a place in the batch"
+        assert vllm.gpu_memory_utilization and vllm.gpu_memory_utilization < 0.9, "other models need some"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_largest_that_fits_and_is_here_is_chosen(
     assert settings.llm == PROFILES[name]["llm"]
 
 
-def test_whatever_is_set_wins_over_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_other_source_overrides_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "own.toml"
     file.write_text(
         'profile = "gpu"\nstt = "whisper:tiny.en"\n[vllm]\nmax_model_len = 2048\nquantization = "fp8"\n'
@@ -121,8 +121,8 @@ def test_the_example_for_a_gpu_is_a_configuration() -> None:
 def test_the_environment_may_hold_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_VLLM_SPECULATIVE_CONFIG", '{"model": "x", "num_speculative_tokens": 2}')
     monkeypatch.setenv("REJOINDER_VLLM", '{"enforce_eager": true}')
-    told = load({})[0].vllm
-    assert told.enforce_eager and told.speculative_config == {"model": "x", "num_speculative_tokens": 2}
+    vllm = load({})[0].vllm
+    assert vllm.enforce_eager and vllm.speculative_config == {"model": "x", "num_speculative_tokens": 2}
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_an_incomplete_speculative_config_is_reported(table: str, reason: str, t
 
 def test_variables_of_vllm_are_known() -> None:
     assert not unknown_variables({"REJOINDER_VLLM_DTYPE": "auto", "REJOINDER_PROFILE": "cpu"})
-    told = unknown_variables({"REJOINDER_VLLM_MAX_NUM_SEQ": "3"})
-    assert "did you mean REJOINDER_VLLM_MAX_NUM_SEQS?" in told
+    warning = unknown_variables({"REJOINDER_VLLM_MAX_NUM_SEQ": "3"})
+    assert "did you mean REJOINDER_VLLM_MAX_NUM_SEQS?" in warning
 
 
 def test_print_config_shows_each_setting_of_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,16 +165,16 @@ def test_every_command_that_opens_models_takes_a_profile(
     assert "--profile" in CliRunner().invoke(app, [command, "--help"]).stdout
 
 
-def test_doctor_tells_what_a_larger_profile_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_what_a_larger_profile_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(profile="cpu-small")
     monkeypatch.setattr(checks, "cores", lambda: 2)
     monkeypatch.setattr(checks, "gpu_memory", lambda: 0)
     assert checks.check_profile(settings).detail == "cpu-small"
     monkeypatch.setattr(checks, "gpu_memory", lambda: 24 << 30)
     monkeypatch.setattr("rejoinder.models.hints.find_spec", lambda name: None if name == "vllm" else name)
-    told = checks.check_profile(settings)
-    assert told.state == "ok" and told.detail.startswith("cpu-small; gpu would fit this machine: ")
-    assert "[vllm]" in told.detail and "rejoinder models fetch whisper-large-v3-turbo" in told.detail
+    check = checks.check_profile(settings)
+    assert check.state == "ok" and check.detail.startswith("cpu-small; gpu would fit this machine: ")
+    assert "[vllm]" in check.detail and "rejoinder models fetch whisper-large-v3-turbo" in check.detail
 
 
 @pytest.mark.skipif(os.name != "posix", reason="fakes a program with a shell script")
@@ -217,7 +217,7 @@ def test_without_a_driver_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.Mo
         ("ort:a/b", None),
     ],
 )
-def test_what_comes_from_the_hub(spec: str, name: str | None) -> None:
+def test_models_of_the_hub_are_recognised(spec: str, name: str | None) -> None:
     assert of_hub(spec) == name
 
 

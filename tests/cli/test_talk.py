@@ -15,13 +15,13 @@ import psutil
 import pytest
 from rich.console import Console
 from rich.text import Text
-from support.serving import LINE, serving
+from support.serving import LINE, THREE_LINES, serving
 from support.sound_card import LOUD, RATE, FakeSounddevice, PortAudioError
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.talk import HEADPHONES, holding, run
-from rejoinder.agent.cli.views.talk import Transcript
+from rejoinder.agent.cli.views.talk import TranscriptView
 from rejoinder.agent.client import devices
 from rejoinder.agent.client.converter import Converter
 from rejoinder.agent.client.devices import NoDevice, choose_device, list_devices
@@ -158,7 +158,7 @@ def test_a_rate_that_a_device_takes_is_used(
     assert devices.at_rate("input", device, 16_000).rate == 16_000
 
 
-def shown(transcript: Transcript) -> str:
+def shown(transcript: TranscriptView) -> str:
     console = Console(file=io.StringIO(), width=200)
     console.print(transcript.changing())
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
@@ -174,7 +174,7 @@ def retrieved(heard: str, status: str = "incomplete", item: str = "i") -> Other:
 
 
 def test_the_transcript_shows_what_changes_and_finishes_lines() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     assert transcript.take(SpeechStarted("u", 0)) == []
     assert "you    …" in shown(transcript)
     transcript.take(UserDelta("u", "how is"))
@@ -194,7 +194,7 @@ def test_the_transcript_shows_what_changes_and_finishes_lines() -> None:
 
 
 def test_the_transcript_strikes_what_was_not_heard_as_soon_as_the_server_says_it() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     transcript.take(AgentDelta("r", "i", "It is fine,"))
     transcript.take(AgentDelta("r", "i", " and warm."))
     assert transcript.item == "i"
@@ -205,7 +205,7 @@ def test_the_transcript_strikes_what_was_not_heard_as_soon_as_the_server_says_it
 
 
 def test_the_transcript_keeps_words_that_a_server_has_forgotten() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     transcript.take(AgentDelta("r", "i", "It is fine."))
     gone = {"id": "i", "status": "incomplete", "content": [{"type": "output_audio"}]}
     (line,) = transcript.take(Other("conversation.item.retrieved", {"item": gone}))
@@ -213,14 +213,14 @@ def test_the_transcript_keeps_words_that_a_server_has_forgotten() -> None:
 
 
 def test_the_transcript_leaves_no_line_open_when_the_call_begins_anew() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     transcript.take(AgentDelta("r", "i", "It is fine."))
     lines = transcript.take(Reconnected(resumed=False, missed=True))
     assert [line.plain.split()[0] for line in lines] == ["agent", "The"] and transcript.item == ""
 
 
 def test_the_transcript_bears_with_servers_that_tell_less() -> None:
-    transcript = Transcript()
+    transcript = TranscriptView()
     transcript.take(AgentDelta("r", "i", "It is fine."))
     assert transcript.take(Other("rejoinder.trace", {})) == []
     assert transcript.take(Other("conversation.item.retrieved", {})) == []
@@ -228,8 +228,8 @@ def test_the_transcript_bears_with_servers_that_tell_less() -> None:
     assert line.plain.startswith("agent  It is fine.")
 
 
-def test_the_transcript_tells_of_failures_and_forgets_noise() -> None:
-    transcript = Transcript()
+def test_the_transcript_shows_failures_and_drops_noise() -> None:
+    transcript = TranscriptView()
     (line,) = transcript.take(Failed("llm: gone", "model_error"))
     assert line.plain.strip() == "llm: gone"
     (line,) = transcript.take(Reconnected(resumed=False, missed=True))
@@ -333,7 +333,7 @@ def test_a_loudspeaker_knows_how_much_of_an_item_was_played(rate: int) -> None:
     assert loudspeaker.cut() == [], "all of it was heard"
 
 
-def test_an_address_is_asked_to_tell_of_pauses() -> None:
+def test_an_address_requests_pause_events() -> None:
     assert holding("http://127.0.0.1:8080") == "ws://127.0.0.1:8080/v1/realtime?hold=true&trace=true"
     assert holding("wss://a.example/x?model=m") == "wss://a.example/x?model=m&hold=true&trace=true"
 
@@ -371,10 +371,10 @@ def test_a_whole_conversation_until_the_headset_is_unplugged(
     before = set(
         psutil.Process().children()
     )  # other tests in this process may have left a helper of Python's
-    told, failure = hold(headset, flags, load(flags)[0])
+    output, failure = hold(headset, flags, load(flags)[0])
     assert failure == "Headset has stopped recording"
-    assert HEADPHONES in told
-    assert told.index("you    are you [there]") < told.index("agent  Yes.")
+    assert HEADPHONES in output
+    assert output.index("you    are you [there]") < output.index("agent  Yes.")
     assert [(how["samplerate"], how["blocksize"], how["channels"]) for how in headset.opened] == [
         (48000, 960, 1)
     ] * 2
@@ -384,15 +384,17 @@ def test_a_whole_conversation_until_the_headset_is_unplugged(
     assert set(psutil.Process().children()) <= before, "its server has ended with it"
 
 
-def test_what_is_struck_is_what_the_headset_has_not_played(headset: FakeSounddevice, tmp_path: Path) -> None:
+def test_struck_words_are_those_that_the_headset_has_not_played(
+    headset: FakeSounddevice, tmp_path: Path
+) -> None:
     headset.interrupts, headset.patience = 60, 100
-    with serving(tmp_path) as server:
-        told, failure = hold(headset, {}, load({})[0], colour=True, server=(server.http, None))
+    with serving(tmp_path, llm=THREE_LINES) as server:
+        output, failure = hold(headset, {}, load({})[0], colour=True, server=(server.http, None))
         server.wait_idle()
     assert failure == "Headset has stopped recording"
-    (line, heard, cut) = re.findall(r"agent  \x1b\[0m((.*)\x1b\[2;9m(.*)\x1b\[0m.* ms\x1b\[0m)\n", told)[0]
+    (line, heard, cut) = re.findall(r"agent  \x1b\[0m((.*)\x1b\[2;9m(.*)\x1b\[0m.* ms\x1b\[0m)\n", output)[0]
     assert heard.startswith("This is a") and (heard + cut) in 3 * LINE
-    assert told.count(line) == 1 and told.index(line) < told.rindex("what is the weather")
+    assert output.count(line) == 1 and output.index(line) < output.rindex("what is the weather")
     # All of the second answer was heard; of the first one what is not struck, and a part of the next word.
     energy = np.sum(to_float(bytes(headset.heard)) ** 2) / (0.3**2 / 2)
     characters = energy / RATE / SECONDS_PER_CHARACTER - len(3 * LINE)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support.browsing import wire_to
-from support.chat_server import chat_server, token
-from support.openai_caller import REAL, STORY, question
+from support.callers.openai_client import REAL, STORY, question
+from support.servers.chat import chat_server, token
+from support.servers.tools import WEATHER, ChatServer
 from support.serving import PATIENCE, Server, serving
-from support.tool_server import WEATHER, ChatServer
 from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent.client import socket as client_socket

@@ -17,7 +17,7 @@ BYTES_PER_MS = 48
 FRAME_MS = 40
 PATIENCE = 30.0
 LISTEN = 2.0
-"""Seconds of the answer that are heard before somebody speaks over it."""
+"""Seconds of the answer that are heard before a caller speaks over it."""
 
 
 TOOL = {

@@ -1,4 +1,4 @@
-"""openai-agents-python holds a spoken conversation: its session truncates by itself when somebody speaks."""
+"""openai-agents-python holds a spoken conversation: its session truncates by itself when the user speaks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Clients that nobody here wrote hold a spoken conversation with the server: ``make test-clients``.
+"""Clients of other projects hold a spoken conversation with the server: ``make test-clients``.
 
 Each is driven by a program of its own, in an environment of its own. Ears and voice are real; what is
-answered is scripted, so that there is enough to interrupt and it is known what was heard of it.
+answered is scripted, so that it is long enough to interrupt and the expected words are known.
 """
 
 import json
@@ -53,7 +53,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_nobody_here_wrote(client: str, server: Server, recordings: list[Path]) -> None:
+def test_client_of_another_project(client: str, server: Server, recordings: list[Path]) -> None:
     command = [*CLIENTS[client], server.http, *recordings]
     ROWS.append([client, "?", *["no"] * len(PARTS)])
     quiet = {**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1"}  # nothing is to leave this machine

@@ -21,10 +21,10 @@ import atheris  # type: ignore[import-not-found]
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 with atheris.instrument_imports(include=["rejoinder.agent"]):
-    from support.carrier_sims import SIMS
-    from support.handshakes import HEAD, ODD, PLAIN, handshake
-    from support.scrambled_phone import HAPPENS, AudioSocketCall, Driven, whole
-    from support.scrambled_realtime import ACTS, SCRIPT, Line, check_items, check_responses
+    from support.callers.carriers import SIMS
+    from support.scrambled.handshakes import HEAD, ODD, PLAIN, handshake
+    from support.scrambled.phone import HAPPENS, AudioSocketCall, Driven, whole
+    from support.scrambled.realtime import ACTS, SCRIPT, Line, check_items, check_responses
 
     from rejoinder.agent.wires.audiosocket.protocol import packet
 

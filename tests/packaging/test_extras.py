@@ -14,7 +14,7 @@ from support.paths import ROOT
 
 from rejoinder.models import hints
 from rejoinder.models.built_in import BUILT_IN
-from rejoinder.models.hints import EXTRAS, MODULES, NotInstalled, PackageMissing, needing
+from rejoinder.models.hints import EXTRA_MODULES, EXTRAS, NotInstalled, PackageMissing, needing
 from rejoinder.models.registry import create
 from rejoinder.models.threads import Threads
 
@@ -24,6 +24,7 @@ DISTRIBUTIONS = {
     "hibari": "hibari-tts",
     "markdown_it": "markdown-it-py",
     "piper": "piper-tts",
+    "sklearn": "scikit-learn",
     "torch": "vllm",
 }
 """Distributions that are not called like their module; torch comes with vLLM."""
@@ -88,9 +89,9 @@ def test_the_core_needs_numpy_only() -> None:
     assert [line.split(">")[0] for line in PROJECT["dependencies"]] == ["numpy"]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", EXTRA_MODULES)
 def test_a_hint_names_the_extra_that_brings_the_package(name: str) -> None:
-    for module in MODULES[name]:
+    for module in EXTRA_MODULES[name]:
         assert distribution(module) in extra(name), module
 
 
@@ -116,7 +117,7 @@ def test_an_adapter_has_its_packages_in_the_extra_that_it_names(adapter: str) ->
         )
 
 
-def test_what_make_installs_is_all() -> None:
+def test_make_installs_the_extra_all() -> None:
     made = {"server", "local", "openai", "piper", "hibari"}
     assert extra("all") == set().union(*map(extra, made))
     makefile = (ROOT / "Makefile").read_text()
@@ -228,18 +229,18 @@ def test_an_adapter_names_its_extra(spec: str, named: str, monkeypatch: pytest.M
     monkeypatch.setattr(hints, "is_checkout", lambda: False)
     with pytest.raises(
         PackageMissing, match=rf"not installed; run: pip install 'rejoinder\[{named}\]'"
-    ) as told:
+    ) as caught:
         create(spec, Threads(stt=1, llm=1, tts=1))
-    assert told.value.fix == f"pip install 'rejoinder[{named}]'"
+    assert caught.value.fix == f"pip install 'rejoinder[{named}]'"
 
 
 def test_only_a_package_that_is_not_there_is_taken_for_a_missing_extra(tmp_path: Path) -> None:
-    with pytest.raises(ModuleNotFoundError, match="no_such_module") as told, needing("server", "this"):
+    with pytest.raises(ModuleNotFoundError, match="no_such_module") as caught, needing("server", "this"):
         import no_such_module  # type: ignore[import-not-found]  # noqa: F401
-    assert not isinstance(told.value, NotInstalled)
-    with pytest.raises(ModuleNotFoundError, match=r"typer\.nothing") as told, needing("server", "this"):
+    assert not isinstance(caught.value, NotInstalled)
+    with pytest.raises(ModuleNotFoundError, match=r"typer\.nothing") as caught, needing("server", "this"):
         import typer.nothing  # type: ignore[import-not-found]  # noqa: F401
-    assert not isinstance(told.value, NotInstalled)
+    assert not isinstance(caught.value, NotInstalled)
     (tmp_path / "typer.py").write_text("import what_it_needs")
     ran = run("sys.path.insert(0, '.')\n" + MAIN, "True", folder=tmp_path)
     assert ran.returncode == 1 and "Traceback" in ran.stderr
@@ -250,7 +251,7 @@ def test_a_package_of_one_extra_alone_is_named_by_that_extra(monkeypatch: pytest
     monkeypatch.setattr(hints, "find_spec", lambda name: None)
     monkeypatch.setattr(hints, "is_checkout", lambda: False)
     for module, named in (("pocketsphinx", "bench"), ("rich", "all"), ("huggingface_hub", "local")):
-        with pytest.raises(NotInstalled, match=rf"^this needs {module}, .*'rejoinder\[{named}\]'") as told:
+        with pytest.raises(NotInstalled, match=rf"^this needs {module}, .*'rejoinder\[{named}\]'") as caught:
             with needing("all", "this"):
                 raise ModuleNotFoundError(name=module)
-        assert told.value.name == module
+        assert caught.value.name == module

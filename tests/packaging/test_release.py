@@ -91,8 +91,8 @@ def names(wheel: Path) -> set[str]:
 
 
 def test_a_registry_would_take_them(release: Release) -> None:
-    told = run(sys.executable, "-m", "twine", "check", "--strict", *vars(release).values(), folder=ROOT)
-    assert told.count("PASSED") == 2
+    output = run(sys.executable, "-m", "twine", "check", "--strict", *vars(release).values(), folder=ROOT)
+    assert output.count("PASSED") == 2
 
 
 def test_the_wheel_holds_every_module_and_data_file_and_nothing_else(release: Release) -> None:

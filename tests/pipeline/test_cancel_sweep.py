@@ -19,7 +19,7 @@ from rejoinder.pipeline import (
     Session,
     SpeechStarted,
 )
-from rejoinder.pipeline.replying.turn import Turn
+from rejoinder.pipeline.replying.reply import Reply
 
 REPLY = "It is fine. Take a hat."
 INSTANTS = [tick / 100 for tick in range(0, 280)]
@@ -59,22 +59,22 @@ def test_the_instants_cover_the_conversation() -> None:
 def test_interrupted_at_any_instant(first: int) -> None:
     for at in INSTANTS[first::10]:
         talk, until = talk_of("hello"), max(at + 2.5, END)
-        cut: list[Turn | None] = []
+        cut: list[Reply | None] = []
 
-        def interrupt(session: Session, cut: list[Turn | None] = cut) -> None:
-            cut.append(session.turn)
+        def interrupt(session: Session, cut: list[Reply | None] = cut) -> None:
+            cut.append(session.reply)
             session.interrupt()
 
         def settled(session: Session, talk: Talk = talk) -> None:
-            assert (session.turn, session._cancelled) == (None, set())
+            assert (session.reply, len(session._cancelled)) == (None, 0)
             assert (talk.llm.open, talk.tts.open) == (0, 0)
 
         talk.does(interrupt, at=at)
         talk.does(settled, at=until)
         talk.run(until=until, debug=False)
-        (turn,) = cut
+        (reply,) = cut
         told = [
-            when for when, event in talk.log if isinstance(event, TOLD) and turn and event.turn == turn.id
+            when for when, event in talk.log if isinstance(event, TOLD) and reply and event.turn == reply.id
         ]
         assert max(told, default=0.0) <= at + 1e-9, at
         assert len(talk.of(EndOfTurn)) == len(talk.of(ReplyStarted)) == len(talk.of(ReplyDone)) == 1
@@ -122,7 +122,7 @@ def test_coughed_over_at_any_instant(first: int, holds: bool) -> None:
             assert talk.said() == [("user", "hello"), ("assistant", REPLY)], at
             assert talk.done()[-1][1:] == ("completed", REPLY)
             assert len(talk.of(OverlapStarted)) == len(talk.of(OverlapEnded)), at
-        assert talk.session.turn is None
+        assert talk.session.reply is None
         assert talk.session.floor.floor is Floor.NOBODY
 
 
@@ -137,7 +137,7 @@ def test_a_paused_reply_is_stopped_at_any_instant(first: int) -> None:
             talk.does(lambda session: session.interrupt(), at=at)
             talk.run(until=6.0, debug=False)
             assert talk.session.floor.floor is Floor.NOBODY
-            assert talk.session.turn is None
+            assert talk.session.reply is None
             assert len(talk.of(OverlapStarted)) == 1
 
 

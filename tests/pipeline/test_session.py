@@ -25,7 +25,8 @@ from rejoinder.pipeline import (
     TurnTraced,
 )
 from rejoinder.pipeline.audio.chunk import Samples
-from rejoinder.pipeline.listening.stages import ASK_SAMPLES, MEMORY_SAMPLES
+from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
+from rejoinder.pipeline.listening.schedule import ASK_SAMPLES
 
 WEATHER = "It is sunny today. Take a hat, if you go out."
 
@@ -351,7 +352,7 @@ def test_a_slow_recogniser_does_not_delay_the_floor() -> None:
     talk.says(1.2, at=0.2)
     talk.run(until=8.0)
     assert talk.when(PauseStarted) == [1.48]
-    assert talk.session._heard.peak == 1
+    assert talk.session._user_audio.chunks.peak == 1
 
 
 def test_an_unsure_turn_model_waits_longer() -> None:

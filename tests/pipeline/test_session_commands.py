@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rejoinder.agent.simulate.scenario import LOUD, QUIET, Talk
+from rejoinder.agent.simulate.scenario import QUIET, SPEECH_CHUNK, Talk
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
@@ -87,7 +87,7 @@ def test_manual_turns() -> None:
 async def burst(session: Session) -> None:
     """A client that sends a recording and its end in one go, before anything of it could be looked at."""
     for _ in range(30):
-        await session.hear(LOUD)
+        await session.hear(SPEECH_CHUNK)
     await session.end_user_turn()
 
 
@@ -141,7 +141,7 @@ def test_audio_right_after_a_commit_belongs_to_the_next_turn() -> None:
     stt.stream = lambda: NotingStt(stt)  # type: ignore[method-assign]
     talk = manual(create_response=False, stt=stt)
     talk.does(burst, at=0.5)
-    talk.does(lambda session: session.hear(100 * LOUD), at=0.5)
+    talk.does(lambda session: session.hear(100 * SPEECH_CHUNK), at=0.5)
     talk.does(lambda session: session.end_user_turn(), at=1.0)
     talk.run(until=3.0, microphone=False)
     assert talk.of(EndOfTurn) == [EndOfTurn("one", 30 * 320), EndOfTurn("two", 130 * 320)]
@@ -251,10 +251,10 @@ def test_cleared_audio_emits_no_words() -> None:
 def test_cleared_audio_is_not_heard_in_a_burst_either() -> None:
     async def speak_clear_speak(session: Session) -> None:
         for _ in range(20):
-            await session.hear(LOUD)
+            await session.hear(SPEECH_CHUNK)
         session.clear_audio()
         for _ in range(10):
-            await session.hear(LOUD)
+            await session.hear(SPEECH_CHUNK)
         await session.end_user_turn()
         assert session.floor.turn_start == 20 * 320
 
@@ -452,7 +452,7 @@ def test_options_change_from_the_next_turn_on() -> None:
 @pytest.mark.parametrize("chunk", [1, 7, 320, 16_000, 48_000])
 def test_the_size_of_chunks_makes_no_difference(chunk: int) -> None:
     """Three turns' worth of audio, much faster than real time and in pieces of any size."""
-    pcm = 16 * QUIET + 50 * LOUD + 100 * QUIET
+    pcm = 16 * QUIET + 50 * SPEECH_CHUNK + 100 * QUIET
 
     async def hear(session: Session) -> None:
         for first in range(0, len(pcm), 2 * chunk):
@@ -472,13 +472,13 @@ def test_the_size_of_chunks_makes_no_difference(chunk: int) -> None:
 def test_faster_than_real_time_waits_for_the_recogniser() -> None:
     async def hear(session: Session) -> None:
         for _ in range(50):
-            await session.hear(50 * LOUD)
+            await session.hear(50 * SPEECH_CHUNK)
 
     talk = Talk(stt=ScriptedStt(["on"], seconds=1.0))
     talk.does(hear, at=0.0)
     talk.run(until=60.0, microphone=False, debug=False)
     assert talk.session.received == 50 * 16_000
-    assert talk.session._heard.peak == 50
+    assert talk.session._user_audio.chunks.peak == 50
     assert len(talk.of(PartialTranscript)) > 3
 
 
@@ -500,9 +500,9 @@ def test_audio_that_was_not_taken_leaves_no_gap() -> None:
     async def give_up_and_go_on(session: Session) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
-                await session.hear(1000 * LOUD)
+                await session.hear(1000 * SPEECH_CHUNK)
         assert 0 < session.received < 1000 * 320
-        await session.hear(1000 * LOUD)
+        await session.hear(1000 * SPEECH_CHUNK)
 
     vad = ScriptedVad()
     vad.stream = NotingStream  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.scenario import LOUD, QUIET, TIMES, Act, Talk
+from rejoinder.agent.simulate.scenario import QUIET, SCENARIO_ENDPOINTING, SPEECH_CHUNK, Act, Talk
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
@@ -38,7 +38,8 @@ from rejoinder.pipeline import (
     Usage,
     open_session,
 )
-from rejoinder.pipeline.listening.stages import MEMORY_SAMPLES, TurnTranscriber
+from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
+from rejoinder.pipeline.listening.transcriber import TurnTranscriber
 
 LONG = "It is sunny today and it will be so for the whole week. " * 10
 
@@ -91,7 +92,7 @@ def test_a_failed_guess_emits_its_failure_when_committed() -> None:
     talk.run(until=5.0)
     assert talk.when(ReplyStarted) == talk.when(ReplyDone) == [1.74]
     assert talk.done() == [(1, "failed", "")]
-    assert talk.session.turn is None
+    assert talk.session.reply is None
 
 
 def test_a_guess_that_failed_is_forgotten_when_it_is_dropped() -> None:
@@ -102,7 +103,7 @@ def test_a_guess_that_failed_is_forgotten_when_it_is_dropped() -> None:
     talk.run(until=6.0)
     assert len(talk.llm.prompts) == 2
     assert talk.done() == [(2, "completed", "Yes.")]
-    assert talk.session._cancelled == set()
+    assert len(talk.session._cancelled) == 0
 
 
 class FailingTts(ScriptedTts):
@@ -162,7 +163,7 @@ def test_a_model_that_fails_while_it_is_cancelled(at: float) -> None:
     talk.does(lambda session: session.add_text("typed"), at=at)
     talk.does(lambda session: session.respond(), at=at)
     talk.does(
-        lambda session: gone.append(session._cancelled == set() and session.turn is not None), at=at + 0.2
+        lambda session: gone.append(len(session._cancelled) == 0 and session.reply is not None), at=at + 0.2
     )
     talk.run(until=at + 0.5)
     assert gone == [True]  # the failed one is gone, and the one that replaced it is not
@@ -306,7 +307,7 @@ def test_a_client_that_does_not_read_holds_the_voice_up() -> None:
 def test_a_client_that_never_reads_is_given_up_on() -> None:
     async def speak(session: Session) -> None:
         for _ in range(200):
-            await session.hear(25 * LOUD + 75 * QUIET)
+            await session.hear(25 * SPEECH_CHUNK + 75 * QUIET)
             await asyncio.sleep(1.0)
 
     with pytest.raises(Overloaded, match="events are not read"):
@@ -332,7 +333,7 @@ def test_an_hour_of_silence_leaves_nothing_behind() -> None:
     talk.run(until=3600.0, debug=False, microphone=False)
     assert talk.session.received == 3600 * 16_000
     assert talk.log == []
-    assert len(talk.session._arrivals) <= 512
+    assert len(talk.session._user_audio._arrivals) <= 512
     assert MEMORY_SAMPLES == 8 * 16_000
 
 
@@ -347,12 +348,12 @@ def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
         for _ in range(1000):
             await channel.send(AudioChunk(b"", 16_000, 0))
         await asyncio.sleep(1.0)
-        assert len(transcriber._memory) == 0
+        assert len(transcriber._recent) == 0
         for start in range(0, 20 * 16_000, 320):
             await channel.send(AudioChunk(QUIET, 16_000, start))
         channel.close()
         await transcribing
-        assert len(transcriber._memory) == 2 * MEMORY_SAMPLES
+        assert len(transcriber._recent) == MEMORY_SAMPLES
 
     virtual_clock.run(main(), debug=False)
 
@@ -387,7 +388,7 @@ def test_a_session_without_turn_model_waits_for_silence() -> None:
         models = Models(talk.vad, talk.stt, talk.llm, talk.tts)
         async with (
             asyncio.TaskGroup() as tasks,
-            open_session(models, Options(endpointing=TIMES)) as talk.session,
+            open_session(models, Options(endpointing=SCENARIO_ENDPOINTING)) as talk.session,
         ):
             talk.says(1.2, at=0.2)
             tasks.create_task(talk._note(talk.session))

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 import uvicorn
-from support.in_process import LONG, served_here, until
-from support.serving import LINE, PATIENCE, Server, Talk, run_command, serving
+from support.servers.in_process import LONG, served_here, until
+from support.serving import LINE, PATIENCE, THREE_LINES, Server, Talk, run_command, serving
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
@@ -118,7 +118,7 @@ def test_client_that_stops_reading_is_dropped_with_its_socket(server: Server) ->
         assert server.sessions() == 1
         assert server.memory() < before + 20 * 2**20
         taken = (client.received + client.rest()).count(b"response.output_audio.delta") * 0.04
-        # Left alone, the kernel takes more than a minute of audio before anybody notices.
+        # Left alone, the kernel takes more than a minute of audio before it reports the loss.
         assert taken < 30.0, f"{taken:.0f} s of audio went into buffers"
         client.socket.close()
 
@@ -417,7 +417,7 @@ def test_each_turn_is_a_line_of_the_trace_file(tmp_path: Path, monkeypatch: pyte
     file, spoken = tmp_path / "traces.jsonl", "what is the weather"
     monkeypatch.setenv("REJOINDER_TRACE_FILE", str(file))
     before = datetime.now(UTC)
-    with serving(tmp_path) as server, Talk(server) as talk:
+    with serving(tmp_path, llm=THREE_LINES) as server, Talk(server) as talk:
         call = talk.seen[0]["session"]["id"]
         talk.turn()
         typed = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.handshakes import HEAD, ODD, PLAIN
+from support.scrambled.handshakes import HEAD, ODD, PLAIN
 from support.serving import PATIENCE, Server, Talk, serving
 
 REFUSED = {name: (odd, status) for name, (odd, status) in ODD.items() if status != 101}

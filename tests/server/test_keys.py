@@ -20,9 +20,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from rejoinder.agent.config import ConfigError, Settings, check_open
+from rejoinder.agent.server import keys as keys_module
 from rejoinder.agent.server.keys import (
     EXPIRED_SECONDS,
-    MAX_SECRETS,
     PROTOCOL,
     Keys,
     hashed,
@@ -30,6 +30,8 @@ from rejoinder.agent.server.keys import (
     presented,
 )
 
+FEW = 200
+"""As many client secrets as are kept in these tests, instead of 10,000."""
 KEY = "rj_the_key_of_this_test"
 
 
@@ -67,9 +69,10 @@ def test_secret_opens_calls_until_it_expires_and_mints_nothing() -> None:
     assert keys.session(value) is None
 
 
-def test_secrets_are_bounded() -> None:
+def test_secrets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "MAX_SECRETS", FEW)
     keys = Keys([hashed(KEY)], lambda: 0.0)
-    first, *_ = [keys.mint(60.0, {"n": number})[0] for number in range(MAX_SECRETS)]
+    first, *_ = [keys.mint(60.0, {"n": number})[0] for number in range(FEW)]
     assert keys.session(first) == {"n": 0}
     last, _ = keys.mint(60.0, {})
     assert keys.session(first) is None and keys.session(last) == {}
@@ -210,7 +213,9 @@ def test_invalid_secret_requests_are_refused(server: Server, body: bytes, status
             assert set(json.load(refused)["error"]) == {"type", "code", "message", "param", "event_id"}
 
 
-def asked(server: Server, method: str, path: str, key: str = KEY, body: bytes | None = None) -> HTTPError:
+def requesting(
+    server: Server, method: str, path: str, key: str = KEY, body: bytes | None = None
+) -> HTTPError:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     request = urllib.request.Request(server.http + path, body, headers, method=method)
     with pytest.raises(HTTPError) as refused:
@@ -231,11 +236,12 @@ def test_expired_secrets_are_remembered_while_there_is_room() -> None:
     assert "none of" in keys.wrong(first)
 
 
-def test_expired_secrets_take_no_room_from_others() -> None:
+def test_expired_secrets_take_no_room_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "MAX_SECRETS", FEW)
     now = [0.0]
     keys = Keys([hashed(KEY)], lambda: now[0])
     long, _ = keys.mint(7200.0, {})
-    for _ in range(MAX_SECRETS - 1):
+    for _ in range(FEW - 1):
         keys.mint(10.0, {})
     now[0] = 10.0
     last, _ = keys.mint(10.0, {})
@@ -251,7 +257,7 @@ def test_missing_and_wrong_keys_get_different_errors(server: Server, key: str, r
         pass
     assert refused.value.response.status_code == 401 and reason.encode() in refused.value.response.body
     for method, path in (("GET", "/v1/models"), ("POST", "/v1/realtime/client_secrets")):
-        with asked(server, method, path, key) as answer:
+        with requesting(server, method, path, key) as answer:
             assert answer.code == 401 and reason in json.load(answer)["error"]["message"]
 
 
@@ -266,18 +272,18 @@ def test_missing_and_wrong_keys_get_different_errors(server: Server, key: str, r
 def test_unknown_path_gets_an_error_in_openais_shape(
     server: Server, method: str, path: str, status: int, said: str
 ) -> None:
-    with asked(server, method, path) as answer:
+    with requesting(server, method, path) as answer:
         error = json.load(answer)["error"]
         assert answer.code == status and (status == 404 or answer.headers["Allow"])
         assert error["type"] == "invalid_request_error" and said in error["message"]
         assert set(error) == {"message", "type", "param", "code"}
-    with asked(server, "GET", "/elsewhere") as answer:
+    with requesting(server, "GET", "/elsewhere") as answer:
         assert answer.code == 404 and answer.read() == b"Not Found\n"
 
 
 def test_field_of_a_secret_is_named_as_it_was_sent(server: Server) -> None:
     body = json.dumps({"expires_after": {"seconds": 9}}).encode()
-    with asked(server, "POST", "/v1/realtime/client_secrets", body=body) as answer:
+    with requesting(server, "POST", "/v1/realtime/client_secrets", body=body) as answer:
         error = json.load(answer)["error"]
     assert error["param"] == "expires_after.seconds" and error["message"].startswith(
         "expires_after.seconds: "

@@ -176,7 +176,7 @@ def test_second_call_of_a_key_is_refused_before_it_begins(server: Server) -> Non
             assert b"at once than 1" in answer.body
         with pytest.raises(InvalidStatus) as refusal, server.call(additional_headers=shown("rj_none")):
             pass
-        assert refusal.value.response.status_code == 401, "an unknown key is told that, and no more"
+        assert refusal.value.response.status_code == 401, "an unknown key gets this answer, and no more"
         assert first.turn()["status"] == "completed"
     server.wait_idle()
     with Talk(server, subprotocols=["realtime", f"{PROTOCOL}{secret}"]):

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.carrier_sims import ExotelSim, TwilioSim
-from support.chat_server import chat_server, token
+from support.callers.carriers import ExotelSim, TwilioSim
+from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.logs import HIDDEN, LONGEST, PATTERNS, SafeRecord, safe, secrets_of
+from rejoinder.agent.logs import HIDDEN, LONGEST_LOGGED, PATTERNS, SafeRecord, safe, secrets_of
 from rejoinder.agent.server.keys import PROTOCOL, hashed
 from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.wires.audiosocket.protocol import UUID, packet
@@ -119,8 +119,8 @@ def test_no_secret_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_secrets_are_hidden_in_log_lines(text: str) -> None:
-    told = safe(text, secrets_of(Settings(), {"OPENAI_API_KEY": "s3cret/of=short+the settings"}))
-    assert "short" not in told and HIDDEN in told
+    written = safe(text, secrets_of(Settings(), {"OPENAI_API_KEY": "s3cret/of=short+the settings"}))
+    assert "short" not in written and HIDDEN in written
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_harmless_text_is_not_hidden(text: str) -> None:
 def test_long_record_loses_its_middle_and_no_pattern_is_slow_with_it() -> None:
     """One that is quadratic would take minutes for this."""
     for piece in ("a", "key-", "bearer ", "authorization: '\\", "...", "?key", "rj_", "sk-a ", "\n", "%2"):
-        told = safe(piece * 100_000)
-        assert len(told) <= LONGEST
+        written = safe(piece * 100_000)
+        assert len(written) <= LONGEST_LOGGED
         for pattern in PATTERNS:
             pattern.sub("", piece * 100_000)
-    told = safe(f"begin {'x ' * 4080}rj_{'secret' * 20} {'y ' * 5000}conv_{'secret' * 600} end")
-    assert told.startswith("begin x") and told.endswith(" end") and "secret" not in told
+    written = safe(f"begin {'x ' * 4080}rj_{'secret' * 20} {'y ' * 5000}conv_{'secret' * 600} end")
+    assert written.startswith("begin x") and written.endswith(" end") and "secret" not in written
 
 
 @pytest.fixture
@@ -175,10 +175,10 @@ def test_handler_of_a_library_hides_them_too(heard: io.StringIO) -> None:
             raise ExceptionGroup("several", [RuntimeError("the-settings-value")]) from error
     except ExceptionGroup:
         library.exception("it failed with %s", KEY)
-    told = heard.getvalue()
-    assert KEY not in told and "the-settings-value" not in told
+    written = heard.getvalue()
+    assert KEY not in written and "the-settings-value" not in written
     for kept in ("headers: {'Authorization': ***", "bytes of", "bad header", "ExceptionGroup", "it failed"):
-        assert kept in told
+        assert kept in written
 
 
 # --- the lines of calls -------------------------------------------------------------------------------------

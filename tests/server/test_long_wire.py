@@ -1,4 +1,4 @@
-"""Long messages on real sockets: what is too long is told, and audio is heard however it comes."""
+"""Long messages on real sockets: too long ones are refused, and audio arrives in any fragments."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
-from rejoinder.agent.server.frames import FRAMES
+from rejoinder.agent.server.frames import PORTION_FRAMES
 from rejoinder.agent.wires.long_messages import MAX_TEXT, MAX_WHOLE
 from rejoinder.agent.wires.pcm.messages import MAX_AUDIO
 from rejoinder.agent.wires.pcm.messages import MAX_TEXT as MOST_TYPED
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def loud(seconds: float) -> str:
-    """Return a message of so many seconds of noise, which is speech to the scripted VAD, and silence."""
+    """Return a message of some seconds of noise, which is speech to the scripted VAD, and silence."""
     noise = np.random.default_rng(0).normal(0.0, 6000.0, int(seconds * 24_000)).astype("<i2")
     audio = base64.b64encode(noise.tobytes() + bytes(48_000 * 2)).decode()
     return json.dumps({"audio": audio, "type": "input_audio_buffer.append"})
@@ -85,7 +85,7 @@ def test_long_audio_is_heard_where_it_was_compressed(server: Server) -> None:
 
 def test_many_messages_at_once_are_all_answered_in_order(server: Server) -> None:
     with Talk(server) as talk:
-        count = 20 * FRAMES
+        count = 20 * PORTION_FRAMES
         texts = [json.dumps({"type": "x", "event_id": f"event_{number}"}) for number in range(count)]
         send_frames(talk, *(Frame(Opcode.TEXT, text.encode()) for text in texts))
         found = [talk.until("error")["error"]["event_id"] for _ in range(count)]
@@ -96,7 +96,7 @@ def test_many_messages_at_once_are_all_answered_in_order(server: Server) -> None
 
 def test_a_close_behind_many_messages_is_answered(server: Server) -> None:
     with Talk(server) as talk:
-        frames = [Frame(Opcode.TEXT, b"{}")] * (20 * FRAMES)
+        frames = [Frame(Opcode.TEXT, b"{}")] * (20 * PORTION_FRAMES)
         send_frames(talk, *frames, Frame(Opcode.CLOSE, b"\x03\xe8"))
         with pytest.raises(ConnectionClosed) as closed:
             while True:
@@ -116,7 +116,7 @@ def test_a_long_message_that_is_no_text_ends_the_call_in_words(server: Server) -
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1007
 
 
-def test_what_is_long_on_the_wire_of_a_device_is_told(server: Server) -> None:
+def test_long_messages_of_a_device_are_reported(server: Server) -> None:
     with connect(f"ws://127.0.0.1:{server.port}/v1/pcm", proxy=None, ping_interval=None) as socket:
         assert json.loads(socket.recv(timeout=PATIENCE))["type"] == "ready"
         for sent, most in ((bytes(MOST), MAX_AUDIO), ("é" * (MOST // 2), MOST_TYPED)):
@@ -128,7 +128,7 @@ def test_what_is_long_on_the_wire_of_a_device_is_told(server: Server) -> None:
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_what_is_long_on_a_telephone_wire_ends_the_call_in_words(server: Server, started: bool) -> None:
+def test_long_messages_on_a_telephone_wire_end_the_call_with_a_reason(server: Server, started: bool) -> None:
     start = {"streamSid": "MZ1", "callSid": "CA1", "mediaFormat": {"encoding": "audio/x-mulaw"}}
     with connect(f"ws://127.0.0.1:{server.port}/v1/phone", proxy=None, ping_interval=None) as socket:
         if started:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 from rich.console import Console
-from support.chat_server import chat_server, token
+from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, SCRIPTED
 from websockets.asyncio.client import connect
 

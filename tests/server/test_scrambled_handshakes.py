@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.handshakes import HEAD, ODD, PLAIN, Line, handshake
+from support.scrambled.handshakes import HEAD, ODD, PLAIN, Line, handshake
 
 from rejoinder.agent.server import request_head
 
@@ -42,7 +42,7 @@ def test_plain_request_is_refused_for_its_size_as_the_handshake_is(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["too many headers", "a control character", "a cookie that is too large"])
-def test_what_only_the_second_parser_refuses_is_answered_too(
+def test_requests_that_only_the_second_parser_refuses_are_answered_too(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_head, "check", lambda request: None)

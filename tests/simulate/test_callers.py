@@ -26,7 +26,7 @@ CALLS = Path(__file__).with_name("calls.txt")
 """What happens in each script. To renew it: ``python tests/simulate/test_callers.py``."""
 
 
-def told(name: str) -> str:
+def timeline_of(name: str) -> str:
     call = SCRIPTS[name]().call(debug=True)
     check(call)
     history = [f"{role}: {text}" for role, text in call.history]
@@ -34,9 +34,9 @@ def told(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_what_happens_in_a_call_is_known_to_the_millisecond(name: str) -> None:
+def test_a_call_has_the_recorded_timeline_to_the_millisecond(name: str) -> None:
     known = {part.split("\n")[0]: part for part in CALLS.read_text().split("== ")[1:]}
-    assert told(name).removeprefix("== ") == known[name].rstrip("\n") + "\n"
+    assert timeline_of(name).removeprefix("== ") == known[name].rstrip("\n") + "\n"
 
 
 def test_a_call_is_the_same_each_time() -> None:
@@ -142,7 +142,7 @@ def test_a_model_that_works_in_real_time_takes_the_virtual_time_it_is_given() ->
 
 
 def test_a_stopped_clock_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(virtual_clock, "HELD_SECONDS", 0.05)
+    monkeypatch.setattr(virtual_clock, "STANDSTILL_SECONDS", 0.05)
     stuck = ScriptedLlm(["never"], first=1.0)  # it sleeps, and no time passes for it
     with pytest.raises(virtual_clock.Deadlock, match="clock stood still"):
         Caller(stuck, answers_in=0.1).says("hello").hears_out().call()
@@ -176,4 +176,4 @@ def test_the_bench_calls_and_sweeps() -> None:
 
 
 if __name__ == "__main__":
-    CALLS.write_text("\n".join(told(name) for name in SCRIPTS))
+    CALLS.write_text("\n".join(timeline_of(name) for name in SCRIPTS))

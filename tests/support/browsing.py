@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Browser, Page, Playwright, async_playwright
 
 from rejoinder.agent.bench.cases.recordings import RecordingsMissing, read_set, speech_folder
 
@@ -50,18 +51,69 @@ def noise(seconds: float) -> np.ndarray:
     return np.random.default_rng(0).normal(0.0, 0.2, int(seconds * RATE)).astype(np.float32)
 
 
+class Chromium:
+    """The browser of this worker of the tests: it is started once and again where other flags are wanted.
+
+    Its microphone is a file that is read whenever a page opens it, so each test writes its own.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.Runner | None = None
+        self._folder = TemporaryDirectory()
+        self._driver: Playwright | None = None
+        self._browser: Browser | None = None
+        self._flags: list[str] = []
+        self.microphone = Path(self._folder.name, "microphone.wav")
+
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a test in the loop that the browser's driver belongs to."""
+        self._loop = self._loop or asyncio.Runner()
+        self._loop.run(coroutine)
+
+    async def browser(self, flags: list[str]) -> Browser:
+        """Return the browser with these flags."""
+        assert self._loop and asyncio.get_running_loop() is self._loop.get_loop(), "call it within run"
+        if self._browser is None or flags != self._flags or not self._browser.is_connected():
+            await self._close()
+            self._driver = self._driver or await async_playwright().start()
+            self._flags = flags
+            self._browser = await self._driver.chromium.launch(executable_path=CHROMIUM, args=flags)
+        return self._browser
+
+    async def _close(self) -> None:
+        if self._browser is not None:
+            await self._browser.close()
+
+    def close(self) -> None:
+        """End the browser and its driver."""
+
+        async def end() -> None:
+            await self._close()
+            if self._driver is not None:
+                await self._driver.stop()
+
+        if self._loop is not None:
+            self._loop.run(end())
+            self._loop.close()
+        self._folder.cleanup()
+
+
+CHROMIUM_HERE = Chromium()
+run = CHROMIUM_HERE.run
+
+
 @asynccontextmanager
 async def browsing(
     folder: Path, microphone: list[np.ndarray] | None, *flags: str, **context: Any
 ) -> AsyncIterator[tuple[Page, list[str]]]:
     """Open Chromium and yield a blank page and the errors it will have had, violations of its policy too.
 
-    microphone: what it hears, once; None for one that is refused.
+    Call it within ``run``. microphone: what it hears, once; None for one that is refused.
     """
     if microphone is None:
         given = ["--use-fake-device-for-media-stream", "--deny-permission-prompts"]
     else:
-        wav = folder / "microphone.wav"
+        wav = CHROMIUM_HERE.microphone
         soundfile.write(wav, np.concatenate(microphone), RATE, subtype="PCM_16")
         given = [
             "--use-fake-ui-for-media-stream",
@@ -69,23 +121,22 @@ async def browsing(
             f"--use-file-for-fake-audio-capture={wav}%noloop",
         ]
     errors: list[str] = []
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *given, *flags])
-        page = await browser.new_page(**context)
-        page.set_default_timeout(20_000)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda told: errors.append(told.text) if POLICY in told.text else None)
-        try:
-            yield page, errors
-        finally:
-            await page.screenshot(path=folder / "page.png")
-            await browser.close()
+    browser = await CHROMIUM_HERE.browser([*FLAGS, *given, *flags])
+    page = await browser.new_page(**context)
+    page.set_default_timeout(20_000)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if POLICY in message.text else None)
+    try:
+        yield page, errors
+    finally:
+        await page.screenshot(path=folder / "page.png")
+        await page.close()
 
 
 class Wire:
     """A TCP relay in front of a server: a wire that can be cut and mended.
 
-    swallows: whether what the server says is lost, without anybody's noticing.
+    swallows: whether the server's messages are lost without an error.
     """
 
     def __init__(self, target: int) -> None:

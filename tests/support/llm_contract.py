@@ -1,4 +1,4 @@
-"""What every language model is asked in its contract tests."""
+"""Prompts and checks of the contract tests of all language models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rejoinder.models.llm.llama_cpp import SLOTS
+from rejoinder.models.llm.llama_cpp import LLAMA_SLOTS
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.pipeline.interfaces import Llm, Message
 
@@ -22,7 +22,7 @@ SOON = 20.0
 weights = pytest.mark.weights
 
 
-def asked(question: str, system: str = "You talk on the phone.") -> list[Message]:
+def prompt_of(question: str, system: str = "You talk on the phone.") -> list[Message]:
     return [Message(role="system", content=system), Message(role="user", content=question)]
 
 
@@ -61,7 +61,7 @@ class Llama:
     "question", ["Say yes.", "Привет, 世界 🎉 'x' \"y\" \\ \n\t\x00 ∑", "a", " " * 50 + "?"], ids=ascii
 )
 def test_tokens_stream(llama: Llama, llm: Llm, question: str) -> None:
-    tokens = llama.run(answer(llm, asked(question), 12))
+    tokens = llama.run(answer(llm, prompt_of(question), 12))
     assert len(tokens) > 1
     assert all(tokens)
 
@@ -69,7 +69,9 @@ def test_tokens_stream(llama: Llama, llm: Llm, question: str) -> None:
 @weights
 def test_more_than_there_are_slots_at_once(llama: Llama, llm: Llm) -> None:
     async def together() -> list[list[str]]:
-        return await asyncio.gather(*(answer(llm, asked(f"Is {n} a number?"), 5) for n in range(SLOTS + 2)))
+        return await asyncio.gather(
+            *(answer(llm, prompt_of(f"Is {n} a number?"), 5) for n in range(LLAMA_SLOTS + 2))
+        )
 
     assert all(llama.run(together()))
 
@@ -77,7 +79,7 @@ def test_more_than_there_are_slots_at_once(llama: Llama, llm: Llm) -> None:
 @weights
 def test_a_session_with_history_is_answered_beside_another(llama: Llama, llm: Llm) -> None:
     async def conversation(name: str) -> list[str]:
-        messages = asked(f"My name is {name}.")
+        messages = prompt_of(f"My name is {name}.")
         for _ in range(2):
             reply = "".join(await answer(llm, messages, 8))
             messages += [Message(role="assistant", content=reply), Message(role="user", content="Go on.")]
@@ -129,7 +131,7 @@ class Server:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self.url = ""
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.left = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -137,7 +139,7 @@ class Server:
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
             await reader.readexactly(int(length[1]) if length else 0)
-            self.asked.set()
+            self.requested.set()
             await self._handler(reader, writer)
         finally:
             self.left.set()
@@ -155,7 +157,7 @@ async def serving(handler: Handler, token_seconds: float = SOON) -> AsyncIterato
         async with asyncio.timeout(SOON):
             yield server, chat
             await chat.aclose()
-            if server.asked.is_set():
+            if server.requested.is_set():
                 await server.left.wait()
     finally:
         await chat.aclose()

@@ -15,5 +15,5 @@ def conforms(answers: Iterable[Any]) -> None:
     """Check each server event among these against its published type; our own begin with ``rejoinder.``."""
     for answer in answers:
         if isinstance(answer, dict) and not answer["type"].startswith("rejoinder."):
-            told = _EVENTS.validate_python(answer)
-            assert told.type == answer["type"]
+            parsed = _EVENTS.validate_python(answer)
+            assert parsed.type == answer["type"]

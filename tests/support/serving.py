@@ -27,11 +27,13 @@ from rejoinder.agent.server.own_server import command_line, free_port
 
 LINE = "This is a sentence of the answer. "
 SCRIPTED = {
-    "llm": f"scripted:llm|{LINE * 3}",
+    "llm": f"scripted:llm|{LINE}",
     "stt": "scripted:stt|what is the weather",
     "tts": "scripted:tts",
     "turn": "scripted:turn",
 }
+THREE_LINES = f"scripted:llm|{LINE * 3}"
+"""For answers that have to last for six seconds. The scripted one lasts for two."""
 BAD_SIGNS = ("Traceback", "never retrieved", "never awaited", "was destroyed")
 COMMAND = [sys.executable, "-m", "rejoinder"]
 PATIENCE = 20.0

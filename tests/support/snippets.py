@@ -39,13 +39,13 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 from support.paths import ROOT
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli.app import app
+from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import load, unknown_variables
 from rejoinder.agent.wires.pcm import messages as pcm_messages
-from rejoinder.agent.wires.realtime.reading import Reading
+from rejoinder.agent.wires.realtime.reading import read_message
 
 PAGES = [
     ROOT / "README.md",
@@ -180,7 +180,7 @@ def _toml(code: str, program: str, place: Place) -> None:
 
 
 WIRES: dict[str, Callable[[str], object]] = {
-    "realtime": lambda text: Reading(text).message(),
+    "realtime": read_message,
     "pcm": pcm_messages.parse,
     "": json.loads,
 }
@@ -276,7 +276,7 @@ def _command(words: list[str], place: Place) -> None:
 @cache
 def _idle_command() -> Any:
     """Return the real command line without its callbacks: it parses all arguments and does nothing."""
-    command = get_command(app)
+    command = loaded(app)
     waiting: list[Any] = [command]
     while waiting:
         one = waiting.pop()

@@ -49,9 +49,9 @@ class Engine:
     def meter(self, name: str) -> float:
         from vllm.v1.metrics.reader import get_metrics_snapshot
 
-        told = [metric for metric in get_metrics_snapshot() if metric.name == f"vllm:{name}"]
+        matching = [metric for metric in get_metrics_snapshot() if metric.name == f"vllm:{name}"]
         ours = self.model._engine.model_config.served_model_name  # another engine's stay when it is gone
-        (found,) = [metric for metric in told if metric.labels["model_name"] == ours]
+        (found,) = [metric for metric in matching if metric.labels["model_name"] == ours]
         return float(found.value)
 
     async def until(self, *names: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rejoinder.agent.server.http import completion_request
 from rejoinder.agent.wires.pcm import messages as pcm_messages
 from rejoinder.agent.wires.realtime.protocol import Realtime
-from rejoinder.agent.wires.realtime.reading import Reading
+from rejoinder.agent.wires.realtime.reading import read_message
 from rejoinder.pipeline import Options, ProtocolError
 
 MISSING, INVALID, UNREAD = "missing_required_parameter", "invalid_value", "unsupported_content"
@@ -22,7 +22,7 @@ def complaint(read: Callable[[Any], object], given: Any) -> tuple[str | None, st
 
 
 def understood(text: str) -> object:
-    return Reading(text).message()
+    return read_message(text)
 
 
 def item(**fields: Any) -> dict[str, Any]:

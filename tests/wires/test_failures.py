@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.carrier_sims import TwilioSim
-from support.chat_server import chat_server, token
+from support.callers.carriers import TwilioSim
+from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect

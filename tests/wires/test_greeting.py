@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 import pytest
 from rich.console import Console
 from support import speech
-from support.asterisk_caller import calling as asterisk
 from support.browsing import CHROMIUM, browsing, silence
-from support.carrier_sims import TwilioSim
-from support.phone_caller import calling, served
+from support.browsing import run as browse
+from support.callers.asterisk import calling as asterisk
+from support.callers.carriers import TwilioSim
+from support.callers.phone import calling, served
 from support.published import conforms
 from support.resuming import back, conversation, words
 from support.serving import PATIENCE, SCRIPTED, Server, Talk, run_command, serving
@@ -30,7 +31,7 @@ from rejoinder.agent.server.own_server import free_port, own_server
 from rejoinder.agent.simulate.scenario import Talk as Scenario
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import AudioChunk, ReplyDone, ReplyRequest, ReplyStarted, ReplyText
-from rejoinder.pipeline.replying.clauses import ClauseSplitter
+from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
 
 GREETING = "Good morning, this is Ada. How can I help?"
 SPLITTER = ClauseSplitter()
@@ -242,7 +243,7 @@ def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert await page.locator(".entry.user").count() == 0
             assert errors == []
 
-    asyncio.run(act())
+    browse(act())
 
 
 @pytest.mark.weights

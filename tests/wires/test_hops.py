@@ -12,6 +12,7 @@ import asyncio
 import base64
 import inspect
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import MutableMapping
@@ -27,8 +28,9 @@ from support.paths import ROOT
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.pcm.protocol import Pcm
-from rejoinder.agent.wires.realtime.call import RealtimeCall, SocketLease
 from rejoinder.agent.wires.realtime.protocol import Realtime
+from rejoinder.agent.wires.realtime.resumable_socket import ResumableSocket, SocketLease
+from rejoinder.agent.wires.socket import PlainSocket
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel, ScriptedVad
 from rejoinder.pipeline import Channel, Models, Options, ReplyAudio, Session
 
@@ -133,9 +135,11 @@ def walk(kind: str) -> Walks:
     async def hold() -> None:
         if kind == "realtime":
             wire = Realtime(Options())
-            await RealtimeCall(SocketLease(line), models, Options(), wire, None, seconds=30.0).run()
+            socket = ResumableSocket(SocketLease(line), wire, 30.0)
+            await Call(socket, models, Options(), wire, None).run()
         else:
-            await Call(line, models, Options(), Pcm(Options(), 24_000, 24_000), None).run()
+            wire = Pcm(Options(), 24_000, 24_000)
+            await Call(PlainSocket(line), models, Options(), wire, None).run()
 
     sys.setprofile(walks.profile)
     try:
@@ -149,10 +153,22 @@ def files(hops: tuple[Hop, ...]) -> int:
     return len({file for _, file in hops})
 
 
-@pytest.mark.parametrize(("kind", "into", "out"), [("pcm", 17, 12), ("realtime", 31, 22)])
+@pytest.mark.parametrize(("kind", "into", "out"), [("pcm", 10, 6), ("realtime", 14, 10)])
 def test_hops_of_a_chunk_are_bounded(kind: str, into: int, out: int) -> None:
     walks = walk(kind)
     assert len(walks.usual("in")) <= into and len(walks.usual("out")) <= out
+
+
+def test_diagram_in_the_documentation_has_the_same_functions() -> None:
+    page = (ROOT / "docs" / "design" / "index.md").read_text()
+    realtime, pcm = walk("realtime"), walk("pcm")
+    for way, node in (("in", "i"), ("out", "o")):
+        drawn = dict(re.findall(rf'\b({node}\d+)\["(\d+ [\w.]+)"\]', page))
+        hops = enumerate((function for function, _ in realtime.usual(way)), 1)
+        assert drawn == {f"{node}{number}": f"{number} {function}" for number, function in hops}
+    sizes = [len(walks.usual(way)) for walks in (realtime, pcm) for way in ("in", "out")]
+    said = r"passes (\d+) functions on its way in, and (\d+) on its way out.*?it passes (\d+) and (\d+)\."
+    assert re.findall(said, page, re.DOTALL) == [tuple(map(str, sizes))]
 
 
 if __name__ == "__main__":

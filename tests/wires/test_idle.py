@@ -14,24 +14,24 @@ from hypothesis import strategies as st
 from starlette.websockets import WebSocketState
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.scenario import LOUD, QUIET
-from rejoinder.agent.wires.call import (
+from rejoinder.agent.simulate.scenario import QUIET, SPEECH_CHUNK
+from rejoinder.agent.wires.call import Call
+from rejoinder.agent.wires.idle_reads import (
     CLOCK_SECONDS,
     GROUP_READ_SECONDS,
     IDLE_READ_SECONDS,
     LATEST_READ_SECONDS,
     LONG_IDLE_SECONDS,
-    Call,
     may_skip_a_read,
     until_next_read,
 )
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.realtime.input import HELD_SECONDS
-from rejoinder.agent.wires.socket import BEHIND
+from rejoinder.agent.wires.socket import BEHIND, PlainSocket
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad, ScriptedVadStream
 from rejoinder.pipeline import RATE, AudioChunk, Models, Options, Vad
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
-from rejoinder.pipeline.session import IDLE_SLICE
+from rejoinder.pipeline.listening.user_audio import IDLE_SLICE
 
 FRAME_SECONDS = 0.02
 
@@ -59,15 +59,17 @@ def test_call_at_its_read_time_waits_for_the_next_one(place: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "lively", "since", "may"),
+    ("now", "last_active", "since", "may"),
     [
         (9.0, 0.0, 9.0 - IDLE_READ_SECONDS, True),
         (9.0, 0.0, 9.0 - LATEST_READ_SECONDS, False),  # its second of unheard audio would fill up
         (9.0, 8.0, 9.0 - IDLE_READ_SECONDS, False),  # a caller may answer a recent reply at once
     ],
 )
-def test_only_long_silent_calls_may_skip_a_read(now: float, lively: float, since: float, may: bool) -> None:
-    assert may_skip_a_read(now, lively, since) is may
+def test_only_long_silent_calls_may_skip_a_read(
+    now: float, last_active: float, since: float, may: bool
+) -> None:
+    assert may_skip_a_read(now, last_active, since) is may
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Line:
 
     def _next(self) -> MutableMapping[str, Any]:
         self._sent += 1
-        sound = LOUD if self._sent * FRAME_SECONDS > self._speaks else QUIET
+        sound = SPEECH_CHUNK if self._sent * FRAME_SECONDS > self._speaks else QUIET
         return {"type": "websocket.receive", "bytes": sound}
 
     async def send_text(self, data: str) -> None:
@@ -167,7 +169,7 @@ def hold(line: Line, busy: Busy, options: Options | None = None, vad: Vad | None
         vad, ScriptedStt(["hello"]), ScriptedLlm([said]), ScriptedTts(), load_shedder=LoadShedder()
     )
     models.load_shedder.engines = [busy]  # type: ignore[list-item]
-    virtual_clock.run(Call(line, models, options or Options(), Pcm(Options()), None).run())
+    virtual_clock.run(Call(PlainSocket(line), models, options or Options(), Pcm(Options()), None).run())
 
 
 def test_long_silent_call_is_not_read_while_others_wait() -> None:

@@ -14,14 +14,14 @@ from pydantic_core import from_json
 from websockets.frames import Frame, Opcode
 from websockets.streams import StreamReader
 
-from rejoinder.agent.server.frames import PACKED, PIECE, Portions
+from rejoinder.agent.server.frames import PACKED, PORTION_BYTES, Portions
 from rejoinder.agent.server.http.completion_request import MAX_BODY, read
-from rejoinder.agent.wires.commands import AddItem, AddRecording, Hear
+from rejoinder.agent.wires.commands import AddItem, AddRecording, Hear, ReadMore
 from rejoinder.agent.wires.json_limits import MAX_DEPTH, early, excess
-from rejoinder.agent.wires.long_messages import MAX_TEXT, SHORTEST, Base64, Long
-from rejoinder.agent.wires.realtime.messages import AudioAppend
+from rejoinder.agent.wires.long_messages import MAX_TEXT, SHORTEST, Long
+from rejoinder.agent.wires.realtime.messages import LongAudioAppend
 from rejoinder.agent.wires.realtime.protocol import Realtime
-from rejoinder.agent.wires.realtime.reading import Reading
+from rejoinder.agent.wires.realtime.reading import read_message
 from rejoinder.agent.wires.realtime.shapes import MAX_RECORDING
 from rejoinder.pipeline import Options, ProtocolError
 
@@ -91,8 +91,8 @@ def test_what_may_not_be_long_is_refused_without_being_parsed(name: str) -> None
 def test_of_what_comes_in_pieces_only_the_audio_is_kept() -> None:
     def feed(text: bytes) -> Long:
         long = Long()
-        for at in range(0, len(text), PIECE):
-            long.feed(text[at : at + PIECE])
+        for at in range(0, len(text), PORTION_BYTES):
+            long.feed(text[at : at + PORTION_BYTES])
         long.end()
         return long
 
@@ -115,10 +115,9 @@ def test_15_mib_of_audio_may_be_written_in_any_way(text: str, escapes: dict[str,
     assert audio.endswith("=")
     for plain, escaped in escapes.items():
         audio = audio.replace(plain, escaped)
-    message = Reading(text.replace("AUDIO", audio)).message()
-    assert isinstance(message, AudioAppend)
-    data = message.data()
-    assert isinstance(data, Base64)
+    message = read_message(text.replace("AUDIO", audio))
+    assert isinstance(message, LongAudioAppend)
+    data = message.audio
     wanted = base64.b64decode(from_json(f'"{audio}"'))
     assert b"".join(data.decoded()) == wanted and data.size == len(wanted)
 
@@ -132,7 +131,9 @@ def test_long_audio_is_heard_as_short_audio_is(kind: str) -> None:
 
     def heard(wire: Realtime, data: bytes) -> bytes:
         audio = base64.b64encode(data).decode()
-        answers = wire.receive(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+        answers = [*wire.receive(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))]
+        while answers[-1:] == [ReadMore()]:
+            answers[-1:] = wire.read_more()
         return b"".join(answer.pcm for answer in answers if isinstance(answer, Hear))
 
     data = NOISE[:200_000]
@@ -314,7 +315,7 @@ def test_a_text_whose_audio_was_cut_out_says_the_same(
 FRAMES = st.lists(
     st.tuples(
         st.sampled_from([Opcode.TEXT, Opcode.BINARY, Opcode.CONT, Opcode.PING, Opcode.CLOSE]),
-        st.sampled_from([0, 1, 125, 126, 60_000, PIECE, PIECE + 1, 2 * PIECE + 1]),
+        st.sampled_from([0, 1, 125, 126, 60_000, PORTION_BYTES, PORTION_BYTES + 1, 2 * PORTION_BYTES + 1]),
         st.booleans(),
         st.booleans(),
     ),
@@ -342,7 +343,7 @@ def test_frames_in_portions_say_the_same(
         at, number = at + size, number + 1
         while portions.waiting:
             portion = portions.take()
-            assert len(portion) <= 2 * PIECE + 32
+            assert len(portion) <= 2 * PORTION_BYTES + 32
             reader.feed_data(portion)
     while reader.buffer:
         packed = bool(reader.buffer[0] & PACKED)
@@ -354,7 +355,7 @@ def test_frames_in_portions_say_the_same(
         except StopIteration as end:
             end.value.rsv1 = packed
             found.append(end.value)
-    assert all(len(frame.data) <= PIECE for frame in found)
+    assert all(len(frame.data) <= PORTION_BYTES for frame in found)
     pieces = iter(found)
     for opcode, data, fin, packed in wanted:
         frame = next(pieces)

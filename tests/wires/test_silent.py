@@ -19,7 +19,14 @@ from support.serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from rejoinder.agent.server.connection import LONG, REASON_BYTES, Connection, fitting, is_long, up_to_the_end
+from rejoinder.agent.server.connection import (
+    LONG_MESSAGE,
+    REASON_BYTES,
+    SocketConnection,
+    fitting,
+    is_long,
+    up_to_the_end,
+)
 from rejoinder.agent.server.frames import Portions
 from rejoinder.agent.server.requests import REQUEST_SECONDS
 from rejoinder.agent.wires.socket import BEHIND
@@ -137,7 +144,7 @@ def test_messages_before_a_close_are_taken_in_order() -> None:
 
 
 def test_minutes_of_audio_are_long_and_frames_are_not() -> None:
-    assert is_long({"text": "x" * (LONG + 1)}) and not is_long({"text": "x" * 900})
+    assert is_long({"text": "x" * (LONG_MESSAGE + 1)}) and not is_long({"text": "x" * 900})
     assert not is_long({"bytes": bytes(640)}) and not is_long({"text": None})
 
 
@@ -150,15 +157,15 @@ class Transport:
         self.reading = True
 
 
-@pytest.mark.parametrize("size", [900, LONG + 1])
+@pytest.mark.parametrize("size", [900, LONG_MESSAGE + 1])
 def test_reading_goes_on_after_a_long_message(size: int) -> None:
     """While minutes of audio are heard a client's pings want an answer; behind a frame nothing is read."""
-    connection: Any = Connection.__new__(Connection)
+    connection: Any = SocketConnection.__new__(SocketConnection)
     connection.queue, connection.transport, connection.read_paused = asyncio.Queue(), Transport(), True
-    connection.handshake_complete, connection._came = True, Portions(LONG)
+    connection.handshake_complete, connection._came = True, Portions(LONG_MESSAGE)
     for text in ("x" * size, "commit"):
         connection.queue.put_nowait({"type": "websocket.receive", "text": text})
     message = asyncio.run(connection.receive())
     assert not connection.transport.reading, "what is here already is taken first"
     assert [one["text"] for one in message[BEHIND]()] == ["commit"]
-    assert connection.transport.reading == (size > LONG)
+    assert connection.transport.reading == (size > LONG_MESSAGE)

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import pytest
 from openai.types.realtime.realtime_audio_config_output import RealtimeAudioConfigOutput
-from support.home_assistant import asked, home
+from support.callers.home_assistant import asked, home
 from wyoming.tts import Synthesize, SynthesizeStart, SynthesizeVoice
 
 from rejoinder.agent.wires.commands import Respond

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from rejoinder.agent.bench.callers.room import Room
-from rejoinder.agent.bench.callers.turns import HeardTurn, Hold, Reply
+from rejoinder.agent.bench.callers.turns import HeardReply, HeardTurn, Hold
 from rejoinder.agent.client.call import Call, connect
 from rejoinder.agent.client.events import (
     AgentAudio,
@@ -30,14 +30,14 @@ from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import Samples, to_float
 
 
-class Caller:
+class LiveCaller:
     """One call, from ``open_call``. It sends and receives by itself until the block ends."""
 
     def __init__(self, call: Call, background: Samples | None = None, room: Room | None = None) -> None:
         self.player = Player()
         self.microphone = Microphone(background, partial(room.echo, self.player) if room else None)
         self.turns: list[HeardTurn] = []
-        self.replies: list[Reply] = []
+        self.replies: list[HeardReply] = []
         self.holds: list[Hold] = []
         self.errors: list[str] = []
         self._call = call
@@ -79,14 +79,14 @@ class Caller:
             await self._tick.wait()
         return True
 
-    def answer(self, end: int) -> Reply | None:
+    def answer(self, end: int) -> HeardReply | None:
         """Return the first reply that was created after sample ``end`` of the call and is audible."""
         for reply in self.replies:
             if reply.created >= end and self.player.first_audible(reply.item) is not None:
                 return reply
         return None
 
-    def heard(self, reply: Reply) -> str:
+    def heard(self, reply: HeardReply) -> str:
         """Return the words of a reply that have been played so far."""
         received = self.player.received(reply.item) + (reply.cut.unheard if reply.cut else 0)
         return reply.heard(self.player.played(reply.item, self.now), received)
@@ -133,7 +133,7 @@ class Caller:
                 turn.text, turn.final = text, True
             case ReplyStarted(id_):
                 end = self.turns[-1].end if self.turns else None
-                self.replies.append(Reply(id_, self.now, heard_end=end))
+                self.replies.append(HeardReply(id_, self.now, heard_end=end))
             case AgentDelta(id_, item, text):
                 reply = self._reply(id_, item)
                 reply.write(text, self.player.received(reply.item))
@@ -163,19 +163,19 @@ class Caller:
         self.turns.append(HeardTurn(item, self.now))
         return self.turns[-1]
 
-    def _reply(self, id_: str, item: str = "") -> Reply:
+    def _reply(self, id_: str, item: str = "") -> HeardReply:
         for reply in reversed(self.replies):
             if reply.id == id_:
                 reply.item = item or reply.item
                 return reply
-        self.replies.append(Reply(id_, self.now, item))
+        self.replies.append(HeardReply(id_, self.now, item))
         return self.replies[-1]
 
 
 @asynccontextmanager
 async def open_call(
     url: str, key: str | None = None, background: Samples | None = None, room: Room | None = None
-) -> AsyncIterator[Caller]:
+) -> AsyncIterator[LiveCaller]:
     """Call a Realtime server while the block runs. Cancelling hangs up.
 
     key: sent as a bearer token. background: noise on the caller's line, float32 of shape (n,) at 24 kHz.
@@ -184,7 +184,7 @@ async def open_call(
     """
     try:
         async with connect(url, key, reconnect_s=0.0) as call:
-            caller = Caller(call, background, room)
+            caller = LiveCaller(call, background, room)
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(caller.speak()), tasks.create_task(caller.listen())]
                 try:

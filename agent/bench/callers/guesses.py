@@ -36,10 +36,10 @@ class Guesses:
 def of_replies(counts: Iterable[Mapping[str, float]]) -> Guesses:
     """Add up the counts that the server sent with each reply; zero if it sends none."""
     total = Guesses()
-    for told in counts:
-        if "guesses_kept" in told:
-            kept, dropped = int(told["guesses_kept"]), int(told["guesses_dropped"])
-            total += Guesses(1, kept, dropped, int(told["tokens_wasted"]))
+    for counted in counts:
+        if "guesses_kept" in counted:
+            kept, dropped = int(counted["guesses_kept"]), int(counted["guesses_dropped"])
+            total += Guesses(1, kept, dropped, int(counted["tokens_wasted"]))
     return total
 
 

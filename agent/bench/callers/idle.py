@@ -14,7 +14,7 @@ from websockets.exceptions import WebSocketException
 from websockets.protocol import State
 
 from rejoinder.agent.bench.overhead import append, subject
-from rejoinder.agent.bench.overhead_subject import Load, sounds
+from rejoinder.agent.bench.overhead_subject import Workload, sounds
 from rejoinder.agent.client.player import RATE
 from rejoinder.agent.client.socket import CallLost
 
@@ -75,7 +75,7 @@ async def _be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None
             calls[session].transport.write(quiet)
 
         spent, began = time.process_time(), time.perf_counter()
-        feeding = asyncio.create_task(Load(number, 0, 0.0, HOUR).feed(send, TICK_SECONDS))
+        feeding = asyncio.create_task(Workload(number, 0, 0.0, HOUR).feed(send, TICK_SECONDS))
         asyncio.get_running_loop().add_reader(pipe.fileno(), feeding.cancel)
         await asyncio.wait([feeding])
         cores = (time.process_time() - spent) / (time.perf_counter() - began)

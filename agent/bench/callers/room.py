@@ -7,7 +7,7 @@ import numpy as np
 from rejoinder.agent.client.player import FRAME, RATE, Player
 from rejoinder.pipeline.audio.chunk import Samples
 
-LONGEST = int(0.6 * RATE)
+LONGEST_RESPONSE = int(0.6 * RATE)
 """Length of an impulse response that is kept; the rest has less than a hundredth of its power."""
 
 
@@ -19,7 +19,7 @@ class Room:
     """
 
     def __init__(self, response: Samples, level: float, delay: float) -> None:
-        kept = response[:LONGEST].astype(np.float64)
+        kept = response[:LONGEST_RESPONSE].astype(np.float64)
         self.delay = int(delay * RATE)
         self._length = len(kept)
         self._size = 1 << (self._length + FRAME - 1).bit_length()

@@ -34,7 +34,7 @@ class Hold:
 
 
 @dataclass(slots=True)
-class Reply:
+class HeardReply:
     """One response of the agent.
 
     created: sample of the call at which its response.created arrived. status: of response.done.

@@ -26,16 +26,16 @@ from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.turns.interruption import is_backchannel
 
 REAL = "interruption"
-"""Kind of sound: a sentence that has to stop the agent."""
+"""Kind of a sound: the beginning of an utterance."""
 SHORT = "short one"
-"""Kind of sound: one or two words that have to stop the agent."""
+"""Kind of a sound: one or two words of an utterance."""
 BACKCHANNEL = "backchannel"
-"""Kind of sound: a word of attention, which must not stop the agent."""
+"""Kind of a sound: a listener's word that is no turn, such as "mm-hm"."""
 COUGH = "cough"
-"""Kind of sound: a cough, which must not stop the agent."""
+"""Kind of a sound: a synthetic cough."""
 NOISE = "noise"
-"""Kind of sound: a noise of the surroundings, which must not stop the agent."""
-SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
+"""Kind of a sound: recorded noise."""
+INTERRUPTION_SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
 """Sets of recordings that interruptions are taken from."""
 NOISES = "noise"
 """The set of recordings of noise."""
@@ -56,16 +56,16 @@ PITCHES = (0.92, 1.0, 1.12)
 """Factors of the pitch and speed of the voices."""
 LEVEL = 0.05
 """RMS of synthetic sounds: -26 dBFS, the level of a headset."""
-MOST_SECONDS = 2.5
+MOST_INTERRUPTION_SECONDS = 2.5
 """Longest interruption."""
-LEAST_SECONDS = 0.3
+LEAST_INTERRUPTION_SECONDS = 0.3
 """Shortest interruption."""
-SHORT_SECONDS = (0.35, 0.7)
+SHORT_INTERRUPTION_SECONDS = (0.35, 0.7)
 """Range of the length of a short interruption, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class OverlapSound:
     """A sound over the agent's speech, float32 of shape (n,) at 24 kHz. begin: its first voiced sample."""
 
     kind: str
@@ -79,25 +79,29 @@ class Sound:
         return self.kind in (REAL, SHORT)
 
 
-def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> list[Sound]:
+def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> list[OverlapSound]:
     """Return beginnings of utterances; each fourth has only one or two words. Raises RecordingsMissing."""
-    found: list[Sound] = []
+    found: list[OverlapSound] = []
     for recording in choose(folder, sets, 2 * count, seed):
         audio = recording.load(RATE)
         audio = audio[: speech_end(audio, RATE)]
         begin = speech_begin(audio, RATE)
-        said = len(audio) - begin >= LEAST_SECONDS * RATE and not is_backchannel(recording.text or "no text")
+        said = len(audio) - begin >= LEAST_INTERRUPTION_SECONDS * RATE and not is_backchannel(
+            recording.text or "no text"
+        )
         if said:
             kind = REAL if len(found) % 4 else SHORT
             voiced = begin + first_voiced(audio[begin:], RATE)
-            first, last = max(0, begin - RATE // 10), begin + int(MOST_SECONDS * RATE)
+            first, last = max(0, begin - RATE // 10), begin + int(MOST_INTERRUPTION_SECONDS * RATE)
             heard = audio[first : last if kind == REAL else min(last, _gap(audio, begin))]
             if voiced - first < len(heard):  # else the first word has no voice, as "sh"
-                found.append(Sound(kind, f"{recording.set}/{recording.path.name}", heard, voiced - first))
+                found.append(
+                    OverlapSound(kind, f"{recording.set}/{recording.path.name}", heard, voiced - first)
+                )
     return found[:count]
 
 
-async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[Sound]:
+async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[OverlapSound]:
     """Return backchannels of several voices at several pitches. Raises ModelError.
 
     Cancelling stops the voice and closes its models.
@@ -113,12 +117,12 @@ async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[Sou
                 for pitch in PITCHES:
                     audio = _level(soxr.resample(whole, chunks[0].rate * pitch, RATE))
                     name = f"{text} {voice} x{pitch}"
-                    made.append(Sound(BACKCHANNEL, name, audio, speech_begin(audio, RATE)))
+                    made.append(OverlapSound(BACKCHANNEL, name, audio, speech_begin(audio, RATE)))
     Random(seed).shuffle(made)
     return made[:count]
 
 
-def noises(folder: Path, count: int, seed: int) -> list[Sound]:
+def noises(folder: Path, count: int, seed: int) -> list[OverlapSound]:
     """Return pieces of noise: rubbing, taps, dishes, an office, a room. Raises RecordingsMissing."""
     draw = Random(seed)
     recordings: list[Recording] = read_set(folder, NOISES)
@@ -126,13 +130,13 @@ def noises(folder: Path, count: int, seed: int) -> list[Sound]:
     for place in range(count):
         recording = recordings[place % len(recordings)]
         audio = recording.load(RATE)
-        length = int(draw.uniform(LEAST_SECONDS, 1.5) * RATE)
+        length = int(draw.uniform(LEAST_INTERRUPTION_SECONDS, 1.5) * RATE)
         first = draw.randrange(max(1, len(audio) - length))
-        found.append(Sound(NOISE, recording.path.name, audio[first : first + length], 0))
+        found.append(OverlapSound(NOISE, recording.path.name, audio[first : first + length], 0))
     return found
 
 
-def coughs(count: int, seed: int) -> list[Sound]:
+def coughs(count: int, seed: int) -> list[OverlapSound]:
     """Return synthetic coughs: one to three decaying bursts of coloured noise over a falling voice."""
     found = []
     for number in range(count):
@@ -144,13 +148,13 @@ def coughs(count: int, seed: int) -> list[Sound]:
             voice = np.sin(2 * np.pi * (180 - 200 * times) * times)
             burst = (breath + 0.4 * voice) * np.minimum(times / 0.008, 1.0) * np.exp(-times / 0.07)
             bursts += [burst, np.zeros(int(RATE * draw.uniform(0.08, 0.2)))]
-        found.append(Sound(COUGH, f"cough {number}", _level(np.concatenate(bursts)), 0))
+        found.append(OverlapSound(COUGH, f"cough {number}", _level(np.concatenate(bursts)), 0))
     return found
 
 
 def _gap(audio: Samples, begin: int) -> int:
     """Return the quietest sample soon after the start of speech: the gap between the first two words."""
-    first, last = (begin + int(seconds * RATE) for seconds in SHORT_SECONDS)
+    first, last = (begin + int(seconds * RATE) for seconds in SHORT_INTERRUPTION_SECONDS)
     power = hop_power(audio[first:last], RATE // 50)
     return first + int(np.argmin(power)) * (RATE // 50) if len(power) else len(audio)
 

@@ -25,12 +25,12 @@ DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "../shared/speech"
 """Folder of the recordings if the environment names none."""
 DEFAULT_SETS = ("assistant_utterances", "speechocean762_adult", "read_misc")
 """Sets of recordings that the benches take by default."""
-MAX_SECONDS = 15.0
+MAX_RECORDING_SECONDS = 15.0
 """Longest recording that is sampled. Longer ones are monologues of several sentences, not turns."""
 
 HOP_SECONDS = 0.01
 """Length of one step of the level, in seconds."""
-BELOW_SPEECH_DB = 20.0
+LOUD_BELOW_SPEECH_DB = 20.0
 """A loud hop is at most this far below the level of speech."""
 TAIL_BELOW_SPEECH_DB = 25.0
 """A hop of a word's decay is at most this far below the level of speech."""
@@ -100,8 +100,8 @@ def choose(folder: Path, names: Sequence[str], count: int, seed: int = 0) -> lis
     """Return a sample of ``count`` recordings. Raises RecordingsMissing, also where a set is empty."""
     sets = [read_set(folder, name) for name in names]
     for name, recordings in zip(names, sets, strict=True):
-        if not any(recording.seconds <= MAX_SECONDS for recording in recordings):
-            words = f"of up to {MAX_SECONDS:.0f} s" if recordings else "at all"
+        if not any(recording.seconds <= MAX_RECORDING_SECONDS for recording in recordings):
+            words = f"of up to {MAX_RECORDING_SECONDS:.0f} s" if recordings else "at all"
             raise RecordingsMissing(f"the set {name!r} in {folder} has no recordings {words}")
     return sample(sets, count, seed)
 
@@ -121,7 +121,7 @@ def sample(sets: Sequence[Sequence[Recording]], count: int, seed: int = 0) -> li
 
 def _by_turns(recordings: Sequence[Recording], generator: random.Random) -> list[Recording]:
     """Return the recordings shuffled, one of each speaker before the second of any speaker."""
-    short = [recording for recording in recordings if recording.seconds <= MAX_SECONDS]
+    short = [recording for recording in recordings if recording.seconds <= MAX_RECORDING_SECONDS]
     generator.shuffle(short)
     count: defaultdict[str, int] = defaultdict(int)
     rounds = []
@@ -150,7 +150,7 @@ def speech_end(audio: Samples, rate: int) -> int:
     levels = _levels(audio, hop)
     if not len(levels):
         return len(audio)
-    loud = np.flatnonzero(levels > _least(levels, BELOW_SPEECH_DB))
+    loud = np.flatnonzero(levels > _least(levels, LOUD_BELOW_SPEECH_DB))
     bursts = np.split(loud, np.flatnonzero(np.diff(loud) > GAP_HOPS) + 1)
     peak = np.percentile(levels, 95) - PEAK_BELOW_SPEECH_DB
     spoken = [burst for burst in bursts if len(burst) >= MIN_HOPS and levels[burst].max() > peak] or bursts
@@ -171,7 +171,7 @@ def speech_begin(audio: Samples, rate: int) -> int:
 def loud_hops(audio: Samples, rate: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which hops of 10 ms are loud, by the same rule: bool of shape (hops,)."""
     levels = _levels(audio, int(HOP_SECONDS * rate))
-    loud: np.ndarray[tuple[int], np.dtype[np.bool_]] = levels > _least(levels, BELOW_SPEECH_DB)
+    loud: np.ndarray[tuple[int], np.dtype[np.bool_]] = levels > _least(levels, LOUD_BELOW_SPEECH_DB)
     return loud
 
 

@@ -10,9 +10,9 @@ from rejoinder.pipeline.audio.chunk import Samples
 
 LOW_RATE = 2_000
 """Hertz. The first harmonics of a voice are below half of it, most of the noise of "s" and "t" is above."""
-PITCHES = (70, 400)
+PITCH_RANGE = (70, 400)
 """Hertz: the lowest and the highest voice."""
-FRAME_SECONDS = 0.03
+PITCH_FRAME_SECONDS = 0.03
 """Length of a frame."""
 HOP_SECONDS = 0.01
 """Distance between two frames."""
@@ -39,8 +39,8 @@ def first_voiced(audio: Samples, rate: int) -> int:
 
 def _periodic(low: Samples) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return for each hop how much the frame around its middle is like what follows one period later."""
-    hop, frame = int(HOP_SECONDS * LOW_RATE), int(FRAME_SECONDS * LOW_RATE)
-    lowest, highest = PITCHES
+    hop, frame = int(HOP_SECONDS * LOW_RATE), int(PITCH_FRAME_SECONDS * LOW_RATE)
+    lowest, highest = PITCH_RANGE
     lags = np.arange(LOW_RATE // highest, LOW_RATE // lowest + 1)
     length = frame + int(lags[-1])
     padded = np.concatenate((np.zeros(length // 2), low, np.zeros(length)))

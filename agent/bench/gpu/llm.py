@@ -110,14 +110,14 @@ def main() -> None:
     options.add_argument("--set", action="append", default=[], metavar="NAME=JSON", help="a setting of vLLM")
     options.add_argument("--json", type=Path, help="where the report goes")
     given = options.parse_args()
-    told = {name: json.loads(value) for name, _, value in (each.partition("=") for each in given.set)}
-    told = {"max_model_len": 4096, "max_num_seqs": max(given.callers), **told}
+    fields = {name: json.loads(value) for name, _, value in (each.partition("=") for each in given.set)}
+    fields = {"max_model_len": 4096, "max_num_seqs": max(given.callers), **fields}
     with tempfile.TemporaryDirectory() as folder:
         if given.model is None:
-            told["load_format"] = "dummy"
+            fields["load_format"] = "dummy"
         model = given.model or language_model(Path(folder), given.shape)
-        report = asyncio.run(measure(model, VllmSettings(**told), given))
-    report = {"model": str(given.model or f"stand-in {given.shape}"), "settings": told, **report}
+        report = asyncio.run(measure(model, VllmSettings(**fields), given))
+    report = {"model": str(given.model or f"stand-in {given.shape}"), "settings": fields, **report}
     if given.json:
         given.json.write_text(json.dumps(report, indent=2))
     json.dump(report, sys.stdout)

@@ -71,7 +71,7 @@ RECOGNISERS = {
 """Width, heads, layers of the encoder and of the decoder, mel bands (Radford et al. 2022, table 1)."""
 WHISPER_TOKENS = 51_866
 """Size of Whisper's vocabulary, large-v3."""
-CONTROL = {
+CONTROL_TOKENS = {
     50257: "<|endoftext|>",
     50258: "<|startoftranscript|>",
     50259: "<|en|>",
@@ -139,7 +139,7 @@ def recogniser(folder: Path, shape: str) -> Path:
         linear(layer.attention.linear[2], width, width)
     spec.decoder.embeddings.weight = matrix(WHISPER_TOKENS, width)
     spec.decoder.projection.weight = spec.decoder.embeddings.weight
-    spec.register_vocabulary([CONTROL.get(number, f"t{number}") for number in range(WHISPER_TOKENS)])
+    spec.register_vocabulary([CONTROL_TOKENS.get(number, f"t{number}") for number in range(WHISPER_TOKENS)])
     spec.config.suppress_ids, spec.config.suppress_ids_begin = [], []
     spec.config.lang_ids, spec.config.alignment_heads = [], []
     spec.validate()

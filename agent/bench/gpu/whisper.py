@@ -21,12 +21,12 @@ from rejoinder.agent.bench.gpu.stand_in import RECOGNISERS, recogniser
 
 WINDOWS = (10, 15, 30)
 """Seconds that the encoder sees (models/stt/whisper.py)."""
-START = ["<|startoftranscript|>"]
-"""The first token of a prompt."""
-LANGUAGE = ["<|en|>", "<|transcribe|>"]
-"""The tokens of the language and the task."""
-END = ["<|notimestamps|>"]
-"""The last token of a prompt."""
+START_TOKENS = ["<|startoftranscript|>"]
+"""First tokens of a prompt."""
+LANGUAGE_TOKENS = ["<|en|>", "<|transcribe|>"]
+"""Next tokens of a prompt, for a model of several languages."""
+END_TOKENS = ["<|notimestamps|>"]
+"""Last tokens of a prompt."""
 
 
 def milliseconds(run: Callable[[], Any], rounds: int) -> float:
@@ -49,7 +49,7 @@ def measure(model: Any, batch: int, window: int, tokens: int, rounds: int) -> di
         return model.encode(features, to_cpu=True)
 
     encoded = model.encode(features)
-    prompt = [*START, *(LANGUAGE if model.is_multilingual else []), *END]
+    prompt = [*START_TOKENS, *(LANGUAGE_TOKENS if model.is_multilingual else []), *END_TOKENS]
 
     def write() -> Any:
         return model.generate(encoded, [prompt] * batch, beam_size=1, max_length=len(prompt) + tokens)

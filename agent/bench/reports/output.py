@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from rejoinder.pipeline.errors import PipelineError
 
-ORDER = ("load", "turns", "bargein", "heard", "echo", "stt", "soak", "overhead", "simulate")
+BENCH_ORDER = ("load", "turns", "bargein", "heard", "echo", "stt", "soak", "overhead", "simulate")
 """The order in which help lists the benches: what a caller notices most comes first."""
 
 
@@ -24,8 +24,8 @@ class Benches(TyperGroup):
     """The group of benches. ``--json`` without a file means ``--json -``: the report goes to stdout."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the benches in ``ORDER``."""
-        return sorted(super().list_commands(ctx), key=ORDER.index)
+        """Return the names of the benches in ``BENCH_ORDER``."""
+        return sorted(super().list_commands(ctx), key=BENCH_ORDER.index)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with a dash after each bare ``--json``."""

@@ -16,27 +16,27 @@ from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.errors import PipelineError
 
 CALLER = "caller"
-"""The name of the upper track."""
+"""Speaker of the upper track."""
 AGENT = "agent"
-"""The name of the lower track."""
+"""Speaker of the lower track."""
 COLOURS = {CALLER: "#2f6fb0", AGENT: "#2a9d6f"}
 """The colour of each track."""
 INK = "#222222"
-"""The colour of text and arrows."""
-FAINT = "#a0a0a0"
-"""The colour of words that a cut removed."""
+"""Colour of text."""
+FAINT_COLOUR = "#a0a0a0"
+"""Colour of words that were not heard."""
 RED = "#c8372d"
-"""The colour of interruptions."""
+"""Colour of interruptions."""
 PLACES = {CALLER: 1.0, AGENT: -1.0}
 """The middle of each track on the vertical axis."""
 COLUMNS_PER_SECOND = 50
 """Points of the drawn level per second."""
-CHARACTERS_PER_SECOND = 8.5
+CAPTION_CHARACTERS_PER_SECOND = 8.5
 """Characters of a caption that fit into the width of a second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SpokenSpan:
     """Spoken words; times in seconds. unheard: words that a cut removed."""
 
     who: str
@@ -72,7 +72,7 @@ class Timeline:
     said: Samples
     heard: Samples
     rate: int
-    spoken: Sequence[Spoken]
+    spoken: Sequence[SpokenSpan]
     gaps: Sequence[Gap]
     interruptions: Sequence[Interruption]
 
@@ -129,7 +129,7 @@ def envelope(samples: Samples, rate: int) -> tuple[Samples, Samples]:
 
 def wrap(text: str, seconds: float) -> str:
     """Break a caption into lines of about the width of its speech."""
-    return "\n".join(textwrap.wrap(text, max(16, int(seconds * CHARACTERS_PER_SECOND))))
+    return "\n".join(textwrap.wrap(text, max(16, int(seconds * CAPTION_CHARACTERS_PER_SECOND))))
 
 
 def drawable(text: str) -> str:
@@ -150,7 +150,7 @@ def _track(axes: Any, who: str, samples: Samples, rate: int) -> None:
     axes.fill_between(times, middle - height, middle + height, color=COLOURS[who], linewidth=0)
 
 
-def _caption(axes: Any, spoken: Spoken) -> None:
+def _caption(axes: Any, spoken: SpokenSpan) -> None:
     above = spoken.who == CALLER
     place = PLACES[spoken.who] + (0.6 if above else -0.6)
     shown = wrap(drawable(spoken.text), spoken.end - spoken.begin)
@@ -160,7 +160,7 @@ def _caption(axes: Any, spoken: Spoken) -> None:
     if spoken.unheard:
         lines = "\n" * (shown.count("\n") + 1 if shown else 0)
         lost = f"{lines}{wrap(f'[{drawable(spoken.unheard)}]', max(3.0, spoken.end - spoken.begin))}"
-        axes.text(spoken.begin, place, lost, color=FAINT, style="italic", **style)
+        axes.text(spoken.begin, place, lost, color=FAINT_COLOUR, style="italic", **style)
 
 
 def _gap(axes: Any, gap: Gap) -> None:

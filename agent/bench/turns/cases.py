@@ -21,9 +21,9 @@ HOP = RATE // 100
 """Samples in one step of the level: 10 ms."""
 SMOOTH_HOPS = 6
 """Shortest gap between words, in hops (60 ms): the closure of a plosive is shorter."""
-LEAST_SECONDS = 0.8
+LEAST_SPEECH_SECONDS = 0.8
 """Least speech on each side of a gap: after less, no judge could know whether more follows."""
-BELOW_SPEECH_DB = 12.0
+GAP_BELOW_SPEECH_DB = 12.0
 """The level of a gap is at least this far below the level of speech."""
 NATURAL_SECONDS = 0.3
 """Shortest pause that counts as the speaker's own."""
@@ -32,7 +32,7 @@ HOLD_SECONDS = (0.3, 2.0)
 FADE_SECONDS = 0.06
 """Length of the fade before an inserted silence, the same at ends and pauses: a hard cut would sound unlike a
 real pause."""
-END_SECONDS = 2.5
+AFTER_END_SECONDS = 2.5
 """Silence after an end: longer than any detector under test waits."""
 
 
@@ -63,7 +63,7 @@ def cases(recording: Recording) -> list[Case]:
     whole = recording.load(RATE)
     audio = whole[: speech_end(whole, RATE)]
     found = [_own_end(recording, whole, len(audio))] if len(audio) else []
-    if len(audio) < 2 * LEAST_SECONDS * RATE:
+    if len(audio) < 2 * LEAST_SPEECH_SECONDS * RATE:
         return found
     for begin, goes_on in silences(audio):
         seconds = (goes_on - begin) / RATE
@@ -86,7 +86,7 @@ def _pair(recording: Recording, whole: Samples, audio: Samples) -> list[Case]:
 
 def _own_end(recording: Recording, whole: Samples, at: int) -> Case:
     """Return its end with the silence that the recording has there, as its own pauses have theirs."""
-    end = at + int(END_SECONDS * RATE)
+    end = at + int(AFTER_END_SECONDS * RATE)
     if len(whole) - at < NATURAL_SECONDS * RATE:
         return _end(recording, whole, whole[:at])
     missing = max(0, end - len(whole)) / RATE
@@ -95,7 +95,7 @@ def _own_end(recording: Recording, whole: Samples, at: int) -> Case:
 
 
 def _end(recording: Recording, whole: Samples, speech: Samples) -> Case:
-    silence = background(whole, RATE, END_SECONDS)
+    silence = background(whole, RATE, AFTER_END_SECONDS)
     return Case(*_about(recording), np.concatenate((_faded(speech), silence)), len(speech), None)
 
 
@@ -107,11 +107,11 @@ def gaps(audio: Samples) -> list[int]:
     """Return the middles of the quiet moments between words, at least 0.2 s apart."""
     levels = _smooth_levels(audio)
     loud = np.percentile(levels, 95)
-    least = int(LEAST_SECONDS * 100)
+    least = int(LEAST_SPEECH_SECONDS * 100)
     places = []
     for hop in range(least, len(levels) - least):
         near = levels[max(0, hop - 10) : hop + 11]
-        if levels[hop] == near.min() and levels[hop] < loud - BELOW_SPEECH_DB:
+        if levels[hop] == near.min() and levels[hop] < loud - GAP_BELOW_SPEECH_DB:
             places.append(hop * HOP + SMOOTH_HOPS * HOP // 2)
     return places
 
@@ -125,7 +125,7 @@ def silences(audio: Samples) -> Iterator[tuple[int, int]]:
         if not len(run):
             continue
         begin, end = int(run[0]) * HOP + SMOOTH_HOPS * HOP // 2, int(run[-1]) * HOP + SMOOTH_HOPS * HOP // 2
-        far = begin >= LEAST_SECONDS * RATE and len(audio) - end >= LEAST_SECONDS * RATE / 2
+        far = begin >= LEAST_SPEECH_SECONDS * RATE and len(audio) - end >= LEAST_SPEECH_SECONDS * RATE / 2
         if far and end - begin >= NATURAL_SECONDS * RATE:
             yield begin, end
 

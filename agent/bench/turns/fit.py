@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 
 import numpy as np
 
@@ -27,15 +28,15 @@ from rejoinder.pipeline.turns import turn_end
 from rejoinder.pipeline.turns.pause import ANSWER_MS
 
 STEP_MS = 96
-"""Distance of the silences at which a row of the fit is made from a pause, while it lasts."""
-LONGEST_MS = 2_300
-"""Silence from which on no more rows are made from a pause, in milliseconds."""
+"""Silence between two rows of the fit that are made from one pause."""
+LONGEST_ROW_MS = 2_300
+"""Longest silence from which a row of the fit is made."""
 HEAD_RIDGE = 1_200.0
-"""Penalty on the weights of the turn model's last layer."""
+"""Ridge of the last layer of Smart Turn."""
 ENDING_RIDGE = 1_200.0
-"""Penalty on the weights of the recogniser's last layer."""
+"""Ridge of the last layer of Whisper's encoder."""
 RIDGE = 10.0
-"""Penalty on the weights of ``turn_end``."""
+"""Ridge of the tables of ``turn_end``."""
 STILL = 1e-6
 """The fit stops at a gradient smaller than this."""
 HEAD_ANSWERS = 6
@@ -44,7 +45,7 @@ FOLDS = 5
 """Folds of the cross-validation."""
 LEAST_SPEAKERS = 20
 """Fewest speakers of a fit."""
-USUAL = "tiny.en"
+FITTED_WHISPER = "tiny.en"
 """The Whisper whose words ``turn_end`` is fitted to. Other recognisers' are read by the same tables."""
 Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -96,7 +97,7 @@ class Fit:
             self.head.write(checkout / "models/turn/smart_turn.json")
 
 
-SHIPPED = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
+SHIPPED_FIT = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
 """The fit that is in the repository."""
 
 
@@ -125,7 +126,7 @@ def logistic(x: Matrix, y: Matrix, ridge: float) -> Matrix:
 def fit(seen: Sequence[Observation]) -> Fit:
     """Fit the regressions to these observations, of one recogniser."""
     made = _heads(seen)
-    if made.whisper != USUAL:
+    if made.whisper != FITTED_WHISPER:
         return replace(made, tables=turn_end.SHIPPED)
     unseen: dict[int, Heard] = {}
     for rest, part in folds(_speakers(seen)):
@@ -136,9 +137,12 @@ def fit(seen: Sequence[Observation]) -> Fit:
 
 def folds(speakers: Sequence[str], count: int = FOLDS) -> list[tuple[list[int], list[int]]]:
     """Return the places of what to fit on and of what to judge, ``count`` times, sharing no speaker."""
-    from sklearn.model_selection import GroupKFold
+    from sklearn.model_selection import PredefinedSplit
 
-    split = GroupKFold(count, shuffle=True, random_state=0).split(speakers, groups=speakers)
+    everybody = sorted(set(speakers))
+    Random(0).shuffle(everybody)  # the same folds each time, or figures could not be compared
+    fold = {speaker: place % count for place, speaker in enumerate(everybody)}
+    split = PredefinedSplit([fold[speaker] for speaker in speakers]).split()
     return [(rest.tolist(), part.tolist()) for rest, part in split]
 
 
@@ -199,7 +203,7 @@ def _tables(seen: Sequence[Observation], heard: Sequence[Heard]) -> turn_end.Tab
     """Fit one table per combination of known inputs, if any observation has it."""
     rows: dict[str, list[tuple[dict[str, float], bool]]] = {}
     for each, models in zip(seen, heard, strict=True):
-        for silence in range(2 * STEP_MS, LONGEST_MS, STEP_MS):
+        for silence in range(2 * STEP_MS, LONGEST_ROW_MS, STEP_MS):
             now = each.pause + silence
             if (each.resumes is not None and now >= each.resumes) or not each.text:
                 break

@@ -13,7 +13,7 @@ from rich.table import Table
 from rejoinder.agent.bench.cases.recordings import DEFAULT_SETS, Recording
 from rejoinder.agent.bench.reports.output import percentages
 from rejoinder.agent.bench.turns.cases import cases
-from rejoinder.agent.bench.turns.fit import SHIPPED, Fit, can_be_fitted, cross_validated, fused
+from rejoinder.agent.bench.turns.fit import SHIPPED_FIT, Fit, can_be_fitted, cross_validated, fused
 from rejoinder.agent.bench.turns.rules import (
     Observation,
     Point,
@@ -33,9 +33,9 @@ from rejoinder.models.stt.languages import ENGLISH
 from rejoinder.models.stt.whisper import Whisper
 from rejoinder.pipeline.errors import PipelineError
 
-SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
+TURN_SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
 """Sets of recordings that are judged."""
-PATIENCE = (
+PATIENCES = (
     0.5,
     1.0,
     1.5,
@@ -106,13 +106,13 @@ async def observe_all(
 
 def fits_for(seen: Sequence[Observation]) -> list[Fit]:
     """Return for each observation what was fitted on other speakers; what is shipped, where there are few."""
-    return cross_validated(seen) if can_be_fitted(seen) else [SHIPPED] * len(seen)
+    return cross_validated(seen) if can_be_fitted(seen) else [SHIPPED_FIT] * len(seen)
 
 
 def curves(seen: Sequence[Observation], fits: Sequence[Fit]) -> Curves:
     """Return the curve of each rule over its knob."""
     return {
-        FUSED: curve(seen, lambda step: fused(seen, fits, step), PATIENCE),
+        FUSED: curve(seen, lambda step: fused(seen, fits, step), PATIENCES),
         "the latest answer alone, times": curve(seen, latest_answer, FACTORS),
         "silence alone, ms": curve(seen, silence_alone, SILENCES),
     }
@@ -142,13 +142,15 @@ def notes(curves: Curves) -> list[str]:
     """Return a line for each rule: what it reaches at usual medians, and its median at usual shares."""
     lines = []
     for name, points in curves.items():
-        told = [f"{cut:.1%} at {ms:.0f} ms" for ms in MEDIANS if (cut := at_median(points, ms)) is not None]
-        told += [
+        figures = [
+            f"{cut:.1%} at {ms:.0f} ms" for ms in MEDIANS if (cut := at_median(points, ms)) is not None
+        ]
+        figures += [
             f"{ms:.0f} ms for {share:.0%}"
             for share in SHARES
             if (ms := at_cut_off(points, share)) is not None
         ]
-        lines.append(f"{name}: {'; '.join(told)}")
+        lines.append(f"{name}: {'; '.join(figures)}")
     return lines
 
 

@@ -21,11 +21,12 @@ from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.events import PauseStarted, SpeechStarted, TurnResumed
 from rejoinder.pipeline.interfaces import Stt, TurnModel, Vad
-from rejoinder.pipeline.listening.stages import DIP_SAMPLES, MEMORY_SAMPLES, next_ask
-from rejoinder.pipeline.session import HEAR_SLICE
+from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
+from rejoinder.pipeline.listening.schedule import DIP_SAMPLES, next_ask
+from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 from rejoinder.pipeline.turns.endpointer import Endpointer
 
-LONGEST_MS = 2_400.0
+LONGEST_JUDGED_MS = 2_400.0
 """Longest silence that is observed, in milliseconds."""
 
 Wait = Callable[["Observation", int], float]
@@ -107,7 +108,7 @@ async def _ask(
     text_at = max(at(noticed), at(until) + (time.perf_counter() - began) * 1000.0)
     judged, sounds = [], []
     asked = max(next_ask(quiet, None), noticed)
-    while at(asked) < LONGEST_MS and asked < (case.resumes or len(case.audio)):
+    while at(asked) < LONGEST_JUDGED_MS and asked < (case.resumes or len(case.audio)):
         sound = case.audio[max(start, asked - MEMORY_SAMPLES) : asked]
         began = time.perf_counter()
         if isinstance(turn_model, SmartTurn):

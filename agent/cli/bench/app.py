@@ -16,9 +16,7 @@ from rejoinder.agent.cli.bench.soak import soak
 from rejoinder.agent.cli.bench.stt import stt
 from rejoinder.agent.cli.bench.turns import turns
 
-app = typer.Typer(
-    cls=Benches, help="Measure latency; its commands measure the rest.", invoke_without_command=True
-)
+app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
 for command in (bargein, echo, heard, load, overhead, simulate, soak, stt, turns):
     app.command()(command)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +20,9 @@ from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.cli.options import (
     JsonOption,
+    PlotOption,
+    SeedOption,
+    SetsOption,
     SpeechOption,
     SttOption,
     TtsOption,
@@ -30,20 +32,21 @@ from rejoinder.agent.machine import occasion
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError
 
+SETS = ",".join(overlap_cases.INTERRUPTION_SETS)
+"""The default of ``--sets``, as it is written on the command line."""
+
 
 def bargein(
     count: Annotated[int, typer.Option(min=1, help="interruptions")] = 40,
     false: Annotated[int, typer.Option(min=0, help="false interruptions of each kind")] = 30,
-    sets: Annotated[str, typer.Option(help="sets with interruptions, comma-separated")] = ",".join(
-        overlap_cases.SETS
-    ),
+    sets: SetsOption = SETS,
     voices: Annotated[
         str, typer.Option(help="voices that say mm-hm")
     ] = "hibari:heart,piper:en_US-joe-medium",
-    seed: Annotated[int, typer.Option(help="seed of the choice of sounds")] = 0,
+    seed: SeedOption = 0,
     stt: SttOption = None,
     tts: TtsOption = None,
-    plot: Annotated[Path | None, typer.Option(help="write a PNG of the times")] = None,
+    plot: PlotOption = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -76,19 +79,19 @@ def bargein(
 
 async def _over_the_agent(
     flags: dict[str, str | None],
-    sounds: list[overlap_cases.Sound],
+    sounds: list[overlap_cases.OverlapSound],
     voices: list[str],
     false: int,
     seed: int,
     console: Console,
-) -> list[bench_bargein.Result]:
+) -> list[bench_bargein.BargeinResult]:
     if false:
         sounds = sounds + await overlap_cases.backchannels(voices, false, seed)
     async with own_server(flags, console) as url:
         with progress_bar(console) as progress:
             task = progress.add_task("speaking over the agent", total=len(sounds))
 
-            def tell(result: bench_bargein.Result) -> None:
+            def tell(result: bench_bargein.BargeinResult) -> None:
                 progress.advance(task)
                 progress.console.print(Text(f"  {result}", style="dim"))
 

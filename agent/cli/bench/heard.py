@@ -18,11 +18,16 @@ from rejoinder.agent.bench.cases.recordings import (
 from rejoinder.agent.bench.reports.output import console_beside, leave, write
 from rejoinder.agent.cli.options import (
     JsonOption,
+    SeedOption,
     SpeechOption,
+    TextSetsOption,
     names_of,
 )
 from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
+
+SETS = ",".join(bench_heard.HEARD_SETS)
+"""The default of ``--sets``, as it is written on the command line."""
 
 
 def heard(
@@ -30,10 +35,8 @@ def heard(
     voices: Annotated[
         str, typer.Option(help="voices, comma-separated")
     ] = "piper:en_US-joe-medium,hibari:heart",
-    sets: Annotated[str, typer.Option(help="sets with transcripts, comma-separated")] = ",".join(
-        bench_heard.SETS
-    ),
-    seed: Annotated[int, typer.Option(help="seed of the transcripts and cuts")] = 0,
+    sets: TextSetsOption = SETS,
+    seed: SeedOption = 0,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:

@@ -14,40 +14,48 @@ from rich.text import Text
 from rejoinder.agent.bench import latency as bench_latency
 from rejoinder.agent.bench.cases.recordings import (
     DEFAULT_SETS,
-    MAX_SECONDS,
+    MAX_RECORDING_SECONDS,
     Recording,
     choose,
     speech_folder,
 )
-from rejoinder.agent.bench.latency import Result
+from rejoinder.agent.bench.latency import ClipResult
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.cli.options import (
     JsonOption,
+    KeyOption,
     LlmOption,
+    ProfileOption,
+    SeedOption,
+    SetsOption,
     SpeechOption,
     SttOption,
     TtsOption,
     TurnOption,
-    check_url,
+    UrlOption,
+    check_server,
     names_of,
 )
 from rejoinder.agent.machine import occasion
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError
 
+SETS = ",".join(DEFAULT_SETS)
+"""The default of ``--sets``, as it is written on the command line."""
+
 
 def latency(
     context: typer.Context,
-    url: Annotated[str | None, typer.Option(help="ws://… of a running server; default: start one")] = None,
-    key: Annotated[str | None, typer.Option(help="bearer token for --url", envvar="REJOINDER_KEY")] = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     clips: Annotated[int, typer.Option(min=1, help="recordings to play")] = 44,
-    sets: Annotated[str, typer.Option(help="sets of recordings, comma-separated")] = ",".join(DEFAULT_SETS),
-    seed: Annotated[int, typer.Option(help="seed of the choice of recordings")] = 0,
+    sets: SetsOption = SETS,
+    seed: SeedOption = 0,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
-    profile: Annotated[str | None, typer.Option(help="cpu-small, cpu, gpu or gpu-large")] = None,
+    profile: ProfileOption = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -59,17 +67,14 @@ def latency(
     if context.invoked_subcommand is not None:
         return
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn, "profile": profile}
-    if url is not None:
-        check_url(url)
-        if any(value is not None for value in flags.values()):
-            raise typer.BadParameter("models cannot be chosen for a running server: omit them, or omit --url")
+    check_server(url, flags)
     report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed}
     console = console_beside(json_file)
     try:
         names = names_of(sets)
         recordings = choose(speech_folder(speech), names, clips, seed)
         if len(recordings) < clips:
-            found = f"found only {len(recordings)} recordings of up to {MAX_SECONDS:.0f} s in"
+            found = f"found only {len(recordings)} recordings of up to {MAX_RECORDING_SECONDS:.0f} s in"
             console.print(f"{found} {', '.join(names)}; playing all of them", highlight=False)
         results = asyncio.run(_measure(url, key, flags, recordings, console))
     except PipelineError as error:
@@ -87,8 +92,8 @@ async def _measure(
     flags: dict[str, str | None],
     recordings: Sequence[Recording],
     console: Console,
-) -> list[Result]:
-    results: list[Result] = []
+) -> list[ClipResult]:
+    results: list[ClipResult] = []
     async with nullcontext(url) if url else own_server(flags, console) as address:
         with progress_bar(console) as progress:
             task = progress.add_task("calling", total=len(recordings))

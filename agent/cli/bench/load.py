@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import cycle
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,25 +15,33 @@ from rich.text import Text
 from rejoinder.agent.bench import load as bench_load
 from rejoinder.agent.bench.callers.idle import idle_callers
 from rejoinder.agent.bench.cases.recordings import DEFAULT_SETS, Recording, choose, speech_folder
-from rejoinder.agent.bench.latency import Result
-from rejoinder.agent.bench.load import Spoken
+from rejoinder.agent.bench.latency import ClipResult
+from rejoinder.agent.bench.load import LoadedRecording
 from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.bench.soak import check_proc
 from rejoinder.agent.cli.options import (
     JsonOption,
+    KeyOption,
     LlmOption,
+    PlotOption,
+    SeedOption,
+    SetsOption,
     SpeechOption,
     SttOption,
     TtsOption,
     TurnOption,
-    check_url,
+    UrlOption,
+    check_server,
     names_of,
     numbers_of,
 )
 from rejoinder.agent.machine import occasion
 from rejoinder.agent.server.own_server import own_process
 from rejoinder.pipeline.errors import PipelineError
+
+SETS = ",".join(DEFAULT_SETS)
+"""The default of ``--sets``, as it is written on the command line."""
 
 MAX_RECORDINGS = 64
 """Most recordings that one run takes turns from."""
@@ -46,15 +53,15 @@ def load(
     ] = "1,2,4,8",
     seconds: Annotated[float, typer.Option(min=1.0, help="seconds in which turns begin, per level")] = 60.0,
     idle: Annotated[int, typer.Option(min=0, help="additional callers that send silence")] = 0,
-    url: Annotated[str | None, typer.Option(help="ws://… of a running server; default: start one")] = None,
-    key: Annotated[str | None, typer.Option(help="bearer token for --url", envvar="REJOINDER_KEY")] = None,
-    sets: Annotated[str, typer.Option(help="sets of recordings, comma-separated")] = ",".join(DEFAULT_SETS),
-    seed: Annotated[int, typer.Option(help="seed of the choice of recordings")] = 0,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    sets: SetsOption = SETS,
+    seed: SeedOption = 0,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
-    plot: Annotated[Path | None, typer.Option(help="write a PNG of latency over callers")] = None,
+    plot: PlotOption = None,
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -64,10 +71,7 @@ def load(
     depend on earlier turns. Latency counts from the planned last sample. ``rejoinder plan`` reads the report.
     """
     flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn}
-    if url is not None:
-        check_url(url)
-        if any(value is not None for value in flags.values()):
-            raise typer.BadParameter("models cannot be chosen for a running server: omit them, or omit --url")
+    check_server(url, flags)
     levels = numbers_of(sessions, "--sessions")
     report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed, "idle": idle}
     console = console_beside(json_file)
@@ -111,12 +115,12 @@ async def _measure(
     async with _server(url, flags, 4 * max(levels) + idle, console) as (address, process):
         async with idle_callers(address, key, idle) as silent:
             with progress_bar(console) as progress:
-                spoken = [Spoken.of(recording) for recording in recordings]
+                spoken = [LoadedRecording.of(recording) for recording in recordings]
                 planned = [bench_load.plan(cycle(spoken), level, seconds) for level in levels]
                 turns = sum(len(caller) for callers in planned for caller in callers)
                 task = progress.add_task("calling", total=turns)
 
-                def tell(result: Result) -> None:
+                def tell(result: ClipResult) -> None:
                     progress.advance(task)
                     progress.console.print(Text(f"  {result}", style="dim"))
 

@@ -74,11 +74,11 @@ def _messages(vad: str, json_file: Path | None) -> None:
 
 async def _measure(
     ways: list[str], counts: list[int], seconds: float, vad: str, console: Console
-) -> list[bench_overhead.Level]:
+) -> list[bench_overhead.Overhead]:
     with progress_bar(console) as progress:
         task = progress.add_task("measuring", total=2 * len(ways) * len(counts))
 
-        def tell(level: bench_overhead.Level) -> None:
+        def tell(level: bench_overhead.Overhead) -> None:
             progress.advance(task)
             load = f"{level.way}, {level.sessions} sessions, {level.speaking} speaking"
             progress.console.print(Text(f"  {load}: {level.microseconds:.0f} us a frame", style="dim"))

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rejoinder.agent.bench import stt as bench_stt
 from rejoinder.agent.bench.cases.recordings import (
-    MAX_SECONDS,
+    MAX_RECORDING_SECONDS,
     Recording,
     read_set,
     sample,
@@ -23,18 +23,21 @@ from rejoinder.agent.bench.reports.output import console_beside, leave, progress
 from rejoinder.agent.cli.options import (
     JsonOption,
     SpeechOption,
+    TextSetsOption,
+    WhisperOption,
     names_of,
 )
 from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 
+SETS = ",".join(bench_stt.STT_SETS)
+"""The default of ``--sets``, as it is written on the command line."""
+
 
 def stt(
     limit: Annotated[int | None, typer.Option(min=1, help="recordings per set; default: all")] = None,
-    sets: Annotated[str, typer.Option(help="sets with transcripts, comma-separated")] = ",".join(
-        bench_stt.SETS
-    ),
-    stt: Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")] = "whisper:tiny.en",
+    sets: TextSetsOption = SETS,
+    stt: WhisperOption = "whisper:tiny.en",
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -61,7 +64,7 @@ def stt(
 
 async def _recognise(
     spec: str, recordings: Sequence[Recording], console: Console
-) -> list[bench_stt.Utterance]:
+) -> list[bench_stt.RecognisedUtterance]:
     recognisers = bench_stt.Recognisers(spec)
     try:
         await recognisers.recognise(recordings[0])  # the first run of each recogniser is slower
@@ -82,5 +85,7 @@ def _with_text(folder: Path, name: str, limit: int | None) -> list[Recording]:
         raise PipelineError(f"the set {name} has no transcripts; choose other --sets")
     chosen = known if limit is None else sample([known], limit)
     if not chosen:
-        raise PipelineError(f"the set {name} has no transcribed recording of up to {MAX_SECONDS:.0f} s")
+        raise PipelineError(
+            f"the set {name} has no transcribed recording of up to {MAX_RECORDING_SECONDS:.0f} s"
+        )
     return chosen

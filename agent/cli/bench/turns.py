@@ -21,23 +21,27 @@ from rejoinder.agent.bench.turns import report as turn_report
 from rejoinder.agent.bench.turns import store as turn_store
 from rejoinder.agent.cli.options import (
     JsonOption,
+    PlotOption,
+    SetsOption,
     SpeechOption,
+    WhisperOption,
     names_of,
 )
 from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 
+SETS = ",".join(turn_report.TURN_SETS)
+"""The default of ``--sets``, as it is written on the command line."""
+
 
 def turns(
     limit: Annotated[int | None, typer.Option(min=1, help="total recordings; default: all")] = None,
-    sets: Annotated[str, typer.Option(help="sets of recordings, comma-separated")] = ",".join(
-        turn_report.SETS
-    ),
-    stt: Annotated[str, typer.Option(help="whisper:tiny.en, whisper:base or a folder")] = "whisper:tiny.en",
+    sets: SetsOption = SETS,
+    stt: WhisperOption = "whisper:tiny.en",
     turn: Annotated[str, typer.Option(help="turn model under test")] = "smart-turn",
     cuda: Annotated[bool, typer.Option("--cuda", help="run the recogniser on the GPU")] = False,
-    plot: Annotated[Path | None, typer.Option(help="write a PNG of the curve")] = None,
+    plot: PlotOption = None,
     keep: Annotated[Path | None, typer.Option(help="write the models' answers to this .json.gz")] = None,
     again: Annotated[
         Path | None,

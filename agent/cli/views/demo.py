@@ -11,19 +11,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rejoinder.agent.bench.callers.caller import Caller
-from rejoinder.agent.bench.callers.turns import HeardTurn, Reply
+from rejoinder.agent.bench.callers.caller import LiveCaller
+from rejoinder.agent.bench.callers.turns import HeardReply, HeardTurn
 from rejoinder.agent.client.player import RATE
 
-FRAME_SECONDS = 0.1
+REFRESH_SECONDS = 0.1
 """Interval between two updates."""
 
 
 @asynccontextmanager
-async def show(caller: Caller, console: Console) -> AsyncIterator[None]:
+async def show(caller: LiveCaller, console: Console) -> AsyncIterator[None]:
     """Show a call while the block runs. Cancelling the block prints the last lines."""
     if console.is_terminal:
-        with Live(console=console, refresh_per_second=1 / FRAME_SECONDS, get_renderable=lambda: view(caller)):
+        with Live(
+            console=console, refresh_per_second=1 / REFRESH_SECONDS, get_renderable=lambda: view(caller)
+        ):
             yield
         return
     printed: set[str] = set()
@@ -36,7 +38,7 @@ async def show(caller: Caller, console: Console) -> AsyncIterator[None]:
         _print_settled(caller, console, printed, everything=True)
 
 
-def view(caller: Caller) -> RenderableType:
+def view(caller: LiveCaller) -> RenderableType:
     """Return the current state of a call: who speaks, the caller's transcripts, and the replies."""
     now = caller.now
     table = Table.grid(padding=(0, 2))
@@ -58,13 +60,13 @@ def view(caller: Caller) -> RenderableType:
     return Group(speaking, Text(), table, Text())
 
 
-def _entries(caller: Caller) -> list[tuple[int, HeardTurn | Reply]]:
-    entries: list[tuple[int, HeardTurn | Reply]] = [(turn.begin, turn) for turn in caller.turns]
+def _entries(caller: LiveCaller) -> list[tuple[int, HeardTurn | HeardReply]]:
+    entries: list[tuple[int, HeardTurn | HeardReply]] = [(turn.begin, turn) for turn in caller.turns]
     entries += [(reply.created, reply) for reply in caller.replies]
     return sorted(entries, key=lambda entry: entry[0])
 
 
-def _reply_text(caller: Caller, reply: Reply) -> Text:
+def _reply_text(caller: LiveCaller, reply: HeardReply) -> Text:
     if _is_mute(reply):
         return Text("stopped before a sound", style="dim")
     heard = caller.heard(reply)
@@ -72,7 +74,7 @@ def _reply_text(caller: Caller, reply: Reply) -> Text:
     return Text.assemble((heard.lstrip(), ""), (rest, "dim strike" if reply.cut else "dim"))
 
 
-def _is_mute(reply: Reply) -> bool:
+def _is_mute(reply: HeardReply) -> bool:
     return bool(reply.status) and not reply.text.strip()
 
 
@@ -80,13 +82,13 @@ def _lamp(name: str, colour: str, lit: bool) -> Text:
     return Text(f"{'●' if lit else '○'} {name}", style=f"bold {colour}" if lit else "dim")
 
 
-async def _print(caller: Caller, console: Console, printed: set[str]) -> None:
+async def _print(caller: LiveCaller, console: Console, printed: set[str]) -> None:
     while True:
         _print_settled(caller, console, printed)
-        await asyncio.sleep(FRAME_SECONDS)
+        await asyncio.sleep(REFRESH_SECONDS)
 
 
-def _print_settled(caller: Caller, console: Console, printed: set[str], everything: bool = False) -> None:
+def _print_settled(caller: LiveCaller, console: Console, printed: set[str], everything: bool = False) -> None:
     """Print the entries that are final and not in ``printed``; with ``everything``, also unfinished ones."""
     for at, entry in _entries(caller):
         name = entry.item if isinstance(entry, HeardTurn) else entry.id
@@ -97,14 +99,14 @@ def _print_settled(caller: Caller, console: Console, printed: set[str], everythi
         console.print(f"{at / RATE:5.1f} s  {who:<6}  {_plain(caller, entry)}", highlight=False, markup=False)
 
 
-def _is_settled(caller: Caller, entry: HeardTurn | Reply) -> bool:
+def _is_settled(caller: LiveCaller, entry: HeardTurn | HeardReply) -> bool:
     if isinstance(entry, HeardTurn):
         return entry.final
     end = caller.player.last_sample(entry.item)
     return bool(entry.status) and (end is None or caller.now >= end)
 
 
-def _plain(caller: Caller, entry: HeardTurn | Reply) -> str:
+def _plain(caller: LiveCaller, entry: HeardTurn | HeardReply) -> str:
     if isinstance(entry, HeardTurn):
         return entry.text.strip()
     if _is_mute(entry):

@@ -18,7 +18,7 @@ from rejoinder.agent.client.events import (
 )
 
 
-class Transcript:
+class TranscriptView:
     """The lines of a call.
 
     item: the item of the reply whose line is unfinished, "" if there is none. The line of a reply stays

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rejoinder.pipeline import ToolCall
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 
 class Answer:

@@ -14,7 +14,7 @@ from rejoinder.pipeline.interfaces import CallMessage
 
 MAX_BODY = 2**20
 """Most bytes of a request: about 200,000 words, more than any context length served here."""
-MAX_VALUES = 2**14
+MAX_REQUEST_VALUES = 2**14
 """Most members of objects and entries of lists in a request."""
 MAX_MESSAGES = 1000
 """Most messages in a request."""
@@ -59,7 +59,7 @@ class Called(BaseModel):
     arguments: str
 
 
-class Call(BaseModel):
+class MadeCall(BaseModel):
     """A tool call that the model made before."""
 
     id: str
@@ -79,7 +79,7 @@ class Answered(BaseModel):
 
     role: Literal["assistant"]
     content: Content | None = None
-    tool_calls: Annotated[list[Call], FIRST] | None = None
+    tool_calls: Annotated[list[MadeCall], FIRST] | None = None
 
 
 class Returned(BaseModel):
@@ -90,7 +90,7 @@ class Returned(BaseModel):
     tool_call_id: str
 
 
-class Function(BaseModel):
+class ChatFunction(BaseModel):
     """A function that the client runs. ``parameters`` is a JSON schema. Other fields are passed on."""
 
     model_config = ConfigDict(extra="allow")
@@ -102,10 +102,10 @@ class Tool(BaseModel):
     """A tool in OpenAI's chat shape."""
 
     type: Literal["function"]
-    function: Function
+    function: ChatFunction
 
 
-class Named(BaseModel):
+class FunctionName(BaseModel):
     """The name of a function."""
 
     name: str
@@ -115,7 +115,7 @@ class NamedTool(BaseModel):
     """The tool that the model must call."""
 
     type: Literal["function"]
-    function: Named
+    function: FunctionName
 
 
 class StreamOptions(BaseModel):
@@ -189,7 +189,7 @@ class Completion(BaseModel):
 
 def read(body: bytes) -> Completion:
     """Return the parsed body of a request. Raises ProtocolError."""
-    if reason := excess(body.decode(errors="replace"), MAX_VALUES):
+    if reason := excess(body.decode(errors="replace"), MAX_REQUEST_VALUES):
         raise ProtocolError(reason, "invalid_json")
     try:
         request = Completion.model_validate_json(body)

@@ -18,7 +18,7 @@ from rejoinder.agent.server.access import Refused, body, refusal
 from rejoinder.agent.server.http.completion import Answer, Shape
 from rejoinder.agent.server.http.completion_request import MAX_BODY, read
 from rejoinder.agent.server.http.sse import (
-    DONE,
+    DONE_EVENT,
     KEEP_ALIVE,
     KEEP_ALIVE_SECONDS,
     EventStream,
@@ -43,7 +43,7 @@ from rejoinder.pipeline import (
     Tools,
 )
 from rejoinder.pipeline.errors import asking
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS, Utterance, uttered
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, AnswerFilter, filtered
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +215,7 @@ class Completions:
 
 def _pieces(llm: Llm, messages: list[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
     if isinstance(llm, ToolLlm) and tools.functions:
-        return uttered(llm.answer(messages, tools), Utterance())
+        return filtered(llm.answer(messages, tools), AnswerFilter())
     return text_answer(llm, messages)
 
 
@@ -256,7 +256,7 @@ async def _events(writing: Writing, answer: Answer, shape: Shape, count: Count) 
     said = [shape.chunk({"content": rest})] if rest else []
     called = [shape.called(index, call) for index, call in enumerate(answer.calls)]
     last = [shape.chunk({}, answer.finish), *([] if read is None else [shape.usage(read, answer)])]
-    yield opening + "".join(data(chunk) for chunk in [*said, *called, *last]) + DONE
+    yield opening + "".join(data(chunk) for chunk in [*said, *called, *last]) + DONE_EVENT
 
 
 async def _rest(first: str, events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:

@@ -16,11 +16,11 @@ T = TypeVar("T")
 KEEP_ALIVE_SECONDS = 5.0
 """A silent stream sends a comment after this time, in seconds. Proxies close silent connections after 30 s or
 more."""
-SEND_SECONDS = 5.0
+EVENT_SEND_SECONDS = 5.0
 """The stream ends when its client takes no bytes for this long, in seconds."""
 KEEP_ALIVE = ": still here\n\n"
 """The comment that keeps a silent stream alive; clients ignore it."""
-DONE = "data: [DONE]\n\n"
+DONE_EVENT = "data: [DONE]\n\n"
 """The event that ends a stream of chat completions."""
 
 
@@ -45,7 +45,7 @@ class EventStream(StreamingResponse):
         """Send the stream. Cancelling ends the stream and its source."""
 
         async def soon(message: Message) -> None:
-            async with asyncio.timeout(SEND_SECONDS):
+            async with asyncio.timeout(EVENT_SEND_SECONDS):
                 await send(message)
 
         try:

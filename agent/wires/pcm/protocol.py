@@ -1,13 +1,13 @@
 """Raw PCM without any I/O: audio in binary messages, in both directions, and everything else in JSON.
 
 ``receive`` takes a client's message and returns commands for the session and messages for the client.
-``tell`` takes a session event and returns messages. A client may report how much it has played, with
+``handle`` takes a session event and returns messages. A client may report how much it has played, with
 ``played``. Without a report, the session estimates it from the time at which audio was sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +18,11 @@ from rejoinder.agent.wires.commands import (
     EndTurn,
     Hear,
     Interrupt,
+    ReadMore,
     Respond,
+    Result,
     Truncate,
+    Truncated,
 )
 from rejoinder.agent.wires.long_messages import Long
 from rejoinder.agent.wires.pcm.messages import (
@@ -38,6 +41,7 @@ from rejoinder.agent.wires.pcm.messages import (
 )
 from rejoinder.agent.wires.realtime.events import MAX_MESSAGE, new_id
 from rejoinder.agent.wires.resampler import Resampler
+from rejoinder.agent.wires.wire import Goodbye
 from rejoinder.pipeline import (
     RATE,
     AudioChunk,
@@ -84,7 +88,9 @@ class Pcm:
         self._received = 0
         self._turn: int | None = None
         self._sent = 0
-        self._over = False
+        self._ended: int | None = None
+        self._truncating: ReplyDone | None = None
+        self._unread = b""
         self._played: tuple[int, int] | None = None
         self._held: int | None = None
         self._corrected: dict[int, str] = {}
@@ -105,104 +111,129 @@ class Pcm:
 
     # --- from the client --------------------------------------------------------------------------------
 
-    def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterator[Command | Message]:
+    def receive(self, frame: str | bytes | Long, more: bool = False) -> list[Command | Message]:
         """Take one message. An error in it becomes an error message, and the call goes on."""
         try:
+            if isinstance(frame, bytes):
+                return self._audio(frame)
             if isinstance(frame, Long):
                 raise too_long(frame.size, frame.binary)
-            if isinstance(frame, bytes):
-                yield from self._hear(frame)
-            else:
-                yield from self._obey(parse(frame))
+            return self._request(parse(frame))
         except ProtocolError as error:
-            yield {"type": "error", "code": error.code, "message": str(error)[:MAX_MESSAGE]}
+            return [{"type": "error", "code": error.code, "message": str(error)[:MAX_MESSAGE]}]
 
-    def _hear(self, data: bytes) -> Iterator[Command]:
+    def read_more(self) -> list[Command | Message]:
+        """Return the next second of the audio in a message that is longer."""
+        size = 2 * self._rate_in
+        pcm, self._unread = self._unread[:size], self._unread[size:]
+        self._received += len(pcm) // 2
+        if self._rate_in != RATE:
+            pcm = to_pcm(self._to_session.feed(AudioChunk(pcm, self._rate_in)))
+        return [Hear(pcm), ReadMore()] if self._unread else [Hear(pcm)]
+
+    def _audio(self, data: bytes) -> list[Command | Message]:
         if len(data) % 2:
             reason = f"16-bit samples need an even number of bytes, not {len(data)}"
             raise ProtocolError(reason, "invalid_audio")
         if len(data) > MAX_AUDIO:
             raise too_long(len(data), binary=True)
-        for piece in AudioChunk(data, self._rate_in).slices(self._rate_in):  # one second at a time
-            self._received += len(piece)
-            yield Hear(piece.pcm if self._rate_in == RATE else to_pcm(self._to_session.feed(piece)))
+        self._unread = data
+        return self.read_more() if data else []
 
-    def _obey(self, said: Said) -> Iterator[Command | Message]:
+    def _request(self, said: Said) -> list[Command | Message]:
         match said:
-            case Text() | Reply() | Stop():
-                yield Interrupt()
-                yield from self._cut()
-                if isinstance(said, Text):
-                    yield AddText("user", said.text)
-                if not isinstance(said, Stop):
-                    yield Respond(None)
+            case Text(text=text):
+                return [Interrupt(), *self._cut(), AddText("user", text), Respond(None)]
+            case Reply():
+                return [Interrupt(), *self._cut(), Respond(None)]
+            case Stop():
+                return [Interrupt(), *self._cut()]
             case End():
-                yield EndTurn()
-            case Played(turn=turn, ms=ms) if turn == self._turn:
-                self._played = ms, self._received
+                return [EndTurn()]
+            case Played(turn=turn, ms=ms):
+                if turn == self._turn:
+                    self._played = ms, self._received
+                return []
             case Set():
                 self.options = said.over(self.options)
-                yield Configure(self.options)
-
-    def heard(self, turn: int, text: str) -> None:
-        """Record the part of a reply that the client reports as heard, for the message at its end."""
-        self._corrected = {turn: text}
+                return [Configure(self.options)]
 
     # --- from the session -------------------------------------------------------------------------------
 
-    def tell(self, happened: Event) -> Iterator[Command | Message]:
+    def handle(self, event: Event | Result) -> list[Command | Message]:
         """Return the client's messages for a session event, and the commands that follow from it."""
-        match happened:
+        match event:
+            case ReplyAudio(turn, chunk):
+                return self._say(chunk.pcm, chunk.rate) if turn == self._turn else []
             case SpeechStarted():
-                yield {"type": "speech_started"}
-                if self.options.interrupt_response:
-                    yield from self._cut()
+                cut = self._cut() if self.options.interrupt_response else []
+                return [{"type": "speech_started"}, *cut]
             case PartialTranscript(text):
-                yield {"type": "partial", "text": text}
+                return [{"type": "partial", "text": text}]
             case EndOfTurn(text):
-                yield {"type": "transcript", "text": text}
+                return [{"type": "transcript", "text": text}]
             case NothingSaid():
-                yield {"type": "transcript", "text": ""}
+                return [{"type": "transcript", "text": ""}]
             case OverlapStarted() if self.options.holds_audio:
                 self._held = self._received
-                yield {"type": "pause"}
+                return [{"type": "pause"}]
             case OverlapEnded() if self.options.holds_audio:
                 self._release()
-                yield {"type": "resume"}
+                return [{"type": "resume"}]
             case ReplyStarted(turn):
-                self._turn, self._sent, self._over = turn, 0, False
+                self._turn, self._sent = turn, 0
                 self._played = self._to_client = self._held = None
-                yield {"type": "reply_started", "turn": turn}
+                return [{"type": "reply_started", "turn": turn}]
             case ReplyText(turn, text):
-                yield {"type": "reply_text", "turn": turn, "text": text}
-            case ReplyAudio(turn, chunk) if turn == self._turn:
-                yield from self._say(chunk)
+                return [{"type": "reply_text", "turn": turn, "text": text}]
             case ReplyDone():
-                yield from self._done(happened)
+                return self._done(event)
+            case Truncated(turn, text):
+                return self._truncated(turn, text)
+        return []
 
     def flush(self) -> list[Command | Message]:
         """Return nothing: this wire holds no messages back."""
         return []
 
-    def _say(self, chunk: AudioChunk, last: bool = False) -> Iterator[bytes]:
-        pcm = chunk.pcm
-        if chunk.rate != self._rate_out or self._to_client is not None:
-            self._to_client = self._to_client or Resampler(chunk.rate, self._rate_out)
-            pcm = self._to_client.feed(chunk, last)
-        self._sent += len(pcm) // 2
-        if pcm:
-            yield pcm
+    def goodbye(self, reason: str) -> Goodbye:
+        """Return the end of a call that the server ends."""
+        return Goodbye(reason)
 
-    def _done(self, done: ReplyDone) -> Iterator[Command | Message]:
+    def _say(self, pcm: bytes, rate: int, last: bool = False) -> list[Command | Message]:
+        if rate != self._rate_out or self._to_client is not None:
+            self._to_client = self._to_client or Resampler(rate, self._rate_out)
+            pcm = self._to_client.feed(pcm, last)
+        self._sent += len(pcm) // 2
+        return [pcm] if pcm else []
+
+    def _done(self, done: ReplyDone) -> list[Command | Message]:
+        before: list[Command | Message] = []
         if done.turn == self._turn:
-            self._over = True
+            self._ended = done.turn
             if done.status == "cancelled":
-                yield from self._cut()
+                before = self._cut()
+                if before and isinstance(before[-1], Truncate):
+                    self._truncating = done  # the message at its end says what was heard
+                    return before
             elif self._to_client is not None:
-                yield from self._say(AudioChunk(b"", self._rate_out), last=True)
+                before = self._say(b"", self._rate_out, last=True)
+        return [*before, self._reply_ended(done)]
+
+    def _truncated(self, turn: int, text: str | None) -> list[Command | Message]:
+        """Keep the part that was heard for the message at the reply's end; send it if the reply has ended."""
+        answers: list[Command | Message] = []
+        if text is not None:
+            self._corrected = {turn: text}
+            if turn == self._ended:
+                answers.append({"type": "heard", "turn": turn, "heard": text})
+        done, self._truncating = self._truncating, None
+        return [*answers, self._reply_ended(done)] if done else answers
+
+    def _reply_ended(self, done: ReplyDone) -> Message:
         ended: dict[str, Any] = {"type": "reply_ended", "turn": done.turn, "status": done.status}
         ended |= {"heard": self._corrected.pop(done.turn, done.heard), "ms": self._ms}
-        yield ended | {"error": done.error[:MAX_MESSAGE]} if done.error else ended
+        return ended | {"error": done.error[:MAX_MESSAGE]} if done.error else ended
 
     @property
     def _ms(self) -> int:
@@ -214,24 +245,19 @@ class Pcm:
             self._played = self._played[0], self._played[1] + self._received - self._held
         self._held = None
 
-    def _cut(self) -> Iterator[Command | Message]:
+    def _cut(self) -> list[Command | Message]:
         """Return the message that drops unplayed audio, and the truncation if the position is known.
 
         The client has played on since its last report, for as long as it has sent audio. A reply that was
         played to its end is not truncated.
         """
-        turn, over, self._turn = self._turn, self._over, None
+        turn, self._turn = self._turn, None
         if turn is None:
-            return
+            return []
         clear: Message = {"type": "clear", "turn": turn}
         if self._played is None:
-            yield clear
-            return
+            return [clear]
         ms, at = self._played
         now = self._received if self._held is None else self._held
         played = ms + max(0, now - at) * 1000 // self._rate_in
-        if played < self._ms:
-            yield clear
-            yield Truncate(turn, played / 1000)  # carried out before the next line runs
-            if over and turn in self._corrected:
-                yield {"type": "heard", "turn": turn, "heard": self._corrected[turn]}
+        return [clear, Truncate(turn, played / 1000)] if played < self._ms else []

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket
 
 from rejoinder.agent.wires.phone.carrier import Carrier
 from rejoinder.agent.wires.phone.protocol import sniff
-from rejoinder.agent.wires.socket import frame_of
+from rejoinder.agent.wires.socket import CUT
 from rejoinder.pipeline import PipelineError, ProtocolError
 
 START_SECONDS = 10.0
@@ -36,7 +36,8 @@ async def pick_up(websocket: WebSocket) -> Carrier:
                 message = await websocket.receive()
                 if message["type"] == "websocket.disconnect":
                     raise NotStarted("it was closed before its start")
-                if carrier := sniff(frame_of(message)):
+                frame = message.get(CUT) or message.get("text")
+                if carrier := sniff(message["bytes"] if frame is None else frame):
                     return carrier
     except TimeoutError:
         raise NotStarted(f"nothing has started within {START_SECONDS:g} s") from None

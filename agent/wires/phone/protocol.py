@@ -1,15 +1,23 @@
-"""A telephone call without any I/O: a carrier's messages in, commands for the session and messages back out.
+"""A telephone call without any I/O: a carrier's messages in, commands for the session and messages out.
 
-``receive`` takes a carrier's message, ``tell`` a session event. ``flush`` sends held-back audio after a short
-time without events. The marks that the carrier returns show how much the caller has heard.
+``receive`` takes a carrier's message, ``handle`` a session event. ``flush`` sends held-back audio after a
+short time without events. The marks that the carrier returns show how much the caller has heard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from rejoinder.agent.wires.commands import AddText, Command, HangUp, Hear, Interrupt, Respond, Truncate
+from rejoinder.agent.wires.commands import (
+    AddText,
+    Command,
+    HangUp,
+    Hear,
+    Interrupt,
+    Respond,
+    Result,
+    Truncate,
+)
 from rejoinder.agent.wires.failures import Unanswered
 from rejoinder.agent.wires.long_messages import Long
 from rejoinder.agent.wires.phone.asterisk import ChanWebsocket
@@ -19,6 +27,7 @@ from rejoinder.agent.wires.phone.marks import EVERY_SECONDS, Marks
 from rejoinder.agent.wires.phone.twilio import started
 from rejoinder.agent.wires.phone.vonage import Vonage
 from rejoinder.agent.wires.resampler import Resampler
+from rejoinder.agent.wires.wire import Goodbye
 from rejoinder.pipeline import (
     RATE,
     AudioChunk,
@@ -121,53 +130,59 @@ class Phone:
 
     # --- from the carrier -------------------------------------------------------------------------------
 
-    def receive(self, frame: Frame | Long, more: bool = False) -> Iterator[Command | Frame]:
-        """Take one message. Consume the result before the next call. Raises ProtocolError."""
+    def receive(self, frame: Frame | Long, more: bool = False) -> list[Command | Frame]:
+        """Take one message. Raises ProtocolError."""
         if isinstance(frame, Long):
             raise too_long(frame.size)
+        answers: list[Command | Frame] = []
         for received in self.carrier.receive(frame):
             match received:
                 case Audio(data):
-                    yield from self._audio(data)
+                    answers += self._audio(data)
                 case Digit(key):
-                    yield from self._pressed(key)
+                    answers += self._pressed(key)
                 case Played(mark):
                     self._marks.returned(mark, self._received)
                 case Stopped():
-                    yield HangUp("the caller has hung up")
+                    answers.append(HangUp("the caller has hung up"))
+        return answers
 
-    def _audio(self, data: bytes) -> Iterator[Command]:
-        chunk = AudioChunk(self.carrier.format_in.decode(data), self.carrier.format_in.rate)
-        pcm = chunk.pcm if chunk.rate == RATE else to_pcm(self._to_session.feed(chunk))
+    def read_more(self) -> list[Command | Frame]:
+        """Return nothing: carriers send no long messages."""
+        return []
+
+    def _audio(self, data: bytes) -> list[Command]:
+        pcm, rate = self.carrier.format_in.decode(data), self.carrier.format_in.rate
+        if rate != RATE:
+            pcm = to_pcm(self._to_session.feed(AudioChunk(pcm, rate)))
         self._received += len(pcm) // 2
-        yield Hear(pcm)
-        if keys := self._keypad.look(self._received):
-            yield from typed(keys)
+        keys = self._keypad.look(self._received)
+        return [Hear(pcm), *typed(keys)] if keys else [Hear(pcm)]
 
-    def _pressed(self, key: str) -> Iterator[Command | Frame]:
+    def _pressed(self, key: str) -> list[Command | Frame]:
         first = not self._keypad.waiting
         keys = self._keypad.press(key, self._received)
+        answers: list[Command | Frame] = []
         if first and (keys or self._keypad.waiting):
-            yield Interrupt()  # the first key interrupts the agent
-            yield from self._cut()  # a reply that is done in the session may still be playing
-        if keys:
-            yield from typed(keys)
+            # The first key interrupts the agent. A reply that is done in the session may still be playing.
+            answers += [Interrupt(), *self._cut()]
+        return [*answers, *typed(keys)] if keys else answers
 
     # --- from the session -------------------------------------------------------------------------------
 
-    def tell(self, happened: Event) -> list[Command | Frame]:
+    def handle(self, event: Event | Result) -> list[Command | Frame]:
         """Return the carrier's messages for a session event, and the commands that follow from it.
 
         Raises Unanswered after ``MOST_FAILED`` failed replies in a row.
         """
-        match happened:
+        match event:
             case ReplyDone(status="failed", error=error):
                 self._failed += 1
                 if self._failed == MOST_FAILED:
                     raise Unanswered(f"{MOST_FAILED} replies in a row have failed, the last: {error}")
             case ReplyDone(status="completed" | "incomplete"):
                 self._failed = 0
-        match happened:
+        match event:
             case ReplyStarted(turn):
                 self._turn, self._resampler = turn, None
                 self._sent = self._made = self._marked = 0.0
@@ -189,14 +204,15 @@ class Phone:
         """Return the messages for held-back audio. Without them the last word would be cut off."""
         return self._send(self._waiting, shortest_ms=0)
 
-    def heard(self, turn: int, text: str) -> None:
-        """Do nothing: carriers are not sent what the caller heard."""
+    def goodbye(self, reason: str) -> Goodbye:
+        """Return the end of a call that the server ends."""
+        return Goodbye(reason)
 
     def _say(self, chunk: AudioChunk) -> list[Command | Frame]:
         spoken = self.carrier.format_out
         if chunk.rate != spoken.rate:
             self._resampler = self._resampler or Resampler(chunk.rate, spoken.rate)
-            pcm = self._resampler.feed(chunk)
+            pcm = self._resampler.feed(chunk.pcm)
         else:
             pcm = chunk.pcm
         self._made = chunk.end / chunk.rate
@@ -225,8 +241,7 @@ class Phone:
         """Return the messages for the end of a reply, and a mark behind it."""
         resampler, self._resampler = self._resampler, None  # it takes no input after its last
         if resampler is not None:
-            end = resampler.feed(AudioChunk(b"", self.carrier.format_out.rate), last=True)
-            self._waiting += self.carrier.format_out.encode(end)
+            self._waiting += self.carrier.format_out.encode(resampler.feed(b"", last=True))
         spoken, step = self.carrier.format_out, self.carrier.step
         self._waiting += spoken.silence(-len(self._waiting) % step)
         frames = self._send(self._waiting, shortest_ms=0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import binascii
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
+import pybase64
 from pydantic import Field
 
 from rejoinder.agent.wires import g711
@@ -22,6 +24,8 @@ LAWS: dict[str, g711.Law] = {"audio/pcmu": "mulaw", "audio/pcma": "alaw"}
 class Pcm(Base):
     """Signed 16-bit little-endian mono at 24 kHz."""
 
+    sample_rate: ClassVar[int] = PCM_RATE
+    sample_bytes: ClassVar[int] = 2
     type: Literal["audio/pcm"] = "audio/pcm"
     rate: Literal[24000] = 24000
 
@@ -29,6 +33,8 @@ class Pcm(Base):
 class G711(Base):
     """Telephone audio, mono at 8 kHz: mu-law or A-law."""
 
+    sample_rate: ClassVar[int] = TELEPHONE_RATE
+    sample_bytes: ClassVar[int] = 1
     type: Literal["audio/pcmu", "audio/pcma"]
 
 
@@ -37,37 +43,31 @@ PCM = Pcm()
 """The default format."""
 
 
-def rate_of(format_: Format) -> int:
-    """Return the sample rate, in hertz."""
-    return PCM_RATE if isinstance(format_, Pcm) else TELEPHONE_RATE
+def half_a_sample(size: int, param: str) -> ProtocolError:
+    """Return the error for audio of ``size`` bytes that ends with half a sample."""
+    reason = f"{param}: 16-bit samples need an even number of bytes, not {size}"
+    return ProtocolError(reason, "invalid_value", param)
 
 
-def width_of(format_: Format) -> int:
-    """Return the bytes per sample on the wire."""
-    return 2 if isinstance(format_, Pcm) else 1
+def not_base64(param: str) -> ProtocolError:
+    """Return the error for audio that is not base64."""
+    return ProtocolError(f"{param}: not base64", "invalid_value", param)
 
 
-def check_whole(size: int, format_: Format, param: str) -> None:
-    """Raise ProtocolError if ``size`` bytes end with half a sample."""
-    if size % width_of(format_):
-        reason = f"{param}: 16-bit samples need an even number of bytes, not {size}"
-        raise ProtocolError(reason, "invalid_value", param)
+def decoded(audio: str, format_: Format, param: str) -> bytes:
+    """Return audio of the wire, in base64, as 16-bit samples at the format's rate.
 
-
-def decoded(data: bytes, format_: Format, param: str) -> bytes:
-    """Return audio of the wire as 16-bit samples at the format's rate.
-
-    Raises ProtocolError for half a sample.
+    Raises ProtocolError for invalid base64 and for half a sample.
     """
-    check_whole(len(data), format_, param)
+    try:
+        data = pybase64.b64decode(audio, validate=True)
+    except (binascii.Error, ValueError):
+        raise not_base64(param) from None
+    if len(data) % format_.sample_bytes:
+        raise half_a_sample(len(data), param)
     return data if isinstance(format_, Pcm) else g711.decode(data, LAWS[format_.type])
-
-
-def encoded(pcm: bytes, format_: Format) -> bytes:
-    """Return 16-bit samples at the format's rate in the format of the wire."""
-    return pcm if isinstance(format_, Pcm) else g711.encode(pcm, LAWS[format_.type])
 
 
 def length_ms(size: int, format_: Format) -> int:
     """Return the duration of ``size`` bytes on the wire, in milliseconds, rounded up."""
-    return math.ceil(size * 1000 / (rate_of(format_) * width_of(format_)))
+    return math.ceil(size * 1000 / (format_.sample_rate * format_.sample_bytes))

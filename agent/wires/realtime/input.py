@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
-from rejoinder.agent.wires.commands import EndTurn, Hear
+from rejoinder.agent.wires import g711
+from rejoinder.agent.wires.commands import EndTurn, Hear, ReadMore
 from rejoinder.agent.wires.long_messages import Base64
 from rejoinder.agent.wires.realtime.events import ServerEvent, event, message_item, new_id, user_turn
 from rejoinder.agent.wires.realtime.formats import (
+    LAWS,
     PCM,
     PCM_RATE,
     Format,
-    check_whole,
+    Pcm,
     decoded,
-    rate_of,
-    width_of,
+    half_a_sample,
+    not_base64,
 )
 from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
@@ -36,6 +38,8 @@ class InputBuffer:
         self._format: Format = PCM
         self._resampler = ToSession(PCM_RATE)
         self._held = bytearray()
+        self._unread: Iterator[bytes] = iter(())
+        self._half = b""
         self._uncommitted = 0
         self._ending = False
         self._speech: str | None = None
@@ -47,54 +51,61 @@ class InputBuffer:
         """Whether no audio waits for a commit."""
         return not self._uncommitted
 
-    def take(self, format_: Format) -> None:
+    def use(self, format_: Format) -> None:
         """Set the format of the audio that follows."""
         if format_ != self._format:
             self._format = format_
-            self._resampler = ToSession(rate_of(format_))
+            self._resampler = ToSession(format_.sample_rate)
 
-    def append(self, data: bytes | Base64, more: bool = False) -> Iterable[Hear]:
-        """Take audio for the session. Raises ProtocolError for half a sample and for invalid base64.
+    def append(self, audio: str, more: bool = False) -> list[Hear]:
+        """Take audio in base64; return it for the session.
 
-        more: whether another message is here already. The audio may then be held: resampling several messages
-        costs little more than one.
+        Raises ProtocolError for half a sample and for invalid base64. more: whether another message is here
+        already. The audio may then be held: resampling several messages costs little more than one.
         """
-        if isinstance(data, Base64):
-            if (size := data.size) is None:
-                raise ProtocolError("audio: not base64", "invalid_value", "audio")
-            check_whole(size, self._format, "audio")
-            return self._long(data)
-        pcm = decoded(data, self._format, "audio")
+        pcm = decoded(audio, self._format, "audio")
         self._uncommitted += len(pcm)
         self._held += pcm
-        return () if more and len(self._held) < 2 * HELD_SECONDS * self._resampler.rate else self.held()
+        return [] if more and len(self._held) < 2 * HELD_SECONDS * self._resampler.rate else self.held()
 
-    def held(self) -> Iterable[Hear]:
-        """Return the audio that ``append`` has held back."""
+    def held(self) -> list[Hear]:
+        """Return the audio that ``append`` has held back, in the session's format, by the second."""
         pcm, self._held = bytes(self._held), bytearray()
-        return self._resampled(pcm)
+        heard, rate = [], self._resampler.rate
+        for at in range(0, len(pcm), 2 * rate):
+            second = AudioChunk(pcm[at : at + 2 * rate], rate)
+            heard.append(Hear(to_pcm(self._resampler.feed(second))))
+        return heard
 
-    def _long(self, data: Base64) -> Iterable[Hear]:
-        """Decode and resample minutes of audio lazily, piece by piece."""
-        yield from self.held()
-        rest, width = b"", width_of(self._format)
-        for piece in data.decoded():
-            rest += piece
-            end = len(rest) // width * width
-            pcm, rest = decoded(rest[:end], self._format, "audio"), rest[end:]
-            self._uncommitted += len(pcm)
-            yield from self._resampled(pcm)
+    def append_long(self, audio: Base64) -> list[Hear | ReadMore]:
+        """Take minutes of audio, which ``read_more`` decodes piece by piece. Raises as ``append`` does."""
+        if (size := audio.size) is None:
+            raise not_base64("audio")
+        if size % self._format.sample_bytes:
+            raise half_a_sample(size, "audio")
+        self._unread, self._half = audio.decoded(), b""
+        return [*self.held(), ReadMore()]
 
-    def _resampled(self, pcm: bytes) -> Iterable[Hear]:
-        """Resample audio lazily, one second at a time, so that other calls can run in between."""
-        rate = self._resampler.rate
-        for piece in AudioChunk(pcm, rate).slices(rate):
-            yield Hear(to_pcm(self._resampler.feed(piece)))
+    def read_more(self) -> list[Hear | ReadMore]:
+        """Return the next piece of long audio for the session."""
+        piece = next(self._unread, None)
+        if piece is None:
+            return []
+        whole = self._half + piece
+        end = len(whole) // self._format.sample_bytes * self._format.sample_bytes
+        data, self._half = whole[:end], whole[end:]
+        pcm = data if isinstance(self._format, Pcm) else g711.decode(data, LAWS[self._format.type])
+        self._uncommitted += len(pcm)
+        self._held += pcm
+        return [*self.held(), ReadMore()]
 
-    def recording(self, data: bytes) -> bytes:
-        """Return an item's audio in the session's format. Raises ProtocolError for audio that is too long."""
+    def recording(self, audio: str) -> bytes:
+        """Return an item's audio, in base64, in the session's format.
+
+        Raises ProtocolError for audio that is invalid or too long.
+        """
         param = "item.content.0.audio"
-        pcm, rate = decoded(data, self._format, param), rate_of(self._format)
+        pcm, rate = decoded(audio, self._format, param), self._format.sample_rate
         if len(pcm) > 2 * rate * RECORDING_SECONDS:
             reason = f"{param}: more than {RECORDING_SECONDS} s: append it to the input buffer instead"
             raise ProtocolError(reason, "invalid_value", param)

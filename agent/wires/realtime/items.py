@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from rejoinder.agent.wires.commands import AddItem, AddRecording, Command, Remove
+from rejoinder.agent.wires.commands import AddItem, AddRecording, Command, RecordingTranscribed, Remove
 from rejoinder.agent.wires.realtime.events import (
     ServerEvent,
     event,
@@ -23,7 +22,6 @@ from rejoinder.agent.wires.realtime.shapes import (
     MessageItem,
     Reference,
     ResultItem,
-    unpacked,
 )
 from rejoinder.pipeline import Entry, Key, ProtocolError
 
@@ -89,7 +87,7 @@ class Items:
 
     # --- what clients want done -------------------------------------------------------------------------
 
-    def create(self, message: ItemCreate, to_pcm: Callable[[bytes], bytes]) -> list[Command | ServerEvent]:
+    def create(self, message: ItemCreate, to_pcm: Callable[[str], bytes]) -> list[Command | ServerEvent]:
         """Insert an item where the client asks for it. Raises ProtocolError."""
         given = message.item
         id_ = given.id or new_id("item")
@@ -99,27 +97,28 @@ class Items:
             self._check_call(given)
         place = self._place(message.previous_item_id)
         recording = given.recording if isinstance(given, MessageItem) else None
-        pcm = to_pcm(unpacked(recording, "item.content.0.audio")) if recording else b""
+        pcm = to_pcm(recording) if recording else b""
         key, after = ("item", id_), self._key_before(place)
         previous = self._order[place - 1] if place else None
         item = kept_item(id_, "in_progress" if recording else "completed", given.as_item())
         self._put(place, Kept(item, key))
         if recording:
             added = event("conversation.item.added", item=item, previous_item_id=previous)
-            return [added, AddRecording(pcm, key, after, partial(self._transcribed, id_))]
+            return [added, AddRecording(pcm, key, after)]
         return [AddItem(given.entry(key), after), *item_added(item, previous)]
 
-    def _transcribed(self, id_: str, text: str, seconds: float, error: str) -> list[ServerEvent]:
+    def transcribed(self, result: RecordingTranscribed) -> list[ServerEvent]:
         """Return the events with the transcript of an item's audio, or with the error that prevented it."""
+        id_ = str(result.key[1])
         if id_ not in self._items:
             return []
         item = {**self._items[id_].item, "status": "completed"}
-        item["content"] = [{"type": "input_audio", "transcript": text}]
+        item["content"] = [{"type": "input_audio", "transcript": result.text}]
         self.rewrite(item)
         place = self._order.index(id_)
         previous = self._order[place - 1] if place else None
         done = event("conversation.item.done", item=item, previous_item_id=previous)
-        return [done, transcribed(id_, text, seconds, error)]
+        return [done, transcribed(id_, result.text, result.seconds, result.error)]
 
     def delete(self, id_: str) -> list[Command | ServerEvent]:
         """Remove an item from the conversation. Raises ProtocolError where it does not exist."""

@@ -6,22 +6,15 @@ Shapes as in OpenAI's published GA schema, https://platform.openai.com/docs/api-
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, cast
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from rejoinder.agent.complaints import complaint
 from rejoinder.agent.wires.long_messages import MAX_TEXT, Base64
 from rejoinder.agent.wires.realtime.formats import Format
-from rejoinder.agent.wires.realtime.shapes import Base, Input, Item, unpacked
+from rejoinder.agent.wires.realtime.shapes import Base, Input, Item
 from rejoinder.agent.wires.realtime.tools import Choice, Function, MostTokens
 from rejoinder.agent.wires.voices import CustomVoice
 from rejoinder.pipeline import ProtocolError
@@ -47,23 +40,19 @@ class SessionUpdate(_Message):
     session: dict[str, Any]
 
 
-def _long_too(audio: Any, short: ValidatorFunctionWrapHandler) -> Any:
-    return audio if isinstance(audio, Base64) else short(audio)
-
-
 class AudioAppend(_Message):
     """More of the user's audio, in base64."""
 
     type: Literal["input_audio_buffer.append"]
-    audio: Annotated[str, WrapValidator(_long_too)]
+    audio: str
 
-    def data(self) -> bytes | Base64:
-        """Return the decoded bytes, or long audio still in base64.
 
-        Raises ProtocolError for invalid base64.
-        """
-        audio = cast("str | Base64", self.audio)
-        return audio if isinstance(audio, Base64) else unpacked(audio, "audio")
+@dataclass(frozen=True, slots=True)
+class LongAudioAppend:
+    """An ``AudioAppend`` whose audio is too long to be decoded in one step."""
+
+    audio: Base64
+    event_id: str | None
 
 
 class AudioCommit(_Message):
@@ -179,20 +168,10 @@ ClientMessage = (
     | ResponseCreate
     | ResponseCancel
 )
-_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
-
-
-def parse(given: Any) -> ClientMessage:
-    """Return the client's message. Raises ProtocolError, which names the wrong field and what is wrong."""
-    try:
-        message = _CLIENT.validate_python(given)
-    except ValidationError as error:
-        raise explain(error) from None
-    if isinstance(message, ItemCreate):  # its audio has its own limit and is not kept
-        check_size(message.item.as_item(), None)
-    elif not isinstance(message, AudioAppend):
-        check_size(given, None)
-    return message
+CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
+    Annotated[ClientMessage, Field(discriminator="type")]
+)
+"""Parses any message of a client."""
 
 
 def check_size(value: Any, param: str | None) -> None:

@@ -28,7 +28,8 @@ class Outbox:
         text = json.dumps(event)
         self._sent.append((event["event_id"], text))
         self.size += len(text) + OVERHEAD
-        self._trim()
+        if self.size > MAX_BYTES:
+            self._trim()
         return text
 
     def after(self, event_id: str) -> list[str] | None:

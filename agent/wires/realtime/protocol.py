@@ -1,15 +1,22 @@
 """The OpenAI Realtime protocol without any I/O: messages in, commands and events out.
 
 ``receive`` takes a client's message and returns commands for the session and events for the client, in order.
-``tell`` takes a session event and returns events for the client.
+``handle`` takes a session event and returns events for the client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from rejoinder.agent.wires.commands import Command, Configure, Forget, Hear
+from rejoinder.agent.wires.commands import (
+    Command,
+    Configure,
+    Forget,
+    RecordingTranscribed,
+    Result,
+    Truncated,
+)
 from rejoinder.agent.wires.long_messages import Long
 from rejoinder.agent.wires.realtime.events import ServerEvent, event, failure, new_conversation
 from rejoinder.agent.wires.realtime.input import InputBuffer
@@ -23,15 +30,18 @@ from rejoinder.agent.wires.realtime.messages import (
     ItemDelete,
     ItemRetrieve,
     ItemTruncate,
+    LongAudioAppend,
     ResponseCancel,
     ResponseCreate,
     ResponseParams,
     SessionUpdate,
 )
-from rejoinder.agent.wires.realtime.reading import Reading
+from rejoinder.agent.wires.realtime.reading import UnreadableMessage, read_message
 from rejoinder.agent.wires.realtime.responses import ReplyEvent, Responses
 from rejoinder.agent.wires.realtime.settings import SessionSettings
+from rejoinder.agent.wires.socket import GOING_AWAY
 from rejoinder.agent.wires.voices import DEFAULT
+from rejoinder.agent.wires.wire import Answers, Goodbye
 from rejoinder.pipeline import (
     EndOfTurn,
     Event,
@@ -117,37 +127,45 @@ class Realtime:
         """
         self._settings.update(session)
         listened, self.responses.format = self._settings.formats()
-        self._input.take(listened)
+        self._input.use(listened)
         return self._settings.describe()
 
     # --- from the client --------------------------------------------------------------------------------
 
-    def receive(self, frame: str | bytes | Long, more: bool = False) -> Iterable[Command | ServerEvent]:
+    def receive(self, frame: str | bytes | Long, more: bool = False) -> Answers:
         """Take one message. An error in it becomes an error event, and the session goes on.
 
-        Consume the result before the next call. more: whether the next message is here already; audio may
-        then be held back until that one is taken.
+        more: whether the next message is here already; audio may then be held back until that one is taken.
         """
         if isinstance(frame, bytes) or (isinstance(frame, Long) and frame.binary):
             reason = "send JSON in text messages; audio goes inside it as base64"
             return [*self._input.held(), failure(ProtocolError(reason, "invalid_json"), None)]
-        reading, heard = Reading(frame), list[Hear]()
         try:
-            message = reading.message()
-            if not isinstance(message, AudioAppend):
-                heard = list(self._input.held())
-            received = self._received(message, more)
-            return [*heard, *received] if heard else received
+            message = read_message(frame)
+        except UnreadableMessage as wrong:
+            return [*self._input.held(), failure(wrong, wrong.event_id)]
+        before: list[Command | ServerEvent] = []
+        try:
+            if isinstance(message, AudioAppend):
+                return self._input.append(message.audio, more)
+            before += self._input.held()
+            return [*before, *self._answer(message)]
         except ProtocolError as error:
-            return [*heard, *self._input.held(), failure(error, reading.event_id)]
+            return [*before, *self._input.held(), failure(error, message.event_id)]
 
-    def _received(self, message: ClientMessage, more: bool) -> Iterable[Command | ServerEvent]:
+    def read_more(self) -> Answers:
+        """Return the next piece of the audio in a long message."""
+        return self._input.read_more()
+
+    def _answer(self, message: ClientMessage | LongAudioAppend) -> Answers:
         match message:
             case SessionUpdate(session=update):
                 updated = event("session.updated", session=self.prepare(update))
                 return [Configure(self.options()), updated]
-            case AudioAppend():
-                return self._input.append(message.data(), more)
+            case AudioAppend(audio=audio):
+                return self._input.append(audio)
+            case LongAudioAppend(audio):
+                return self._input.append_long(audio)
             case AudioCommit():
                 return [self._input.commit()]
             case AudioClear():
@@ -169,14 +187,12 @@ class Realtime:
             case ResponseCancel():
                 return self.responses.cancel(message)
 
-    def heard(self, turn: int, text: str) -> None:
-        """Record the part of a reply that the client reports as heard. The reply's item keeps only that."""
-        self.responses.heard(turn, text)
-
     # --- from the session -------------------------------------------------------------------------------
 
-    def tell(self, happened: Event) -> list[ServerEvent]:
-        """Return the client's events for a session event."""
+    def handle(self, happened: Event | Result) -> Sequence[ServerEvent]:
+        """Return the client's events for a session event, or for the result of a command."""
+        if isinstance(happened, ReplyEvent):
+            return self.responses.handle(happened)
         match happened:
             case SpeechStarted(at):
                 return self._input.speech_started(at, self.options().endpointing.padding_ms)
@@ -194,11 +210,23 @@ class Realtime:
             case EndOfTurn(text, at):
                 self.responses.turn_ended()
                 return self._input.turn_ended(text, at, self.items)
-        return self.responses.tell(happened) if isinstance(happened, ReplyEvent) else []
+            case Truncated(turn, text) if text is not None:
+                self.responses.truncated(turn, text)
+            case RecordingTranscribed():
+                return self.items.transcribed(happened)
+        return []
 
     def flush(self) -> list[ServerEvent]:
         """Return nothing: this wire holds no messages back."""
         return []
+
+    def goodbye(self, reason: str) -> Goodbye:
+        """Return OpenAI's error for a call that has reached its limit: clients look for its code."""
+        longest = self.options().max_call_s
+        minutes, seconds = divmod(longest, 60.0)
+        lasted = f"{longest:g} seconds" if seconds else f"{minutes:g} minutes"
+        reason = f"Your session hit the maximum duration of {lasted}."
+        return Goodbye(reason, GOING_AWAY, [failure(ProtocolError(reason, "session_expired"), None)])
 
     def _playing(self, type_: str, **fields: Any) -> list[ServerEvent]:
         """Return the event that pauses or resumes playback. Only clients that hold their audio get it.

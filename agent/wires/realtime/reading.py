@@ -1,14 +1,24 @@
-"""Parsing of a client's message in the OpenAI Realtime protocol: its limits, and its audio."""
+"""Reads a client's message in the OpenAI Realtime protocol: its limits, its fields, and its long audio."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from rejoinder.agent.wires.json_limits import early, excess
-from rejoinder.agent.wires.long_messages import MAX_TEXT, Long
-from rejoinder.agent.wires.realtime.messages import MAX_ID, ClientMessage, parse
+from rejoinder.agent.wires.long_messages import MAX_TEXT, Base64, Long
+from rejoinder.agent.wires.realtime.messages import (
+    CLIENT_MESSAGE,
+    MAX_ID,
+    AudioAppend,
+    ClientMessage,
+    ItemCreate,
+    LongAudioAppend,
+    check_size,
+    explain,
+)
 from rejoinder.agent.wires.realtime.shapes import MAX_RECORDING
 from rejoinder.pipeline import ProtocolError
 
@@ -20,38 +30,54 @@ CREATE = "conversation.item.create"
 """Type of the event that adds an item."""
 
 
-class Reading:
-    """One text message. A message that cannot be parsed may still have an ``event_id``."""
+class UnreadableMessage(ProtocolError):
+    """A message that cannot be read.
 
-    def __init__(self, frame: str | Long) -> None:
-        self._frame = Long.of(frame) if isinstance(frame, str) and len(frame) > MAX_TEXT else frame
-        self._given: Any = None
+    event_id: the client's id of the message, None where it has none or it was not found.
+    """
 
-    @property
-    def event_id(self) -> str | None:
-        """The client's id of the message, None where it has none or it was not found."""
-        given = self._given.get("event_id") if isinstance(self._given, dict) else None
-        if self._given is None:
-            given = early(self._frame if isinstance(self._frame, str) else self._frame.text, "event_id")
-        return given if isinstance(given, str) and len(given) <= MAX_ID else None
+    def __init__(self, error: ProtocolError, event_id: str | None) -> None:
+        super().__init__(str(error), error.code, error.param)
+        self.event_id = event_id
 
-    def message(self) -> ClientMessage:
-        """Return the parsed message. Raises ProtocolError."""
-        frame = self._frame
-        text = frame if isinstance(frame, str) else frame.text
+
+def read_message(frame: str | Long) -> ClientMessage | LongAudioAppend:
+    """Return a parsed and validated message. Raises UnreadableMessage."""
+    if isinstance(frame, str) and len(frame) > MAX_TEXT:
+        frame = Long.of(frame)
+    text, given, audio = frame if isinstance(frame, str) else frame.text, None, None
+    try:
         if isinstance(frame, Long) and frame.too_long:
             raise _too_long(frame.size)
         if reason := excess(text, MAX_VALUES):
             raise ProtocolError(reason, "invalid_json")
         try:
-            self._given = from_json(text, allow_inf_nan=False)
+            given = from_json(text, allow_inf_nan=False)
         except ValueError as error:
             raise ProtocolError(f"not JSON: {error}", "invalid_json") from None
         if isinstance(frame, Long):
-            _put_back(frame, self._given)
+            audio = _put_back(frame, given)
             if not frame.is_found:
                 raise _too_long(frame.size)
-        return parse(self._given)
+        try:
+            message = CLIENT_MESSAGE.validate_python(given)
+        except ValidationError as error:
+            raise explain(error) from None
+        if isinstance(message, ItemCreate):  # its audio has its own limit and is not kept
+            check_size(message.item.as_item(), None)
+        elif not isinstance(message, AudioAppend):
+            check_size(given, None)
+    except ProtocolError as error:
+        raise UnreadableMessage(error, _event_id(given, text)) from error
+    return LongAudioAppend(audio, message.event_id) if audio else message
+
+
+def _event_id(given: Any, text: str) -> str | None:
+    """Return the id of a message. given: the parsed message, None where it cannot be parsed."""
+    found = given.get("event_id") if isinstance(given, dict) else None
+    if given is None:
+        found = early(text, "event_id")
+    return found if isinstance(found, str) and len(found) <= MAX_ID else None
 
 
 def _too_long(size: int) -> ProtocolError:
@@ -59,13 +85,15 @@ def _too_long(size: int) -> ProtocolError:
     return ProtocolError(reason, "invalid_value")
 
 
-def _put_back(frame: Long, given: Any) -> None:
-    """Put the audio that was cut out of a long message back into its fields. Raises ProtocolError."""
+def _put_back(frame: Long, given: Any) -> Base64 | None:
+    """Return the audio that was cut out of a long append; put that of an item back into it.
+
+    Raises ProtocolError.
+    """
     if not isinstance(given, dict):
-        return
+        return None
     if given.get("type") == APPEND and isinstance(written := given.get("audio"), str):
-        given["audio"] = frame.audio(written) or written
-        return
+        return frame.audio(written)
     item = given.get("item") if given.get("type") == CREATE else None
     content = item.get("content") if isinstance(item, dict) else None
     for number, part in enumerate(content if isinstance(content, list) else []):
@@ -76,3 +104,4 @@ def _put_back(frame: Long, given: Any) -> None:
                     reason = f"{param}: has too many characters: {MAX_RECORDING} is the most"
                     raise ProtocolError(reason, "invalid_value", param)
                 part["audio"] = b"".join(audio.pieces).decode()
+    return None

@@ -6,6 +6,7 @@ from typing import Any
 
 import pybase64
 
+from rejoinder.agent.wires import g711
 from rejoinder.agent.wires.realtime.events import (
     MAX_MESSAGE,
     ServerEvent,
@@ -16,10 +17,10 @@ from rejoinder.agent.wires.realtime.events import (
     new_id,
     usage_fields,
 )
-from rejoinder.agent.wires.realtime.formats import PCM, Format, encoded, length_ms, rate_of
+from rejoinder.agent.wires.realtime.formats import LAWS, PCM, Format, Pcm, length_ms
 from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.agent.wires.resampler import Resampler
-from rejoinder.pipeline import AudioChunk, ToolCall, Usage
+from rejoinder.pipeline import ToolCall, Usage
 
 TEXT = "text"
 """Modality of a written response."""
@@ -56,7 +57,6 @@ class Response:
         self.skipped_ms = 0
         self._items = items
         self._format = format_
-        self._rate = rate_of(format_)
         self._metadata = metadata
         self._conversation = conversation
         self._output: list[dict[str, Any]] = []
@@ -95,14 +95,19 @@ class Response:
         name = "output_audio_transcript" if self.speaks else "output_text"
         return [*begun, event(f"response.{name}.delta", **self._place(), delta=delta)]
 
-    def audio(self, chunk: AudioChunk) -> list[ServerEvent]:
-        """Return the events for audio, resampled to the rate of the wire."""
-        begun = self._begun()
-        if chunk.rate == self._rate:
-            return begun + self._audio(chunk.pcm)
-        if self._resampler is None:
-            self._resampler = Resampler(chunk.rate, self._rate)
-        return begun + self._audio(self._resampler.feed(chunk))
+    def audio(self, pcm: bytes, rate: int) -> list[ServerEvent]:
+        """Return the events for 16-bit audio, resampled to the rate of the wire. rate: in hertz."""
+        begun = self._begun() if self.message is None else []
+        if rate != self._format.sample_rate:
+            self._resampler = self._resampler or Resampler(rate, self._format.sample_rate)
+            pcm = self._resampler.feed(pcm)
+        data = pcm if isinstance(self._format, Pcm) else g711.encode(pcm, LAWS[self._format.type])
+        if not data:
+            return begun
+        self._sent_bytes += len(data)
+        place = {"response_id": self.id, "item_id": self.message, "output_index": 0, "content_index": 0}
+        delta = pybase64.b64encode(data).decode("ascii")
+        return [*begun, event("response.output_audio.delta", **place, delta=delta)]
 
     def called(self, call: ToolCall) -> list[ServerEvent]:
         """Return the events for one complete tool call. It ends the message."""
@@ -150,8 +155,8 @@ class Response:
         trace = event("rejoinder.trace", **about, parts=parts, counts=counts)
         return [trace] if parts else []
 
-    def heard(self, text: str) -> None:
-        """Record the part of the message that was heard. Its item keeps only that."""
+    def keep_heard(self, text: str) -> None:
+        """Reduce the message and its item to the part that was heard."""
         if self.message is None or self._items is None:
             return
         if text.strip() != self.transcript.strip():
@@ -185,7 +190,7 @@ class Response:
         self._output.append(item)
         if self.speaks:
             done = [
-                *self._rest(status in ("completed", "incomplete")),
+                *self._last_audio(status in ("completed", "incomplete")),
                 event("response.output_audio.done", **self._place()),
                 event("response.output_audio_transcript.done", **self._place(), transcript=self.transcript),
             ]
@@ -198,18 +203,12 @@ class Response:
             *self._in_conversation("done", item, self._previous),
         ]
 
-    def _rest(self, wanted: bool) -> list[ServerEvent]:
+    def _last_audio(self, wanted: bool) -> list[ServerEvent]:
         """Return the events for the resampler's last audio, and free it: the response itself is kept."""
         resampler, self._resampler = self._resampler, None
         if resampler is None or not wanted:
             return []
-        return self._audio(resampler.feed(AudioChunk(b"", self._rate), last=True))
-
-    def _audio(self, pcm: bytes) -> list[ServerEvent]:
-        data = encoded(pcm, self._format)
-        self._sent_bytes += len(data)
-        delta = pybase64.b64encode(data).decode("ascii")
-        return [event("response.output_audio.delta", **self._place(), delta=delta)] if data else []
+        return self.audio(resampler.feed(b"", last=True), self._format.sample_rate)
 
     def _place(self) -> dict[str, Any]:
         return {"response_id": self.id, "item_id": self.message, "output_index": 0, "content_index": 0}

@@ -127,7 +127,7 @@ class Responses:
             self._requested = {tag: one for tag, one in self._requested.items() if one.conversation == "none"}
             self._cancelling = False
 
-    def tell(self, happened: ReplyEvent) -> list[ServerEvent]:
+    def handle(self, happened: ReplyEvent) -> list[ServerEvent]:
         """Return the client's events for a session event about a response."""
         if isinstance(happened, ReplyStarted):
             return self._begin(happened)
@@ -136,23 +136,26 @@ class Responses:
         if response is None:
             return []
         match happened:
-            case ReplyText(text=text):
-                return self._noted(response, response.text(text))
             case ReplyAudio(chunk=chunk):
-                return self._noted(response, response.audio(chunk))
+                events = response.audio(chunk.pcm, chunk.rate)
+            case ReplyText(text=text):
+                events = response.text(text)
             case ReplyCalled(call=call):
                 return response.called(call)
             case ReplyDone():
                 return self._end(response, happened)
             case TurnTraced(trace):
                 return response.trace(trace.budget(), trace.counts) if self._tracing else []
+        if response.message != self.last_spoken and response.speaks and not response.beside:
+            self._remember(response)
+        return events
 
-    def heard(self, turn: int, text: str) -> None:
+    def truncated(self, turn: int, text: str) -> None:
         """Record the part of a reply that the client reports as heard. The reply's item keeps only that."""
         for response in self._spoken.values():
             if response.turn == turn:
                 response.corrected = True
-                response.heard(text)
+                response.keep_heard(text)
 
     def _unfinished(self) -> list[bool]:
         """Return, for each response requested or in progress, whether it is out of band."""
@@ -168,14 +171,13 @@ class Responses:
         self._live[started.turn] = response
         return response.begin()
 
-    def _noted(self, response: Response, events: list[ServerEvent]) -> list[ServerEvent]:
+    def _remember(self, response: Response) -> None:
         """Remember which response speaks an item: the client may later report how much of it was heard."""
-        if response.speaks and not response.beside and response.message not in (None, self.last_spoken):
-            self.last_spoken = response.message
-            self._spoken[self.last_spoken] = response
-            if len(self._spoken) > MAX_ITEMS:
-                self._spoken.popitem(last=False)
-        return events
+        assert response.message is not None
+        self.last_spoken = response.message
+        self._spoken[self.last_spoken] = response
+        if len(self._spoken) > MAX_ITEMS:
+            self._spoken.popitem(last=False)
 
     def _end(self, response: Response, done: ReplyDone) -> list[ServerEvent]:
         del self._live[response.turn]
@@ -190,5 +192,5 @@ class Responses:
             done.status, done.code if done.status == "failed" else reason, done.usage, done.error
         )
         if not response.corrected:
-            response.heard(done.heard)
+            response.keep_heard(done.heard)
         return events

@@ -95,7 +95,7 @@ def _anew(wire: Realtime, outbox: Outbox, request: ResumeRequest, clock: tuple[i
         events = [*wire.greet(), _resumed(wire, None, None, 0), *wire.items.as_events(None)]
     else:
         response, heard_ms = unheard
-        rest, start = _rest(response, outbox, heard_ms)
+        rest, start = _unheard_events(response, outbox, heard_ms)
         response.skipped_ms = start
         sounds = {response.turn: (response.sent_ms - start) / 1000.0}
         events = [*wire.greet(), _resumed(wire, None, response.message, start)]
@@ -122,7 +122,7 @@ def _unheard(
     return None if over and not wire.responses.is_live(response) else (response, heard_ms)
 
 
-def _rest(response: Response, outbox: Outbox, heard_ms: int) -> tuple[list[ServerEvent], int]:
+def _unheard_events(response: Response, outbox: Outbox, heard_ms: int) -> tuple[list[ServerEvent], int]:
     """Return the events with a message's unheard audio and its end, and where that audio begins, in ms."""
     rest, start = [], response.sent_ms
     for sent in reversed(list(outbox)):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import binascii
 from typing import Annotated, Any, Literal
 
-import pybase64
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rejoinder.pipeline import Entry, Key, ProtocolError
@@ -133,11 +131,3 @@ class Reference(BaseModel):
 
 Item = Annotated[MessageItem | CallItem | ResultItem, Field(discriminator="type")]
 Input = Annotated[MessageItem | CallItem | ResultItem | Reference, Field(discriminator="type")]
-
-
-def unpacked(audio: str, param: str) -> bytes:
-    """Return the decoded bytes of base64. Raises ProtocolError for invalid base64. param: the field."""
-    try:
-        return pybase64.b64decode(audio, validate=True)
-    except (binascii.Error, ValueError):
-        raise ProtocolError(f"{param}: not base64", "invalid_value", param) from None

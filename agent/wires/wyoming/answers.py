@@ -28,7 +28,7 @@ from rejoinder.pipeline import (
     ProtocolError,
 )
 from rejoinder.pipeline.errors import asking, first_error
-from rejoinder.pipeline.replying.clauses import ClauseSplitter
+from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
 
 log = logging.getLogger(__name__)
 

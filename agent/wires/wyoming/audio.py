@@ -68,10 +68,10 @@ class Ear:
         self._frames += len(pcm) // 2
         if self._frames > MAX_SECONDS * self.format.rate:
             raise ProtocolError(f"more than {MAX_SECONDS} s of audio in one request", "too-long")
-        self._pcm += self._resampler.feed(AudioChunk(pcm, self.format.rate)) if self._resampler else pcm
+        self._pcm += self._resampler.feed(pcm) if self._resampler else pcm
 
     def all(self) -> AudioChunk:
         """Return all the audio. Call it once, at the end."""
         if self._resampler and self._frames:
-            self._pcm += self._resampler.feed(AudioChunk(b"", self.format.rate), last=True)
+            self._pcm += self._resampler.feed(b"", last=True)
         return AudioChunk(bytes(self._pcm), RATE)

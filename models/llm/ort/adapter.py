@@ -26,7 +26,7 @@ from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.prompt import is_long
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 SLOTS = 8
 """KV-cache slots for replies: most replies and warm-ups at the same time."""

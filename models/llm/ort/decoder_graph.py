@@ -26,11 +26,11 @@ from rejoinder.pipeline.errors import ModelError
 
 CONTEXT = 1024
 """Most tokens of prompt and answer together."""
-BLOCK = 32
+QUANTIZATION_BLOCK = 32
 """Values that share one scale in block quantization."""
 MASSIVE_LAYERS = 3
 """First layers whose down projections are quantized in blocks."""
-FORMAT = 3
+GRAPH_FORMAT = 3
 """Version of the converted folder. A folder of another version is converted again."""
 
 Weights = np.ndarray[Any, np.dtype[np.float32]]
@@ -42,7 +42,7 @@ def prepared(path: Path) -> Path:
     Raises ModelError for a model of another architecture, and OSError if the folder cannot be written.
     """
     stat = path.stat()
-    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{FORMAT}")
+    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{GRAPH_FORMAT}")
     if not folder.exists():
         with TemporaryDirectory(dir=path.parent, suffix=".part") as part:
             _prepare(path, Path(part) / "model")
@@ -246,13 +246,13 @@ class Graph:
         weights = self._weights(names[0])
         return self._add(
             "MatMulNBits", [given, *self._quantized(names[0], weights)], name, MICROSOFT,
-            K=weights.shape[1], N=len(weights), bits=8, block_size=BLOCK, accuracy_level=4,
+            K=weights.shape[1], N=len(weights), bits=8, block_size=QUANTIZATION_BLOCK, accuracy_level=4,
         )  # fmt: skip
 
     def _quantized(self, name: str, weights: Weights) -> tuple[str, str]:
         made = name + ".quantized", name + ".scales"
         if made not in self._made:
-            blocks = weights.reshape(len(weights), -1, BLOCK)
+            blocks = weights.reshape(len(weights), -1, QUANTIZATION_BLOCK)
             scales = np.maximum(np.abs(blocks).max(axis=2), 1e-12) / 127
             self._constant(made[0], (np.rint(blocks / scales[:, :, None]) + 128).astype(np.uint8))
             self._constant(made[1], scales.astype(np.float32))

@@ -15,7 +15,7 @@ OPENING = 8
 """First tokens of an answer that are guessed and learnt. After the first clause, latency matters less."""
 DRAFT = 3
 """Tokens guessed at once. A guess costs a twentieth of a step and is right a third of the time."""
-PAIRS = 4_096
+MOST_PAIRS = 4_096
 """Most token pairs kept; the least recently learnt are dropped."""
 FOLLOWERS = 64
 """Most different next tokens counted for a pair; beyond it, the more common half is kept."""
@@ -54,7 +54,7 @@ class Drafts:
             followed = self._seen.pop(pair, Counter())
             followed[token] += 1
             self._seen[pair] = followed if len(followed) <= FOLLOWERS else _commonest(followed)
-        while len(self._seen) > PAIRS:
+        while len(self._seen) > MOST_PAIRS:
             del self._seen[next(iter(self._seen))]
 
     def following(self, answer: Sequence[int]) -> list[int]:

@@ -16,9 +16,9 @@ from rejoinder.models.llm.vllm.prompt import Prompts
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
-ENVIRONMENT = {
+VLLM_ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",  # vLLM would report the hardware to its makers
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may deadlock
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -178,7 +178,7 @@ def _sampling_fields(sampling: Sampling) -> dict[str, Any]:
 @contextmanager
 def vllm_environment(threads: int) -> Iterator[None]:
     """Set the environment of vLLM's processes, which are started within the block."""
-    for name, value in ENVIRONMENT.items():
+    for name, value in VLLM_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = str(threads)

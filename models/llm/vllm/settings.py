@@ -20,35 +20,43 @@ class VllmSettings(BaseModel):
 
     dtype: str | None = Field(default=None, description="auto, bfloat16, float16 or float32")
     load_format: LoadFormat | None = Field(
-        default=None, description="how weights are read; dummy: made up, where only the speed is measured"
+        default=None, description="format of the weights; dummy: random weights, to measure speed only"
     )
-    quantization: str | None = Field(default=None, description="fp8, awq, gptq; unset: what the model says")
-    enforce_eager: bool | None = Field(default=None, description="compile nothing: starts sooner, is slower")
-    max_model_len: int | None = Field(default=None, ge=64, description="longest prompt and answer together")
-    max_num_seqs: int | None = Field(default=None, ge=1, description="answers at a time; one more waits")
-    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="tokens of one step")
+    quantization: str | None = Field(
+        default=None, description="fp8, awq or gptq; unset: as the model's configuration says"
+    )
+    enforce_eager: bool | None = Field(
+        default=None, description="do not compile the model: it starts sooner and runs slower"
+    )
+    max_model_len: int | None = Field(
+        default=None, ge=64, description="most tokens of a prompt and its answer together"
+    )
+    max_num_seqs: int | None = Field(
+        default=None, ge=1, description="most answers at a time; further ones wait"
+    )
+    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="most tokens in one step")
     gpu_memory_utilization: float | None = Field(
         default=None, gt=0.0, le=1.0, description="share of the GPU's memory that vLLM may fill"
     )
     kv_cache_memory_bytes: int | None = Field(
-        default=None, ge=1 << 20, description="memory of the cache, instead of what that share leaves"
+        default=None,
+        ge=1 << 20,
+        description="memory of the KV cache, in bytes; overrides gpu_memory_utilization",
     )
-    block_size: int | None = Field(
-        default=None, ge=1, description="tokens that are cached and freed together"
-    )
+    block_size: int | None = Field(default=None, ge=1, description="tokens in one block of the KV cache")
     enable_prefix_caching: bool | None = Field(
-        default=None, description="read what prompts begin with only once"
+        default=None, description="reuse the cached beginning of earlier prompts"
     )
     enable_chunked_prefill: bool | None = Field(
-        default=None, description="read long prompts between others' steps"
+        default=None, description="split long prompts over several steps"
     )
     tensor_parallel_size: int | None = Field(default=None, ge=1, description="GPUs that share one model")
     speculative_config: dict[str, Any] | None = Field(
-        default=None, description="guessed tokens: an n-gram or a draft model, as vLLM describes it"
+        default=None, description="speculative decoding by n-grams or a draft model, in vLLM's format"
     )
 
     tool_call_parser: str | None = Field(
-        default=None, description="what reads calls of tools; unset: hermes where the model writes like that"
+        default=None, description="vLLM's parser of tool calls; unset: hermes, if the template has its format"
     )
 
     @field_validator("speculative_config")

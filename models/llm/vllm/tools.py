@@ -16,15 +16,15 @@ from rejoinder.models.llm.vllm.prompt import TEMPLATE, Prompts
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, CallMessage, Message, ToolCall, Tools
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 HERMES = "hermes"
 """The parser for models that write calls as JSON between two tags, such as Qwen 2.5 and 3."""
-NOTHING = {"type": "object", "properties": {}}
+NO_PARAMETERS = {"type": "object", "properties": {}}
 """The JSON schema of a function without parameters."""
 TOOL: dict[str, Any] = {
     "type": "function",
-    "function": {"name": "look_up", "description": "Looks.", "parameters": NOTHING},
+    "function": {"name": "look_up", "description": "Looks.", "parameters": NO_PARAMETERS},
 }
 """The function in prompts that show how a chat template renders tools."""
 CALL = CallMessage(id="call00001", type="function", function={"name": "look_up", "arguments": "{}"})
@@ -140,7 +140,7 @@ def _request(tools: Tools) -> Any:
 
     functions = [tool["function"] for tool in tools.functions or (TOOL,)]
     if tools.choice != "auto":
-        functions = [{"parameters": NOTHING, **function} for function in functions]
+        functions = [{"parameters": NO_PARAMETERS, **function} for function in functions]
         functions = [{**function, "strict": _has_grammar(function["parameters"])} for function in functions]
     return ChatCompletionRequest(
         messages=[],

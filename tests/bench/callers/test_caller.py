@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent.bench.callers.caller import open_call
-from rejoinder.agent.bench.callers.turns import Reply
+from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.client.player import FRAME, RATE, Cut, Microphone, Player
 from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import Samples, to_float, to_pcm
@@ -114,8 +114,8 @@ def test_a_frame_is_pcm_as_the_wire_wants_it() -> None:
     assert np.allclose(to_float(microphone.frame()), 0.5, atol=1e-4)
 
 
-def reply(*deltas: tuple[str, int], status: str = "completed") -> Reply:
-    made = Reply("r", 0, "a", status=status)
+def reply(*deltas: tuple[str, int], status: str = "completed") -> HeardReply:
+    made = HeardReply("r", 0, "a", status=status)
     for text, received in deltas:
         made.write(text, received)
     return made
@@ -142,7 +142,7 @@ def test_a_cut_reply_was_not_heard_to_its_end_because_its_audio_ends() -> None:
 @given(
     st.lists(st.tuples(st.text(alphabet="ab .", max_size=12), st.integers(0, 5000)), max_size=5), st.data()
 )
-def test_what_is_heard_grows_into_the_text(pieces: list[tuple[str, int]], data: st.DataObject) -> None:
+def test_heard_words_grow_into_the_text(pieces: list[tuple[str, int]], data: st.DataObject) -> None:
     place, deltas = 0, []
     for text, length in pieces:
         deltas.append((text, place))
@@ -165,7 +165,7 @@ async def foreign_server(socket: ServerConnection, received: list[dict[str, Any]
     place = {"response_id": "r1", "item_id": "i1"}
     await send("session.created", session={})
     await send("response.created", response={"id": "r1"})
-    await send("response.audio_transcript.delta", **place, delta="Something long that nobody will hear out.")
+    await send("response.audio_transcript.delta", **place, delta="Something long that is cut off.")
     await send("response.audio.delta", **place, delta=base64.b64encode(BURST).decode())
     await send("response.done", response={"id": "r1", "status": "completed"})
     await send("something.new", anything=1)
@@ -216,7 +216,7 @@ def test_a_server_that_hangs_up_is_a_lost_call() -> None:
         asyncio.run(call())
 
 
-def test_nobody_there_is_a_lost_call() -> None:
+def test_unreachable_server_is_a_lost_call() -> None:
     async def call() -> None:
         async with open_call("ws://127.0.0.1:9"):
             pass
@@ -225,7 +225,7 @@ def test_nobody_there_is_a_lost_call() -> None:
         asyncio.run(call())
 
 
-def test_what_goes_wrong_in_the_block_comes_out_of_it_as_it_was() -> None:
+def test_an_exception_leaves_the_block_unchanged() -> None:
     async def call() -> None:
         received: list[dict[str, Any]] = []
         async with serve(lambda socket: foreign_server(socket, received), "127.0.0.1", 0) as server:
@@ -265,7 +265,7 @@ def test_a_hold_moves_what_follows_and_loses_nothing(
     assert np.array_equal(track[track > 0], np.arange(1, number + 1)), "every sample once, in order"
 
 
-def test_what_is_held_can_still_be_thrown_away() -> None:
+def test_held_audio_can_still_be_discarded() -> None:
     player = Player()
     player.play("a", tone(1000), 0)
     player.hold(400)

@@ -80,13 +80,13 @@ def test_the_background_is_as_loud_as_the_recordings_quiet_parts(level: float) -
     assert np.array_equal(made, background(np.concatenate((noise(1.0, 0.1), noise(1.0, level))), RATE, 3.0))
 
 
-def somebody(set_: str, speaker: str, number: int, seconds: float = 3.0) -> Recording:
+def recording_by(set_: str, speaker: str, number: int, seconds: float = 3.0) -> Recording:
     return Recording(set_, Path(f"{set_}-{speaker}-{number}.flac"), speaker, None, seconds)
 
 
 SETS = [
-    [somebody("big", f"s{speaker}", number) for speaker in range(5) for number in range(4)],
-    [somebody("small", f"t{speaker}", number) for speaker in range(2) for number in range(2)],
+    [recording_by("big", f"s{speaker}", number) for speaker in range(5) for number in range(4)],
+    [recording_by("small", f"t{speaker}", number) for speaker in range(2) for number in range(2)],
 ]
 
 
@@ -106,8 +106,8 @@ def test_a_sample_is_repeatable_and_grows() -> None:
 
 
 def test_monologues_are_not_sampled() -> None:
-    assert sample([[somebody("a", "s", 0, 31.0), somebody("a", "s", 1, 3.0)]], 5) == [
-        somebody("a", "s", 1, 3.0)
+    assert sample([[recording_by("a", "s", 0, 31.0), recording_by("a", "s", 1, 3.0)]], 5) == [
+        recording_by("a", "s", 1, 3.0)
     ]
 
 
@@ -123,7 +123,7 @@ def test_a_manifest_is_read_and_its_audio_loaded_at_any_rate(tmp_path: Path) -> 
     assert recording.load(24_000).dtype == np.float32
 
 
-def test_an_empty_set_and_one_of_monologues_are_told(tmp_path: Path) -> None:
+def test_an_empty_set_and_one_of_monologues_are_reported(tmp_path: Path) -> None:
     rows = {"empty": [], "long": [{"file": "a", "speaker": "b", "duration_s": 60.0}]}
     rows["good"] = [{"file": f"{number}", "speaker": "b", "duration_s": 2.0} for number in range(3)]
     for name, lines in rows.items():
@@ -139,7 +139,7 @@ def test_an_empty_set_and_one_of_monologues_are_told(tmp_path: Path) -> None:
         choose(tmp_path, ["bad"], 2)
 
 
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_recordings_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(recordings.VARIABLE, str(tmp_path / "nowhere"))
     with pytest.raises(RecordingsMissing, match="nowhere"):
         speech_folder()
@@ -147,7 +147,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(RecordingsMissing, match=r"the sets in .* are: none"):
         read_set(tmp_path, "toy")
     with pytest.raises(RecordingsMissing, match="cannot read"):
-        somebody("a", "s", 0).load(RATE)
+        recording_by("a", "s", 0).load(RATE)
 
 
 def test_real_speech_ends_within_its_recording_and_where_it_should() -> None:

@@ -36,7 +36,7 @@ def test_a_hum_far_below_the_voice_is_none() -> None:
     assert first_voiced(audio, RATE) / RATE == pytest.approx(0.5, abs=0.021)
 
 
-def test_what_has_no_voice_counts_from_its_beginning() -> None:
+def test_unvoiced_sound_counts_from_its_beginning() -> None:
     assert first_voiced(noise(1.0, 0.05), RATE) == 0
     assert first_voiced(noise(0.02, 0.05), RATE) == 0
     assert first_voiced(noise(0.0, 0.05), RATE) == 0

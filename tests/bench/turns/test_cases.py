@@ -13,7 +13,7 @@ from support import speech
 from support.paths import ROOT
 from support.serving import run_command
 
-from rejoinder.agent.bench.turns.cases import END_SECONDS, LEAST_SECONDS, cases
+from rejoinder.agent.bench.turns.cases import AFTER_END_SECONDS, LEAST_SPEECH_SECONDS, cases
 from rejoinder.agent.bench.turns.fit import folds
 from rejoinder.agent.bench.turns.rules import (
     Observation,
@@ -42,7 +42,7 @@ def test_a_turn_ends_when_the_rule_knows_enough() -> None:
     assert end_of_turn(replace(END, judged=()), RULE) == 850
 
 
-def test_only_a_speaker_who_goes_on_can_be_cut_off() -> None:
+def test_only_a_speaker_who_continues_can_be_cut_off() -> None:
     assert cuts_off(HOLD, RULE) and not cuts_off(END, RULE)
     assert not cuts_off(HOLD, silence_alone(551))
     assert cuts_off(HOLD, silence_alone(549))
@@ -68,10 +68,10 @@ def test_cases_of_real_recordings_have_matched_lengths() -> None:
     ends = [case for case in found if case.seconds is None]
     holds = [case for case in found if case.seconds is not None and not case.natural]
     assert len(ends) > len(holds) >= 10
-    assert all(len(case.audio) == case.at + END_SECONDS * RATE for case in ends)
+    assert all(len(case.audio) == case.at + AFTER_END_SECONDS * RATE for case in ends)
     for case in holds:
         assert case.seconds is not None and 0.3 <= case.seconds <= 2.0
-        assert case.at >= LEAST_SECONDS * RATE
+        assert case.at >= LEAST_SPEECH_SECONDS * RATE
         pause = case.audio[case.at : case.at + int(case.seconds * RATE)]
         assert np.abs(pause).max() < np.abs(case.audio[: case.at]).max() / 2
     paired = [case.at for case in ends if any(case.file == hold.file for hold in holds)][1::2]
@@ -123,7 +123,7 @@ def test_the_command_reports_every_case(tmp_path: Path) -> None:
     assert "Pauses cut off" in result.stderr and "silence alone, ms:" in result.stderr
 
 
-def test_recordings_that_give_no_pauses_are_told(tmp_path: Path) -> None:
+def test_recordings_without_pauses_are_reported(tmp_path: Path) -> None:
     result = run_command("bench", "turns", "--speech", str(tmp_path), folder=tmp_path)
     assert result.returncode == 1 and "there is no set" in result.stderr
     speech.recordings("an4", 1)  # skips where there are none

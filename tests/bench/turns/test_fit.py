@@ -12,7 +12,7 @@ import pytest
 
 from rejoinder.agent.bench.turns import store as turn_store
 from rejoinder.agent.bench.turns.fit import (
-    SHIPPED,
+    SHIPPED_FIT,
     Heard,
     can_be_fitted,
     check,
@@ -35,7 +35,7 @@ DRAW = np.random.default_rng(0)
 
 
 def observed(speaker: int, over: bool, sure: float) -> Observation:
-    """Return an end or a pause of 1 s that the turn model hears rightly with so much noise around it."""
+    """Return an end or a pause of 1 s that the turn model judges correctly, with this much noise."""
     *sounds, ending = [DRAW.normal(0, 1, width).astype(np.float32) for width in (SIZE, SIZE, SIZE, SAID)]
     for sound in (*sounds, ending):
         sound[0] += 3.0 if over else -3.0
@@ -64,14 +64,14 @@ def test_without_scikit_learn_the_message_names_the_extra(monkeypatch: pytest.Mo
         check()
 
 
-def test_folds_share_no_speaker_and_leave_nobody_out() -> None:
+def test_folds_share_no_speaker_and_cover_all_speakers() -> None:
     found = folds([each.speaker for each in SEEN], 4)
     assert sorted(place for _, part in found for place in part) == list(range(len(SEEN)))
     for rest, part in found:
         assert not {SEEN[place].speaker for place in rest} & {SEEN[place].speaker for place in part}
 
 
-def test_what_is_fitted_tells_ends_from_pauses_of_others() -> None:
+def test_fitted_rule_separates_ends_from_pauses_of_other_speakers() -> None:
     fits = cross_validated(SEEN)
     assert len({id(one) for one in fits}) == 2
     points = curve(SEEN, lambda patience: fused(SEEN, fits, patience), (0.02, 5.0))
@@ -90,21 +90,21 @@ def test_the_rule_of_the_bench_is_that_of_the_floor() -> None:
     one = replace(SEEN[0], sounds=(), ending=NOTHING, over=None, judged=((150.0, 0.8), (300.0, 0.4)))
     for patience, over in ((1.0, None), (5.0, None), (30.0, 0.7), (4.0, 0.7), (4.0, 0.1)):
         one = replace(one, over=over)
-        rule = fused([one], [SHIPPED], patience)
+        rule = fused([one], [SHIPPED_FIT], patience)
         pauses = [turn_end.PauseEvidence(known, one.text, over=over) for known in ([0.8], [0.8, 0.4])]
-        asked = [turn_end.wait_ms(pause, patience) for pause in pauses]
-        assert [rule(one, 1), rule(one, 2)] == [min(max(ms, 150.0), 2200.0) for ms in asked]
+        waits = [turn_end.wait_ms(pause, patience) for pause in pauses]
+        assert [rule(one, 1), rule(one, 2)] == [min(max(ms, 150.0), 2200.0) for ms in waits]
     silent = replace(one, text="")
-    assert fused([silent], [SHIPPED], 5.0)(silent, 2) == 2200.0
-    assert end_of_turn(one, fused([one], [SHIPPED], 1.0)) >= 200
+    assert fused([silent], [SHIPPED_FIT], 5.0)(silent, 2) == 2200.0
+    assert end_of_turn(one, fused([one], [SHIPPED_FIT], 1.0)) >= 200
 
 
 def test_few_speakers_are_judged_by_what_is_shipped() -> None:
     assert can_be_fitted(SEEN) and not can_be_fitted(SEEN[:2])
-    assert fits_for(SEEN[:2]) == [SHIPPED, SHIPPED]
+    assert fits_for(SEEN[:2]) == [SHIPPED_FIT, SHIPPED_FIT]
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_written_weights_are_read_back(tmp_path: Path) -> None:
     for folder in ("pipeline/turns", "models/stt", "models/turn"):
         (tmp_path / folder).mkdir(parents=True)
     made = fit(SEEN)
@@ -120,7 +120,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
         assert again.probability(sound) == pytest.approx(head.probability(sound), abs=0.01)
 
 
-def test_what_is_not_fitted_stays_as_it_was(tmp_path: Path) -> None:
+def test_other_weights_stay_unchanged(tmp_path: Path) -> None:
     for folder in ("pipeline/turns", "models/stt", "models/turn"):
         (tmp_path / folder).mkdir(parents=True)
     fit([replace(each, ending=NOTHING, over=None, whisper="") for each in SEEN]).write(tmp_path)
@@ -154,7 +154,7 @@ def test_observations_are_kept_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"none", b'{"sounds": [], "judged": []}'], ids=str)
 @pytest.mark.parametrize("packed", [True, False])
-def test_what_was_not_kept_is_refused(tmp_path: Path, data: bytes, packed: bool) -> None:
+def test_files_that_keep_did_not_write_are_refused(tmp_path: Path, data: bytes, packed: bool) -> None:
     path = tmp_path / "kept.json.gz"
     path.write_bytes(gzip.compress(data) if packed else data)
     with pytest.raises(PipelineError, match="is not what --keep writes"):

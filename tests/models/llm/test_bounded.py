@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
-from support.llm_contract import DONE, answer, asked, event, plain, serving
+from support.llm_contract import DONE, answer, event, plain, prompt_of, serving
 
 from rejoinder.models.llm import tool_calls
 from rejoinder.models.llm.bounded import MAX_BYTES, Measure, TooLong
@@ -71,7 +71,7 @@ def test_event_and_response_size_is_limited(head: str, begin: bytes, block: byte
             tracemalloc.start()
             try:
                 with pytest.raises(ModelError, match=rf"#toy: .*{reason}"):
-                    await answer(chat, asked("Hello?"))
+                    await answer(chat, prompt_of("Hello?"))
                 return tracemalloc.get_traced_memory()[1]
             finally:
                 tracemalloc.stop()
@@ -88,7 +88,7 @@ def test_compressed_response_is_refused() -> None:
         async with serving(packed) as (_, chat):
             assert chat._client.default_headers["Accept-Encoding"] == "identity"
             with pytest.raises(ModelError, match=r"#toy: .*the response is compressed"):
-                await answer(chat, asked("Hello?"))
+                await answer(chat, prompt_of("Hello?"))
 
     asyncio.run(talk())
 
@@ -111,7 +111,7 @@ def test_endless_stream_is_refused(chunk: str) -> None:
 def whole(handler: Callable[[Any, Any], Awaitable[None]]) -> str:
     async def talk() -> str:
         async with serving(handler) as (_, chat):
-            return "".join(await answer(chat, asked("Hello?")))
+            return "".join(await answer(chat, prompt_of("Hello?")))
 
     return asyncio.run(talk())
 

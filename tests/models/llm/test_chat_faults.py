@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from support.chat_server import chat_server, token
+from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, SCRIPTED, Server, Talk, run_command, serving
 
 from rejoinder.agent.server.own_server import free_port
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 
 def test_the_next_turn_works_when_the_server_is_back(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_server_starts_before_its_language_model_does(tmp_path: Path) -> None:
     llm = f"openai:http://me:secret@127.0.0.1:{port}/v1#m"
     with serving(tmp_path, wait=False, llm=llm) as server:
         said = until(server, "the language model does not answer: ")
-        assert "127.0.0.1" not in said, "anybody may read that"
+        assert "127.0.0.1" not in said, "callers may read it"
         with Talk(server) as talk:
             assert talk.turn()["status"] == "failed"
             with chat_server(port, works):

@@ -19,9 +19,9 @@ from support.llm_contract import (
     Handler,
     Llama,
     answer,
-    asked,
     event,
     plain,
+    prompt_of,
     serving,
     streamed,
     test_a_session_with_history_is_answered_beside_another,  # noqa: F401
@@ -30,7 +30,7 @@ from support.llm_contract import (
     weights,
 )
 
-from rejoinder.models.llm.llama_cpp import SLOTS, LlamaCpp
+from rejoinder.models.llm.llama_cpp import LLAMA_SLOTS, LlamaCpp
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.models.llm.ort.adapter import OrtLlm
 from rejoinder.models.llm.ort.kv_cache import Slots
@@ -95,7 +95,7 @@ def llm(request: pytest.FixtureRequest) -> Llm:
 def test_two_conversations_keep_their_caches(llama: Llama) -> None:
     async def alternate() -> list[int]:
         talks = [
-            asked(f"Tell me of {name}: " + f"{name} is far away, and it is cold there. " * 12)
+            prompt_of(f"Tell me of {name}: " + f"{name} is far away, and it is cold there. " * 12)
             for name in ("Oslo", "Rome")
         ]
         counts = []
@@ -116,13 +116,16 @@ def test_two_conversations_keep_their_caches(llama: Llama) -> None:
 @weights
 def test_slow_consumer_does_not_block_other_replies(llama: Llama) -> None:
     async def listen() -> str:
-        slow = [llama.model.reply(asked(f"Tell me {n} things about the sea.")) for n in range(2, 2 + SLOTS)]
+        slow = [
+            llama.model.reply(prompt_of(f"Tell me {n} things about the sea."))
+            for n in range(2, 2 + LLAMA_SLOTS)
+        ]
         try:
             for reply in slow:
                 await anext(reply)
             await llama.until_idle()
             async with asyncio.timeout(SOON):
-                quick = "".join(await answer(llama.model, asked("Say yes."), 5))
+                quick = "".join(await answer(llama.model, prompt_of("Say yes."), 5))
             rest = "".join([token async for token in slow[0]])
         finally:
             for reply in slow:
@@ -145,11 +148,11 @@ def test_closing_early_stops_the_decoding(llama: Llama, llm: Llm) -> None:
     async def close_early() -> int:
         await llama.until_idle()
         before = llama.meter("tokens_predicted_total")
-        await asyncio.gather(*(answer(llm, asked(f"{LONG} {n}"), 3) for n in range(SLOTS)))
+        await asyncio.gather(*(answer(llm, prompt_of(f"{LONG} {n}"), 3) for n in range(LLAMA_SLOTS)))
         await llama.until_idle()
         return llama.meter("tokens_predicted_total") - before
 
-    assert llama.run(close_early()) < SLOTS * 40  # without closing, each decodes hundreds of tokens
+    assert llama.run(close_early()) < LLAMA_SLOTS * 40  # without closing, each decodes hundreds of tokens
 
 
 @weights
@@ -157,7 +160,7 @@ def test_cancelling_before_the_first_token_stops_the_decoding(llama: Llama) -> N
     async def cancel() -> int:
         await llama.until_idle()
         before = llama.meter("tokens_predicted_total")
-        task = asyncio.create_task(answer(llama.model, asked(LONG)))
+        task = asyncio.create_task(answer(llama.model, prompt_of(LONG)))
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -176,11 +179,11 @@ def test_a_warmed_prompt_is_read_once(llama: Llama) -> None:
     async def warm() -> list[int]:
         counts = []
         for step in (
-            lambda: llama.model.warm(asked("How many", system)),
-            lambda: llama.model.warm(asked("How many boats are", system)),
-            lambda: answer(llama.model, asked("How many boats are there?", system), 3),
+            lambda: llama.model.warm(prompt_of("How many", system)),
+            lambda: llama.model.warm(prompt_of("How many boats are", system)),
+            lambda: answer(llama.model, prompt_of("How many boats are there?", system), 3),
             # At once: llama.cpp may not have noticed yet that the previous request is closed.
-            lambda: answer(llama.model, asked("How many boats are in the harbour?", system), 3),
+            lambda: answer(llama.model, prompt_of("How many boats are in the harbour?", system), 3),
         ):
             before = llama.meter("prompt_tokens_total")
             await step()
@@ -198,10 +201,10 @@ def test_a_reply_right_after_a_closed_one_starts_from_its_cache(llama: Llama) ->
     system = "You are Bob, and you sell tickets for the museum of trains. " * 8
 
     async def resume() -> int:
-        await llama.model.warm(asked("When", system))
+        await llama.model.warm(prompt_of("When", system))
         before = llama.meter("prompt_tokens_total")
         for n in range(6):
-            await answer(llama.model, asked(f"When do you open on day {n}?", system), 2)
+            await answer(llama.model, prompt_of(f"When do you open on day {n}?", system), 2)
         await llama.until_idle()
         return llama.meter("prompt_tokens_total") - before
 
@@ -212,18 +215,18 @@ def test_a_reply_right_after_a_closed_one_starts_from_its_cache(llama: Llama) ->
 def test_a_prompt_that_does_not_fit_is_refused_and_the_next_one_answered(llama: Llama, served: Llm) -> None:
     for model, name in ((llama.model, "llama:SmolLM2"), (served, "openai:http")):
         with pytest.raises(ModelError, match=f"^{name}.*exceeds the available context size"):
-            llama.run(answer(model, asked("word " * 5000)))
-        assert llama.run(answer(model, asked("Say yes."), 2))
+            llama.run(answer(model, prompt_of("word " * 5000)))
+        assert llama.run(answer(model, prompt_of("Say yes."), 2))
     with pytest.raises(ModelError, match=r"^llama:SmolLM2.*exceeds"):
-        llama.run(llama.model.warm(asked("word " * 5000)))
+        llama.run(llama.model.warm(prompt_of("word " * 5000)))
 
 
 @weights
 def test_lone_surrogate_is_refused_and_next_prompt_answered(llama: Llama, ort: OrtLlm) -> None:
     for model in (llama.model, ort):
         with pytest.raises(ModelError, match="surrogates not allowed"):
-            llama.run(answer(model, asked("\ud800")))
-        assert llama.run(answer(model, asked("Say yes."), 2))
+            llama.run(answer(model, prompt_of("\ud800")))
+        assert llama.run(answer(model, prompt_of("Say yes."), 2))
 
 
 @weights
@@ -231,7 +234,7 @@ def test_llama_server_requires_the_key(llama: Llama) -> None:
     async def stranger() -> None:
         chat = OpenAiChat(str(llama.model._chat._client.base_url), "any", "guess")
         try:
-            await answer(chat, asked("Say yes."))
+            await answer(chat, prompt_of("Say yes."))
         finally:
             await chat.aclose()
 
@@ -293,7 +296,7 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 def ask(handler: Handler, token_seconds: float = SOON) -> str:
     async def talk() -> str:
         async with serving(handler, token_seconds) as (_, chat):
-            return "".join(await answer(chat, asked("Hello?")))
+            return "".join(await answer(chat, prompt_of("Hello?")))
 
     with asyncio.Runner(debug=True) as runner:
         try:
@@ -402,7 +405,7 @@ def test_server_that_requires_max_completion_tokens_gets_it() -> None:
         chat = OpenAiChat("http://{}:{}/v1".format(*server.sockets[0].getsockname()), "toy")
         try:
             async with asyncio.timeout(SOON):
-                return ["".join(await answer(chat, asked("Hello?"))) for _ in range(2)]
+                return ["".join(await answer(chat, prompt_of("Hello?"))) for _ in range(2)]
         finally:
             await chat.aclose()
             server.close()
@@ -431,7 +434,7 @@ def test_a_refused_connection_is_named() -> None:
             pass
         chat = OpenAiChat(server.url, "toy", can_warm=True)
         try:
-            for call in (answer(chat, asked("Hello?")), chat.warm(asked("Hello?"))):
+            for call in (answer(chat, prompt_of("Hello?")), chat.warm(prompt_of("Hello?"))):
                 with pytest.raises(ModelError, match=r"#toy: Connection error: .*(refused|connect)"):
                     await call
         finally:
@@ -446,7 +449,7 @@ def test_a_refused_connection_is_named() -> None:
 def test_closing_the_reply_closes_the_connection(tokens: int) -> None:
     async def close_early() -> None:
         async with serving(stalling(streamed(*[event("x")] * 5, end=False))) as (server, chat):
-            assert await answer(chat, asked("Hello?"), tokens) == ["x"] * tokens
+            assert await answer(chat, prompt_of("Hello?"), tokens) == ["x"] * tokens
             await server.left.wait()
 
     with asyncio.Runner(debug=True) as runner:
@@ -458,8 +461,8 @@ def test_closing_the_reply_closes_the_connection(tokens: int) -> None:
 def test_cancelling_the_reply_closes_the_connection(handler: Handler) -> None:
     async def cancel() -> None:
         async with serving(handler) as (server, chat):
-            task = asyncio.create_task(answer(chat, asked("Hello?")))
-            await server.asked.wait()
+            task = asyncio.create_task(answer(chat, prompt_of("Hello?")))
+            await server.requested.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -474,11 +477,11 @@ def test_warming_fails_with_a_model_error_and_is_not_tried_unless_it_is_free() -
     async def warm() -> None:
         async with serving(plain("500 Oops", "application/json", ERROR)) as (server, chat):
             costly = OpenAiChat(server.url, "toy")
-            await costly.warm(asked("Hello?"))
+            await costly.warm(prompt_of("Hello?"))
             await costly.aclose()
-            assert not server.asked.is_set()
+            assert not server.requested.is_set()
             with pytest.raises(ModelError, match=r"#toy: .*no such thing"):
-                await chat.warm(asked("Hello?"))
+                await chat.warm(prompt_of("Hello?"))
 
     with asyncio.Runner(debug=True) as runner:
         runner.run(warm())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
-from support.llm_contract import DONE, asked, event, serving, streamed
+from support.llm_contract import DONE, event, prompt_of, serving, streamed
 from support.tool_calls import WEATHER, answered
 
 from rejoinder.models.llm.llama_cpp import LlamaCpp
@@ -105,7 +105,7 @@ def test_text_is_streamed_before_tool_calls() -> None:
     async def talk() -> list[str | ToolCall]:
         async with serving(streamed(*parts)) as (_, chat):
             assert isinstance(chat, ToolLlm)
-            return await answered(chat, asked("Rome?"), Tools([WEATHER]))
+            return await answered(chat, prompt_of("Rome?"), Tools([WEATHER]))
 
     with asyncio.Runner(debug=True) as runner:
         assert runner.run(talk()) == ["Let me ", "see.", ROME]
@@ -115,7 +115,7 @@ def test_scripted_calls() -> None:
     async def talk() -> None:
         llm = ScriptedLlm(['Well. @weather {"city": "Rome"} @stop', "It is sunny."], first=0.0, each=0.0)
         assert isinstance(llm, ToolLlm)
-        well, rome, stop = await answered(llm, asked("Rome?"), Tools([WEATHER]))
+        well, rome, stop = await answered(llm, prompt_of("Rome?"), Tools([WEATHER]))
         assert well == "Well. "
         assert isinstance(rome, ToolCall) and (rome.name, rome.arguments) == (ROME.name, ROME.arguments)
         assert isinstance(stop, ToolCall) and (stop.name, stop.arguments) == ("stop", "{}")

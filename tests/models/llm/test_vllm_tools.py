@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.llm_contract import answer, asked
+from support.llm_contract import answer, prompt_of
 from support.paths import ROOT
 from support.serving import Talk, serving
 from support.tool_calls import CITY, WEATHER, answered
@@ -45,7 +45,7 @@ LAMP = {
     },
 }
 BOTH = [WEATHER, LAMP]
-QUESTION = asked("What is the weather in Rome?")
+QUESTION = prompt_of("What is the weather in Rome?")
 CALLED = [
     *QUESTION,
     Message(

@@ -15,12 +15,12 @@ import soxr
 from support import speech
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Stt, Tts
 
 pytestmark = pytest.mark.weights
 RATES = {"piper": 22_050, "hibari": 24_000, "scripted:tts": 24_000}
-AUDIBLE = 10 ** (-50 / 20)
 CLAUSE = (
     "The quick brown fox jumps over the lazy dog while seven wizards brew strong coffee, and nobody in the "
     "whole valley notices that the sun has quietly gone down."
@@ -217,7 +217,7 @@ def test_closing_early_and_cancelling_leave_the_voice_usable(any_tts: tuple[Tts,
     assert say(tts, "Hello there.")
 
 
-def test_clauses_asked_for_together_do_not_mix(tts: Tts) -> None:
+def test_concurrent_clauses_do_not_mix(tts: Tts) -> None:
     async def clause(text: str) -> AudioChunk:
         return joined([chunk async for chunk in tts.speak(text)])
 

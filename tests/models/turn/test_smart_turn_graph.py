@@ -111,12 +111,12 @@ def test_last_layers_equal_the_published_ones(
 def answers(path: Path, audio: Samples) -> tuple[float, float, int]:
     """Return the probability, that of the network's own last layers, and the number of pooled features."""
 
-    async def asked(model: SmartTurn) -> tuple[float, float, int]:
+    async def answers_of(model: SmartTurn) -> tuple[float, float, int]:
         sound = await model.sound(audio)
         return await model.probability(audio, ""), sound.answer, len(sound.pooled)
 
     with closing(create(f"smart-turn:{path}", speech.THREADS)) as model:
-        return asyncio.run(asked(model))
+        return asyncio.run(answers_of(model))
 
 
 def test_export_with_other_names_uses_its_own_last_layers(

@@ -77,12 +77,12 @@ def test_fitted_last_layer_beats_the_published_one(smart_turn: Any) -> None:
     async def sounds(audios: list[Samples]) -> list[Any]:
         return [await smart_turn.sound(audio) for audio in audios]
 
-    def told_apart(of_done: Any, of_held: Any) -> float:
+    def separated(of_done: Any, of_held: Any) -> float:
         return float(np.mean(np.asarray(of_done)[:, None] > np.asarray(of_held)))
 
     over, more = asyncio.run(sounds(done)), asyncio.run(sounds(held))
-    own = told_apart([sound.answer for sound in over], [sound.answer for sound in more])
-    assert told_apart(judge(smart_turn, *done), judge(smart_turn, *held)) > own
+    own = separated([sound.answer for sound in over], [sound.answer for sound in more])
+    assert separated(judge(smart_turn, *done), judge(smart_turn, *held)) > own
     assert over[0].pooled.shape == (384,)
 
 

@@ -15,7 +15,7 @@ from rejoinder.models.scripted import ScriptedLlm, ScriptedTts
 from rejoinder.pipeline.audio.chunk import AudioChunk
 from rejoinder.pipeline.engines import deadline as deadline
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, SPARE_SECONDS, Deadline, first
-from rejoinder.pipeline.replying.turn import Turn
+from rejoinder.pipeline.replying.reply import Reply
 
 NOW = 100.0
 FINAL, ANSWER, LATE = Deadline(due=NOW), Deadline(due=NOW - 0.1), Deadline(due=NOW - 0.5)
@@ -72,7 +72,7 @@ def test_nothing_more_urgent_of_its_kind_is_left_behind(waiting: list[tuple[floa
     assert len(taken) == most or not passed
 
 
-class ReplyRequest:
+class DeadlineLog:
     """Records the deadlines of the language model's request and of each clause of the voice."""
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class ReplyRequest:
 
 def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> None:
     """The voice's own task knows the reply's deadline, which moves with the reply."""
-    asked = ReplyRequest()
+    log = DeadlineLog()
 
     class Voice(ScriptedTts):
         async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
-            asked.note(text, asyncio.get_running_loop().time())
+            log.note(text, asyncio.get_running_loop().time())
             async for chunk in super().speak(text):
                 yield chunk
 
@@ -98,26 +98,24 @@ def test_a_reply_is_a_guess_then_the_answer_and_then_due_when_it_runs_dry() -> N
     talk = Talk("hello there", llm=ScriptedLlm([line]), tts=Voice())
     talk.says(1.0, at=0.5)
     talk.run(until=12.0)
-    clauses = [left for _, left, _ in asked.seen]
-    assert asked.seen[0][2] is None and clauses[0] == GUESS_SECONDS, (
-        "the first clause is not certainly needed"
-    )
-    assert asked.seen[-1][2] is not None and clauses[-1] > GUESS_SECONDS, "the last one has time"
+    clauses = [left for _, left, _ in log.seen]
+    assert log.seen[0][2] is None and clauses[0] == GUESS_SECONDS, "the first clause is not certainly needed"
+    assert log.seen[-1][2] is not None and clauses[-1] > GUESS_SECONDS, "the last one has time"
 
 
 def test_a_reply_that_is_paused_is_in_doubt_again() -> None:
     async def main() -> None:
-        turn = Turn(1, "hello")
-        assert turn.deadline.due is None
-        turn.make(2.0)
-        assert turn.deadline.due is None, "what is not committed is not awaited"
-        turn.commit()
+        reply = Reply(1, "hello")
+        assert reply.output.deadline.due is None
+        reply.output.add_synthesised(2.0)
+        assert reply.output.deadline.due is None, "what is not committed is not awaited"
+        reply.commit()
         now = asyncio.get_running_loop().time()
-        assert turn.deadline.left(now) == pytest.approx(2.0, abs=0.1), "what was made is heard first"
-        turn.pause()
-        turn.make(1.0)
-        assert turn.deadline.due is None
-        turn.resume()
-        assert turn.deadline.left(now) == pytest.approx(3.0, abs=0.1)
+        assert reply.output.deadline.left(now) == pytest.approx(2.0, abs=0.1), "what was made is heard first"
+        reply.pause()
+        reply.output.add_synthesised(1.0)
+        assert reply.output.deadline.due is None
+        reply.resume()
+        assert reply.output.deadline.left(now) == pytest.approx(3.0, abs=0.1)
 
     asyncio.run(main())

@@ -31,8 +31,8 @@ from rejoinder.pipeline.engines.load_shedding import (
     next_level,
 )
 from rejoinder.pipeline.events import TurnTraced
-from rejoinder.pipeline.listening.stages import PARTIAL_SAMPLES, is_worth_it
-from rejoinder.pipeline.replying.stages import BRIEF_TOKENS
+from rejoinder.pipeline.listening.schedule import PARTIAL_SAMPLES, is_worth_it
+from rejoinder.pipeline.replying.stages import EARLY_END_TOKENS
 
 LONG = 1000.0
 
@@ -238,7 +238,7 @@ def test_a_call_is_answered_at_every_level_and_its_trace_has_the_level(level: Lo
     assert bool(partial) == (level < LoadLevel.PARTIALS), "but for the words at the end"
     (done,) = talk.done()
     assert done[1] == "completed"
-    assert len(ANSWER.split()) > BRIEF_TOKENS
+    assert len(ANSWER.split()) > EARLY_END_TOKENS
     assert (done[2] == ANSWER.strip()) == (level >= LoadLevel.LENGTH), "it ends with a sentence"
     assert talk.load_shedder._answers, "and the time it took is recorded for load shedding"
 

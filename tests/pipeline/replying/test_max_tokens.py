@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import speech
 from support.published import conforms
-from support.serving import LINE, Talk, serving
+from support.serving import LINE, THREE_LINES, Talk, serving
 
 from rejoinder.agent.simulate import scenario
 from rejoinder.agent.wires.commands import Configure, Respond
@@ -34,9 +34,11 @@ from rejoinder.pipeline import (
     TokenLlm,
     Usage,
 )
-from rejoinder.pipeline.replying.stages import attempt, usage
-from rejoinder.pipeline.replying.turn import Turn
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS, TOKEN_CHARACTERS
+from rejoinder.pipeline.replying.generation import Generation
+from rejoinder.pipeline.replying.reply import Reply
+from rejoinder.pipeline.replying.reply_settings import ReplySettings
+from rejoinder.pipeline.replying.running import attempt
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, TOKEN_CHARACTERS
 
 MAX = MAX_TOKENS * TOKEN_CHARACTERS
 STORY = "This is one sentence of a story. And this is another one."
@@ -186,10 +188,10 @@ def test_a_model_that_does_not_count_has_no_usage() -> None:
         def count(self, messages: Any) -> int:
             raise ModelError("test", "a prompt that is too long")
 
-    turn = Turn(1, "hm")
-    assert usage(turn, TooLong()) is None, "it has not begun"
-    turn.prompt = [Message(role="user", content="hm")]
-    assert usage(turn, Mute()) is None and usage(turn, TooLong()) is None
+    generation = Generation([Message(role="user", content="hm")])
+    assert generation.usage(TooLong()) is None, "it has not begun"
+    generation.begin()
+    assert generation.usage(Mute()) is None and generation.usage(TooLong()) is None
 
 
 @pytest.mark.parametrize("letters", [100, 100_000])
@@ -203,13 +205,13 @@ def test_long_prompts_are_counted_beside_the_loop(letters: int) -> None:
 
     async def reply() -> Usage | None:
         llm = Counting(["Yes."])
-        turn = Turn(1, "hm")
-        turn.commit()
+        generation = Generation([Message(role="user", content="a" * letters)])
+        reply = Reply(1, "hm", generation=generation)
+        reply.commit()
         models = Models(scenario.ScriptedVad(), scenario.ScriptedStt(["hm"]), llm, ScriptedTts())
-        messages = [Message(role="user", content="a" * letters)]
-        status = await attempt(turn, models, messages, Channel(500, "out"))
-        assert status == "completed" and usage(turn, llm) == usage(turn, llm)
-        return usage(turn, llm)
+        assert await attempt(reply, models, Channel(500, "out")) is None
+        assert generation.usage(llm) == generation.usage(llm)
+        return generation.usage(llm)
 
     assert asyncio.run(reply()) == Usage(7, 1)
     assert counting == [letters == 100], "once, and where it does not hold the loop up"
@@ -271,7 +273,7 @@ def test_what_is_incomplete_is_said_to_be_and_its_audio_is_whole() -> None:
 
 
 def test_a_client_gets_no_more_than_it_has_asked_for(tmp_path: Path) -> None:
-    with serving(tmp_path) as server, Talk(server) as talk:
+    with serving(tmp_path, llm=THREE_LINES) as server, Talk(server) as talk:
         talk.send("session.update", session={"max_output_tokens": 2})
         short = talk.turn()
         assert short["status_details"] == {"type": "incomplete", "reason": "max_output_tokens"}
@@ -294,21 +296,21 @@ def test_the_embedded_model_counts_what_it_reads_and_writes() -> None:
     more = [*prompt, Message(role="assistant", content="Seven."), Message(role="user", content="Thanks.")]
     assert 8 < model.count(prompt) < model.count(more) < model.count(prompt) + 40
 
-    async def hold() -> tuple[str, Turn, int]:
+    async def hold() -> tuple[Reply, int]:
         out: Channel[Event] = Channel(500, "out")
-        turn = Turn(1, None, speaks=False, max_tokens=3)
-        turn.commit()
+        reply = Reply(1, settings=ReplySettings(speaks=False), generation=Generation(prompt, max_tokens=3))
+        reply.commit()
         models = Models(scenario.ScriptedVad(), scenario.ScriptedStt(["hm"]), model, ScriptedTts())
-        status = await attempt(turn, models, prompt, out)
+        reply.outcome.end(await attempt(reply, models, out))
         read = max(len(slot.cached) for slot in model._cache_slots)
-        return status, turn, read
+        return reply, read
 
     try:
-        status, turn, read = asyncio.run(hold())
+        reply, read = asyncio.run(hold())
     finally:
         asyncio.run(model.aclose())
-    assert status == "incomplete" and turn.tokens == 3
-    cost = usage(turn, model)
+    assert reply.outcome.status == "incomplete" and reply.generation.tokens == 3
+    cost = reply.generation.usage(model)
     assert cost is not None and cost.written == 3
     assert cost.read <= read <= cost.read + 3 + 8, "the prompt, and the tokens behind it"
-    assert len(model._tokenizer.encode(turn.written).ids) == 3
+    assert len(model._tokenizer.encode(reply.output.text).ids) == 3

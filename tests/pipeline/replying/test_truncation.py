@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.chat_server import chat_server
-from support.openai_caller import client
+from support.callers.openai_client import client
 from support.published import conforms
+from support.servers.chat import chat_server
+from support.servers.tools import WEATHER, calls
 from support.serving import Talk, serving
-from support.tool_server import WEATHER, calls
 
 from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.wires.realtime.settings import SessionSettings

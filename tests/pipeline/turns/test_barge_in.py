@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rejoinder.agent.simulate.scenario import LOUDEST, SOFT, TIMES, Talk
+from rejoinder.agent.simulate.scenario import LOUDEST, SCENARIO_ENDPOINTING, SOFT, Talk
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import (
     EndOfTurn,
@@ -19,7 +19,7 @@ from rejoinder.pipeline import (
     TurnTraced,
 )
 from rejoinder.pipeline.replying.playout import LEAD_SECONDS
-from rejoinder.pipeline.session import DOUBT_SECONDS
+from rejoinder.pipeline.session import MAX_OVERLAP_SECONDS
 
 WEATHER = "It is sunny today. Take a hat, if you go out."
 WHOLE = [("user", "what is the weather"), ("assistant", WEATHER)]
@@ -157,7 +157,7 @@ def test_a_cough_while_the_last_audio_plays() -> None:
     assert talk.when(ReplyDone)[0] < talk.when(OverlapStarted)[0] < talk.when(OverlapEnded)[0]
     assert talk.done() == [(1, "completed", "It is a fine day.")]
     assert talk.said() == [("user", "one"), ("assistant", "It is a fine day.")]
-    assert talk.session.turn is None
+    assert talk.session.reply is None
 
 
 def test_speech_resumed_right_after_the_reply_began_is_one_turn() -> None:
@@ -189,7 +189,7 @@ def test_a_client_that_stops_sending_audio_does_not_pause_the_agent_for_ever() -
     talk.does(hear, at=0.1)
     talk.does(cough, at=1.0)
     talk.run(until=9.0, microphone=False)
-    assert round(talk.when(OverlapEnded)[0] - talk.when(OverlapStarted)[0], 3) == DOUBT_SECONDS
+    assert round(talk.when(OverlapEnded)[0] - talk.when(OverlapStarted)[0], 3) == MAX_OVERLAP_SECONDS
     assert talk.done() == [(1, "completed", WEATHER)]
 
 
@@ -236,10 +236,10 @@ def test_a_reply_that_fails_while_paused_ends_with_an_event() -> None:
     talk = spoken_over("Mm-hm.", at=1.75, llm=ScriptedLlm([WEATHER], first=0.5, fail_after=2))
     talk.run(until=8.0)
     assert [status for _, status, _ in talk.done()] == ["failed"]
-    assert talk.session.turn is None
+    assert talk.session.reply is None
 
 
 def test_the_defaults_pause_within_a_frame() -> None:
     talk = spoken_over("Mm-hm.", endpointing=Endpointing()).run(until=8.0)
     assert talk.when(OverlapStarted)[0] - 3.0 < 0.1
-    assert TIMES.notice_ms == Endpointing().notice_ms
+    assert SCENARIO_ENDPOINTING.notice_ms == Endpointing().notice_ms

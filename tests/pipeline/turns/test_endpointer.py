@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rejoinder.agent.simulate.scenario import TIMES
+from rejoinder.agent.simulate.scenario import SCENARIO_ENDPOINTING
 from rejoinder.models.scripted import WINDOW, ScriptedVad
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.events import (
@@ -350,7 +350,7 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
 
 @pytest.mark.parametrize(("script", "events", "floor"), TABLE.values(), ids=TABLE)
 def test_the_table(script: str, events: list[FloorEvent], floor: Floor) -> None:
-    endpointer = Endpointer(TIMES)
+    endpointer = Endpointer(SCENARIO_ENDPOINTING)
     assert play(endpointer, script) == events
     assert endpointer.floor is floor
 
@@ -493,7 +493,7 @@ def test_how_words_sounded_is_forgotten_with_them() -> None:
 def test_a_silence_counts_from_where_the_level_fell() -> None:
     waits = []
     for told, quiet in ((10, 10), (10, 7), (10, 12), (9, 7)):
-        floor = Endpointer(TIMES)
+        floor = Endpointer(SCENARIO_ENDPOINTING)
         play(floor, "v10 q2")
         floor.level_fell(windows(told), windows(quiet))  # a later fall, or one of another pause, is none
         play(floor, "final=hi judged=1")
@@ -508,7 +508,7 @@ def test_what_the_agent_asked_counts() -> None:
 
 def test_an_agent_that_may_not_be_stopped_goes_on() -> None:
     floor = Endpointer()
-    floor.configure(Options(endpointing=TIMES, interrupt_response=False))
+    floor.configure(Options(endpointing=SCENARIO_ENDPOINTING, interrupt_response=False))
     assert play(floor, "speaks q10 v2 q9 v3") == [SpeechStarted(windows(21))]
     assert floor.floor is Floor.USER
 
@@ -534,7 +534,7 @@ def test_what_is_said_over_the_agent_is_transcribed_from_before_its_beginning() 
 
 def manual() -> Endpointer:
     floor = Endpointer()
-    floor.configure(Options(endpointing=TIMES, detect_turns=False))
+    floor.configure(Options(endpointing=SCENARIO_ENDPOINTING, detect_turns=False))
     return floor
 
 
@@ -617,8 +617,8 @@ A second final transcript of a pause is told after its first sign of an end, whi
 @example(["v3", "q2", "final=hi", "final=hi", "end"])
 def test_any_sequence_keeps_its_order_and_gives_the_same_again(steps: list[str]) -> None:
     script = " ".join(steps)
-    events = play(Endpointer(TIMES), script)
-    assert play(Endpointer(TIMES), script) == events
+    events = play(Endpointer(SCENARIO_ENDPOINTING), script)
+    assert play(Endpointer(SCENARIO_ENDPOINTING), script) == events
     last: type | None = None
     for event in events:
         assert type(event) in FOLLOWS[last], events
@@ -640,7 +640,7 @@ def test_the_same_audio_cut_anywhere_gives_the_same_events(
     pcm = (levels * 32767).astype("<i2").tobytes()
 
     def events(cuts: list[int]) -> list[FloorEvent]:
-        vad, floor, found, start = ScriptedVad().stream(), Endpointer(TIMES), [], 0
+        vad, floor, found, start = ScriptedVad().stream(), Endpointer(SCENARIO_ENDPOINTING), [], 0
         for end in [*sorted({min(cut, len(levels)) for cut in cuts}), len(levels)]:
             for at, probability in vad.feed(AudioChunk(pcm[2 * start : 2 * end], RATE, start)):
                 found += floor.vad(at, probability)

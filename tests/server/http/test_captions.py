@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from support.carrier_sims import SIMS, TwilioSim
-from support.serving import LINE, PATIENCE, Server, Talk, serving
+from support.callers.carriers import SIMS, TwilioSim
+from support.serving import LINE, PATIENCE, THREE_LINES, Server, Talk, serving
 from websockets.sync.client import connect
 
 from rejoinder.agent.config import load
@@ -40,15 +40,15 @@ def taken(feed: Feed, watcher: Any) -> list[dict[str, Any]]:
 def test_watchers_receive_the_call_and_its_captions() -> None:
     now = [10.0]
     feed = Feed("sess_1", "realtime", 1700.0, lambda: now[0])
-    feed.tell(EndOfTurn("nobody watches", 5))
+    feed.send_event(EndOfTurn("nobody watches", 5))
     watcher = feed.watch()
     now[0] = 12.5
-    feed.tell(EndOfTurn("hello", 5))
-    feed.tell(ReplyAudio(1, AudioChunk(b"", 16_000)))  # sound is nothing to read
-    feed.tell(ReplyDone(1, "cancelled", "hi"))
-    feed.heard(1, "h")
-    feed.typed("user", "typed")
-    feed.typed("assistant", "no")
+    feed.send_event(EndOfTurn("hello", 5))
+    feed.send_event(ReplyAudio(1, AudioChunk(b"", 16_000)))  # sound is nothing to read
+    feed.send_event(ReplyDone(1, "cancelled", "hi"))
+    feed.send_heard(1, "h")
+    feed.send_typed("user", "typed")
+    feed.send_typed("assistant", "no")
     feed.reason = "bye"
     feed.end()
     session, *rest = taken(feed, watcher)
@@ -67,17 +67,17 @@ def test_slow_watcher_gets_the_lost_count_and_the_end() -> None:
     feed = Feed("x", "realtime", 0.0, lambda: 0.0)
     slow, quick = feed.watch(), feed.watch()
     for number in range(2 * MAX_EVENTS):
-        feed.tell(PartialTranscript(str(number), ""))
+        feed.send_event(PartialTranscript(str(number), ""))
         if number % 100 == 0:
             seen = taken(feed, quick)
     first = taken(feed, slow)
     assert [event["text"] for event in first[1:]] == [str(number) for number in range(MAX_EVENTS - 3)]
-    feed.tell(PartialTranscript("again", ""))
+    feed.send_event(PartialTranscript("again", ""))
     lost, again = taken(feed, slow)
     assert lost == {"type": "lost", "count": MAX_EVENTS + 3} and again["text"] == "again"
     assert seen[-1]["text"] == "500", "others lose nothing by it"
     for number in range(2 * MAX_EVENTS):
-        feed.tell(PartialTranscript(str(number), ""))
+        feed.send_event(PartialTranscript(str(number), ""))
     feed.end()
     *_, lost, ended = taken(feed, slow)
     assert lost["type"] == "lost" and ended["type"] == "ended"
@@ -104,7 +104,7 @@ def test_audiosocket_call_has_the_dialplans_identifier() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("watching")) as server:
+    with serving(tmp_path_factory.mktemp("watching"), llm=THREE_LINES) as server:
         yield server
 
 

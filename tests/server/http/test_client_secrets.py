@@ -11,7 +11,8 @@ import pytest
 from support.serving import Server, serving
 from websockets.sync.client import connect
 
-from rejoinder.agent.server.keys import MAX_KEPT, MAX_SECRETS, MAX_SESSION, Keys
+from rejoinder.agent.server import keys as keys_module
+from rejoinder.agent.server.keys import MAX_KEPT, MAX_SESSION, Keys
 
 OWN = "The word of the day is xylograph."
 
@@ -91,8 +92,9 @@ def test_secrets_are_bounded_by_what_they_keep() -> None:
     assert known == values[-len(known) :] and 0 < len(known) < len(values), "the oldest are forgotten"
 
 
-def test_secrets_are_bounded_by_their_number() -> None:
+def test_secrets_are_bounded_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "MAX_SECRETS", 200)
     keys = Keys([], lambda: 0.0)
-    values = [keys.mint(600.0, {"model": "m"})[0] for _ in range(MAX_SECRETS + 1)]
+    values = [keys.mint(600.0, {"model": "m"})[0] for _ in range(200 + 1)]
     assert keys.session(values[0]) == {} and keys.session(values[1]) == {"model": "m"}
-    assert keys.kept == MAX_SECRETS * len(json.dumps({"model": "m"}))
+    assert keys.kept == 200 * len(json.dumps({"model": "m"}))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import AsyncOpenAI, OpenAI
-from support.in_process import served_here, until
+from support.servers.in_process import served_here, until
 from support.serving import LINE, PATIENCE, Server, Talk, serving
 
 from rejoinder.agent.server.http.completion import Answer
@@ -25,7 +25,7 @@ from rejoinder.agent.server.http.sse import KEEP_ALIVE
 from rejoinder.agent.server.keys import hashed
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import ProtocolError, ToolCall, Tools
-from rejoinder.pipeline.replying.utterance import MAX_TOKENS
+from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 USER = {"role": "user", "content": "hi"}
 ASKED = {"model": "default", "messages": [USER]}
@@ -37,7 +37,7 @@ TOOL: Any = {"type": "function", "function": WEATHER}
 # --- the request --------------------------------------------------------------------------------------------
 
 
-def asked(**fields: Any) -> Completion:
+def completion_of(**fields: Any) -> Completion:
     return read(json.dumps({**ASKED, **fields}).encode())
 
 
@@ -50,7 +50,7 @@ def test_messages_become_the_prompt_of_a_language_model() -> None:
         {"role": "tool", "content": "17", "tool_call_id": "a"},
         {"role": "assistant", "content": "Seventeen.", "refusal": None, "annotations": []},
     ]
-    assert asked(messages=messages).prompt() == [
+    assert completion_of(messages=messages).prompt() == [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "How warm?"},
         {"role": "assistant", "content": "", "tool_calls": [call]},
@@ -73,7 +73,7 @@ def test_messages_become_the_prompt_of_a_language_model() -> None:
     ],
 )
 def test_tools_are_passed_on_as_they_are(given_: dict[str, Any], wanted: Tools) -> None:
-    assert asked(**given_).wanted(can_call=True) == wanted
+    assert completion_of(**given_).wanted(can_call=True) == wanted
 
 
 FAULTS: dict[str, tuple[Any, str | None, str]] = {
@@ -111,7 +111,7 @@ FAULTS: dict[str, tuple[Any, str | None, str]] = {
 def test_error_names_what_is_wrong_with_a_request(name: str) -> None:
     body, param, code = FAULTS[name]
     with pytest.raises(ProtocolError) as error:
-        one = read(body) if isinstance(body, bytes) else asked(**body)
+        one = read(body) if isinstance(body, bytes) else completion_of(**body)
         one.stops()
         one.wanted(can_call=True)
     assert error.value.code == code and str(error.value)
@@ -266,9 +266,9 @@ def test_errors_have_openais_shape_and_status(server: Server) -> None:
         (json.dumps({**ASKED, "tools": 5}).encode(), 400, "invalid_value"),
         (b" " * (MAX_BODY + 1), 413, "request_too_large"),
     ):
-        told, _, text = post(server, body)
+        got, _, text = post(server, body)
         error = json.loads(text)["error"]
-        assert (told, error["code"], error["type"]) == (status, code, "invalid_request_error")
+        assert (got, error["code"], error["type"]) == (status, code, "invalid_request_error")
         assert set(error) == {"message", "type", "param", "code"}
     with client(server) as one, pytest.raises(openai.NotFoundError):
         one.models.retrieve("gpt-4o")
@@ -417,22 +417,22 @@ def test_text_and_voice_share_the_embedded_model(tmp_path: Path) -> None:
         client(server) as one,
         Talk(server) as talk,
     ):
-        asked: Any = {
+        fields: Any = {
             "model": "default",
             "messages": [{"role": "user", "content": "What is the capital of France?"}],
         }
-        with one.chat.completions.create(**asked, stream=True) as stream:
+        with one.chat.completions.create(**fields, stream=True) as stream:
             first = next(chunk for chunk in stream if chunk.choices[0].delta.content)
-            assert talk.turn()["status"] == "completed", "somebody calls meanwhile"
+            assert talk.turn()["status"] == "completed", "a caller calls meanwhile"
             rest = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
         assert "Paris" in (first.choices[0].delta.content or "") + rest
-        done = one.chat.completions.create(**asked, max_tokens=3)
+        done = one.chat.completions.create(**fields, max_tokens=3)
         usage = done.usage
         assert usage is not None and usage.completion_tokens == 3 and usage.prompt_tokens > 10
         with one.chat.completions.create(
-            **asked, max_tokens=3, stream=True, stream_options={"include_usage": True}
+            **fields, max_tokens=3, stream=True, stream_options={"include_usage": True}
         ) as stream:
             *_, last = stream
         assert last.usage == usage and last.choices == []
         with pytest.raises(openai.BadRequestError, match="cannot call tools"):
-            one.chat.completions.create(**asked, tools=[TOOL])
+            one.chat.completions.create(**fields, tools=[TOOL])

@@ -1,13 +1,12 @@
 """The page by keyboard alone, on a phone's screen, and as a screen reader finds it; in a real Chromium."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page
-from support.browsing import CHROMIUM, PHONE, browsing, noise, silence
+from support.browsing import CHROMIUM, PHONE, browsing, noise, run, silence
 from support.serving import Server, serving
 
 STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
@@ -103,7 +102,7 @@ def test_call_by_keyboard_alone(server: Server, tmp_path: Path) -> None:
             await state(page, "idle")
             assert errors == []
 
-    asyncio.run(act())
+    run(act())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -142,7 +141,7 @@ def test_nothing_is_in_the_way_of_a_screen_reader_or_a_small_screen(
             await fits(page)
             assert await page.get_by_role("alert").count() == 1
 
-    asyncio.run(act())
+    run(act())
 
 
 def test_devices_are_chosen_and_echo_is_to_be_cancelled(server: Server, tmp_path: Path) -> None:
@@ -171,4 +170,4 @@ def test_devices_are_chosen_and_echo_is_to_be_cancelled(server: Server, tmp_path
             )
             assert errors == []
 
-    asyncio.run(act())
+    run(act())

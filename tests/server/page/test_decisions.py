@@ -36,7 +36,7 @@ def evaluate(module: str, code: str) -> Any:
         (1006, "", 3, True, 4000),
         (1006, "", 9, True, 8000),
         (1006, "", 10, True, None),
-        (1006, "", 0, False, None),  # nobody there: the user is told, and asks again
+        (1006, "", 0, False, None),  # no server: the page says so, and the user retries
         (1011, "internal error", 0, True, 500),
         (1012, "the server is shutting down", 0, True, 500),
         (1013, "the models are still loading: try again in a few seconds", 0, False, 500),

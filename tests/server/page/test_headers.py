@@ -1,6 +1,5 @@
 """What the server lets a browser do with its answers, and which names an anonymous page may read."""
 
-import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
-from support.browsing import CHROMIUM, browsing, noise, silence
+from support.browsing import CHROMIUM, browsing, noise, run, silence
 from support.serving import Server, serving
 
 from rejoinder.agent.server.keys import hashed
@@ -64,11 +63,11 @@ def headers(server: Server, path: str, method: str = "GET") -> Message:
     ],
 )
 def test_every_answer_says_what_a_browser_may_do_with_it(server: Server, path: str, method: str) -> None:
-    told = headers(server, path, method)
-    assert told.get_all("X-Content-Type-Options") == ["nosniff"]
-    assert told.get_all("Referrer-Policy") == ["no-referrer"]
-    assert set(told["Content-Security-Policy"].split("; ")) == POLICY
-    assert "microphone=(self)" in told["Permissions-Policy"]
+    received = headers(server, path, method)
+    assert received.get_all("X-Content-Type-Options") == ["nosniff"]
+    assert received.get_all("Referrer-Policy") == ["no-referrer"]
+    assert set(received["Content-Security-Policy"].split("; ")) == POLICY
+    assert "microphone=(self)" in received["Permissions-Policy"]
 
 
 @pytest.mark.browser
@@ -91,7 +90,7 @@ def test_whole_call_keeps_to_the_policy_and_an_injected_script_does_not_run(
             assert await page.evaluate(INJECT) == "script-src-elem"
             assert len(errors) == 1 and "Content Security Policy" in errors[0]
 
-    asyncio.run(act())
+    run(act())
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_models_are_called_by_names_that_tell_no_place_and_no_secret(spec: str, 
     assert known_as(spec) == name
 
 
-def test_who_may_ask_reads_the_names_of_the_models(tmp_path: Path) -> None:
+def test_client_with_access_reads_the_names_of_the_models(tmp_path: Path) -> None:
     with serving(tmp_path, llm="scripted:llm|The secret is out.") as server:
         (model,) = server.get("/v1/models")["data"]
         assert model["models"] == {"llm": "scripted", "stt": "scripted", "tts": "scripted"}
@@ -123,7 +122,7 @@ def test_who_may_ask_reads_the_names_of_the_models(tmp_path: Path) -> None:
         refused.value.close()
 
 
-def test_who_has_no_key_reads_no_names(tmp_path: Path) -> None:
+def test_client_without_a_key_reads_no_names(tmp_path: Path) -> None:
     with serving(tmp_path, api_keys=hashed("rj_a-key")) as server:
         with pytest.raises(urllib.error.HTTPError, match="401") as refused:
             server.get("/v1/models")

@@ -1,6 +1,5 @@
 """Where things are on the page: nothing moves when a call starts, nothing is cut off; in a real Chromium."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page
-from support.browsing import CHROMIUM, PHONE, browsing, noise, silence, wire_to
+from support.browsing import CHROMIUM, PHONE, browsing, noise, run, silence, wire_to
 from support.serving import Server, serving
 
 STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
@@ -91,7 +90,7 @@ def test_nothing_moves_when_a_call_starts_and_nothing_is_cut_off(
             assert await page.evaluate(BOXES) == idle
             assert errors == []
 
-    asyncio.run(act())
+    run(act())
 
 
 @pytest.mark.parametrize("size", ["laptop", "tablet", "phone"])
@@ -118,7 +117,7 @@ def test_waterfall_is_seen_whole_and_an_answer_moves_nothing(
             assert boxes == idle and abs(title[1] - before[1]) < 10, "it stands beside a larger number now"
             assert errors == []
 
-    asyncio.run(act())
+    run(act())
 
 
 def test_before_a_call_the_page_says_what_answers_and_what_to_say(server: Server, tmp_path: Path) -> None:
@@ -139,7 +138,7 @@ def test_before_a_call_the_page_says_what_answers_and_what_to_say(server: Server
             assert await page.locator(".intro").is_hidden()
             assert errors == []
 
-    asyncio.run(act())
+    run(act())
 
 
 async def fine(page: Page) -> None:
@@ -151,7 +150,7 @@ async def fine(page: Page) -> None:
 def test_trouble_has_its_own_words_and_colours_and_moves_nothing(
     server: Server, tmp_path: Path, scheme: str
 ) -> None:
-    """Amber while the page tries again, which a screen reader is told politely; red when it has given up."""
+    """Amber while it retries, which a screen reader announces politely; red when it has given up."""
 
     async def act() -> None:
         async with (
@@ -198,4 +197,4 @@ def test_trouble_has_its_own_words_and_colours_and_moves_nothing(
             assert await page.inner_text("#state") == "Ready"
             assert errors == []
 
-    asyncio.run(act())
+    run(act())

@@ -1,13 +1,12 @@
 """The page in a real Chromium, with a recording as its microphone and the real server behind it."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import Page
-from support.browsing import CHROMIUM, browsing, question, silence
+from support.browsing import CHROMIUM, browsing, question, run, silence
 
 from rejoinder.agent.server.own_server import own_server
 
@@ -48,7 +47,7 @@ def test_question_is_transcribed_answered_and_heard(tmp_path: Path) -> None:
             assert await page.locator("#error").is_hidden()
             assert errors == []
 
-    asyncio.run(act())
+    run(act())
 
 
 def test_speaking_over_the_answer_cuts_it(tmp_path: Path) -> None:
@@ -78,4 +77,4 @@ def test_speaking_over_the_answer_cuts_it(tmp_path: Path) -> None:
             assert [*heard, *unheard] == words(LONG_ANSWER)[: len(heard) + len(unheard)]
             assert errors == []
 
-    asyncio.run(act())
+    run(act())

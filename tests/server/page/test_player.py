@@ -16,7 +16,7 @@ QUANTUM = 128
 HARNESS = """
 let Player;
 globalThis.sampleRate = 24000;
-globalThis.AudioWorkletProcessor = class { port = { postMessage: (told) => reports.push(told) } };
+globalThis.AudioWorkletProcessor = class { port = { postMessage: (report) => reports.push(report) } };
 globalThis.registerProcessor = (name, made) => (Player = made);
 const reports = [], heard = [];
 await import(process.argv[1]);
@@ -64,7 +64,7 @@ def test_hold_is_silent_and_loses_nothing() -> None:
     assert faded[0][0] == whole[5 * QUANTUM] and faded[0][-1] < 20 and faded[1][0] == 0
 
 
-def test_what_comes_during_a_hold_waits() -> None:
+def test_audio_that_comes_during_a_hold_waits() -> None:
     heard, reports = play(
         {"ramp": [1, 20 * QUANTUM]},
         {"render": 2},

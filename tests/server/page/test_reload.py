@@ -1,13 +1,12 @@
-"""What a page keeps that is loaded again, and where there can be no call; in a real Chromium."""
+"""What a page keeps over a reload, and addresses that cannot call; in a real Chromium."""
 
-import asyncio
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Page
-from support.browsing import CHROMIUM, browsing
-from support.chat_server import chat_server, token
+from support.browsing import CHROMIUM, browsing, run
+from support.servers.chat import chat_server, token
 from support.serving import serving
 
 from rejoinder.agent.server.own_server import free_port
@@ -52,8 +51,8 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
             await page.reload()  # before anything was said
             await type_in(page, "Go on, please.")
             await page.wait_for_selector(".entry.agent >> nth=1")
-            told = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
-            assert told == [("user", question), ("assistant", heard), ("user", "Go on, please.")]
+            prompted = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
+            assert prompted == [("user", question), ("assistant", heard), ("user", "Go on, please.")]
             assert await page.locator(".divider").count() == 0
 
             await page.click("#talk")  # Stop: that was the end of it
@@ -64,10 +63,10 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
-        asyncio.run(act())
+        run(act())
 
 
-def test_what_was_typed_stays_where_there_can_be_no_call(tmp_path: Path) -> None:
+def test_typed_text_stays_where_no_call_is_possible(tmp_path: Path) -> None:
     """Without https, and not on this machine: no browser plays a call there."""
 
     async def act() -> None:
@@ -81,4 +80,4 @@ def test_what_was_typed_stays_where_there_can_be_no_call(tmp_path: Path) -> None
             assert errors == []
 
     with serving(tmp_path) as server:
-        asyncio.run(act())
+        run(act())

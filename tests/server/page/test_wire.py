@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Error, Page
-from support.browsing import CHROMIUM, PHONE, browsing, noise, silence, wire_to
-from support.chat_server import chat_server, token
+from support.browsing import CHROMIUM, PHONE, browsing, noise, run, silence, wire_to
+from support.servers.chat import chat_server, token
 from support.serving import Talk, serving
 
 from rejoinder.agent.server.keys import hashed
@@ -36,11 +36,11 @@ async def problem(page: Page, title: str) -> str:
 def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -> None:
     """There is one line only. What is typed meanwhile is answered; the agent knows all it has said."""
     prompts: list[list[dict[str, str]]] = []
-    told = STORY[: STORY.index(" This is sentence number 4")]
+    spoken = STORY[: STORY.index(" This is sentence number 4")]
 
     def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
         prompts.append(messages)
-        handler.wfile.write(token(told) + token(None, "stop") + b"data: [DONE]\n\n")
+        handler.wfile.write(token(spoken) + token(None, "stop") + b"data: [DONE]\n\n")
 
     async def act() -> None:
         received: list[dict[str, Any]] = []
@@ -58,7 +58,7 @@ def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -
                 await page.wait_for_selector("#state[data-state=agent]")
             await page.wait_for_selector("#state[data-state=listening]")
             assert await page.locator("#error").is_hidden()
-            assert (await page.inner_text(".entry.agent .text")).strip() == told
+            assert (await page.inner_text(".entry.agent .text")).strip() == spoken
             assert await page.locator(".entry").count() == 2 and await page.locator(".cut").count() == 0
             deltas = {e["event_id"]: e["delta"] for e in received if e["type"].endswith("output_audio.delta")}
             sent_ms = sum(len(base64.b64decode(delta)) for delta in deltas.values()) // 48
@@ -73,18 +73,18 @@ def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -
             assert len([e for e in received if e["type"] == "session.created"]) == 4
             assert len({e["session"]["id"] for e in received if e["type"] == "session.created"}) == 1
             said = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
-            assert said == [("user", "what is the weather"), ("assistant", told), ("user", "Thank you.")]
+            assert said == [("user", "what is the weather"), ("assistant", spoken), ("user", "Thank you.")]
             assert await page.locator(".entry").count() == 4
             assert errors == []
 
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
-        asyncio.run(act())
+        run(act())
 
 
-def test_server_that_has_lost_the_conversation_is_told_of_it(tmp_path: Path) -> None:
-    """There is one line only, so the server must let go of it too; and what was heard is told again."""
+def test_server_that_has_lost_the_conversation_receives_it(tmp_path: Path) -> None:
+    """There is one line only, so the server must let go of it too; the heard words are sent again."""
     prompts: list[list[dict[str, str]]] = []
 
     def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
@@ -110,8 +110,8 @@ def test_server_that_has_lost_the_conversation_is_told_of_it(tmp_path: Path) -> 
             await page.wait_for_selector("#state[data-state=agent]")
             assert await page.locator("#error").is_hidden()
             assert await page.locator(".entry").count() == 4 and await page.locator(".divider").count() == 0
-            told = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
-            assert told == [
+            prompted = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
+            assert prompted == [
                 ("user", "what is the weather"),
                 ("assistant", said.strip()),
                 ("user", "Go on, please."),
@@ -121,10 +121,10 @@ def test_server_that_has_lost_the_conversation_is_told_of_it(tmp_path: Path) -> 
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1", resume_s="0") as server:
-        asyncio.run(act())
+        run(act())
 
 
-def test_what_arrived_just_before_the_break_is_asked_for_once(tmp_path: Path) -> None:
+def test_text_typed_just_before_the_break_is_answered_once(tmp_path: Path) -> None:
     """The server has it, and answers; the page only hears of that when it is back."""
     prompts: list[list[dict[str, str]]] = []
 
@@ -160,11 +160,11 @@ def test_what_arrived_just_before_the_break_is_asked_for_once(tmp_path: Path) ->
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm) as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(tmp_path: Path) -> None:
-    """Ten seconds went into a dead network, which is more than is kept; then somebody interrupts."""
+    """Ten seconds went into a dead network, which is more than is kept; then the user interrupts."""
 
     async def act() -> None:
         received: list[dict[str, Any]] = []
@@ -200,11 +200,11 @@ def test_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(
             assert await page.locator("#error").is_hidden() and errors == []
 
     with serving(tmp_path, llm=f"scripted:llm|{STORY} {STORY}") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
-    """The conversation is told to a server that has lost it, though nobody knows how much was heard of it."""
+    """A server that has lost the conversation receives it, even if the heard part of an answer is unknown."""
     deaf = """
     const { postMessage } = MessagePort.prototype;
     MessagePort.prototype.postMessage = function (message, ...rest) {
@@ -230,7 +230,7 @@ def test_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
             assert errors == []
 
     with serving(tmp_path, llm=f"scripted:llm|{STORY}", resume_s="0") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path) -> None:
@@ -267,10 +267,10 @@ def test_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path
             assert await page.evaluate("localStorage.length") == 0 and errors == []
 
     with serving(tmp_path, llm="scripted:llm", api_keys=hashed(key)) as server:
-        asyncio.run(act())
+        run(act())
 
 
-def test_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path) -> None:
+def test_unreachable_or_full_server_is_reported_and_retried(tmp_path: Path) -> None:
     """And what was typed meanwhile is answered in the end."""
 
     async def act() -> None:
@@ -293,7 +293,7 @@ def test_server_that_is_gone_or_full_is_told_of_and_tried_again(tmp_path: Path) 
             assert errors == []
 
     with serving(tmp_path, llm="scripted:llm", max_sessions="1") as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
@@ -322,11 +322,11 @@ def test_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
     port = free_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, wait=False, llm=llm) as server:
-        asyncio.run(act())
+        run(act())
 
 
-def test_address_that_may_not_call_is_told_so(tmp_path: Path) -> None:
-    """A name of somebody else's that leads to this machine: see ``may_call`` in agent/server/access.py."""
+def test_address_that_may_not_call_is_reported(tmp_path: Path) -> None:
+    """A host name of an attacker that leads to this machine: see ``may_call`` in agent/server/access.py."""
 
     async def act() -> None:
         page_of = f"http://talk.test:{server.port}"
@@ -342,7 +342,7 @@ def test_address_that_may_not_call_is_told_so(tmp_path: Path) -> None:
             assert errors == []
 
     with serving(tmp_path) as server:
-        asyncio.run(act())
+        run(act())
 
 
 def test_cookies_that_are_too_large_are_named(tmp_path: Path) -> None:
@@ -366,10 +366,10 @@ def test_cookies_that_are_too_large_are_named(tmp_path: Path) -> None:
             assert await page.locator("#error").is_hidden() and errors == []
 
     with serving(tmp_path, resume_s="0") as server:
-        asyncio.run(act())
+        run(act())
 
 
-def test_who_has_no_microphone_can_type(tmp_path: Path) -> None:
+def test_user_without_microphone_can_type(tmp_path: Path) -> None:
     async def act() -> None:
         async with browsing(tmp_path, None) as (page, errors):
             await page.goto(server.http)
@@ -385,4 +385,4 @@ def test_who_has_no_microphone_can_type(tmp_path: Path) -> None:
             assert errors == []
 
     with serving(tmp_path, llm="scripted:llm") as server:
-        asyncio.run(act())
+        run(act())

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import speech
-from support.asterisk_caller import UUID, calling
-from support.phone_caller import REAL, plain, question, served, transcribed
+from support.callers.asterisk import UUID, calling
+from support.callers.phone import REAL, plain, question, served, transcribed
 from support.serving import PATIENCE, run_command
 
 from rejoinder.agent.server.own_server import free_port

@@ -17,12 +17,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import ROOT
-from support.serving import LINE, PATIENCE, SCRIPTED, Server, serving
+from support.serving import LINE, PATIENCE, SCRIPTED, THREE_LINES, Server, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from rejoinder.agent.server.keys import PROTOCOL, hashed
-from rejoinder.agent.wires.commands import AddText, Configure, EndTurn, Hear, Interrupt, Respond, Truncate
+from rejoinder.agent.wires.commands import (
+    AddText,
+    Configure,
+    EndTurn,
+    Hear,
+    Interrupt,
+    ReadMore,
+    Respond,
+    Truncate,
+    Truncated,
+)
 from rejoinder.agent.wires.pcm.messages import MAX_AUDIO
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.pipeline import (
@@ -48,7 +58,7 @@ def said(wire: Pcm, **fields: Any) -> list[Any]:
 
 
 def told(wire: Pcm, *events: Event) -> list[Any]:
-    return [one for event in events for one in wire.tell(event)]
+    return [one for event in events for one in wire.handle(event)]
 
 
 def speaking(wire: Pcm, seconds: int = 4) -> None:
@@ -181,9 +191,19 @@ def test_anything_in_any_order_ends_in_commands_messages_or_an_error(
 ) -> None:
     wire = Pcm(Options(holds_audio=holds), rate, 24_000)
     for step in steps:
-        for answer in wire.receive(step) if isinstance(step, str | bytes) else wire.tell(step):
+        for answer in wire.receive(step) if isinstance(step, str | bytes) else wire.handle(step):
             assert isinstance(
-                answer, dict | bytes | Hear | AddText | Configure | EndTurn | Interrupt | Respond | Truncate
+                answer,
+                dict
+                | bytes
+                | Hear
+                | ReadMore
+                | AddText
+                | Configure
+                | EndTurn
+                | Interrupt
+                | Respond
+                | Truncate,
             )
             if isinstance(answer, dict):
                 assert json.loads(json.dumps(answer)) == answer
@@ -191,7 +211,7 @@ def test_anything_in_any_order_ends_in_commands_messages_or_an_error(
                 assert len(answer.pcm if isinstance(answer, Hear) else answer) % 2 == 0
             if isinstance(answer, Truncate):
                 assert answer.seconds >= 0.0
-                wire.heard(answer.turn, "some")
+                wire.handle(Truncated(answer.turn, "some"))
 
 
 CLEAR = {"type": "clear", "turn": 1}
@@ -212,7 +232,7 @@ def test_played_reports_set_the_position_which_then_advances() -> None:
     assert said(wire, type="played", turn=1, ms=1000) == []
     list(wire.receive(SECOND))
     assert told(wire, SpeechStarted(0))[1:] == [CLEAR, Truncate(1, 2.0)]
-    wire.heard(1, "One")
+    assert told(wire, Truncated(1, "One")) == []
     (ended,) = told(wire, ReplyDone(1, "cancelled", "One two."))
     assert ended["heard"] == "One", "its end says what the client's clock made of it"
 
@@ -231,10 +251,26 @@ def test_reply_still_playing_at_the_client_is_truncated() -> None:
     speaking(wire)
     told(wire, ReplyDone(1, "completed", "One two."))
     said(wire, type="played", turn=1, ms=500)
-    answers = wire.tell(SpeechStarted(0))
-    assert [next(answers) for _ in range(3)][1:] == [CLEAR, Truncate(1, 0.5)]
-    wire.heard(1, "One")  # what the call says when it has obeyed
-    assert list(answers) == [{"type": "heard", "turn": 1, "heard": "One"}]
+    assert told(wire, SpeechStarted(0))[1:] == [CLEAR, Truncate(1, 0.5)]
+    assert told(wire, Truncated(1, "One")) == [{"type": "heard", "turn": 1, "heard": "One"}]
+
+
+@pytest.mark.parametrize("text", ["One", None])
+def test_end_of_a_cut_reply_waits_for_what_was_heard(text: str | None) -> None:
+    wire = Pcm(Options(interrupt_response=False))
+    speaking(wire)
+    said(wire, type="played", turn=1, ms=500)
+    assert told(wire, ReplyDone(1, "cancelled", "One two.")) == [CLEAR, Truncate(1, 0.5)]
+    *heard, ended = told(wire, Truncated(1, text))
+    assert heard == ([{"type": "heard", "turn": 1, "heard": "One"}] if text else [])
+    assert (ended["type"], ended["heard"]) == ("reply_ended", text or "One two.")
+
+
+def test_long_message_is_read_by_the_second() -> None:
+    wire = Pcm(Options())
+    assert wire.receive(2 * SECOND + bytes(640)) == [Hear(SECOND), ReadMore()]
+    assert wire.read_more() == [Hear(SECOND), ReadMore()]
+    assert wire.read_more() == [Hear(bytes(640))]
 
 
 def test_position_stands_still_while_the_client_holds_its_audio() -> None:
@@ -255,7 +291,7 @@ def test_position_stands_still_while_the_client_holds_its_audio() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("pcm")) as server:
+    with serving(tmp_path_factory.mktemp("pcm"), llm=THREE_LINES) as server:
         yield server
 
 

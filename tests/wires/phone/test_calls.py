@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from support import speech
-from support.carrier_sims import SIMS, TwilioSim
-from support.phone_caller import REAL, calling, plain, question, served, transcribed
+from support.callers.carriers import SIMS, TwilioSim
+from support.callers.phone import REAL, calling, plain, question, served, transcribed
 
 STORY = (
     "Every morning the old fisherman took his small boat out to the island. He stayed there until the "

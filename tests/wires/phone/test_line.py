@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.carrier_sims import TelnyxSim, TwilioSim, VonageSim
-from support.phone_caller import calling, served
-from support.serving import PATIENCE, Server, Talk, run_command, serving
+from support.callers.carriers import TelnyxSim, TwilioSim, VonageSim
+from support.callers.phone import calling, served
+from support.serving import PATIENCE, THREE_LINES, Server, Talk, run_command, serving
 from websockets.asyncio.client import connect as call_here
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -26,7 +26,7 @@ TOKEN = "12345"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("server")) as running:
+    with serving(tmp_path_factory.mktemp("server"), llm=THREE_LINES) as running:
         yield running
 
 
@@ -111,7 +111,7 @@ def test_only_twilio_may_call_where_its_token_is_known(
 ) -> None:
     monkeypatch.setenv("REJOINDER_TWILIO_AUTH_TOKEN", TOKEN)
     monkeypatch.setenv("REJOINDER_PUBLIC_URL", "https://agent.example/bot/")
-    with serving(tmp_path) as server:
+    with serving(tmp_path, llm=THREE_LINES) as server:
         url = "wss://agent.example/bot/v1/phone"
         wrong = [None, "", "x", signature("54321", url), signature(TOKEN, url + "/"), "\u00e9"]
         for said in wrong:
@@ -138,7 +138,7 @@ def test_without_a_proxy_the_address_is_the_one_that_was_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REJOINDER_TWILIO_AUTH_TOKEN", TOKEN)
-    with serving(tmp_path) as server:
+    with serving(tmp_path, llm=THREE_LINES) as server:
         signed = signature(TOKEN, f"wss://127.0.0.1:{server.port}/v1/phone")
         with call(server, additional_headers={"X-Twilio-Signature": signed}) as client:
             for frame in [*TwilioSim().start(), str(TwilioSim().stop())]:

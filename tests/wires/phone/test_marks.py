@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from support.carrier_sims import SIMS, AsteriskSim, PlivoSim, TwilioSim
-from support.phone_caller import Caller, calling, served
+from support.callers.carriers import SIMS, AsteriskSim, PlivoSim, TwilioSim
+from support.callers.phone import Caller, calling, served
 
 from rejoinder.agent.wires.phone import protocol
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER

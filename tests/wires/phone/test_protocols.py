@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.carrier_sims import SIMS, AsteriskSim, ExotelSim, PlivoSim, TelnyxSim, TwilioSim, VonageSim
+from support.callers.carriers import SIMS, AsteriskSim, ExotelSim, PlivoSim, TelnyxSim, TwilioSim, VonageSim
 
 from rejoinder.agent.wires.commands import AddText, HangUp, Hear, Interrupt, Respond, Truncate
 from rejoinder.agent.wires.phone.carrier import Carrier
@@ -84,9 +84,9 @@ def mutated(sim: TwilioSim) -> st.SearchStrategy[str]:
     return st.builds(change, st.sampled_from(messages), st.integers(0, 30), JSON)
 
 
-def orderly(answers: Iterable[Any]) -> None:
+def orderly(take: Callable[[Any], Iterable[Any]], given: Any) -> None:
     try:
-        for answer in answers:
+        for answer in take(given):
             assert isinstance(answer, str | bytes | Hear | Interrupt | AddText | Respond | HangUp | Truncate)
     except ProtocolError as error:
         assert str(error)
@@ -106,14 +106,14 @@ def test_each_message_has_only_its_own_effects(sim: type[TwilioSim]) -> None:
     @given(st.lists(FRAMES | mutated(sim()) | st.builds(dict, event=st.sampled_from(EVENTS)).map(json.dumps)))
     def fuzz(frames: list[str | bytes]) -> None:
         call = phone(sim())
-        call.tell(ReplyStarted(1))
+        call.handle(ReplyStarted(1))
         for frame in frames:
             try:
                 sniff(frame)
             except ProtocolError as error:
                 assert str(error)
-            orderly(call.receive(frame))
-            orderly(call.tell(ReplyAudio(1, AudioChunk(bytes(1764), 22_050))))
+            orderly(call.receive, frame)
+            orderly(call.handle, ReplyAudio(1, AudioChunk(bytes(1764), 22_050)))
 
     fuzz()
 
@@ -166,18 +166,18 @@ def test_error_for_plain_text_asterisk_says_how_to_fix_it() -> None:
 def test_marks_returned_after_a_clear_do_not_count() -> None:
     line = TwilioSim()
     call = phone(line)
-    call.tell(ReplyStarted(1))
-    sent = [frame for n in range(40) for frame in call.tell(ReplyAudio(1, spoken(n)))]
+    call.handle(ReplyStarted(1))
+    sent = [frame for n in range(40) for frame in call.handle(ReplyAudio(1, spoken(n)))]
     marks = [name for frame in sent for kind, name in line.take(str(frame)) if kind == "mark"]
     list(call.receive(str(line.played(marks[2]))))
-    cut = call.tell(SpeechStarted(0))
+    cut = call.handle(SpeechStarted(0))
     assert line.take(str(cut[0])) == [("clear", None)]
     assert isinstance(cut[1], Truncate) and cut[1].seconds == pytest.approx(3 * 0.16)
     for name in marks[3:]:
         assert list(call.receive(str(line.played(name)))) == []
-    call.tell(ReplyStarted(2))
-    call.tell(ReplyAudio(2, spoken(0)))
-    again = call.tell(ReplyDone(2, "cancelled", ""))
+    call.handle(ReplyStarted(2))
+    call.handle(ReplyAudio(2, spoken(0)))
+    again = call.handle(ReplyDone(2, "cancelled", ""))
     assert Truncate(2, 0.0) in again
 
 
@@ -189,23 +189,23 @@ def spoken(number: int) -> AudioChunk:
 def test_fully_heard_reply_is_not_truncated() -> None:
     line = TwilioSim()
     call = phone(line)
-    call.tell(ReplyStarted(1))
-    sent = [call.tell(ReplyAudio(1, spoken(n))) for n in range(10)]
-    sent.append(call.tell(ReplyDone(1, "completed", "all")))
+    call.handle(ReplyStarted(1))
+    sent = [call.handle(ReplyAudio(1, spoken(n))) for n in range(10)]
+    sent.append(call.handle(ReplyDone(1, "completed", "all")))
     for frame in (frame for frames in sent for frame in frames):
         for kind, name in line.take(str(frame)):
             if kind == "mark":
                 list(call.receive(str(line.played(name))))
-    assert call.tell(SpeechStarted(0)) == []
+    assert call.handle(SpeechStarted(0)) == []
 
 
 def test_key_clears_a_done_reply_that_is_still_playing() -> None:
     line = TwilioSim()
     call = phone(line)
-    call.tell(ReplyStarted(1))
-    sent = [frame for n in range(10) for frame in call.tell(ReplyAudio(1, spoken(n)))]
+    call.handle(ReplyStarted(1))
+    sent = [frame for n in range(10) for frame in call.handle(ReplyAudio(1, spoken(n)))]
     marks = [name for frame in sent for kind, name in line.take(str(frame)) if kind == "mark"]
-    call.tell(ReplyDone(1, "completed", "all"))
+    call.handle(ReplyDone(1, "completed", "all"))
     list(call.receive(str(line.played(marks[0]))))
     interrupt, clear, truncate = call.receive(str(line.digit("1")))
     assert interrupt == Interrupt() and line.take(str(clear)) == [("clear", None)]
@@ -216,21 +216,21 @@ def test_key_clears_a_done_reply_that_is_still_playing() -> None:
 def test_nothing_is_played_while_asterisk_holds() -> None:
     line = AsteriskSim()
     call = phone(line)
-    call.tell(ReplyStarted(1))
-    sent = [frame for n in range(40) for frame in call.tell(ReplyAudio(1, spoken(n)))]
+    call.handle(ReplyStarted(1))
+    sent = [frame for n in range(40) for frame in call.handle(ReplyAudio(1, spoken(n)))]
     marks = [ask[1] for frame in sent for ask in line.take(frame) if ask[0] == "mark"]  # type: ignore[arg-type]
     list(call.receive(str(line.played(marks[0]))))
     place = int(marks[0].split("-")[1]) / 1000
-    call.tell(OverlapStarted(0))
+    call.handle(OverlapStarted(0))
     list(call.receive(bytes(3200)))  # a tenth of a second
-    cut = call.tell(SpeechStarted(0))
+    cut = call.handle(SpeechStarted(0))
     assert cut[-1] == Truncate(1, pytest.approx(place, abs=0.001))
 
 
 def test_only_asterisk_is_asked_to_hold() -> None:
     for sim in SIMS:
         call = phone(sim())
-        held = [*call.tell(OverlapStarted(0)), *call.tell(OverlapEnded("mm-hm"))]
+        held = [*call.handle(OverlapStarted(0)), *call.handle(OverlapEnded("mm-hm"))]
         assert call.options.holds_audio == (sim is AsteriskSim)
         names = [json.loads(str(frame))["command"] for frame in held]
         assert names == (["PAUSE_MEDIA", "CONTINUE_MEDIA"] if sim is AsteriskSim else [])
@@ -238,22 +238,22 @@ def test_only_asterisk_is_asked_to_hold() -> None:
 
 def test_short_audio_is_flushed_when_no_more_follows() -> None:
     call = phone(ExotelSim())
-    call.tell(ReplyStarted(1))
-    assert call.tell(ReplyAudio(1, AudioChunk(bytes(400), 8000))) == [] and call.flush_after is not None
+    call.handle(ReplyStarted(1))
+    assert call.handle(ReplyAudio(1, AudioChunk(bytes(400), 8000))) == [] and call.flush_after is not None
     (media,) = call.flush()
     assert len(ExotelSim().take(str(media))[0][1]) == 320, "whole frames: half of one would be a gap"
     assert call.flush_after is None and call.flush() == []
-    media, _ = call.tell(ReplyDone(1, "completed", "all"))
+    media, _ = call.handle(ReplyDone(1, "completed", "all"))
     assert len(ExotelSim().take(str(media))[0][1]) == 320
 
 
 def test_second_reply_in_a_row_that_fails_ends_the_call() -> None:
     call = phone(TwilioSim())
     for turn, status in enumerate(["failed", "completed", "failed", "cancelled"], 1):
-        call.tell(ReplyStarted(turn))
-        call.tell(ReplyDone(turn, status, "", "x"))
+        call.handle(ReplyStarted(turn))
+        call.handle(ReplyDone(turn, status, "", "x"))
     with pytest.raises(PipelineError, match="2 replies in a row have failed, the last: out of reach"):
-        call.tell(ReplyDone(5, "failed", "", "out of reach"))
+        call.handle(ReplyDone(5, "failed", "", "out of reach"))
 
 
 def test_end_of_the_stream_is_the_end_of_the_call() -> None:

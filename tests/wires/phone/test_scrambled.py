@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.carrier_sims import SIMS, AsteriskSim, ExotelSim, PlivoSim, TelnyxSim, TwilioSim, VonageSim
-from support.scrambled_phone import HAPPENS, AudioSocketCall, Driven, whole
-from support.scrambling import Frame, scrambled
+from support.callers.carriers import SIMS, AsteriskSim, ExotelSim, PlivoSim, TelnyxSim, TwilioSim, VonageSim
+from support.scrambled.frames import Frame, scrambled
+from support.scrambled.phone import HAPPENS, AudioSocketCall, Driven, whole
 
 from rejoinder.agent.wires.audiosocket.protocol import (
     DTMF,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.openai_caller import REAL
+from support.callers.openai_client import REAL
 from support.published import conforms
 from support.serving import Talk, serving
 
@@ -66,12 +66,12 @@ def test_changing_one_format_keeps_the_other() -> None:
 def test_g711_output_has_8_bytes_per_millisecond(kind: str) -> None:
     realtime = Realtime(Options())
     say(realtime, "session.update", session=formats("audio/pcm", kind))
-    realtime.tell(ReplyStarted(1))
-    events = realtime.tell(ReplyText(1, "Hum"))
+    realtime.handle(ReplyStarted(1))
+    events = realtime.handle(ReplyText(1, "Hum"))
     item = events[0]["item"]["id"]
     for chunk in AudioChunk(tone(24_000, 1.0), 24_000).slices(960):
-        events += realtime.tell(ReplyAudio(1, chunk))
-    events += realtime.tell(ReplyDone(1, "completed", "Hum"))
+        events += realtime.handle(ReplyAudio(1, chunk))
+    events += realtime.handle(ReplyDone(1, "completed", "Hum"))
     conforms(events)
     sent = b"".join(
         base64.b64decode(event["delta"]) for event in events if event["type"] == "response.output_audio.delta"
@@ -100,14 +100,14 @@ def test_single_response_may_have_its_own_format() -> None:
     realtime = Realtime(Options())
     output = {"audio": {"output": {"format": {"type": "audio/pcma"}}}}
     say(realtime, "response.create", response=output)
-    events = [*realtime.tell(ReplyStarted(1, tag=1)), *realtime.tell(ReplyText(1, "Hum"))]
-    (audio,) = realtime.tell(ReplyAudio(1, AudioChunk(tone(8_000, 0.02), 8_000)))
+    events = [*realtime.handle(ReplyStarted(1, tag=1)), *realtime.handle(ReplyText(1, "Hum"))]
+    (audio,) = realtime.handle(ReplyAudio(1, AudioChunk(tone(8_000, 0.02), 8_000)))
     conforms([*events, audio])
     assert base64.b64decode(audio["delta"]) == g711.encode(tone(8_000, 0.02), "alaw")
-    realtime.tell(ReplyDone(1, "completed", "Hum"))
-    realtime.tell(ReplyStarted(2))
-    realtime.tell(ReplyText(2, "Hum"))
-    (audio,) = realtime.tell(ReplyAudio(2, AudioChunk(tone(24_000, 0.02), 24_000)))
+    realtime.handle(ReplyDone(1, "completed", "Hum"))
+    realtime.handle(ReplyStarted(2))
+    realtime.handle(ReplyText(2, "Hum"))
+    (audio,) = realtime.handle(ReplyAudio(2, AudioChunk(tone(24_000, 0.02), 24_000)))
     assert base64.b64decode(audio["delta"]) == tone(24_000, 0.02)
 
 

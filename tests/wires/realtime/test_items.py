@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.published import conforms
 
-from rejoinder.agent.wires.commands import AddItem, AddRecording, Remove
+from rejoinder.agent.wires.commands import AddItem, AddRecording, RecordingTranscribed, Remove
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.pipeline import EndOfTurn, Event, History, Options, ReplyDone, ReplyStarted, ReplyText
 
@@ -59,7 +59,7 @@ class Client:
 
     def deliver(self) -> None:
         for happened in self.pending:
-            self.note(self.wire.tell(happened))
+            self.note(self.wire.handle(happened))
         self.pending = []
 
     def note(self, answers: list[Any]) -> None:
@@ -113,7 +113,7 @@ def test_client_server_and_history_agree(data: st.DataObject) -> None:
 def test_noise_between_items_has_no_history_entry() -> None:
     client = Client()
     client.create(message("one", id="one"))
-    client.note(client.wire.tell(EndOfTurn("", 16_000)))
+    client.note(client.wire.handle(EndOfTurn("", 16_000)))
     noise = client.order[-1]
     client.create(message("three"))
     client.create(message("two"), previous_item_id=noise)
@@ -171,16 +171,16 @@ def test_audio_without_a_transcript_is_transcribed() -> None:
     assert added["type"] == "conversation.item.added" and added["item"]["status"] == "in_progress"
     assert isinstance(command, AddRecording) and command.key == ("item", "mine")
     assert len(command.pcm) == pytest.approx(2 * 16_000, abs=64), "it is 16 kHz from here on"
-    done, completed = command.on_transcribed("hello", 1.0, "")
+    done, completed = client.wire.handle(RecordingTranscribed(command.key, "hello", 1.0))
     conforms([done, completed])
     assert done["item"]["content"] == [{"type": "input_audio", "transcript": "hello"}]
     assert completed["type"] == "conversation.item.input_audio_transcription.completed"
     assert client.words() == ["hello"]
-    (_, failed) = command.on_transcribed("", 1.0, "out of order")
+    (_, failed) = client.wire.handle(RecordingTranscribed(command.key, "", 1.0, "out of order"))
     conforms([failed])
     assert failed["error"]["message"] == "out of order"
     client.say("conversation.item.delete", item_id="mine")
-    assert command.on_transcribed("late", 1.0, "") == []
+    assert client.wire.handle(RecordingTranscribed(command.key, "late", 1.0)) == []
 
 
 BAD = [

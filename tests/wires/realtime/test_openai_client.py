@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from support.openai_caller import REAL, STORY, Caller, client, question
+from support.callers.openai_client import REAL, STORY, Caller, client, question
 from support.serving import Server, serving
 
 pytestmark = pytest.mark.weights

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.published import conforms
 
-from rejoinder.agent.wires.commands import Configure, EndTurn, Hear, Respond, Truncate
+from rejoinder.agent.wires.commands import Configure, EndTurn, Hear, Respond, Truncate, Truncated
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.pipeline import (
     AudioChunk,
@@ -131,12 +131,12 @@ def test_no_mutation_of_a_message_raises(data: st.DataObject) -> None:
 def test_spoken_turn_in_the_order_that_clients_expect() -> None:
     realtime = wire()
     assert types(realtime.open()) == ["session.created", "conversation.created"]
-    (started,) = realtime.tell(SpeechStarted(16_000))
+    (started,) = realtime.handle(SpeechStarted(16_000))
     assert started["audio_start_ms"] == 1000 - 300
-    assert realtime.tell(PauseStarted(20_000)) == []
-    (delta,) = realtime.tell(PartialTranscript("what is", "what"))
+    assert realtime.handle(PauseStarted(20_000)) == []
+    (delta,) = realtime.handle(PartialTranscript("what is", "what"))
     assert delta["delta"] == "what" and delta["item_id"] == started["item_id"]
-    ended = realtime.tell(EndOfTurn("What is it?", 32_000))
+    ended = realtime.handle(EndOfTurn("What is it?", 32_000))
     assert types(ended) == [
         "input_audio_buffer.speech_stopped",
         "input_audio_buffer.committed",
@@ -146,8 +146,8 @@ def test_spoken_turn_in_the_order_that_clients_expect() -> None:
     ]
     assert ended[0]["audio_end_ms"] == 2000 and ended[-1]["transcript"] == "What is it?"
     assert {event.get("item_id", started["item_id"]) for event in ended} == {started["item_id"]}
-    assert types(realtime.tell(ReplyStarted(1))) == ["response.created"]
-    began = realtime.tell(ReplyText(1, "It"))
+    assert types(realtime.handle(ReplyStarted(1))) == ["response.created"]
+    began = realtime.handle(ReplyText(1, "It"))
     assert types(began) == [
         "response.output_item.added",
         "conversation.item.added",
@@ -155,10 +155,10 @@ def test_spoken_turn_in_the_order_that_clients_expect() -> None:
         "response.output_audio_transcript.delta",
     ]
     assert began[1]["previous_item_id"] == started["item_id"]
-    assert types(realtime.tell(ReplyText(1, "is"))) == ["response.output_audio_transcript.delta"]
-    (audio,) = realtime.tell(ReplyAudio(1, AudioChunk(b"\x01\x02" * 960, 24_000)))
+    assert types(realtime.handle(ReplyText(1, "is"))) == ["response.output_audio_transcript.delta"]
+    (audio,) = realtime.handle(ReplyAudio(1, AudioChunk(b"\x01\x02" * 960, 24_000)))
     assert base64.b64decode(audio["delta"]) == b"\x01\x02" * 960
-    done = realtime.tell(ReplyDone(1, "completed", "It is"))
+    done = realtime.handle(ReplyDone(1, "completed", "It is"))
     assert types(done) == [
         "response.output_audio.done",
         "response.output_audio_transcript.done",
@@ -167,14 +167,14 @@ def test_spoken_turn_in_the_order_that_clients_expect() -> None:
         "conversation.item.done",
         "response.done",
     ]
-    assert realtime.tell(ReplyDone(1, "completed", "It is")) == [], "response.done comes exactly once"
+    assert realtime.handle(ReplyDone(1, "completed", "It is")) == [], "response.done comes exactly once"
 
 
 def test_voice_at_another_rate_loses_no_audio() -> None:
     realtime = wire()
-    realtime.tell(ReplyStarted(1))
-    sent = [realtime.tell(ReplyAudio(1, AudioChunk(b"\x00\x10" * 882, 22_050))) for _ in range(25)]
-    sent.append(realtime.tell(ReplyDone(1, "completed", "")))
+    realtime.handle(ReplyStarted(1))
+    sent = [realtime.handle(ReplyAudio(1, AudioChunk(b"\x00\x10" * 882, 22_050))) for _ in range(25)]
+    sent.append(realtime.handle(ReplyDone(1, "completed", "")))
     audio = [event for events in sent for event in events if event["type"] == "response.output_audio.delta"]
     assert abs(sum(len(base64.b64decode(event["delta"])) for event in audio) // 2 - 24_000) <= 24
     assert base64.b64decode(audio[0]["delta"]), "the first chunk is not held back"
@@ -241,14 +241,14 @@ def test_manual_turns() -> None:
     (heard,) = say(realtime, "input_audio_buffer.append", audio=PCM)
     assert isinstance(heard, Hear)
     assert say(realtime, "input_audio_buffer.commit") == [EndTurn()]
-    assert types(realtime.tell(EndOfTurn("hi", 480)))[0] == "input_audio_buffer.committed"
+    assert types(realtime.handle(EndOfTurn("hi", 480)))[0] == "input_audio_buffer.committed"
     (respond,) = say(realtime, "response.create", response={"metadata": {"k": "v"}})
     assert respond == Respond(ReplyRequest(tag=1))
     assert types(say(realtime, "response.create")) == ["error"]
-    (created, *_) = realtime.tell(ReplyStarted(1, tag=1))
+    (created, *_) = realtime.handle(ReplyStarted(1, tag=1))
     assert created["response"]["metadata"] == {"k": "v"}
     assert types(say(realtime, "response.cancel")) == ["Interrupt"]
-    realtime.tell(ReplyDone(1, "cancelled", ""))
+    realtime.handle(ReplyDone(1, "cancelled", ""))
     assert say(realtime, "response.cancel") == [], "there is nothing to cancel, and that is no error"
 
 
@@ -277,13 +277,13 @@ def test_audio_is_held_only_for_messages_already_received() -> None:
 
 def test_item_keeps_only_the_heard_text() -> None:
     realtime = wire()
-    realtime.tell(ReplyStarted(1))
-    added = realtime.tell(ReplyText(1, "One two three."))[0]["item"]["id"]
-    realtime.tell(ReplyAudio(1, AudioChunk(bytes(24_000), 24_000)))
-    realtime.tell(ReplyDone(1, "cancelled", "One two"))
+    realtime.handle(ReplyStarted(1))
+    added = realtime.handle(ReplyText(1, "One two three."))[0]["item"]["id"]
+    realtime.handle(ReplyAudio(1, AudioChunk(bytes(24_000), 24_000)))
+    realtime.handle(ReplyDone(1, "cancelled", "One two"))
     answers = say(realtime, "conversation.item.truncate", item_id=added, content_index=0, audio_end_ms=400)
     assert answers[0] == Truncate(1, 0.4) and answers[1]["type"] == "conversation.item.truncated"
-    realtime.heard(1, "One")
+    realtime.handle(Truncated(1, "One"))
     (retrieved,) = say(realtime, "conversation.item.retrieve", item_id=added)
     assert retrieved["item"]["content"][0]["transcript"] == "One"
     assert retrieved["item"]["status"] == "incomplete"
@@ -291,10 +291,10 @@ def test_item_keeps_only_the_heard_text() -> None:
 
 def test_clients_that_hold_their_audio_receive_pauses() -> None:
     realtime = Realtime(Options(holds_audio=True))
-    realtime.tell(ReplyStarted(1))
-    item = realtime.tell(ReplyText(1, "Well"))[0]["item"]["id"]
-    (paused,) = realtime.tell(OverlapStarted(16_000))
-    (resumed,) = realtime.tell(OverlapEnded("Mm-hm."))
+    realtime.handle(ReplyStarted(1))
+    item = realtime.handle(ReplyText(1, "Well"))[0]["item"]["id"]
+    (paused,) = realtime.handle(OverlapStarted(16_000))
+    (resumed,) = realtime.handle(OverlapEnded("Mm-hm."))
     assert (paused["type"], paused["item_id"]) == ("rejoinder.output_paused", item)
     assert (resumed["type"], resumed["item_id"]) == ("rejoinder.output_resumed", item)
     assert resumed["transcript"] == "Mm-hm."
@@ -305,9 +305,9 @@ def test_clients_that_hold_their_audio_receive_pauses() -> None:
 def test_other_clients_receive_interruptions_only() -> None:
     """At speech_started they throw their audio away, so it has to be true."""
     realtime = wire()
-    realtime.tell(ReplyStarted(1))
-    assert realtime.tell(OverlapStarted(16_000)) == realtime.tell(OverlapEnded("Mm-hm.")) == []
-    assert types(realtime.tell(SpeechStarted(16_000))) == ["input_audio_buffer.speech_started"]
+    realtime.handle(ReplyStarted(1))
+    assert realtime.handle(OverlapStarted(16_000)) == realtime.handle(OverlapEnded("Mm-hm.")) == []
+    assert types(realtime.handle(SpeechStarted(16_000))) == ["input_audio_buffer.speech_started"]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ from rejoinder.agent.wires.commands import (
     Forget,
     Hear,
     Interrupt,
+    ReadMore,
     Respond,
     Truncate,
+    Truncated,
 )
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.pipeline import (
@@ -57,10 +59,10 @@ def detection(**fields: Any) -> dict[str, Any]:
 
 def replied(realtime: Realtime, turn: int, seconds: float, status: str = "completed") -> str:
     """Hold a reply and return its item's id."""
-    realtime.tell(ReplyStarted(turn))
-    item: str = realtime.tell(ReplyText(turn, "One two three."))[0]["item"]["id"]
-    realtime.tell(ReplyAudio(turn, AudioChunk(bytes(2 * int(24_000 * seconds)), 24_000)))
-    realtime.tell(ReplyDone(turn, status, "One two three."))
+    realtime.handle(ReplyStarted(turn))
+    item: str = realtime.handle(ReplyText(turn, "One two three."))[0]["item"]["id"]
+    realtime.handle(ReplyAudio(turn, AudioChunk(bytes(2 * int(24_000 * seconds)), 24_000)))
+    realtime.handle(ReplyDone(turn, status, "One two three."))
     return item
 
 
@@ -130,14 +132,14 @@ def test_truncating_takes_no_more_than_was_sent() -> None:
 @pytest.mark.parametrize("cancels", [False, True])
 def test_truncating_what_is_being_spoken_interrupts_it(cancels: bool) -> None:
     realtime = wire()
-    realtime.tell(ReplyStarted(1))
-    item = realtime.tell(ReplyText(1, "One two three."))[0]["item"]["id"]
-    realtime.tell(ReplyAudio(1, AudioChunk(bytes(48_000), 24_000)))
+    realtime.handle(ReplyStarted(1))
+    item = realtime.handle(ReplyText(1, "One two three."))[0]["item"]["id"]
+    realtime.handle(ReplyAudio(1, AudioChunk(bytes(48_000), 24_000)))
     if cancels:
         assert say(realtime, "response.cancel") == [Interrupt()]
     assert say(realtime, "conversation.item.truncate", item_id=item, audio_end_ms=500)[0] == Truncate(1, 0.5)
-    realtime.heard(1, "One")
-    done = realtime.tell(ReplyDone(1, "cancelled", "One two"))[-1]["response"]
+    realtime.handle(Truncated(1, "One"))
+    done = realtime.handle(ReplyDone(1, "cancelled", "One two"))[-1]["response"]
     assert done["status_details"] == {"type": "cancelled", "reason": "client_cancelled"}
     kept = say(realtime, "conversation.item.retrieve", item_id=item)[0]["item"]
     assert kept["content"][0]["transcript"] == "One", "the client knows better than the clock"
@@ -175,7 +177,10 @@ def test_session_does_not_grow_update_by_update() -> None:
 
 def test_audio_of_an_append_does_not_count_as_message_length() -> None:
     audio = base64.b64encode(bytes(10 * 2**20)).decode()
-    heard = say(wire(), "input_audio_buffer.append", audio=audio)
+    realtime = wire()
+    heard = say(realtime, "input_audio_buffer.append", audio=audio)
+    while heard[-1:] == [ReadMore()]:
+        heard[-1:] = realtime.read_more()
     sizes = [len(piece.pcm) for piece in heard if isinstance(piece, Hear)]
     assert len(sizes) == len(heard) and max(sizes) <= 33_000  # a second at a time
     assert abs(sum(sizes) - 10 * 2**20 * 2 // 3) < 2_000
@@ -191,13 +196,13 @@ def test_cancelling_a_response_that_has_not_begun() -> None:
     assert say(realtime, "response.create") == [Respond(ReplyRequest(tag=1))]
     assert say(realtime, "response.cancel") == [Interrupt()]
     assert refused(say(realtime, "response.create"))[0] == "conversation_already_has_active_response"
-    realtime.tell(ReplyStarted(1, tag=1))
-    done = realtime.tell(ReplyDone(1, "cancelled", ""))[-1]
+    realtime.handle(ReplyStarted(1, tag=1))
+    done = realtime.handle(ReplyDone(1, "cancelled", ""))[-1]
     assert done["type"] == "response.done"
     assert done["response"]["status_details"]["reason"] == "client_cancelled"
     assert say(realtime, "response.create") == [Respond(ReplyRequest(tag=2))]
-    realtime.tell(ReplyStarted(2, tag=2))
-    done = realtime.tell(ReplyDone(2, "cancelled", ""))[-1]
+    realtime.handle(ReplyStarted(2, tag=2))
+    done = realtime.handle(ReplyDone(2, "cancelled", ""))[-1]
     assert done["response"]["status_details"]["reason"] == "turn_detected"
 
 
@@ -208,10 +213,10 @@ def test_cancelling_a_response_that_waits_for_a_transcript() -> None:
     say(realtime, "input_audio_buffer.commit")
     say(realtime, "response.create", response={"metadata": {"first": "yes"}})
     assert say(realtime, "response.cancel") == [Interrupt()]
-    realtime.tell(EndOfTurn("hi", 480))
+    realtime.handle(EndOfTurn("hi", 480))
     again = say(realtime, "response.create")
     assert again == [Respond(ReplyRequest(tag=2))], "the cancelled one is not waited for"
-    assert realtime.tell(ReplyStarted(1, tag=2))[0]["response"]["metadata"] is None
+    assert realtime.handle(ReplyStarted(1, tag=2))[0]["response"]["metadata"] is None
 
 
 def test_audio_after_a_commit_counts_for_the_next_commit() -> None:
@@ -222,9 +227,9 @@ def test_audio_after_a_commit_counts_for_the_next_commit() -> None:
     assert refused(say(realtime, "input_audio_buffer.commit"))[0] == "input_audio_buffer_commit_empty"
     say(realtime, "input_audio_buffer.append", audio=PCM)
     assert refused(say(realtime, "input_audio_buffer.commit"))[0] == "input_audio_buffer_commit_active"
-    realtime.tell(EndOfTurn("hi", 480))
+    realtime.handle(EndOfTurn("hi", 480))
     assert say(realtime, "input_audio_buffer.commit") == [EndTurn()]
-    realtime.tell(EndOfTurn("there", 960))
+    realtime.handle(EndOfTurn("there", 960))
     say(realtime, "input_audio_buffer.append", audio=PCM)
     assert say(realtime, "input_audio_buffer.clear")[0] == Forget()
     assert refused(say(realtime, "input_audio_buffer.commit"))[0] == "input_audio_buffer_commit_empty"
@@ -234,12 +239,12 @@ def test_speech_stops_only_where_it_started() -> None:
     realtime = wire()
     say(realtime, "input_audio_buffer.append", audio=PCM)
     assert say(realtime, "input_audio_buffer.commit") == [EndTurn()]
-    committed = realtime.tell(NothingSaid(480))
+    committed = realtime.handle(NothingSaid(480))
     assert committed[0]["type"] == "input_audio_buffer.committed"
     assert committed[-1]["transcript"] == "" and committed[-1]["usage"]["seconds"] == 0.03
-    (started,) = realtime.tell(SpeechStarted(16_000))
+    (started,) = realtime.handle(SpeechStarted(16_000))
     say(realtime, "session.update", session=MANUAL)
-    stopped = realtime.tell(EndOfTurn("hi", 32_000))[0]
+    stopped = realtime.handle(EndOfTurn("hi", 32_000))[0]
     assert stopped["type"] == "input_audio_buffer.speech_stopped"
     assert stopped["item_id"] == started["item_id"]
 
@@ -268,8 +273,8 @@ def test_items_are_typed_once_and_can_be_retrieved() -> None:
 
 def test_failed_reply_sends_one_error_with_its_cause() -> None:
     realtime = wire()
-    realtime.tell(ReplyStarted(1))
-    events = realtime.tell(ReplyDone(1, "failed", "", "llm: out of order"))
+    realtime.handle(ReplyStarted(1))
+    events = realtime.handle(ReplyDone(1, "failed", "", "llm: out of order"))
     assert [event["type"] for event in events].count("response.done") == 1
     error = events[0]["error"]
     assert (error["type"], error["code"], error["message"]) == (
@@ -278,4 +283,4 @@ def test_failed_reply_sends_one_error_with_its_cause() -> None:
         "llm: out of order",
     )
     assert events[-1]["response"]["status"] == "failed"
-    assert realtime.tell(ReplyDone(1, "failed", "", "again")) == []
+    assert realtime.handle(ReplyDone(1, "failed", "", "again")) == []

@@ -50,8 +50,8 @@ class Wire:
         assert isinstance(respond, Respond), respond
         return respond.request
 
-    def tell(self, *happened: Any) -> list[dict[str, Any]]:
-        events = [event for one in happened for event in self.realtime.tell(one)]
+    def handle(self, *happened: Any) -> list[dict[str, Any]]:
+        events = [event for one in happened for event in self.realtime.handle(one)]
         conforms(events)
         return events
 
@@ -71,7 +71,7 @@ def test_written_response_in_the_order_that_clients_expect() -> None:
     configure, updated = wire.say("session.update", session={"output_modalities": ["text"]})
     assert isinstance(configure, Configure) and not configure.options.speaks
     assert updated["session"]["output_modalities"] == ["text"]
-    events = wire.tell(
+    events = wire.handle(
         ReplyStarted(1, speaks=False),
         ReplyText(1, "It is"),
         ReplyText(1, " sunny. "),
@@ -104,7 +104,7 @@ def test_written_response_in_the_order_that_clients_expect() -> None:
 def test_one_response_may_be_written_where_others_are_spoken() -> None:
     wire = Wire()
     assert wire.asks(output_modalities=["text"]) == ReplyRequest(speaks=False, tag=1)
-    wire.tell(ReplyStarted(1, 1, False), ReplyDone(1, "completed", ""))
+    wire.handle(ReplyStarted(1, 1, False), ReplyDone(1, "completed", ""))
     assert wire.asks(instructions="Shout.") == ReplyRequest("Shout.", tag=2)
 
 
@@ -122,10 +122,12 @@ def test_out_of_band_response_adds_no_item() -> None:
     given = [{"type": "item_reference", "id": "mine"}, {**typed, "id": "other", "role": "system"}]
     asked = wire.asks(conversation="none", input=given, metadata=metadata, output_modalities=["text"])
     assert asked == ReplyRequest(None, [Entry("user", "hi"), Entry("system", "hi")], False, None, False, 2)
-    begun = wire.tell(ReplyStarted(1, 1), ReplyStarted(2, 2, False))
+    begun = wire.handle(ReplyStarted(1, 1), ReplyStarted(2, 2, False))
     assert [event["response"]["metadata"] for event in begun] == [None, metadata]
     assert begun[0]["response"]["conversation_id"] and begun[1]["response"]["conversation_id"] is None
-    events = wire.tell(ReplyText(1, "Hello"), ReplyText(2, "cheerful"), ReplyDone(2, "completed", "cheerful"))
+    events = wire.handle(
+        ReplyText(1, "Hello"), ReplyText(2, "cheerful"), ReplyDone(2, "completed", "cheerful")
+    )
     ids = {event["response_id"] for event in events if "response_id" in event}
     assert ids == {event["response"]["id"] for event in begun}
     done = events[-1]["response"]
@@ -136,7 +138,7 @@ def test_out_of_band_response_adds_no_item() -> None:
         error(wire.say("conversation.item.retrieve", item_id=done["output"][0]["id"]))[0]
         == "item_retrieve_invalid_item_id"
     )
-    assert wire.tell(ReplyDone(1, "completed", "Hello"))[-1]["type"] == "response.done"
+    assert wire.handle(ReplyDone(1, "completed", "Hello"))[-1]["type"] == "response.done"
 
 
 def test_out_of_band_responses_are_cancelled_by_id_and_limited() -> None:
@@ -144,11 +146,11 @@ def test_out_of_band_responses_are_cancelled_by_id_and_limited() -> None:
     for _ in range(4):
         wire.asks(conversation="none")
     assert error(wire.say("response.create", response={"conversation": "none"}))[0] == "too_many_responses"
-    created = wire.tell(*(ReplyStarted(turn, turn) for turn in range(1, 5)))
+    created = wire.handle(*(ReplyStarted(turn, turn) for turn in range(1, 5)))
     assert wire.say("response.cancel") == [], "they are not the conversation's"
     assert wire.say("response.cancel", response_id="resp_x") == []
     assert wire.say("response.cancel", response_id=created[1]["response"]["id"]) == [Interrupt(2)]
-    (done,) = wire.tell(ReplyDone(2, "cancelled", ""))
+    (done,) = wire.handle(ReplyDone(2, "cancelled", ""))
     assert done["response"]["status_details"]["reason"] == "client_cancelled"
     wire.asks()
     wire.asks(conversation="none")
@@ -189,22 +191,22 @@ def test_each_response_begins_and_ends_once_in_any_order_of_events(data: st.Data
                 wire.say("response.cancel")
             case "start" if asked:
                 live[turn] = asked.pop(0)
-                events += wire.tell(ReplyStarted(turn, live[turn].tag, data.draw(st.booleans())))
+                events += wire.handle(ReplyStarted(turn, live[turn].tag, data.draw(st.booleans())))
             case "guess" if not asked and all(not other.remembered for other in live.values()):
                 live[turn] = ReplyRequest()
-                events += wire.tell(EndOfTurn("hello", turn), ReplyStarted(turn))
+                events += wire.handle(EndOfTurn("hello", turn), ReplyStarted(turn))
             case "text" if one:
-                events += wire.tell(ReplyText(one, "word"))
+                events += wire.handle(ReplyText(one, "word"))
             case "audio" if one:
-                events += wire.tell(ReplyAudio(one, AudioChunk(bytes(960), 24_000)))
+                events += wire.handle(ReplyAudio(one, AudioChunk(bytes(960), 24_000)))
             case "call" if one:
-                events += wire.tell(ReplyCalled(one, ToolCall(f"call_{turn}", "weather", "{}")))
+                events += wire.handle(ReplyCalled(one, ToolCall(f"call_{turn}", "weather", "{}")))
             case "done" if one:
                 del live[one]
                 status = data.draw(st.sampled_from(("completed", "cancelled", "failed")))
-                events += wire.tell(ReplyDone(one, status, "word", "because"))
+                events += wire.handle(ReplyDone(one, status, "word", "because"))
     for turn in list(live):
-        events += wire.tell(ReplyDone(turn, "completed", ""), ReplyDone(turn, "completed", ""))
+        events += wire.handle(ReplyDone(turn, "completed", ""), ReplyDone(turn, "completed", ""))
     for begin, end in (("response.created", "response.done"), ("response.output_item.added",) * 2):
         begun = [_about(event) for event in events if event["type"] == begin]
         ended = [_about(event) for event in events if event["type"] == end.replace("added", "done")]
@@ -269,8 +271,8 @@ def test_invalid_tool_is_refused_and_its_field_named(update: dict[str, Any], par
 
 def test_response_that_only_calls() -> None:
     wire = Wire()
-    user = wire.tell(EndOfTurn("what is the weather", 16_000))[0]["item_id"]
-    events = wire.tell(ReplyStarted(1), ReplyCalled(1, CALL), ReplyDone(1, "completed", ""))
+    user = wire.handle(EndOfTurn("what is the weather", 16_000))[0]["item_id"]
+    events = wire.handle(ReplyStarted(1), ReplyCalled(1, CALL), ReplyDone(1, "completed", ""))
     assert types(events) == [
         "response.created",
         "response.output_item.added",
@@ -296,7 +298,7 @@ def test_response_that_only_calls() -> None:
 
 def test_response_that_speaks_and_then_calls() -> None:
     wire = Wire()
-    events = wire.tell(
+    events = wire.handle(
         ReplyStarted(1),
         ReplyText(1, "Let me see."),
         ReplyAudio(1, AudioChunk(bytes(4800), 24_000)),

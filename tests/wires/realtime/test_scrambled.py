@@ -6,8 +6,8 @@ import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.scrambled_realtime import ACTS, SCRIPT, Line, check_items, check_responses
-from support.scrambling import Frame, scrambled
+from support.scrambled.frames import Frame, scrambled
+from support.scrambled.realtime import ACTS, SCRIPT, Line, check_items, check_responses
 
 ACTS += ["doubt", "no doubt", "silence", "nothing"]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from support.chat_server import chat_server
-from support.openai_caller import REAL, Caller, client, question
+from support.callers.openai_client import REAL, Caller, client, question
 from support.published import conforms
+from support.servers.chat import chat_server
+from support.servers.tools import WEATHER, ChatServer
 from support.serving import Server, Talk, serving
-from support.tool_server import WEATHER, ChatServer
 
 from rejoinder.agent.server.own_server import free_port
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import (
-    speech,
-    stock_wyoming,  # noqa: F401 - before wyoming.audio
-)
-from support.home_assistant import asked, client, home, told
-from support.phone_caller import REAL, plain, question, transcribed
+from support import speech
+from support.callers import stock_wyoming  # noqa: F401 - before wyoming.audio
+from support.callers.home_assistant import asked, client, home, told
+from support.callers.phone import REAL, plain, question, transcribed
 from support.serving import PATIENCE, run_command
 from wyoming.asr import Transcribe, Transcript
 from wyoming.audio import AudioChunk, AudioStart, AudioStop

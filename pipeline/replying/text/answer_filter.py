@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import ToolCall
-from rejoinder.pipeline.replying.thoughts import Thoughts
+from rejoinder.pipeline.replying.text.thought_filter import ThoughtFilter
 
 log = logging.getLogger(__name__)
 
@@ -19,30 +19,31 @@ ADAPTER = "language model"
 """The adapter's name in the errors of this module."""
 MAX_TOKENS = 400
 """Most tokens of an answer; a longer one is not suited to speech."""
-MAX_THOUGHT = 2_000
+MAX_THOUGHT_TOKENS = 2_000
 """Most tokens of thoughts in one answer: at 100 tokens a second, 20 s of silence on the line."""
 TOKEN_CHARACTERS = 8
 """Characters per token, above the mean of any language. It turns the limits in tokens into limits in
 characters, for servers that send several tokens in one piece."""
 
 
-class Utterance:
-    """One answer, piece by piece. A piece counts as one token.
+class AnswerFilter:
+    """Takes one answer, piece by piece, and returns the words for the user. A piece counts as one token.
 
-    most: most tokens of the answer; 0 for ``MAX_TOKENS``, which is also the upper limit. The characters are
-        limited to ``MAX_TOKENS`` times ``TOKEN_CHARACTERS``. Thoughts have their own limit, ``MAX_THOUGHT``.
+    max_tokens: most tokens of the answer; 0 for ``MAX_TOKENS``, which is also the upper limit. The characters
+        are limited to ``MAX_TOKENS`` times ``TOKEN_CHARACTERS``. Thoughts have their own limit,
+        ``MAX_THOUGHT_TOKENS``.
     tokens: pieces with words for the user. hidden: pieces without, mostly of thoughts.
     shortened: whether a limit cut the answer short.
     """
 
-    def __init__(self, most: int = 0) -> None:
-        self.most = min(most or MAX_TOKENS, MAX_TOKENS)
+    def __init__(self, max_tokens: int = 0) -> None:
+        self.max_tokens = min(max_tokens or MAX_TOKENS, MAX_TOKENS)
         self.tokens = 0
         self.hidden = 0
         self.shortened = False
-        self._room = MAX_TOKENS * TOKEN_CHARACTERS
-        self._thought = 0
-        self._thoughts = Thoughts()
+        self._characters_left = MAX_TOKENS * TOKEN_CHARACTERS
+        self._thought_characters = 0
+        self._thoughts = ThoughtFilter()
 
     @property
     def unopened(self) -> bool:
@@ -52,21 +53,22 @@ class Utterance:
     def take(self, piece: str) -> str:
         """Process the next piece; return its words for the user, "" for none or after ``shortened``.
 
-        Raises ModelError if the thoughts exceed ``MAX_THOUGHT``.
+        Raises ModelError if the thoughts exceed ``MAX_THOUGHT_TOKENS``.
         """
         words = self._thoughts.feed(piece)
         if not words:
             self.hidden += 1
-            self._thought += len(piece)
-            if self.hidden > MAX_THOUGHT or self._thought > MAX_THOUGHT * TOKEN_CHARACTERS:
+            self._thought_characters += len(piece)
+            characters = self._thought_characters
+            if self.hidden > MAX_THOUGHT_TOKENS or characters > MAX_THOUGHT_TOKENS * TOKEN_CHARACTERS:
                 advice = "reduce the model's reasoning effort"
-                raise ModelError(ADAPTER, f"no answer within {MAX_THOUGHT} tokens: {advice}")
+                raise ModelError(ADAPTER, f"no answer within {MAX_THOUGHT_TOKENS} tokens: {advice}")
             return ""
-        if self.tokens == self.most:
+        if self.tokens == self.max_tokens:
             self.shortened = True
             return ""
         self.tokens += 1
-        return self._fitting(words)
+        return self._fit(words)
 
     def end(self, called: bool = False) -> str:
         """End the answer; return the words held back. called: whether it calls a tool.
@@ -78,21 +80,21 @@ class Utterance:
                 message = "the answer ended inside the model's thoughts: raise its limit of tokens"
                 raise ModelError(ADAPTER, message)
             self.shortened = True
-        return self._fitting(self._thoughts.flush())
+        return self._fit(self._thoughts.flush())
 
-    def _fitting(self, words: str) -> str:
-        if len(words) > self._room:
+    def _fit(self, words: str) -> str:
+        if len(words) > self._characters_left:
             self.shortened = True
-            words = words[: self._room]
+            words = words[: self._characters_left]
             words = words[: words.rfind(" ") + 1] or words
-        self._room -= len(words)
+        self._characters_left -= len(words)
         return words
 
 
-async def uttered(pieces: AsyncGenerator[Piece, None], utterance: Utterance) -> AsyncGenerator[Piece, None]:
-    """Yield the words and the tool calls in a model's pieces, until the utterance reaches a limit.
+async def filtered(pieces: AsyncGenerator[Piece, None], answer: AnswerFilter) -> AsyncGenerator[Piece, None]:
+    """Yield the words and the tool calls in a model's pieces, until the answer reaches a limit.
 
-    Raises ModelError as ``Utterance`` does. Closing the generator closes ``pieces``.
+    Raises ModelError as ``AnswerFilter`` does. Closing the generator closes ``pieces``.
     """
     called = warned = False
     async with aclosing(pieces):
@@ -101,8 +103,8 @@ async def uttered(pieces: AsyncGenerator[Piece, None], utterance: Utterance) -> 
                 called = True
                 yield piece
                 continue
-            words = utterance.take(piece)
-            if utterance.unopened and not warned:
+            words = answer.take(piece)
+            if answer.unopened and not warned:
                 warned = True
                 log.warning(
                     "the language model's thoughts were spoken, because they have a closing tag and no "
@@ -110,7 +112,7 @@ async def uttered(pieces: AsyncGenerator[Piece, None], utterance: Utterance) -> 
                 )
             if words:
                 yield words
-            if utterance.shortened:
+            if answer.shortened:
                 return
-    if rest := utterance.end(called):
+    if rest := answer.end(called):
         yield rest

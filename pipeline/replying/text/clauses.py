@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-FIRST_WORDS = 3
-"""Most words of the first clause if it has no punctuation: a short one is heard early."""
-LEAST_WORDS = 2
-"""Fewest words of such a clause after words that lean on the next word are moved to the next clause."""
-LATER_CHARACTERS = 60
+from rejoinder.pipeline.function_words import FUNCTION_WORDS
+
+MAX_FIRST_WORDS = 3
+"""Most words of the first clause if it has no punctuation: a short clause is heard early."""
+MIN_FIRST_WORDS = 2
+"""Fewest words of such a clause, after function words at its end are moved to the next clause."""
+MIN_LATER_CHARACTERS = 60
 """Least length at which a comma ends a later clause; shorter ones wait for the end of the sentence."""
 MAX_CHARACTERS = 160
 """Longest clause: an interrupted voice finishes its current clause before it takes another."""
@@ -21,11 +23,7 @@ _ABBREVIATION = re.compile(
     re.IGNORECASE,
 )
 
-_LEANING = frozenset(
-    "a an the of to in on at by for from with and or but so as if that which who my your our their its his "
-    "her is are was were be been not very more most this these those can could will would should about "
-    "into over after before than because".split()
-)
+_RUN_ON = FUNCTION_WORDS | frozenset("most this these those over after before".split())
 """Words that a voice runs into the next one: a pause after them sounds wrong."""
 
 
@@ -62,12 +60,14 @@ class ClauseSplitter:
         It looks at no more text than needed, so that the clauses do not depend on how the text was divided.
         """
         text = self._text[: MAX_CHARACTERS + 1]
-        least = 4 if self._first else LATER_CHARACTERS
+        least = 4 if self._first else MIN_LATER_CHARACTERS
         ends = [m.end() for m in _SENTENCE.finditer(text) if not _ABBREVIATION.search(text[: m.end()])]
         ends += [m.end() for m in _PHRASE.finditer(text) if m.end() >= least]
         words = list(_WORD.finditer(text)) if self._first else []
-        if len(words) >= FIRST_WORDS and words[FIRST_WORDS - 1].end() < min(ends, default=len(text) + 1):
-            return _after_words(words[:FIRST_WORDS])
+        if len(words) >= MAX_FIRST_WORDS and words[MAX_FIRST_WORDS - 1].end() < min(
+            ends, default=len(text) + 1
+        ):
+            return _after_words(words[:MAX_FIRST_WORDS])
         if ends:
             return min(ends)
         if len(text) > MAX_CHARACTERS:
@@ -76,8 +76,8 @@ class ClauseSplitter:
 
 
 def _after_words(words: list[re.Match[str]]) -> int:
-    """Return the end of the words, without trailing words that lean on the next one."""
+    """Return the end of the words, without the function words at their end."""
     end = len(words)
-    while end > LEAST_WORDS and words[end - 1][1].lower() in _LEANING:
+    while end > MIN_FIRST_WORDS and words[end - 1][1].lower() in _RUN_ON:
         end -= 1
     return words[end - 1].end()

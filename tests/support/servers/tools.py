@@ -6,7 +6,7 @@ import json
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from support.chat_server import token
+from support.servers.chat import token
 
 WEATHER: Any = {
     "type": "function",

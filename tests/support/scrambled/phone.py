@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from support.carrier_sims import TwilioSim
-from support.scrambling import Frame
+from support.callers.carriers import TwilioSim
+from support.scrambled.frames import Frame
 
 from rejoinder.agent.wires.audiosocket.protocol import (
     Packets,
@@ -67,7 +67,7 @@ class Driven:
     def tell(self, events: Sequence[Event]) -> None:
         if self.phone is not None and not self.over:
             for event in events:
-                self._follow(self.phone.tell(event))
+                self._follow(self.phone.handle(event))
             if self.phone.flush_after is not None:
                 self._follow(self.phone.flush())
             assert self.phone.flush_after is None, "what waited has gone out"

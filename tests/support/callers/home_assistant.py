@@ -6,10 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from support import (
-    stock_wyoming,  # noqa: F401 - before wyoming.audio
-)
-from support.phone_caller import served
+from support.callers import stock_wyoming  # noqa: F401 - before wyoming.audio
+from support.callers.phone import served
 from support.serving import PATIENCE
 from wyoming.client import AsyncTcpClient
 from wyoming.event import Event

@@ -8,16 +8,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from support.published import conforms
-from support.scrambling import Frame
+from support.scrambled.frames import Frame
 
 from rejoinder.agent.wires.commands import (
     AddRecording,
     Configure,
     EndTurn,
     Interrupt,
+    RecordingTranscribed,
     Remove,
     Respond,
     Truncate,
+    Truncated,
 )
 from rejoinder.agent.wires.realtime.items import MAX_ITEMS
 from rejoinder.agent.wires.realtime.protocol import Realtime
@@ -84,7 +86,7 @@ class Line:
 
     def __init__(self) -> None:
         self.wire = Realtime(Options(), can_call=True)
-        self.asked: list[int] = []
+        self.requested: list[int] = []
         self.live: list[int] = []
         self.turns = 0
         self.spoken = "none"
@@ -95,22 +97,22 @@ class Line:
         frame = frame.replace("SPOKEN", self.spoken) if isinstance(frame, str) else frame
         before = len(self.events)
         commands = self.note(self.wire.receive(frame))
-        told = [event["type"] for event in self.events[before:]]
-        assert "error" not in told or (told == ["error"] and not commands), "an error changes nothing"
+        types = [event["type"] for event in self.events[before:]]
+        assert "error" not in types or (types == ["error"] and not commands), "an error changes nothing"
         for command in commands:
             match command:
-                case Respond(asked):
-                    assert asked is not None
-                    self.asked.append(asked.tag)
-                case Interrupt(aside):
-                    for turn in [aside] if aside is not None else self.live[:1]:
+                case Respond(wanted):
+                    assert wanted is not None
+                    self.requested.append(wanted.tag)
+                case Interrupt(out_of_band):
+                    for turn in [out_of_band] if out_of_band is not None else self.live[:1]:
                         self.end(turn, "cancelled")
                 case Truncate(turn, seconds):
                     assert 0.0 <= seconds
-                    self.wire.heard(turn, "")
-                case AddRecording(pcm):
+                    assert self.note(self.wire.handle(Truncated(turn, ""))) == []
+                case AddRecording(pcm, key):
                     assert pcm
-                    self.note(command.on_transcribed("words", 0.02, ""))
+                    self.note(self.wire.handle(RecordingTranscribed(key, "words", 0.02)))
                 case Configure(options):
                     assert 0 <= options.max_tokens <= 4096
                 case EndTurn():
@@ -124,7 +126,7 @@ class Line:
             case "begin":
                 self.turns += 1
                 self.live.append(self.turns)
-                self.tell(ReplyStarted(self.turns, self.asked.pop(0) if self.asked else 0))
+                self.tell(ReplyStarted(self.turns, self.requested.pop(0) if self.requested else 0))
             case "text" if one:
                 self.tell(ReplyText(one, "word"))
             case "audio" if one:
@@ -154,7 +156,7 @@ class Line:
             self.tell(ReplyDone(turn, status, "word", "because" if status == "failed" else ""))
 
     def tell(self, event: Event) -> None:
-        assert self.note(self.wire.tell(event)) == []
+        assert self.note(self.wire.handle(event)) == []
 
     def note(self, answers: Iterable[Any]) -> list[Any]:
         given = list(answers)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.replying.clauses import FIRST_WORDS, MAX_CHARACTERS, ClauseSplitter
+from rejoinder.pipeline.replying.text.clauses import MAX_CHARACTERS, MAX_FIRST_WORDS, ClauseSplitter
 
 TEXTS = st.one_of(
     st.text("ab .,!?;:—-\n\t'\")", max_size=400),
@@ -125,7 +125,7 @@ def test_nothing_is_lost_and_bounds_hold(text: str) -> None:
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(clause and clause == clause.strip() for clause in found)
     assert all(len(clause) <= MAX_CHARACTERS for clause in found)
-    assert not found or len(found[0].split()) <= FIRST_WORDS
+    assert not found or len(found[0].split()) <= MAX_FIRST_WORDS
 
 
 def test_text_without_blanks_is_cut_too() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import uvicorn
 from support import speech
-from support.carrier_sims import TwilioSim
-from support.serving import PATIENCE, SCRIPTED
+from support.callers.carriers import TwilioSim
+from support.serving import PATIENCE, SCRIPTED, THREE_LINES
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -134,7 +134,7 @@ class Caller:
 @asynccontextmanager
 async def served(**flags: Any) -> AsyncIterator[tuple[Server, str]]:
     """Serve in this process, where prompts can be read; yields the program and the address of its phone."""
-    settings, _ = load({**SCRIPTED, "vad": "scripted:vad", "log_level": "error", **flags})
+    settings, _ = load({**SCRIPTED, "llm": THREE_LINES, "vad": "scripted:vad", "log_level": "error", **flags})
     program = Server(settings, lambda name, seconds: None, lambda error: None)
     running = uvicorn.Server(web(program))
     sock = listen("127.0.0.1", 0)

@@ -11,9 +11,9 @@ import uvicorn
 from uvicorn.server import ServerState
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS
 
-from rejoinder.agent.server.connection import Connection
+from rejoinder.agent.server.connection import SocketConnection
 from rejoinder.agent.server.request_head import HEAD_BYTES
-from rejoinder.agent.server.requests import BODY_SECONDS, REQUEST_SECONDS, Requests
+from rejoinder.agent.server.requests import BODY_SECONDS, REQUEST_SECONDS, HttpConnection
 from rejoinder.agent.simulate.virtual_clock import run
 
 LONG_ENOUGH = 2 * (BODY_SECONDS + REQUEST_SECONDS)
@@ -76,7 +76,12 @@ class Line:
     def __init__(self, manner: str) -> None:
         app = Application(manner)
         self._config = uvicorn.Config(
-            app, http=Requests, ws=Connection, ws_ping_interval=None, log_config=None, access_log=False
+            app,
+            http=HttpConnection,
+            ws=SocketConnection,
+            ws_ping_interval=None,
+            log_config=None,
+            access_log=False,
         )
         self._config.load()
         self.state = ServerState()
@@ -98,8 +103,8 @@ class Line:
         await asyncio.sleep(LONG_ENOUGH)
         assert not self.state.connections and not self.state.tasks, "left behind"
 
-    def _protocol(self) -> Requests:
-        return Requests(self._config, self.state, {})
+    def _protocol(self) -> HttpConnection:
+        return HttpConnection(self._config, self.state, {})
 
     def _send(self, client: socket.socket, piece: bytes) -> None:
         try:

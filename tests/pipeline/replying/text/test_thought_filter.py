@@ -12,10 +12,23 @@ from hypothesis import strategies as st
 from rejoinder.agent.simulate import scenario
 from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import ReplyAudio, ReplyCalled, ReplyDone, ReplyText, Tools
-from rejoinder.pipeline.replying.thoughts import ENDS, HEADS, LONGEST, PAIRS, Thoughts
-from rejoinder.pipeline.replying.utterance import MAX_THOUGHT
+from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS
+from rejoinder.pipeline.replying.text.thought_filter import (
+    END_TAGS,
+    HEADER_TAGS,
+    LONGEST_TAG,
+    TAG_PAIRS,
+    ThoughtFilter,
+)
 
-TAGS = [*PAIRS, *PAIRS.values(), *HEADS, "<|message|>", *ENDS, "<|channel|>final<|message|>"]
+TAGS = [
+    *TAG_PAIRS,
+    *TAG_PAIRS.values(),
+    *HEADER_TAGS,
+    "<|message|>",
+    *END_TAGS,
+    "<|channel|>final<|message|>",
+]
 LETTERS = st.text("<>|/[]◁▷thinkTHINK: \n", max_size=12)
 TEXTS = st.lists(
     st.one_of(st.sampled_from(TAGS), st.sampled_from(["final", "analysis"]), LETTERS), max_size=12
@@ -23,7 +36,7 @@ TEXTS = st.lists(
 
 
 def said(pieces: list[str]) -> str:
-    thoughts = Thoughts()
+    thoughts = ThoughtFilter()
     return "".join([thoughts.feed(piece) for piece in pieces]) + thoughts.flush()
 
 
@@ -36,7 +49,7 @@ HARMONY = (
 @pytest.mark.parametrize(
     ("text", "heard"),
     [
-        *((f"{begin}Hm, hm.{end}\n\nHello there.", "Hello there.") for begin, end in PAIRS.items()),
+        *((f"{begin}Hm, hm.{end}\n\nHello there.", "Hello there.") for begin, end in TAG_PAIRS.items()),
         (HARMONY, "Hello there."),
         (
             "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"
@@ -74,7 +87,7 @@ def test_text_without_tags_is_unchanged_and_held_back_only_where_a_tag_may_begin
     text = "".join(pieces)
     if any(tag in text for tag in TAGS):
         return
-    thoughts, given, got = Thoughts(), "", ""
+    thoughts, given, got = ThoughtFilter(), "", ""
     for piece in pieces:
         given += piece
         got += thoughts.feed(piece)
@@ -87,14 +100,14 @@ def test_text_without_tags_is_unchanged_and_held_back_only_where_a_tag_may_begin
 
 @given(TEXTS)
 def test_little_is_kept(text: str) -> None:
-    thoughts = Thoughts()
+    thoughts = ThoughtFilter()
     for piece in ("<think>", "x" * 10_000, "</think>", "<|start|>", "y" * 10_000, "<|message|>", text):
         thoughts.feed(piece)
-        assert len(thoughts._text) < LONGEST and len(thoughts._head) < 100
+        assert len(thoughts._text) < LONGEST_TAG and len(thoughts._header) < 100
 
 
 def test_unopened_and_unclosed_thoughts_are_reported() -> None:
-    thoughts = Thoughts()
+    thoughts = ThoughtFilter()
     thoughts.feed("Hm.</th")
     assert not thoughts.unopened
     thoughts.feed("ink>Yes.<think>")
@@ -150,7 +163,7 @@ def test_thoughts_are_neither_said_nor_remembered_nor_part_of_the_limit(speaks: 
     ("thought", "reason"),
     [
         (long_thought(5).replace("</think>", ""), "the answer ended inside the model"),
-        (long_thought(MAX_THOUGHT), "no answer within 2000 tokens"),
+        (long_thought(MAX_THOUGHT_TOKENS), "no answer within 2000 tokens"),
         ("<think>" + "x" * 100_000, "no answer within 2000 tokens"),
     ],
     ids=["never closed", "too long", "in one piece"],

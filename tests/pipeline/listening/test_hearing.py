@@ -1,4 +1,4 @@
-"""The stage that hears: the same, whether audio comes chunk by chunk or waits in heaps."""
+"""The stage that detects speech gives the same events for single chunks of audio and for bursts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rejoinder.pipeline.events import (
     Transcribed,
 )
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.listening.stages import TOGETHER, hear
+from rejoinder.pipeline.listening.hearing import MOST_CHUNKS, hear
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns.endpointer import Endpointer
 
@@ -62,7 +62,7 @@ async def heard(heap: int, echo: bool) -> tuple[Told, list[AudioChunk]]:
 
 
 @pytest.mark.parametrize("echo", [False, True])
-@pytest.mark.parametrize("heap", [2, TOGETHER, TOGETHER + 1, 1000])
+@pytest.mark.parametrize("heap", [2, MOST_CHUNKS, MOST_CHUNKS + 1, 1000])
 def test_audio_in_bursts_gives_the_same_events_as_single_chunks(heap: int, echo: bool) -> None:
     one, many = asyncio.run(heard(1, echo)), asyncio.run(heard(heap, echo))
     assert one[0] == many[0]
@@ -95,4 +95,4 @@ def test_silence_is_passed_on_in_few_pieces_and_none_of_it_is_lost() -> None:
 
     pieces = asyncio.run(listen())
     assert joined(pieces) == speech.chunk(speech.noise(4.0, 0.0005))
-    assert len(pieces) <= 200 // TOGETHER
+    assert len(pieces) <= 200 // MOST_CHUNKS

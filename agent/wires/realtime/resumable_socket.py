@@ -1,0 +1,218 @@
+"""The connection of a Realtime call, over one socket after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rejoinder.agent.wires.realtime.outbox import Outbox
+from rejoinder.agent.wires.realtime.protocol import Realtime
+from rejoinder.agent.wires.realtime.resuming import ResumeRequest, catch_up
+from rejoinder.agent.wires.socket import (
+    ABNORMAL,
+    ALIVE,
+    NO_CODE,
+    NORMAL,
+    POLICY_VIOLATION,
+    TRY_AGAIN_LATER,
+    Away,
+    ConnectionChange,
+    Gone,
+    Lost,
+    Message,
+    PlainSocket,
+    Resumed,
+)
+from rejoinder.pipeline import Overloaded
+
+KEEPALIVE_FAILED = 1011
+"""Close code of a client whose keepalive ping got no answer."""
+SEEMS_DEAD = 4000
+"""Close code of a page that receives nothing any more. Browsers cannot send 1011."""
+BROKEN = frozenset((ABNORMAL, KEEPALIVE_FAILED, SEEMS_DEAD))
+"""Close codes that mean a broken connection, and not that the client has ended the call."""
+AWAY_SECONDS = 0.1
+"""Interval between two ``Away`` while the client is away, in seconds."""
+
+JUST_ENDED = (TRY_AGAIN_LATER, "the conversation has just ended: connect again")
+"""Close code and reason for a client that resumes a call as it ends."""
+
+Ended = tuple[int, str]
+"""The code and the reason with which to close a socket; code 0: it is already closed."""
+
+
+class SocketLease:
+    """A socket that a call may use until ``ended`` has a result."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self.socket = socket
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self._began = loop.time()
+
+    @property
+    def alive(self) -> float:
+        """The loop time at which the client last sent anything, such as a pong."""
+        return float(self.socket.scope.get(ALIVE, self._began))
+
+    def release(self, code: int, reason: str) -> None:
+        """Return the socket to its endpoint, which closes it with this code and reason."""
+        if not self.ended.done():
+            self.ended.set_result((code, reason))
+
+
+class ResumableSocket:
+    """A ``CallSocket`` whose client may come back over another socket.
+
+    lease: the first socket. wire: the protocol of the call. seconds: how long to wait for the client, 0 for
+    not at all. over: whether the call has ended. alone: the loop time at which the last socket was lost.
+    """
+
+    def __init__(self, lease: SocketLease, wire: Realtime, seconds: float = 0.0) -> None:
+        self.over = False
+        self.alone = 0.0
+        self.seconds = seconds
+        self.conversation = wire.conversation
+        self._wire = wire
+        self._lease = lease
+        self._socket = PlainSocket(lease.socket)
+        self._outbox = Outbox()
+        self._writing = asyncio.Lock()
+        self._next: tuple[SocketLease, ResumeRequest] | None = None
+        self._arrived = asyncio.Event()
+        self._dropped = False
+        self._unread = ""
+        self._lost = False
+        self._until: float | None = None
+        self._patience: asyncio.Timeout | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client is gone and has not come back."""
+        return self._dropped and self._next is None
+
+    def take(self, lease: SocketLease, request: ResumeRequest) -> None:
+        """Go on over this socket, and release the one before.
+
+        A call that is over releases this socket at once.
+        """
+        if self.over:
+            lease.release(*JUST_ENDED)
+            return
+        elsewhere = "the conversation goes on over another socket"
+        if self._next is not None:
+            self._next[0].release(NORMAL, elsewhere)
+        self._next = lease, request
+        self._arrived.set()
+        self._drop(NORMAL, elsewhere)
+
+    def end(self, code: int, reason: str) -> None:
+        """Mark the call as over, and release all its sockets."""
+        self.over = True
+        self._lease.release(code, reason)
+        if self._next is not None:
+            self._next[0].release(*JUST_ENDED)
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    async def receive(self) -> MutableMapping[str, Any] | ConnectionChange:
+        """Return the next message of the client, or a change of its connection.
+
+        After ``Lost`` the next call begins to wait for the client: a call that ends instead does not make it.
+        Cancelling loses no message.
+        """
+        if self._lost:
+            return await self._wait()
+        message: MutableMapping[str, Any] = {"type": "websocket.disconnect", "code": ABNORMAL}
+        if not self._dropped:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None) as self._patience:
+                    message = await self._lease.socket.receive()
+            self._patience = None
+        return message if message["type"] != "websocket.disconnect" else self._disconnected(message)
+
+    def _disconnected(self, message: MutableMapping[str, Any]) -> MutableMapping[str, Any] | Lost:
+        code, replaced = int(message.get("code") or NO_CODE), self._next is not None
+        if not replaced and (code not in BROKEN or not self.seconds):
+            return message
+        self._lost = True
+        broken = "" if replaced else "it broke off" if code == ABNORMAL else f"closed with {code}"
+        empty = self._wire.empty and not replaced
+        return Lost(message, self._lease.alive, self._unread or broken, self.seconds, empty)
+
+    async def _wait(self) -> ConnectionChange:
+        """Wait for the next socket, for ``AWAY_SECONDS`` at most; after ``Lost`` not at all."""
+        loop = asyncio.get_running_loop()
+        if self._until is None:
+            self._drop(0, "")
+            self._until = loop.time() + self.seconds
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(AWAY_SECONDS, self._until - loop.time())):
+                    await self._arrived.wait()
+        if self._next is not None:
+            return Resumed(self._next[0].socket.client, self._catch_up)
+        if loop.time() >= self._until:
+            return Gone(f"the client has not come back within {self.seconds:g} s")
+        return Away(AWAY_SECONDS)
+
+    # --- writing ----------------------------------------------------------------------------------------
+
+    async def send(self, messages: Sequence[Message]) -> None:
+        """Send events, in order, with no others between them.
+
+        A client that resumes gets those it missed. Cancelling may leave some unsent. Raises Overloaded and
+        WebSocketDisconnect if the call does not wait for its client.
+        """
+        async with self._writing:
+            for message in messages:
+                assert isinstance(message, dict)
+                await self._put(self._outbox.note(message))
+
+    async def _catch_up(
+        self, heard: tuple[int, float] | None, release: Callable[[Mapping[int, float]], None]
+    ) -> None:
+        """Go on over the next socket, and send the client what it missed; see ``Resumed``."""
+        async with self._writing:
+            assert self._next is not None
+            (self._lease, request), self._next = self._next, None
+            self._socket = PlainSocket(self._lease.socket)
+            self._arrived.clear()
+            self._dropped = self._lost = False
+            self._unread, self._until = "", None
+            missed = catch_up(self._wire, self._outbox, request, heard)
+            release(missed.unheard)
+            for text in missed.messages:
+                await self._put(text)
+                await asyncio.sleep(0)  # let other calls run in between
+
+    async def _put(self, text: str) -> None:
+        if self._dropped:
+            return
+        try:
+            await self._socket.write(text)
+        except Overloaded as error:
+            if not self.seconds:
+                raise
+            if not self._dropped:  # and no other socket has taken over already
+                self._unread = str(error)
+                self._drop(POLICY_VIOLATION, str(error))
+        except WebSocketDisconnect:
+            if not self.seconds:
+                raise
+            # The reading side learns the close code: the client may have ended the call.
+
+    def _drop(self, code: int, reason: str) -> None:
+        """Stop reading and writing the socket at once, and release it."""
+        self._dropped = True
+        self.alone = asyncio.get_running_loop().time()
+        self._lease.release(code, reason)
+        self._socket.stop()
+        if self._patience is not None:
+            with suppress(RuntimeError):  # the timeout has just expired
+                self._patience.reschedule(0.0)
+            self._patience = None

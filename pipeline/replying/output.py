@@ -1,0 +1,118 @@
+"""What the client receives of a reply: how much is synthesised, sent and played."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rejoinder.pipeline.audio.chunk import AudioChunk, Words
+from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.engines.deadline import Deadline
+from rejoinder.pipeline.replying.commit_gate import CommitGate
+from rejoinder.pipeline.replying.playout import Playout
+
+
+class Output:
+    """The audio of one reply, or the text of a reply in text only. Durations are in seconds.
+
+    gate: the reply's commit gate. playout: its play-out clock.
+    deadline: how soon the models' work for it is needed; only this class moves it.
+    echo: receives the audio for echo removal, None if that is off.
+    """
+
+    def __init__(
+        self, gate: CommitGate, playout: Playout, deadline: Deadline, echo: Echo | None = None
+    ) -> None:
+        self.playout = playout
+        self.deadline = deadline
+        self._gate = gate
+        self._echo = echo
+        self._synthesised = 0.0
+        self._text = ""
+        self._complete = False
+
+    @property
+    def synthesised(self) -> float:
+        """The duration of the audio synthesised so far."""
+        return self._synthesised
+
+    @property
+    def text(self) -> str:
+        """The text sent so far by a reply in text only."""
+        return self._text
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the reply is synthesised, or sent as text."""
+        return self._complete
+
+    def committed(self) -> None:
+        """Record that the commit gate opened."""
+        self._move_deadline()
+
+    def pause(self) -> None:
+        """Record that nothing is sent until ``resume``."""
+        now = _now()
+        self.deadline.due = None
+        self.playout.pause(now)
+        if self._echo and self.playout.holds:
+            self._echo.hold(now)
+
+    def resume(self) -> None:
+        """Record that sending goes on at the sample where it paused."""
+        now = _now()
+        self.playout.resume(now)
+        self._move_deadline()
+        if self._echo:
+            self._echo.release(now)
+
+    def cut(self) -> None:
+        """Record that the audio stops playing now."""
+        if self._echo:
+            self._echo.cut(_now())
+
+    def add_synthesised(self, seconds: float) -> None:
+        """Record that this much more audio is synthesised."""
+        self._synthesised += seconds
+        self._move_deadline()
+
+    def add_text(self, text: str) -> None:
+        """Record that text was sent. It has no play-out that could run dry."""
+        self._text += text
+        self.deadline.due = None
+
+    def end(self) -> None:
+        """Record that all of the reply is synthesised, or sent as text."""
+        self._complete = True
+
+    def sent(self, text: str, chunk: AudioChunk, words: Words) -> float:
+        """Record that audio was sent; return the seconds to wait before sending more.
+
+        text: the clause that begins with this audio, or "". words: the times of the clause's words, as far
+        as they are known.
+        """
+        now = _now()
+        wait = self.playout.sent(chunk.seconds, now, words)
+        if self._echo:
+            self._echo.play(chunk, now + self.playout.left(now) - chunk.seconds, text)
+        return wait
+
+    def heard(self, played: float) -> str:
+        """Return the text heard in the first ``played`` seconds; for a reply in text only, all of it."""
+        return self._text.strip() or self.playout.text(played)
+
+    async def wait_played(self) -> None:
+        """Wait until all audio that was sent has been played. Cancelling changes nothing."""
+        await self._gate.wait_running()
+        while left := self.playout.left(_now()):
+            await asyncio.sleep(left)
+            await self._gate.wait_running()
+
+    def _move_deadline(self) -> None:
+        """Set the deadline for more audio: the time at which the synthesised audio runs out."""
+        if self._gate.committed and not self._gate.paused:
+            now = _now()
+            self.deadline.due = now + self.playout.left(now) + self._synthesised - self.playout.seconds
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

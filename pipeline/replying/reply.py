@@ -1,0 +1,93 @@
+"""One reply of the agent: its parts, and the verbs that concern several of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+
+from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.engines.deadline import Deadline
+from rejoinder.pipeline.replying.commit_gate import CommitGate
+from rejoinder.pipeline.replying.generation import Generation
+from rejoinder.pipeline.replying.output import Output
+from rejoinder.pipeline.replying.playout import Playout
+from rejoinder.pipeline.replying.reply_outcome import ReplyOutcome
+from rejoinder.pipeline.replying.reply_settings import ReplySettings
+from rejoinder.pipeline.trace import Trace
+
+
+class Reply:
+    """One reply. It can be dropped without a trace until it is committed.
+
+    id: number of the reply in its session, from 1.
+    text: the user's words that it answers, "" if it answers the history as it stands.
+    is_guess: whether it started before the user's turn was surely over.
+    settings: what was asked of it. generation: the language model's part.
+    gate: what its stages wait for before they send. output: what the client receives.
+    outcome: how it ends. trace: the times of its steps, which begin with ``marks``.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        text: str = "",
+        settings: ReplySettings | None = None,
+        generation: Generation | None = None,
+        deadline: Deadline | None = None,
+        echo: Echo | None = None,
+        is_guess: bool = False,
+        marks: Mapping[str, float] | None = None,
+    ) -> None:
+        self.id = id
+        self.text = text
+        self.is_guess = is_guess
+        self.settings = settings or ReplySettings()
+        self.generation = generation or Generation()
+        self.gate = CommitGate()
+        self.output = Output(self.gate, Playout(self.settings.holds_audio), deadline or Deadline(), echo)
+        self.outcome = ReplyOutcome()
+        self.trace = Trace(id, text, dict(marks or {}))
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def committed(self) -> bool:
+        """Whether the reply may be heard, remembered, billed and acted on."""
+        return self.gate.committed
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The task that runs the reply; None before ``start``."""
+        return self._tasks[0] if self._tasks else None
+
+    def start(self, run: Coroutine[None, None, None], name: str) -> None:
+        """Run the coroutine in a new task, which ``cancel`` cancels."""
+        self._tasks = [asyncio.create_task(run, name=name)]
+
+    def own(self, task: asyncio.Task[None]) -> None:
+        """Cancel this task together with the reply, not one step later as its task group would."""
+        self._tasks.append(task)
+
+    def commit(self) -> None:
+        """Open the commit gate."""
+        self.mark("committed")
+        self.gate.commit()
+        self.output.committed()
+
+    def pause(self) -> None:
+        """Pause the reply: nothing of it is sent until ``resume``, and nothing is lost."""
+        self.gate.pause()
+        self.output.pause()
+
+    def resume(self) -> None:
+        """Resume a paused reply at the sample where it paused."""
+        if self.gate.resume():
+            self.output.resume()
+
+    def cancel(self) -> None:
+        """Cancel the reply: nothing more of it is sent."""
+        for task in self._tasks:
+            task.cancel()
+
+    def mark(self, name: str) -> None:
+        """Record in the trace that ``name`` happened now."""
+        self.trace.mark(name, asyncio.get_running_loop().time())

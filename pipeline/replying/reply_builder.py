@@ -1,0 +1,83 @@
+"""Builds the replies of one session from requests: their numbers, settings and prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.engines.deadline import Deadline
+from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
+from rejoinder.pipeline.errors import ProtocolError
+from rejoinder.pipeline.history import History
+from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.options import Options, ReplyRequest
+from rejoinder.pipeline.prompt import prompt
+from rejoinder.pipeline.replying.generation import Generation
+from rejoinder.pipeline.replying.reply import Reply
+from rejoinder.pipeline.replying.reply_settings import ReplySettings, settings_for
+
+
+class ReplyBuilder:
+    """Builds replies without starting them, and numbers them from 1.
+
+    echo: receives the audio of replies in the conversation; None if echo removal is off.
+    """
+
+    def __init__(self, history: History, load_shedder: LoadShedder, echo: Echo | None) -> None:
+        self._history = history
+        self._load_shedder = load_shedder
+        self._echo = echo
+        self._built = 0
+
+    def in_conversation(
+        self,
+        request: ReplyRequest,
+        options: Options,
+        text: str = "",
+        cue: str = "",
+        is_guess: bool = False,
+        deadline: Deadline | None = None,
+        marks: Mapping[str, float] | None = None,
+    ) -> Reply:
+        """Return a reply to the history as it stands now.
+
+        text: the user's words that it answers, which are not in the history yet. cue: stands for them in the
+        prompt, and never enters the history. marks: the first times of its trace.
+        """
+        settings = settings_for(request, options)
+        loaded = self._load_shedder.level >= LoadLevel.LENGTH
+        generation = self._generation(request, options, settings, text or cue, loaded)
+        return Reply(self._next(), text, settings, generation, deadline, self._echo, is_guess, marks)
+
+    def out_of_band(self, request: ReplyRequest, options: Options) -> Reply:
+        """Return a reply outside of the conversation."""
+        settings = settings_for(request, options)
+        return Reply(self._next(), "", settings, self._generation(request, options, settings))
+
+    def _next(self) -> int:
+        self._built += 1
+        return self._built
+
+    def _generation(
+        self,
+        request: ReplyRequest,
+        options: Options,
+        settings: ReplySettings,
+        text: str = "",
+        loaded: bool = False,
+    ) -> Generation:
+        messages: Sequence[Message] = []
+        refused = None
+        try:
+            messages = self._messages(request, options, text)
+        except ProtocolError as error:
+            refused = error
+        ends_early = loaded and not settings.tools.functions
+        return Generation(messages, settings.max_tokens, ends_early, refused)
+
+    def _messages(self, request: ReplyRequest, options: Options, text: str) -> Sequence[Message]:
+        if request.words:
+            return []
+        if request.prompt is None:
+            return self._history.messages(text or None, request.instructions)
+        return prompt(request.prompt, request.instructions or options.instructions)

@@ -1,0 +1,80 @@
+"""How a reply ends: complete, cut short by a limit, cancelled or failed."""
+
+from __future__ import annotations
+
+
+class ReplyOutcome:
+    """The end of one reply. It ends once; then its ReplyDone is emitted.
+
+        from     verb      to
+        -------  --------  ------------------------------------------
+        running  finish    completed, or incomplete after ``shorten``
+        running  fail      failed
+        running  cancel    cancelled
+
+    After the end, these verbs raise RuntimeError.
+    """
+
+    def __init__(self) -> None:
+        self._status = ""
+        self._error: BaseException | None = None
+        self._shortened = False
+        self._interrupted = False
+
+    @property
+    def status(self) -> str:
+        """The status of ReplyDone: completed, incomplete, cancelled or failed; "" while the reply runs."""
+        return self._status
+
+    @property
+    def ended(self) -> bool:
+        """Whether the reply has ended. Audio that was sent may still play."""
+        return self._status != ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error ended the reply."""
+        return self._status == "failed"
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of a failed reply, None otherwise."""
+        return self._error
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user's speech stopped the reply, or its audio after its end."""
+        return self._interrupted
+
+    def shorten(self) -> None:
+        """Record that a limit of tokens or seconds cut the reply short. After the end it has no effect."""
+        self._shortened = True
+
+    def finish(self) -> None:
+        """End the reply: all of it was sent."""
+        self._end("incomplete" if self._shortened else "completed")
+
+    def fail(self, error: BaseException) -> None:
+        """End the reply: a model failed, or its request was refused."""
+        self._end("failed")
+        self._error = error
+
+    def cancel(self) -> None:
+        """End the reply: it was stopped."""
+        self._end("cancelled")
+
+    def end(self, error: BaseException | None) -> None:
+        """``fail`` with this error, or ``finish`` without one."""
+        if error is None:
+            self.finish()
+        else:
+            self.fail(error)
+
+    def interrupt(self) -> None:
+        """Record that the user's speech stops the reply; ``cancel`` ends it if it still runs."""
+        self._interrupted = True
+
+    def _end(self, status: str) -> None:
+        if self.ended:
+            raise RuntimeError(f"the reply is {self._status}: it cannot become {status}")
+        self._status = status

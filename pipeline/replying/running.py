@@ -1,0 +1,64 @@
+"""Runs the stages of one reply, and reports how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.engines.deadline import current
+from rejoinder.pipeline.errors import ProtocolError, first_error
+from rejoinder.pipeline.events import Event, ReplyDone
+from rejoinder.pipeline.interfaces import Llm
+from rejoinder.pipeline.options import Models
+from rejoinder.pipeline.replying.reply import Reply
+from rejoinder.pipeline.replying.stages import SpokenSlice, play, speak, think, write
+
+CLAUSES_AHEAD = 2
+"""Most clauses that wait for the voice."""
+AUDIO_AHEAD = 8
+"""Most slices of audio that wait for the play stage: with ``SLICE_SECONDS``, about a third of a second."""
+
+
+async def attempt(
+    reply: Reply, models: Models, out: Channel[Event], warming: asyncio.Task[None] | None = None
+) -> BaseException | None:
+    """Run the stages of a reply until all of it is sent; return the error that ended them, None without one.
+
+    warming: a task that fills the language model's cache, which is awaited first. Cancelling discards
+    everything in flight.
+    """
+    current.set(reply.output.deadline)
+    try:
+        if not reply.settings.words:  # given words do not use the language model
+            reply.generation.begin()
+        if warming:
+            await asyncio.wait([warming])
+        await reply.generation.count_prompt(models.llm)
+        if reply.settings.speaks:
+            await _speak(reply, models, out)
+        else:
+            await write(reply, models.llm, out)
+    except Exception as error:
+        return first_error(error)
+    return None
+
+
+async def _speak(reply: Reply, models: Models, out: Channel[Event]) -> None:
+    clauses: Channel[str] = Channel(CLAUSES_AHEAD, "clauses")
+    audio: Channel[SpokenSlice] = Channel(AUDIO_AHEAD, "audio")
+    async with asyncio.TaskGroup() as tasks:
+        thinking = tasks.create_task(think(reply, models.llm, clauses))
+        speaking = tasks.create_task(speak(reply, models.tts, clauses, audio))
+        speaking.add_done_callback(lambda _: thinking.cancel())  # the voice may have reached the limit
+        reply.own(tasks.create_task(play(reply, audio, out)))
+
+
+def reply_done(reply: Reply, llm: Llm, played: float) -> ReplyDone:
+    """Return the ReplyDone event of a reply that has ended, of which ``played`` seconds were played."""
+    status, error = reply.outcome.status, reply.outcome.error
+    done = ReplyDone(reply.id, status, reply.output.heard(played), usage=reply.generation.usage(llm))
+    if error is None:
+        return done
+    code = (error.code if isinstance(error, ProtocolError) else "") or ""
+    return replace(done, error=str(error) or type(error).__name__, code=code, cause=error)
