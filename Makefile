@@ -72,11 +72,12 @@ test: weights $(VENV)/.dev-$(SUFFIX)
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
 test-fast: $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not weights and not browser' tests/test_architecture.py tests/pipeline \
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not weights and not browser and not server' \
+		tests/test_architecture.py tests/pipeline \
 		tests/simulate tests/wires/realtime/test_protocol.py tests/wires/realtime/test_items.py \
 		tests/wires/realtime/test_responses.py tests/wires/phone/test_protocols.py tests/wires/wyoming/test_protocol.py
 
-# Clients nobody here wrote, each set in an environment of its own, outside of our dependencies (docs/guides/clients.md).
+# Clients of other projects, each in an environment of its own, outside our dependencies (docs/guides/clients.md).
 CLIENTS := openai pipecat livekit node
 
 $(VENV)/clients/%/.installed: tests/clients/%.txt | $(VENV)/bin/python

@@ -32,19 +32,23 @@ from rejoinder.pipeline.history import PROMPT_CHARACTERS
 VLLM_TABLE = "vllm"
 """The only table in the configuration file."""
 DEFAULT_FILE = Path("rejoinder.toml")
+"""The configuration file that is read if it exists and no other one is named."""
 OTHER_VARIABLES = ("REJOINDER_CACHE", "REJOINDER_KEY", "REJOINDER_LLM_KEY", "REJOINDER_SPEECH")
 """Environment variables of Rejoinder that are not settings: they also work without a configuration."""
 INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
     "sentences, without lists or symbols."
 )
+"""The default system prompt."""
 GREETING_CHARACTERS = 1_000
 """Most characters in a greeting: about one minute of speech."""
 TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
+"""Default language models, which are too small for real use."""
 TOY_NOTE = (
     "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
     "--llm openai:http://HOST/v1#MODEL)"
 )
+"""What the commands print if the language model is one of ``TOYS``."""
 TOY_EXAMPLES = (
     Message(role="user", content="Hello there."),
     Message(role="assistant", content="Hi! Nice to hear you. What can I do for you?"),

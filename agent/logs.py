@@ -18,6 +18,7 @@ from rejoinder.agent.config import Settings
 from rejoinder.models.llm.openai import KEY_VARIABLES
 
 LOG_FORMAT = "%(asctime)s %(name)s %(levelname)s %(message)s"
+"""Format of a line of the log."""
 LONGEST_LOGGED = 8192
 """Most characters of a message, and of a traceback; a longer text loses its middle."""
 SHORTEST_SECRET = 8
@@ -25,7 +26,9 @@ SHORTEST_SECRET = 8
 VARIABLES = (*KEY_VARIABLES, "REJOINDER_KEY")
 """Environment variables that hold keys."""
 HIDDEN = "***"
+"""What a line shows in place of a secret."""
 KEY_CHARACTERS = f"{string.ascii_letters}{string.digits}-._~+/=%"
+"""Characters that a key may consist of."""
 
 HEADER = re.compile(
     r"""((?:authorization|x-twilio-signature|cookie|api-key)\\?["']?\s{0,2}"""
@@ -35,7 +38,9 @@ HEADER = re.compile(
 )
 """A header: as a line, in a dictionary, or in a list of pairs of bytes. A bare value ends with its line."""
 BEARER = re.compile(r"(bearer\s{1,4})[\w.~+/=-]{12,}", re.IGNORECASE)
+"""A key in an ``Authorization`` header."""
 PROTOCOL_KEY = re.compile(r"""(openai-insecure-api-key\.)[^\s,"']+""", re.IGNORECASE)
+"""A key in the name of a WebSocket subprotocol, as browsers send it."""
 PARAMETER = re.compile(
     r"""(?<![\w-])([\w-]*(?:conversation_id|key|secret|signature|token)=)[^&;\s"'#,)]+""", re.IGNORECASE
 )

@@ -28,6 +28,7 @@ PACKAGES = (
     "torch",
     "numpy",
 )
+"""Packages whose versions a report names."""
 
 GPU_SECONDS = 5.0
 """Timeout of nvidia-smi: a broken driver can take minutes to answer."""

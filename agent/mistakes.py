@@ -16,8 +16,15 @@ from pydantic.fields import FieldInfo
 from rejoinder.agent.complaints import TYPES, Complaint, complaints
 
 PREFIX = "REJOINDER_"
-ENVIRONMENT, FLAG, DEFAULT, PROFILE = "environment", "flag", "default", "profile "
-"""Sources of values. The name of a profile follows ``PROFILE``; any other source is a file."""
+"""Prefix of the environment variables of settings."""
+ENVIRONMENT = "environment"
+"""Source of a value: an environment variable."""
+FLAG = "flag"
+"""Source of a value: a flag of the command line."""
+DEFAULT = "default"
+"""Source of a value: the default of the setting."""
+PROFILE = "profile "
+"""Source of a value: a profile, whose name follows. Any source that is not among these is a file."""
 SECRET = ("api_keys", "twilio_auth_token")
 """Settings whose values no message shows: a user may have put a key in place of its hash."""
 SHOWN = 60

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rejoinder.agent.machine import gpu_memory
-from rejoinder.models.registry import ROLES, check
+from rejoinder.models.registry import check
+from rejoinder.models.specs import ROLES
 from rejoinder.models.threads import cores
 from rejoinder.pipeline.errors import ModelError
 
 AUTO = "auto"
+"""The name that chooses a profile by the machine."""
 SMALL: dict[str, Any] = {
     "turn": "smart-turn",
     "stt": "whisper:tiny.en",
@@ -19,6 +21,7 @@ SMALL: dict[str, Any] = {
     "device": "cpu",
     "max_sessions": 16,
 }
+"""The settings of the smallest profile; the others change some of them."""
 PROFILES: dict[str, dict[str, Any]] = {
     "cpu-small": SMALL,
     "cpu": {**SMALL, "stt": "whisper:base", "max_sessions": 32},

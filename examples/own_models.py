@@ -13,7 +13,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from rejoinder.models.loading import Specs, open_models
+from rejoinder import Specs, open_models
 from rejoinder.pipeline import (
     RATE,
     AudioChunk,

@@ -6,9 +6,11 @@ The address is what Twilio can reach: a proxy with a certificate, which sends /v
 and /voice to this program. In Twilio's console /voice is the number's webhook: "A call comes in", POST.
 """
 
+import base64
+import hmac
 import os
 import sys
-from hmac import compare_digest
+from collections.abc import Mapping
 from urllib.parse import parse_qsl
 from xml.etree.ElementTree import Element, SubElement, tostring
 
@@ -17,8 +19,6 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-
-from rejoinder.agent.wires.phone.line import signature
 
 
 def answer(public_url: str, caller: str) -> bytes:
@@ -31,11 +31,17 @@ def answer(public_url: str, caller: str) -> bytes:
     return tostring(response, xml_declaration=True, encoding="UTF-8")
 
 
+def signature(token: str, url: str, form: Mapping[str, str]) -> str:
+    """Return Twilio's signature of a request (https://www.twilio.com/docs/usage/security)."""
+    signed = url + "".join(name + value for name, value in sorted(form.items()))
+    return base64.b64encode(hmac.digest(token.encode(), signed.encode(), "sha1")).decode()
+
+
 def webhook(public_url: str, token: str) -> Starlette:
     async def voice(request: Request) -> Response:
         form = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
         given = request.headers.get("x-twilio-signature", "")
-        if not compare_digest(signature(token, f"{public_url}/voice", form).encode(), given.encode()):
+        if not hmac.compare_digest(signature(token, f"{public_url}/voice", form).encode(), given.encode()):
             return Response("this is not from Twilio\n", 403)
         return Response(answer(public_url, form.get("From", "an unknown number")), media_type="text/xml")
 

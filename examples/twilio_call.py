@@ -10,6 +10,8 @@ right. A server that wants one gets a key (REJOINDER_KEY), or Twilio's signature
 
 import asyncio
 import base64
+import hmac
+import io
 import json
 import os
 import sys
@@ -23,9 +25,6 @@ import soundfile
 import soxr
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
-
-from rejoinder.agent.wires.g711 import decode, encode
-from rejoinder.agent.wires.phone.line import signature
 
 RATE = 8000
 FRAME = 160
@@ -105,6 +104,24 @@ class Line:
         return f"{len(self.heard) / RATE:6.2f} s"
 
 
+def encode(samples: np.ndarray) -> bytes:
+    """Return float samples of shape (n,) as mu-law, one byte each."""
+    file = io.BytesIO()
+    soundfile.write(file, np.clip(samples, -1, 1), RATE, "ULAW", format="RAW")
+    return file.getvalue()
+
+
+def decode(codes: bytes) -> np.ndarray:
+    """Return mu-law as int16 samples of shape (n,)."""
+    how = {"samplerate": RATE, "channels": 1, "subtype": "ULAW", "format": "RAW"}
+    return soundfile.read(io.BytesIO(codes), dtype="int16", **how)[0]
+
+
+def signature(token: str, url: str) -> str:
+    """Return Twilio's signature of a WebSocket (https://www.twilio.com/docs/usage/security)."""
+    return base64.b64encode(hmac.digest(token.encode(), url.encode(), "sha1")).decode()
+
+
 async def call(line: Line, keys: str) -> None:
     """Hold the call until the last answer is over, or the server hangs up."""
     listening = asyncio.create_task(line.listen())
@@ -134,7 +151,7 @@ async def call(line: Line, keys: str) -> None:
 async def main(question: str, kept: str, url: str = "ws://127.0.0.1:8080/v1/phone", keys: str = "") -> None:
     samples, rate = soundfile.read(question, dtype="float32", always_2d=True)
     narrow = soxr.resample(samples.mean(axis=1), rate, RATE)
-    said = encode((np.clip(narrow, -1, 1) * 32767).astype("<i2").tobytes(), "mulaw")
+    said = encode(narrow)
     shown = (
         {"Authorization": f"Bearer {os.environ['REJOINDER_KEY']}"} if "REJOINDER_KEY" in os.environ else {}
     )
@@ -145,8 +162,8 @@ async def main(question: str, kept: str, url: str = "ws://127.0.0.1:8080/v1/phon
         with soundfile.SoundFile(kept, "w", RATE, 2, format="WAV") as file:
             line = Line(socket, said)
             await call(line, keys)
-            heard = np.frombuffer(decode(bytes(line.heard), "mulaw"), "<i2")
-            mouth = np.frombuffer(decode(said.ljust(len(heard), SILENCE)[: len(heard)], "mulaw"), "<i2")
+            heard = decode(bytes(line.heard))
+            mouth = decode(said.ljust(len(heard), SILENCE)[: len(heard)])
             file.write(np.stack((mouth, heard), axis=1))
     print(f"{len(heard) / RATE:.1f} s in {kept}")
 

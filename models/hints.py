@@ -13,6 +13,7 @@ from rejoinder.pipeline.errors import ModelError
 NAME = "rejoinder"
 """The name of the distribution."""
 NOTES = {"piper": " (GPL-3.0-or-later)"}
+"""What follows the name of an extra in a hint: its licence, where that is not permissive."""
 EXTRA_MODULES = {
     "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl"),
     "client": ("soxr", "tenacity", "websockets"),

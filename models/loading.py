@@ -13,7 +13,8 @@ import numpy as np
 
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.models.placement import HERE, Placement
-from rejoinder.models.registry import ROLES, check, create
+from rejoinder.models.registry import check, create
+from rejoinder.models.specs import ROLES
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_pcm
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
@@ -140,6 +141,7 @@ WARM_UPS: dict[str, Callable[[Any], Any]] = {
     "llm": warm_llm,
     "tts": _warm_tts,
 }
+"""The first request of each model, by its role: it brings code and weights into memory."""
 
 
 async def _close(model: Any) -> None:

@@ -37,6 +37,7 @@ PARTS = {
     ),
     "tts": ModelRole("voice", interfaces.Tts),
 }
+"""What a model has to fit, by the name of its part."""
 
 
 def check_fits(role: str, model: object, adapter: str = "") -> None:
@@ -121,6 +122,7 @@ KINDS: dict[Callable[[Any], bool], str] = {
     inspect.isgeneratorfunction: "a generator without async",
     _is_function: "a plain function",
 }
+"""Kinds of functions, with the words for each in an error message."""
 
 
 def _is_kind(method: Any, wanted: type | None) -> bool:

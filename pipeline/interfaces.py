@@ -54,6 +54,7 @@ class Tools:
 
 
 NO_TOOLS = Tools()
+"""No tools, which is the default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Stt, Tools, Tt
 from rejoinder.pipeline.prompt import Entry
 
 IDLE_CUE = "(The caller has said nothing for a while. Ask in a few words whether they are still there.)"
+"""The message that asks the language model to speak to a silent caller."""
 INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
+"""The default system prompt."""
 
 
 @dataclass(frozen=True, slots=True)

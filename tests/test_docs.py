@@ -15,7 +15,7 @@ from support.serving import serving
 from support.snippets import FILES, PAGES, Place, Snippet, Wrong, check, found_in
 
 from rejoinder.models.loading import Specs
-from rejoinder.models.registry import ROLES
+from rejoinder.models.specs import ROLES
 
 LINE = "Hm. @weather {}"
 """What the scripted language model says first: it calls a tool where there are any."""

@@ -28,7 +28,7 @@ from support.browsing import run as browse
 from support.callers.carriers import TwilioSim
 from support.callers.phone import calling, served
 from support.servers.chat import chat_server, token
-from support.serving import PATIENCE, serving
+from support.serving import PATIENCE, THREE_LINES, serving
 from support.sound_card import FakeSounddevice
 
 from rejoinder.agent.client import devices
@@ -131,7 +131,7 @@ def test_everyday_mistakes_are_reported_in_one_line(
     if scheme == "ws":
         assert "http" in refused(name, question, answer, closed.replace("ws", "http", 1))
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
-    with serving(tmp_path) as server:
+    with serving(tmp_path, llm=THREE_LINES) as server:
         url = f"{scheme}://127.0.0.1:{server.port}{path}"
         message = refused(name, question, answer, url)
         assert "HTTP 401" in message and "API keys" in message
@@ -147,7 +147,7 @@ def test_a_question_that_is_not_there(tmp_path: Path, name: str) -> None:
         assert nowhere in refused(name, nowhere, answer)
         return
     port = str(free_port())
-    with serving(tmp_path, wyoming_port=port):
+    with serving(tmp_path, llm=THREE_LINES, wyoming_port=port):
         assert nowhere in refused(name, nowhere, answer, port)
 
 
@@ -160,7 +160,7 @@ def test_pcm_with_a_key_a_stereo_recording_and_one_without_speech(
     soundfile.write(question, np.stack((noise(1.0), noise(1.0)), axis=1), 16_000)
     soundfile.write(silent_question, silence(0.5), 16_000, subtype="FLOAT")
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
-    with serving(tmp_path) as server:
+    with serving(tmp_path, llm=THREE_LINES) as server:
         url = f"ws://127.0.0.1:{server.port}/v1/pcm"
         silent = f"the server detected no speech in {silent_question}"
         assert refused("pcm.py", silent_question, answer, url, REJOINDER_KEY=KEY) == silent
@@ -210,7 +210,7 @@ def test_own_models(tmp_path: Path) -> None:
 def test_openai_python(tmp_path: Path) -> None:
     files = str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")
     soundfile.write(files[0], noise(1.0), 48_000)
-    with serving(tmp_path) as server:
+    with serving(tmp_path, llm=THREE_LINES) as server:
         done = run("openai_python.py", *files, server.http)
         server.wait_idle()
     assert done.returncode == 0, done.stderr
@@ -223,7 +223,7 @@ def test_openai_python(tmp_path: Path) -> None:
 def test_home_assistant(tmp_path: Path) -> None:
     files, port = (str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")), str(free_port())
     soundfile.write(files[0], noise(1.0), 48_000)
-    with serving(tmp_path, wyoming_port=port) as server:
+    with serving(tmp_path, llm=THREE_LINES, wyoming_port=port) as server:
         done = run("home_assistant.py", *files, port)
         server.wait_idle()
     assert done.returncode == 0, done.stderr
@@ -271,7 +271,7 @@ def test_twilio_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = str(tmp_path / "question.wav"), str(tmp_path / "call.wav")
     soundfile.write(files[0], np.concatenate((noise(1.0), silence(1.8), noise(1.2))), 48_000)
     monkeypatch.setenv("REJOINDER_TWILIO_AUTH_TOKEN", TOKEN)
-    with serving(tmp_path) as server:
+    with serving(tmp_path, llm=THREE_LINES) as server:
         url = f"ws://127.0.0.1:{server.port}/v1/phone"
         refused = run("twilio_call.py", *files, url)
         done = run("twilio_call.py", *files, url, "42#", TWILIO_AUTH_TOKEN=TOKEN)
@@ -323,7 +323,7 @@ def test_browser_embed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     monkeypatch.setenv("REJOINDER_ALLOWED_ORIGINS", origin)
-    with serving(tmp_path) as server:
+    with serving(tmp_path, llm=THREE_LINES) as server:
         with running("browser_embed.py", server.http, str(port), port=port, REJOINDER_KEY=KEY):
             browse(visit())
         server.wait_idle()
@@ -343,7 +343,7 @@ def test_local_mic(
     """The headset is unplugged once the answer is over."""
     headset = FakeSounddevice()
     monkeypatch.setattr(devices, "import_module", lambda name: headset)
-    with serving(tmp_path) as server:
+    with serving(tmp_path, llm=THREE_LINES) as server:
         with pytest.raises(NoDevice, match="Headset has stopped recording"):
             asyncio.run(local_mic().main(server.http))
         server.wait_idle()

@@ -27,13 +27,17 @@ STORY = " ".join(
     f"On day {number} the ship sailed to the next island, and the people there told them about the weather."
     for number in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 )
+"""The answer of the scripted language model, long enough for every sound."""
 STORYTELLER = f"scripted:llm|{STORY}"
 """A scripted language model with a long answer: interruptions do not depend on a real model."""
 BEFORE_SECONDS = (1.0, 2.0)
 """Range of undisturbed speech of the agent before each sound, in seconds."""
 AFTER_SECONDS = 1.5
+"""Time after a sound in which the agent may still stop, in seconds."""
 GAP_MS = 600.0
+"""Longest gap in the agent's speech that counts as in time, in milliseconds."""
 OUTCOME_WAIT_SECONDS = 15.0
+"""Longest wait for the agent to speak, and for the outcome of a sound, in seconds."""
 STOPPED = "stopped"
 """Outcome: the agent stopped."""
 MISSED = "missed"
@@ -98,7 +102,10 @@ async def measure(
 
 
 async def over_the_agent(caller: LiveCaller, sound: OverlapSound, after: float) -> BargeinResult:
-    """Play one sound after some seconds of undisturbed speech. Raises CallLost if the agent is silent."""
+    """Play one sound after some seconds of undisturbed speech. Raises CallLost if the agent is silent.
+
+    Cancelling leaves the sound playing and the call open.
+    """
     reply = await _speaking(caller, caller.now, int(after * RATE))
     turns, holds = len(caller.turns), len(caller.holds)
     start = caller.say(sound.audio)

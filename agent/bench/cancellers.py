@@ -65,6 +65,7 @@ CANCELLERS: dict[str, Callable[[], EchoPath] | None] = {
     "ours": EchoPath,
     "AEC3": Aec3Path,
 }
+"""The echo cancellers that the bench compares, by name; None for none."""
 
 
 @dataclass(frozen=True, slots=True)

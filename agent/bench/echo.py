@@ -26,6 +26,7 @@ from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import Samples
 
 LEVELS = (0.0, -6.0, -12.0, -20.0)
+"""Levels of the echo, in decibels."""
 ROOMS = "rir"
 """Set of the rooms' impulse responses."""
 MUSIC = "music"

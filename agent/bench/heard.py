@@ -34,11 +34,13 @@ from rejoinder.pipeline.replying.stages import SLICE_SECONDS
 from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
 
 HEARD_SETS = ("phone_prompts_8k", "ljspeech", "librispeech_test_other", "speechocean762_adult")
+"""Sets of recordings whose words have known times."""
 ALIGNER_MARGIN_SECONDS = 0.3
 """Length of the faint noise on each side of a clause, so that the aligner finds silence there."""
 MARGIN_NOISE = 0.001
 """RMS of that noise."""
 ALIGNER_FRAME_SECONDS = 0.01
+"""Length of one frame of the aligner, in seconds."""
 LEAST_REPLY_WORDS = 5
 """Fewest words of a reply."""
 CUTS_EACH = 5
@@ -157,7 +159,7 @@ async def measure(
 async def cut(
     name: str, voice: Tts, aligner: Aligner, reply: Sequence[Word], cuts: int, chance: random.Random
 ) -> list[CutReply]:
-    """Speak a reply as a call does, and cut it ``cuts`` times."""
+    """Speak a reply as a call does, and cut it ``cuts`` times. Cancelling stops the voice."""
     splitter, text = ClauseSplitter(), " ".join(word for word, _ in reply)
     clocks, ends, words = {TOLD: Playout(), BY_LENGTH: Playout()}, list[float](), list(reply)
     for clause in [*splitter.feed(text + " "), splitter.flush()]:
@@ -232,6 +234,7 @@ CUT_KINDS: dict[str, Callable[[CutReply], bool]] = {
     "all": lambda cut: True,
     "with numbers": lambda cut: cut.as_written,
 }
+"""Kinds of replies in the report, each with the cuts that belong to it."""
 
 
 def rows(cuts: Sequence[CutReply]) -> dict[str, Row]:

@@ -32,6 +32,7 @@ SOCKET_CLOSE_SECONDS = 1.0
 LIMIT = 2**20
 """Most bytes in one line of the server's answer."""
 BEGUN = {"streamSid": "MZ1", "callSid": "CA1", "mediaFormat": {"encoding": "audio/x-mulaw"}}
+"""Twilio's description of a stream that begins."""
 PRECEDING_MESSAGES = {PHONE: json.dumps({"event": "start", "start": BEGUN})}
 """The message that has to precede the measured one, by protocol."""
 FOLLOWING_MESSAGES = {

@@ -30,6 +30,7 @@ QUESTION = "what is the weather"
 ANSWER = "It is a sunny day today."
 """The scripted reply."""
 FRAME_SECONDS = 0.02
+"""Length of one frame of audio, in seconds."""
 CYCLE_FRAMES = 200
 """Frames from one turn of a speaking session to its next one: 4 s."""
 TALK_FRAMES = 60

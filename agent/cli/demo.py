@@ -57,6 +57,7 @@ SCRIPT = (
     ScriptLine("Could you tell me something about the ocean?"),
     ScriptLine("That is lovely, thank you so much, goodbye!", interrupts=1.2),
 )
+"""The lines of the demo."""
 
 
 @dataclass(frozen=True, slots=True)

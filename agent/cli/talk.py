@@ -44,6 +44,7 @@ from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError, first_error
 
 HEADPHONES = "Headphones are best: with a loudspeaker the agent may interrupt itself."
+"""Advice that is printed when a call begins."""
 BACKLOG_SECONDS = 60.0
 """Most audio of a remote server that waits for the speaker, in seconds: it may arrive in bursts."""
 

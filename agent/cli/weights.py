@@ -14,8 +14,8 @@ from rich.table import Table
 
 from rejoinder.agent.profiles import PROFILES
 from rejoinder.models.hints import require
-from rejoinder.models.registry import ROLES, of_hub
-from rejoinder.models.registry import weights as weights_of
+from rejoinder.models.specs import ROLES, of_hub
+from rejoinder.models.specs import weights as weights_of
 from rejoinder.models.weights import fetch as weights
 from rejoinder.models.weights import hub
 from rejoinder.models.weights.catalog import PACKAGED, catalog

@@ -14,6 +14,7 @@ from rejoinder.pipeline.errors import PipelineError
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Hosts that the client never reaches through a proxy, whatever the environment sets."""
 SCHEMES = {"http": "ws", "https": "wss"}
+"""The WebSocket scheme for each scheme of HTTP."""
 PING_SECONDS = 5.0
 """Interval between two pings."""
 PONG_SECONDS = 10.0

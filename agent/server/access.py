@@ -22,7 +22,9 @@ from rejoinder.pipeline import PipelineError
 UNDER = "/v1/"
 """The path prefix below which errors have OpenAI's shape."""
 SOCKETS = ("/v1/realtime", "/v1/phone", "/v1/pcm")
+"""Paths of WebSockets."""
 CODES = {401: "invalid_api_key", 403: "forbidden"}
+"""OpenAI's error code for each HTTP status."""
 
 
 class Refused(PipelineError):

@@ -16,6 +16,7 @@ from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.realtime.resumable_socket import Ended, ResumableSocket, SocketLease
 
 PATH = "/v1/realtime"
+"""The only path whose conversations can be resumed."""
 
 
 @dataclass(frozen=True, slots=True)

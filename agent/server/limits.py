@@ -22,6 +22,7 @@ from rejoinder.agent.wires.realtime.events import failure
 from rejoinder.pipeline import ProtocolError
 
 MINUTE = 60.0
+"""The period of the rate limits, in seconds."""
 BUSY_SECONDS = 10
 """Value of ``Retry-After`` where another call has to end first, in seconds."""
 

@@ -67,7 +67,9 @@ from rejoinder.pipeline.errors import first_error
 log = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
+"""The folder of the web page."""
 TRY_AGAIN = "the models are still loading: try again in a few seconds"
+"""The error message while the models still load."""
 
 
 class Server:

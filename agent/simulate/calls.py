@@ -12,7 +12,9 @@ from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import Options
 
 FORECAST = "It is sunny today. Take a hat, if you go out."
+"""The agent's answer to a question about the weather."""
 TABLE_QUESTION = "For how many people? And at what time would that be?"
+"""The agent's answer to a caller who wants a table."""
 ANSWERS = (
     FORECAST,
     TABLE_QUESTION,
@@ -20,6 +22,7 @@ ANSWERS = (
     "Yes, I can do that for you.",
     "It costs nine dollars and eighty cents.",
 )
+"""The agent's answers, of which each call gets some."""
 QUESTIONS = (
     "what is the weather",
     "I want a table for two.",
@@ -28,8 +31,11 @@ QUESTIONS = (
     "my number is four four one",
     "yes",
 )
+"""What random callers say."""
 MURMURS = ("mm-hm", "right", "okay", "yeah, I see")
+"""Backchannels of random callers."""
 BAD_LINE = Line(delay=0.06, jitter=0.12, seed=1)
+"""A late and uneven line."""
 
 
 def agent(*answers: str, first: float = 0.08) -> ScriptedLlm:

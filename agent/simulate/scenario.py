@@ -177,6 +177,9 @@ class Talk:
 
 
 async def sleep_until(at: float) -> None:
-    """Wait until a loop time. If it has passed, return without yielding to other tasks."""
+    """Wait until a loop time. If it has passed, return without yielding to other tasks.
+
+    Cancelling ends the wait, and changes nothing else.
+    """
     if (left := at - asyncio.get_running_loop().time()) > 0:
         await asyncio.sleep(left)

@@ -116,7 +116,10 @@ def steps_so_far() -> int:
 
 
 async def cancelled_at(step: int, main: Coroutine[Any, Any, object]) -> bool:
-    """Run a coroutine and cancel it in a step of the loop. Return whether the cancel took effect."""
+    """Run a coroutine and cancel it in a step of the loop. Return whether the cancel took effect.
+
+    Cancelling this call leaves the coroutine running until that step.
+    """
     task = asyncio.ensure_future(main)
     at_step(step, task.cancel)
     await asyncio.wait([task])

@@ -21,8 +21,11 @@ SENTENCES = {
 }
 """Message for a model's error, by its code. ``role`` names the model."""
 BUSY = "Too many callers want an answer at this moment: try again in a few seconds."
+"""Message for callers while too many replies are requested."""
 BROKEN = "Something went wrong in the server."
+"""Message for callers after an error of the server itself."""
 ENDED = "the language model cannot answer any more: its engine has ended"
+"""Message for callers after the engine of the language model has ended."""
 
 
 class Unanswered(PipelineError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.loading import Specs
-from rejoinder.models.registry import BUILT_IN, own_path, weights
+from rejoinder.models.specs import own_path, weights
 from rejoinder.models.weights.catalog import PACKAGED, catalog
 
 

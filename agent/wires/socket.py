@@ -148,7 +148,10 @@ class PlainSocket:
                 await self.write(json.dumps(message) if isinstance(message, dict) else message)
 
     async def write(self, data: str | bytes) -> None:
-        """Send one message, where none other is being sent. Raises and cancels as ``send`` does."""
+        """Send one message, where none other is being sent. Raises what ``send`` raises.
+
+        Cancelling may leave it unsent.
+        """
         if self._socket.application_state is not WebSocketState.CONNECTED:
             return
         try:

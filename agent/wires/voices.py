@@ -6,6 +6,7 @@ from rejoinder.agent.wires.realtime.shapes import Base
 from rejoinder.pipeline import ProtocolError
 
 DEFAULT = "default"
+"""The name of the server's own voice."""
 OPENAI = ("alloy", "ash", "ballad", "coral", "echo", "sage", "shimmer", "verse", "marin", "cedar")
 """The voices of OpenAI's Realtime API, as openai-python lists them in ``RealtimeAudioConfigOutput``.
 

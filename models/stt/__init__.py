@@ -1,1 +1,1 @@
-"""Speech recognisers (STT)."""
+"""Speech recognisers (STT): ``whisper.py``, and the languages that a Whisper knows."""

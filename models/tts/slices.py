@@ -72,7 +72,7 @@ class FlowFrames:
 def silent_frames(lengths: NDArray[np.int64], hop: int) -> int:
     """Return the number of silent frames before the first sound.
 
-    lengths: samples of each phoneme, int64 [phonemes]. hop: samples of a frame.
+    lengths: samples of each phoneme, int64 of shape (phonemes,). hop: samples of a frame.
     """
     return max(0, int(lengths[0]) // hop - EARLY_FRAMES)
 

@@ -1,1 +1,1 @@
-"""Voice activity detectors (VAD)."""
+"""Voice activity detectors (VAD): ``silero.py``, its network, and the windows that it skips."""

@@ -7,6 +7,7 @@ import numpy as np
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 
 HOP = RATE // 100
+"""Samples in one step of the level: 10 ms."""
 AUDIBLE = 10 ** (-50 / 20)
 """Amplitude above which a sample is audible: -50 dBFS, far above resampling noise and far below speech."""
 LATE_SAMPLES = int(0.2 * RATE)

@@ -35,10 +35,8 @@ _HUM = "(?!no )[hmnuoa]*m[hmnuoa]*"
 _LAUGHTER = "(?:ha|he|hah|heh)+h?"
 _MADE_UP = "you|thank you|thanks|thanks for watching|thank you for watching"
 _LISTENING = f"{_WORDS}|{_PHRASES}|{_HUM}|{_LAUGHTER}"
-_BACKCHANNEL, _TRUE_BACKCHANNEL = (
-    re.compile(f"(?:(?:{_LISTENING}|{_MADE_UP}) )*"),
-    re.compile(f"(?:(?:{_LISTENING}) )+"),
-)
+_BACKCHANNEL = re.compile(f"(?:(?:{_LISTENING}|{_MADE_UP}) )*")
+_TRUE_BACKCHANNEL = re.compile(f"(?:(?:{_LISTENING}) )+")
 _ANNOTATION = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
 """How recognisers annotate sounds that are not speech: (coughs), [LAUGHTER], *sighs*."""
 

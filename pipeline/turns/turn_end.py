@@ -57,13 +57,17 @@ UNFINISHED = FUNCTION_WORDS | frozenset(
 )
 """Last words of an unfinished turn."""
 YES_OR_NO = frozenset("yes yeah yep no nope sure okay ok right correct exactly please thanks maybe".split())
+"""Words that answer a yes-or-no question."""
 ASKS_YES_OR_NO = re.compile(
     r"(?:^|[.?!,]\s)\s*(?:(?:so|and|then)\s+)?(?:is|are|was|were|do|does|did|can|could|will|would|should|shall|may"
     r"|have|has)\b[^.?!]*\?\s*$",
     re.I,
 )
+"""Text that ends with a yes-or-no question."""
 ASKS_ITEMS = re.compile(r"\b(?:spell|letters?|digits?|numbers?|codes?|e-?mail)\b", re.I)
+"""Text that asks for letters or digits."""
 ONE_ITEM = re.compile(r"(?:^|[\s-])(?:\w|\d+|zero|one|two|three|four|five|six|seven|eight|nine)\W*$", re.I)
+"""Text that ends with one letter or digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +196,4 @@ def load(path: Path) -> dict[str, dict[str, float]]:
 
 
 SHIPPED = load(Path(__file__).with_name("turn_end.json"))
+"""The weights in the repository."""

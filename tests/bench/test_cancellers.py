@@ -1,4 +1,4 @@
-"""The comparison of echo cancellers: the calls it makes, and what each canceller is told."""
+"""The comparison of echo cancellers: the calls it makes, and the inputs of each canceller."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def test_replies_are_said_as_they_are_noted(reply: list[heard_cases.Word]) -> No
     )
 
 
-def cut(truth: int, told: int, length: int, numbers: bool = False, voice: str = "piper") -> CutReply:
-    return CutReply(voice, "text", numbers, 1.0, truth, {TOLD: told, BY_LENGTH: length})
+def cut(truth: int, timed: int, length: int, numbers: bool = False, voice: str = "piper") -> CutReply:
+    return CutReply(voice, "text", numbers, 1.0, truth, {TOLD: timed, BY_LENGTH: length})
 
 
 def test_figures_are_shares_of_cuts() -> None:
@@ -74,6 +74,6 @@ def test_heard_words_of_a_real_voice_match_an_aligner() -> None:
         voice.close()
     assert len(found) == 120
     assert max(cut.truth for cut in found) > 8
-    told, spread = bench_heard.row(found, TOLD), bench_heard.row(found, BY_LENGTH)
-    assert told.within_one > 0.97
-    assert told.exact > spread.exact
+    timed, spread = bench_heard.row(found, TOLD), bench_heard.row(found, BY_LENGTH)
+    assert timed.within_one > 0.97
+    assert timed.exact > spread.exact

@@ -67,7 +67,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers every request with what the server was told to."""
+    """Answers every request with the response set on the server."""
 
     def do_GET(self) -> None:
         status, content = self.server.answers.get(self.path, (404, {}))  # type: ignore[attr-defined]

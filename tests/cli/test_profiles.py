@@ -20,7 +20,8 @@ from rejoinder.agent.config import ConfigError, Settings, load, unknown_variable
 from rejoinder.agent.machine import gpu_memory
 from rejoinder.agent.profiles import PROFILES, chosen, fitting, lacking
 from rejoinder.models.onnx.session import on_gpu
-from rejoinder.models.registry import ROLES, adapters, check, of_hub
+from rejoinder.models.registry import adapters, check
+from rejoinder.models.specs import ROLES, of_hub
 from rejoinder.models.threads import Threads, plan
 from rejoinder.models.weights.hub import is_repository, snapshot
 from rejoinder.pipeline.errors import ModelError

@@ -17,9 +17,11 @@ import pytest
 from support import speech
 
 from rejoinder.models import hints, loading, registry
+from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.models.placement import HERE, Placement
-from rejoinder.models.registry import check, create, own_path, voice, voices, weights
+from rejoinder.models.registry import check, create, voice
+from rejoinder.models.specs import own_path, voices, weights
 from rejoinder.models.threads import Threads
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.models.weights.fetch import WeightsMissing, cache_dir, locate
@@ -228,7 +230,7 @@ def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPa
     def opened(found: str, threads: int, placement: Placement) -> int:
         return threads
 
-    shares = {name: adapter._replace(find=str, open=opened) for name, adapter in registry.BUILT_IN.items()}
+    shares = {name: adapter._replace(find=str, open=opened) for name, adapter in BUILT_IN.items()}
     monkeypatch.setattr(registry, "BUILT_IN", shares)
     assert {name: create(name, THREADS) for name in shares} == {
         "silero": 1,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from rejoinder.models import hints, registry
+from rejoinder.models import hints
+from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.hints import EXTRA_MODULES, EXTRAS, NotInstalled, PackageMissing, needing
 from rejoinder.models.registry import create
 from rejoinder.models.threads import Threads
@@ -106,7 +107,7 @@ def test_every_package_that_is_imported_is_in_an_extra() -> None:
     assert foreign - TRANSITIVE - EXTRAS.keys() == set()
 
 
-@pytest.mark.parametrize("adapter", registry.BUILT_IN)
+@pytest.mark.parametrize("adapter", BUILT_IN)
 def test_an_adapter_has_its_packages_in_the_extra_that_it_names(adapter: str) -> None:
     needed = hints.NEEDED_BY.get(adapter, ())
     assert needed or adapter == "scripted"

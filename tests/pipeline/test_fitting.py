@@ -14,7 +14,7 @@ import rejoinder.pipeline
 from rejoinder.agent.simulate import models as simulated_models
 from rejoinder.agent.simulate.caller import Caller
 from rejoinder.models import scripted
-from rejoinder.models.registry import BUILT_IN
+from rejoinder.models.built_in import BUILT_IN
 from rejoinder.pipeline import ModelError, Models, open_session
 from rejoinder.pipeline.fitting import PARTS, check_fits
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from rejoinder.agent.bench.cases.recordings import Recording, RecordingsMissing, read_set, speech_folder
+from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.hints import PackageMissing
-from rejoinder.models.registry import BUILT_IN, check, create
+from rejoinder.models.registry import check, create
 from rejoinder.models.threads import Threads
 from rejoinder.models.weights.fetch import WeightsMissing
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm

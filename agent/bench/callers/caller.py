@@ -55,17 +55,23 @@ class LiveCaller:
         return self.microphone.say(audio)
 
     async def ask(self) -> None:
-        """Request a reply without a user turn. Raises CallLost."""
+        """Request a reply without a user turn. Cancelling may leave the request unsent. Raises CallLost."""
         await self._call.respond()
 
     async def stop(self) -> None:
-        """Cancel the reply in progress, if there is one. Raises CallLost."""
+        """Stop the reply in progress, if there is one. Raises CallLost.
+
+        Cancelling may leave the request, or the report of what was played, unsent.
+        """
         if any(not reply.status for reply in self.replies):
             await self._call.cancel()
         await self._interrupt()
 
     async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until a condition holds, with one check per frame. Return False on timeout."""
+        """Wait until a condition holds, with one check per frame. Return False on timeout.
+
+        Cancelling ends the wait, and changes nothing else.
+        """
         deadline = self._loop.time() + seconds
         while not condition():
             if self._loop.time() > deadline:
@@ -99,7 +105,10 @@ class LiveCaller:
             self._tick = asyncio.Event()
 
     async def listen(self) -> None:
-        """Handle the server's events until the call ends. Raises CallLost."""
+        """Handle the server's events until the call ends. Raises CallLost.
+
+        Cancelling leaves the call open; the report on an interruption may be unsent.
+        """
         async for event in self._call:
             await self._take(event)
         raise CallLost(self._call.over)

@@ -19,6 +19,7 @@ from rejoinder.agent.client.player import RATE
 from rejoinder.agent.client.socket import CallLost
 
 HOUR = 3600.0
+"""Longest call, in seconds: the callers hang up earlier."""
 TICK_SECONDS = 0.002
 """Frames of different callers that are due within this time are sent together. A wake-up costs more than a
 frame, and here the server shares the processor."""
@@ -33,7 +34,10 @@ class Idle:
 
 @asynccontextmanager
 async def idle_callers(url: str, key: str | None, number: int) -> AsyncIterator[Idle]:
-    """Hold ``count`` idle calls while the block runs. Raises CallLost if one cannot begin or is lost."""
+    """Hold ``number`` idle calls while the block runs. Raises CallLost if one cannot begin or is lost.
+
+    Cancelling the block hangs up.
+    """
     idle = Idle()
     if not number:
         yield idle

@@ -38,6 +38,7 @@ The file is [3.5|three point five] [GB|gigabytes], so it will take a while to do
 [Mr.|mister] [&|and] [Mrs.|missus] Brown have been here for [10|ten] years, and they are not going to leave.
 On [2024-05-17|the seventeenth of May twenty twenty four] it was [-3|minus three] degrees at night.
 """
+"""Sentences, one per line, with ``[written|spoken]`` where the two forms differ."""
 
 _WORD = re.compile(r"\[([^|]*)\|([^]]*)\]([^\s\[]*)|(\S+)")
 

@@ -36,7 +36,9 @@ COUGH = "cough"
 NOISE = "noise"
 """Kind of a sound: recorded noise."""
 INTERRUPTION_SETS = ("assistant_utterances", "speechocean762_adult", "read_misc", "an4")
+"""Sets of recordings that interruptions are taken from."""
 NOISES = "noise"
+"""The set of recordings of noise."""
 LISTENERS = (
     "Mm-hmm.",
     "Uh-huh.",
@@ -51,6 +53,7 @@ LISTENERS = (
 )
 """Backchannels. Voices speak them, because no recordings with a free licence are known."""
 PITCHES = (0.92, 1.0, 1.12)
+"""Factors of the pitch and speed of the voices."""
 LEVEL = 0.05
 """RMS of synthetic sounds: -26 dBFS, the level of a headset."""
 MOST_INTERRUPTION_SECONDS = 2.5
@@ -58,6 +61,7 @@ MOST_INTERRUPTION_SECONDS = 2.5
 LEAST_INTERRUPTION_SECONDS = 0.3
 """Shortest interruption."""
 SHORT_INTERRUPTION_SECONDS = (0.35, 0.7)
+"""Range of the length of a short interruption, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,10 @@ def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> l
 
 
 async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[OverlapSound]:
-    """Return backchannels of several voices at several pitches. Raises ModelError."""
+    """Return backchannels of several voices at several pitches. Raises ModelError.
+
+    Cancelling stops the voice and closes its models.
+    """
     made = []
     for voice in voices:
         specs = Specs(vad="scripted:vad", turn="", stt="scripted:stt", llm="scripted:llm", tts=voice)

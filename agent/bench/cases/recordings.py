@@ -20,12 +20,16 @@ from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.errors import PipelineError
 
 VARIABLE = "REJOINDER_SPEECH"
+"""Environment variable with the folder of the recordings."""
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "../shared/speech"
+"""Folder of the recordings if the environment names none."""
 DEFAULT_SETS = ("assistant_utterances", "speechocean762_adult", "read_misc")
+"""Sets of recordings that the benches take by default."""
 MAX_RECORDING_SECONDS = 15.0
 """Longest recording that is sampled. Longer ones are monologues of several sentences, not turns."""
 
 HOP_SECONDS = 0.01
+"""Length of one step of the level, in seconds."""
 LOUD_BELOW_SPEECH_DB = 20.0
 """A loud hop is at most this far below the level of speech."""
 TAIL_BELOW_SPEECH_DB = 25.0
@@ -33,6 +37,7 @@ TAIL_BELOW_SPEECH_DB = 25.0
 PEAK_BELOW_SPEECH_DB = 10.0
 """The peak of the last burst is at most this far below the level of speech."""
 ABOVE_FLOOR_DB = 6.0
+"""A loud hop is at least this far above the noise floor, in decibels."""
 GAP_HOPS = 20
 """Quiet hops that separate two bursts."""
 TAIL_GAP_HOPS = 8
@@ -164,7 +169,7 @@ def speech_begin(audio: Samples, rate: int) -> int:
 
 
 def loud_hops(audio: Samples, rate: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return which hops of 10 ms are loud, by the same rule."""
+    """Return which hops of 10 ms are loud, by the same rule: bool of shape (hops,)."""
     levels = _levels(audio, int(HOP_SECONDS * rate))
     loud: np.ndarray[tuple[int], np.dtype[np.bool_]] = levels > _least(levels, LOUD_BELOW_SPEECH_DB)
     return loud
@@ -193,7 +198,7 @@ def background(audio: Samples, rate: int, seconds: float, seed: int = 0) -> Samp
 
 
 def hop_power(audio: Samples, hop: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the mean square of each ``hop`` samples; an incomplete last one is left out."""
+    """Return the mean square of each ``hop`` samples, shape (hops,); an incomplete last one is left out."""
     hops = audio[: len(audio) // hop * hop].astype(np.float64).reshape(-1, hop)
     power: np.ndarray[tuple[int], np.dtype[np.float64]] = np.mean(hops**2, axis=1)
     return power

@@ -19,6 +19,7 @@ HOP_SECONDS = 0.01
 PERIODIC = 0.6
 """Correlation of a frame with itself a period later above which it is voiced; noise has 0.2 to 0.5."""
 VOICED_HOPS = 3
+"""Consecutive periodic hops that make a voiced sound."""
 
 
 def first_voiced(audio: Samples, rate: int) -> int:

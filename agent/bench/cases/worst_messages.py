@@ -33,13 +33,21 @@ LINE = 2**16 - 64
 VALUES = 2**13 - 64
 """Just below the values that a Realtime message may have; a request may have twice as many."""
 UPDATE = '{"type":"session.update","session":{"prompt":%s}}'
+"""Realtime: changes the session, with any value."""
 CREATE_EVENT = '{"type":"response.create","response":{"tools":%s}}'
+"""Realtime: requests a response, with a list of tools."""
 APPEND_EVENT = '{"type":"input_audio_buffer.append","audio":"%s"}'
+"""Realtime: appends audio."""
 CHAT_REQUEST = '{"model":"default","messages":[{"role":"user","content":%s}]}'
+"""Chat completions: one message with any content."""
 TOOL_JSON = '{"type":"function","name":"a"}'
+"""Realtime: one tool."""
 SAID = '{"model":"default","messages":%s}'
+"""Chat completions: a list of messages."""
 EVENT = '{"event":"later","start":%s}'
+"""A carrier: an unknown event, with any value."""
 TEXT_MESSAGE = '{"type":"text","text":"%s","more":%s}'
+"""pcm: a text, and any value beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +158,4 @@ WORST = (
     Worst(WYOMING, "lists, 64 KiB", lambda: _header(_list(LINE, "[]"))),
     Worst(WYOMING, "keys, 64 KiB", lambda: _header(_keys(LINE))),
 )
+"""The messages, each with what makes it costly."""

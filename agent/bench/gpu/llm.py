@@ -27,14 +27,19 @@ SYSTEM = (
     "You are the telephone assistant of a small hotel by the sea, and you answer in one or two sentences. "
     * 12
 )
+"""The instructions, as long as those of a real agent."""
 TALK = [
     Message(role="user", content="Hello there, I would like to ask about a room for the next weekend."),
     Message(role="assistant", content="Of course. For how many people, and for how many nights would it be?"),
 ]
+"""The conversation before the question."""
 
 
 async def answered(llm: Vllm, number: int, tokens: int) -> tuple[float, float, int]:
-    """Send one request. Return seconds to the first token, seconds to the last, and the number of tokens."""
+    """Send one request. Return seconds to the first token, seconds to the last, and the number of tokens.
+
+    Cancelling aborts the request.
+    """
     question = Message(
         role="user", content=f"We are {number} people, and we stay for {number % 7 + 1} nights."
     )
@@ -49,7 +54,7 @@ async def answered(llm: Vllm, number: int, tokens: int) -> tuple[float, float, i
 
 
 async def level(llm: Vllm, callers: int, rounds: int, tokens: int) -> dict[str, Any]:
-    """Send ``callers`` requests at the same moment, several times: the worst case."""
+    """Send ``callers`` requests at the same moment, several times: the worst case. Cancelling aborts them."""
     firsts, rates = [], []
     for turn in range(rounds):
         began = time.perf_counter()

@@ -62,6 +62,7 @@ COMMON = {
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }
+"""Fields that both configurations share."""
 RECOGNISERS = {
     "tiny": (128, 2, 2, 2, 80),
     "large-v3-turbo": (1280, 20, 32, 4, 128),
@@ -69,6 +70,7 @@ RECOGNISERS = {
 }
 """Width, heads, layers of the encoder and of the decoder, mel bands (Radford et al. 2022, table 1)."""
 WHISPER_TOKENS = 51_866
+"""Number of tokens in the vocabulary of Whisper large-v3."""
 CONTROL_TOKENS = {
     50257: "<|endoftext|>",
     50258: "<|startoftranscript|>",

@@ -20,6 +20,7 @@ CALLER = "caller"
 AGENT = "agent"
 """Speaker of the lower track."""
 COLOURS = {CALLER: "#2f6fb0", AGENT: "#2a9d6f"}
+"""The colour of each side in the plot."""
 INK = "#222222"
 """Colour of text."""
 FAINT_COLOUR = "#a0a0a0"
@@ -29,6 +30,7 @@ RED = "#c8372d"
 PLACES = {CALLER: 1.0, AGENT: -1.0}
 """The middle of each track on the vertical axis."""
 COLUMNS_PER_SECOND = 50
+"""Resolution of the drawn level, in columns per second."""
 CAPTION_CHARACTERS_PER_SECOND = 8.5
 """Characters of a caption that fit into the width of a second."""
 

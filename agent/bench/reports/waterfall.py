@@ -13,6 +13,7 @@ from rich.text import Text
 HEARD_END = "server hears the end"
 """Time from the bench's end of speech to the end by the server's VAD; negative if that is earlier."""
 REST = "network and client"
+"""The part of the latency outside the server."""
 WIDTH = 40
 """Columns of the bars."""
 NARROW = 18

@@ -18,6 +18,7 @@ from rejoinder.agent.bench.cases.recordings import Recording, background, hop_po
 from rejoinder.pipeline.audio.chunk import RATE, Samples
 
 HOP = RATE // 100
+"""Samples in one step of the level: 10 ms."""
 SMOOTH_HOPS = 6
 """Shortest gap between words, in hops (60 ms): the closure of a plosive is shorter."""
 LEAST_SPEECH_SECONDS = 0.8
@@ -27,6 +28,7 @@ GAP_BELOW_SPEECH_DB = 12.0
 NATURAL_SECONDS = 0.3
 """Shortest pause that counts as the speaker's own."""
 HOLD_SECONDS = (0.3, 2.0)
+"""Range of the length of an inserted pause, in seconds."""
 FADE_SECONDS = 0.06
 """Length of the fade before an inserted silence, the same at ends and pauses: a hard cut would sound unlike a
 real pause."""

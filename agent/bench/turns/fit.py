@@ -98,6 +98,7 @@ class Fit:
 
 
 SHIPPED_FIT = Fit(smart_turn.HEAD, None, turn_end.SHIPPED)
+"""The fit that the package contains."""
 
 
 def check() -> None:

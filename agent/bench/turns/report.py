@@ -34,6 +34,7 @@ from rejoinder.models.stt.whisper import Whisper
 from rejoinder.pipeline.errors import PipelineError
 
 TURN_SETS = (*DEFAULT_SETS, "librispeech_test_other", "an4", "mfa_hesitations")
+"""Sets of recordings for the ends of turns."""
 PATIENCES = (
     0.5,
     1.0,
@@ -61,10 +62,13 @@ PATIENCES = (
     50.0,
     99.0,
 )
+"""Values of the setting ``patience`` on the curve."""
 FACTORS = (0.5, 0.7, 0.85, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 """Factors of the waits of the rule that there was before."""
 SILENCES = tuple(range(100, 2_500, 100))
+"""Silences of the rule that waits a fixed time, in milliseconds."""
 FUSED = "fused, patience"
+"""The name of the pipeline's own rule in the report."""
 Curves = dict[str, list[Point]]
 """The points of each rule, by its name."""
 MEDIANS = (300.0, 500.0, 700.0)
@@ -76,7 +80,10 @@ SHARES = (0.05, 0.1, 0.15)
 async def observe_all(
     recordings: Sequence[Recording], stt: str, turn: str, cuda: bool, progress: Progress
 ) -> list[Observation]:
-    """Process all cases of the recordings. Raises ModelError, and PipelineError if no case can be judged."""
+    """Process all cases of the recordings. Raises ModelError, and PipelineError if no case can be judged.
+
+    Cancelling closes the models.
+    """
     # The language model and the voice say nothing here; scripted ones cost no time to load.
     specs = Specs(turn=turn, stt=stt, llm="scripted:llm", tts="scripted:tts")
     seen: list[Observation] = []

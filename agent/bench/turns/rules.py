@@ -27,6 +27,7 @@ from rejoinder.pipeline.listening.user_audio import HEAR_SLICE
 from rejoinder.pipeline.turns.endpointer import Endpointer
 
 LONGEST_JUDGED_MS = 2_400.0
+"""The turn model is not asked about a pause after this much silence, in milliseconds."""
 
 Wait = Callable[["Observation", int], float]
 """A rule: the silence in ms that ends a turn, by what is known of it and how many judgements there were."""

@@ -33,6 +33,7 @@ from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError
 
 SETS = ",".join(overlap_cases.INTERRUPTION_SETS)
+"""The default of ``--sets``, with commas."""
 
 
 def bargein(

@@ -27,6 +27,7 @@ from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 
 SETS = ",".join(bench_heard.HEARD_SETS)
+"""The default of ``--sets``, with commas."""
 
 
 def heard(

@@ -41,6 +41,7 @@ from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError
 
 SETS = ",".join(DEFAULT_SETS)
+"""The default of ``--sets``, with commas."""
 
 
 def latency(

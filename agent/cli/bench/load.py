@@ -41,6 +41,7 @@ from rejoinder.agent.server.own_server import own_process
 from rejoinder.pipeline.errors import PipelineError
 
 SETS = ",".join(DEFAULT_SETS)
+"""The default of ``--sets``, with commas."""
 
 MAX_RECORDINGS = 64
 """Most recordings that one run takes turns from."""

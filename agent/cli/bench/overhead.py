@@ -20,8 +20,10 @@ from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 
 WAYS = {"session": [bench_overhead.SESSION], "websocket": [bench_overhead.WEBSOCKET]}
+"""Choices of ``--way``, with the measurements that each one runs."""
 WAYS["both"] = WAYS["session"] + WAYS["websocket"]
 MESSAGES = "messages"
+"""The choice of ``--way`` that measures single messages."""
 
 
 def overhead(

@@ -31,6 +31,7 @@ from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 
 SETS = ",".join(bench_stt.STT_SETS)
+"""The default of ``--sets``, with commas."""
 
 
 def stt(

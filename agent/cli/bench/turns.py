@@ -32,6 +32,7 @@ from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.options import Endpointing
 
 SETS = ",".join(turn_report.TURN_SETS)
+"""The default of ``--sets``, with commas."""
 
 
 def turns(

@@ -25,6 +25,7 @@ from rejoinder.models.weights.fetch import cache_dir
 GPU_SECONDS = 5.0
 """Timeout of nvidia-smi: a broken driver can take minutes to answer."""
 OLDEST_PYTHON = (3, 11)
+"""The oldest supported version of Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ LIBRARIES = {
         Library("torch", ("torch",), "vllm", "only with vLLM"),
     )
 }
+"""Optional libraries by the name of their module."""
 HEAVY = ("vllm", "torch")
 """Libraries that take many seconds to import: the check only looks whether they are installed."""
 
@@ -187,7 +189,7 @@ def check_cache(settings: Settings) -> Check:
 
 def catalogued(spec: str) -> Weights | None:
     """Return the catalog's entry for the weights of a model, None if the catalog has none for it."""
-    from rejoinder.models.registry import weights
+    from rejoinder.models.specs import weights
 
     return catalog().get(weights(spec) or "")
 

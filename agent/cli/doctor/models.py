@@ -15,7 +15,8 @@ from rejoinder.agent.cli.doctor.machine import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
 from rejoinder.models.hints import PackageMissing
 from rejoinder.models.llm.openai import key_from_environment, key_variable
-from rejoinder.models.registry import CATALOGUED, ROLES, adapters, check, of_hub, own_path, voices, weights
+from rejoinder.models.registry import adapters, check
+from rejoinder.models.specs import CATALOGUED, ROLES, of_hub, own_path, voices, weights
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.pipeline.errors import ModelError
 

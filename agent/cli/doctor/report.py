@@ -15,6 +15,7 @@ from rejoinder.agent.cli.doctor.models import check_models, check_port
 from rejoinder.agent.config import Settings
 
 STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
+"""The colour of each state of a check."""
 PART = 16
 """Width of the first column of the report, in characters."""
 STATE = 10

@@ -52,6 +52,7 @@ MODEL = "default"
 LEFT = 499
 """nginx's status for a client that has left. No client reads it."""
 SHUTTING_DOWN = "the server is shutting down"
+"""The error message of requests that a shutdown ends."""
 
 Count = Callable[[], Awaitable[int | None]]
 """Returns the tokens of the prompt, None where the model does not count them or the request does not ask for

@@ -25,3 +25,4 @@ HEADERS = [
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),
 ]
+"""Headers of every answer."""

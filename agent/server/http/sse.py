@@ -19,7 +19,9 @@ more."""
 EVENT_SEND_SECONDS = 5.0
 """The stream ends when its client takes no bytes for this long, in seconds."""
 KEEP_ALIVE = ": still here\n\n"
+"""A comment that keeps proxies from closing a silent stream."""
 DONE_EVENT = "data: [DONE]\n\n"
+"""The last event of a stream of chat completions."""
 
 
 def data(message: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ from rejoinder.agent.wires.pcm.messages import (
     MAX_AUDIO,
     End,
     Played,
-    Reply,
+    RespondNow,
     Said,
     Set,
     Stop,
@@ -144,7 +144,7 @@ class Pcm:
         match said:
             case Text(text=text):
                 return [Interrupt(), *self._cut(), AddText("user", text), Respond(None)]
-            case Reply():
+            case RespondNow():
                 return [Interrupt(), *self._cut(), Respond(None)]
             case Stop():
                 return [Interrupt(), *self._cut()]

@@ -20,6 +20,7 @@ FORMATS: Mapping[str, Format] = {
     "slin24": Format("pcm", 24000),
     "slin48": Format("pcm", 48000),
 }
+"""Audio formats, by Asterisk's names."""
 
 
 def command(name: str, **fields: str) -> str:

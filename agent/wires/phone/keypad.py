@@ -5,7 +5,9 @@ from __future__ import annotations
 from rejoinder.pipeline import RATE
 
 KEYS = "0123456789*#ABCD"
+"""The keys of a telephone (ITU-T Q.23)."""
 PAUSE_SECONDS = 2.0
+"""Silence that ends an input, in seconds."""
 MOST = 64
 """Most keys in one input."""
 

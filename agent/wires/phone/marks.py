@@ -1,5 +1,7 @@
-"""The play-out position of a reply, from the marks that a carrier returns: the most reliable source for
-it."""
+"""The play-out position of a reply, from the marks that a carrier returns.
+
+It is more reliable than an estimate by the clock, because the carrier returns a mark once it is played.
+"""
 
 from __future__ import annotations
 

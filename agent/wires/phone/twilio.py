@@ -29,11 +29,13 @@ from rejoinder.agent.wires.phone.reorder import Reorder
 from rejoinder.pipeline import ProtocolError
 
 MULAW = Format("mulaw", 8000)
+"""Mu-law at 8 kHz."""
 ENCODINGS: Mapping[str, Format] = {
     "audio/x-mulaw": MULAW,
     "PCMU": MULAW,
     "PCMA": Format("alaw", 8000),
 }
+"""Audio formats, by the names that carriers give them."""
 
 
 class Twilio:

@@ -12,6 +12,7 @@ from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Jso
 from rejoinder.pipeline import ProtocolError
 
 RATES = ("8000", "16000", "24000")
+"""Sample rates that Vonage offers, in hertz."""
 OWN_FIELDS = ("event", "content-type")
 """Vonage's own fields of the first message. The others are headers of the NCCO: the call's parameters."""
 

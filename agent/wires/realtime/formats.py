@@ -18,6 +18,7 @@ PCM_RATE = 24_000
 TELEPHONE_RATE = 8_000
 """Sample rate of ``audio/pcmu`` and ``audio/pcma``, in hertz."""
 LAWS: dict[str, g711.Law] = {"audio/pcmu": "mulaw", "audio/pcma": "alaw"}
+"""The G.711 law of each format."""
 
 
 class Pcm(Base):
@@ -39,6 +40,7 @@ class G711(Base):
 
 Format = Annotated[Pcm | G711, Field(discriminator="type")]
 PCM = Pcm()
+"""The default format."""
 
 
 def half_a_sample(size: int, param: str) -> ProtocolError:

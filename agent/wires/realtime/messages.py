@@ -171,6 +171,7 @@ ClientMessage = (
 CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
     Annotated[ClientMessage, Field(discriminator="type")]
 )
+"""Validates a client's message by its ``type``."""
 
 
 def check_size(value: Any, param: str | None) -> None:

@@ -25,7 +25,9 @@ from rejoinder.pipeline import ProtocolError
 MAX_VALUES = 2**13
 """Most members of objects and entries of lists in a message. 128 tools with schemas have half as many."""
 APPEND = "input_audio_buffer.append"
+"""Type of the event that appends audio."""
 CREATE = "conversation.item.create"
+"""Type of the event that adds an item."""
 
 
 class UnreadableMessage(ProtocolError):

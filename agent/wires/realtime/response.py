@@ -23,7 +23,9 @@ from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.pipeline import ToolCall, Usage
 
 TEXT = "text"
+"""Modality of a written response."""
 AUDIO = "audio"
+"""Modality of a spoken response."""
 
 
 class Response:

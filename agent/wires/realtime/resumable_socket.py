@@ -39,6 +39,7 @@ AWAY_SECONDS = 0.1
 """Interval between two ``Away`` while the client is away, in seconds."""
 
 JUST_ENDED = (TRY_AGAIN_LATER, "the conversation has just ended: connect again")
+"""Close code and reason for a client that comes back too late."""
 
 Ended = tuple[int, str]
 """The code and the reason with which to close a socket; code 0: it is already closed."""

@@ -14,6 +14,7 @@ from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.response import Response
 
 DELTA = "response.output_audio.delta"
+"""Type of the events with a reply's audio."""
 CLOSING = {
     *("response.output_audio.done", "response.output_audio_transcript.done", "response.output_text.done"),
     *("response.content_part.done", "response.output_item.done", "conversation.item.done", "response.done"),

@@ -11,7 +11,9 @@ from rejoinder.pipeline import Entry, Key, ProtocolError
 MAX_RECORDING = 2_000_000
 """Most base64 characters of an item's audio: 31 s at 24 kHz, the largest of the formats."""
 TEXT = frozenset(("input_text", "output_text", "text"))
+"""Types of content parts that hold text."""
 CALL_ID = Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)
+"""The constraints on the id of a tool call."""
 
 
 class Base(BaseModel):

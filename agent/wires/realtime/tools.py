@@ -14,6 +14,7 @@ NO_CALLS = (
     "the language model of this server cannot call tools: start it with one that can, "
     "such as --llm openai:http://HOST/v1#MODEL or --llm vllm:Qwen/Qwen3-8B"
 )
+"""Error message where the language model cannot call tools."""
 
 
 class Function(Base):

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rejoinder.agent.wires.names import catalogued, known_as
+from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.loading import Specs
-from rejoinder.models.registry import BUILT_IN, with_language
+from rejoinder.models.specs import with_language
 from rejoinder.models.weights.catalog import PACKAGED, catalog
 from rejoinder.pipeline import PipelineError
 
 NAME = "Rejoinder"
+"""The name that Wyoming clients show."""
 MAKERS = {
     "whisper": ("OpenAI", "https://github.com/openai/whisper"),
     "piper": ("Piper's voices", "https://github.com/OHF-Voice/piper1-gpl"),
@@ -23,6 +25,7 @@ MAKERS = {
 }
 """Maker and origin of a model in the catalog, by the model's name or its adapter's."""
 ENGLISH = ["en"]
+"""Languages of English-only models."""
 
 
 def info(specs: Specs) -> dict[str, Any]:

@@ -75,6 +75,7 @@ def add(talk: Talk, text: str, id_: str) -> None:
     talk.until("conversation.item.done")
 
 
+@pytest.mark.server
 def test_a_response_to_what_is_too_long_fails_and_the_call_goes_on(tmp_path: Path) -> None:
     with serving(tmp_path, llm="scripted:llm") as server, Talk(server) as talk:
         talk.send("session.update", session={"type": "realtime", "truncation": "disabled"})
@@ -96,6 +97,7 @@ def test_a_response_to_what_is_too_long_fails_and_the_call_goes_on(tmp_path: Pat
         conforms(talk.seen)
 
 
+@pytest.mark.server
 def test_one_call_is_all_where_no_two_may_be_made(tmp_path: Path) -> None:
     """The limit holds even if the language model's server ignores it."""
     asked: list[Any] = []

@@ -229,6 +229,7 @@ def test_a_client_sets_its_own_idle_timeout_and_gets_the_event() -> None:
     assert committed["item_id"] == triggered["item_id"]
 
 
+@pytest.mark.server
 def test_the_server_asks_and_then_hangs_up_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "rejoinder.toml").write_text("idle_s = 0.3\nidle_prompts = 1\nmax_call_s = 1\n")
     with serving(tmp_path, llm="scripted:llm|Hello?") as server, Talk(server) as talk:

@@ -13,6 +13,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Error, Page
 from support.browsing import CHROMIUM, PHONE, browsing, noise, run, silence, wire_to
 from support.servers.chat import chat_server, token
+from support.servers.in_process import until
 from support.serving import Talk, serving
 
 from rejoinder.agent.server.keys import hashed
@@ -20,6 +21,8 @@ from rejoinder.agent.server.own_server import free_port
 
 STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
 QUIET = [silence(30)]
+GOES_ON = "shown => document.querySelector('.entry.agent .text').firstChild.data.length > shown"
+"""Whether the answer has more than this many characters."""
 
 pytestmark = [
     pytest.mark.browser,
@@ -142,8 +145,7 @@ def test_text_typed_just_before_the_break_is_answered_once(tmp_path: Path) -> No
                 wire.swallows = True
                 await page.fill("#text", f"Number {number}?")
                 await page.press("#text", "Enter")
-                while len(prompts) < number:  # noqa: ASYNC110 - what is waited for has no event
-                    await asyncio.sleep(0.05)
+                await until(lambda number=number: len(prompts) >= number)
                 await wire.cut()
                 wire.swallows = False
                 await page.wait_for_selector(f".entry.agent:has-text('well') >> nth={number - 1}")
@@ -177,18 +179,19 @@ def test_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(
             await page.click("#talk")
             await page.wait_for_selector(".entry.agent:has-text('number 1 ')")
             wire.swallows = True
-            await asyncio.sleep(12.0)
+            await asyncio.sleep(12.0)  # the server speaks in real time
             await wire.cut()
             wire.swallows = False
             await page.wait_for_selector("#state[data-state=reconnecting]")
             await page.wait_for_selector("#state[data-state=agent]")
             resumed = next(e for e in received if e["type"] == "rejoinder.resumed")
             assert resumed["after"] is None and resumed["item_id"] and resumed["audio_start_ms"] > 0
-            await asyncio.sleep(1.0)
+            shown = len(await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data"))
+            await page.wait_for_function(GOES_ON, arg=shown)
             await page.click("#interrupt")
             await page.wait_for_selector(".entry.agent.cut")
             await page.wait_for_selector("#state[data-state=listening]")
-            await asyncio.sleep(1.0)
+            await until(lambda: any(e["type"] == "conversation.item.retrieved" for e in received))
             heard = await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data")
             whole = await page.locator(".entry.agent .text").evaluate(
                 "p => p.firstChild.data + (p.querySelector('.unheard')?.textContent ?? '')"

@@ -63,7 +63,7 @@ class Application:
                 await send({"type": "websocket.http.response.start", "status": 403, "headers": []})
                 await send({"type": "websocket.http.response.body", "body": b"no"})
             case "fails":
-                raise RuntimeError("as it was told")
+                raise RuntimeError("a scripted failure")
             case "returns":
                 return
         while (await receive())["type"] != "websocket.disconnect":
