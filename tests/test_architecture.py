@@ -212,7 +212,7 @@ TWICE = {
     "ReplyStarted": "an event of the pipeline, and the client's own of the same moment",
     "SpeechStarted": "an event of the pipeline, and the client's own of the same moment",
     "Connection": "the client's connection with its server, and one connection of Wyoming",
-    "Reply": "of the client's conversation, and a message of raw audio",
+    "Reply": "a reply of the agent, and a message of raw audio",
     "Audio": "of Realtime's settings, and of a carrier's messages",
     "Format": "of Wyoming's audio, and of a carrier's messages",
     "Hear": "a command of a call, and a request of Wyoming",
