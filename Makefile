@@ -45,15 +45,15 @@ weights: $(STAMP)
 run: weights
 	@$(BIN)/rejoinder serve
 
-demo: weights $(VENV)/.bench-$(SUFFIX)
+demo: weights $(VENV)/.demo-$(SUFFIX)
 	@$(BIN)/rejoinder demo
 
 bench: weights $(VENV)/.bench-$(SUFFIX)
 	@$(BIN)/rejoinder bench
 
-$(VENV)/.bench-$(SUFFIX): $(STAMP)
-	@echo "Installing what demo and bench need besides"
-	@$(INSTALL) -e '.[$(INSTALLED),bench]'
+$(VENV)/.demo-$(SUFFIX) $(VENV)/.bench-$(SUFFIX): $(VENV)/.%-$(SUFFIX): $(STAMP)
+	@echo "Installing what $* needs besides"
+	@$(INSTALL) -e '.[$(INSTALLED),$*]'
 	@touch $@
 
 $(VENV)/.dev-$(SUFFIX): $(STAMP)

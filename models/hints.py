@@ -28,7 +28,8 @@ EXTRA_MODULES = {
     "piper": ("piper",),
     "hibari": ("hibari",),
     "mic": ("sounddevice",),
-    "bench": ("jiwer", "livekit", "matplotlib", "pocketsphinx", "sklearn", "whisper_normalizer"),
+    "demo": ("matplotlib",),
+    "bench": ("jiwer", "livekit", "pocketsphinx", "sklearn", "whisper_normalizer"),
     "vllm": ("vllm", "torch"),
 }  # fmt: skip
 """Modules of other distributions, by the extra that brings them."""
