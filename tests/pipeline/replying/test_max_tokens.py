@@ -249,11 +249,11 @@ def test_a_limit_that_is_none_is_refused(wrong: Any) -> None:
 
 def test_what_is_incomplete_is_said_to_be_and_its_audio_is_whole() -> None:
     wire = Realtime(Options())
-    wire.tell(ReplyStarted(1))
-    wire.tell(ReplyText(1, "This is one"))
+    wire.handle(ReplyStarted(1))
+    wire.handle(ReplyText(1, "This is one"))
     for _ in range(25):
-        wire.tell(ReplyAudio(1, AudioChunk(bytes(2 * 882), 22_050)))
-    events = wire.tell(ReplyDone(1, "incomplete", "This is one", usage=Usage(40, 3)))
+        wire.handle(ReplyAudio(1, AudioChunk(bytes(2 * 882), 22_050)))
+    events = wire.handle(ReplyDone(1, "incomplete", "This is one", usage=Usage(40, 3)))
     conforms(events)
     assert events[0]["type"] == "response.output_audio.delta", "what the resampler held is sent"
     response = events[-1]["response"]

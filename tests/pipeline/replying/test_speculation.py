@@ -86,10 +86,10 @@ def test_a_reply_reports_the_new_counts_only() -> None:
 
 def test_the_wire_sends_the_counts_and_the_bench_adds_them_up() -> None:
     wire = Realtime(Options(), tracing=True)
-    wire.tell(ReplyStarted(1))
+    wire.handle(ReplyStarted(1))
     trace = Trace(1, "", {"speech_ended": 0.0, "audio_sent": 0.3}, {"guesses_kept": 1, "guesses_dropped": 2})
     trace.counts["tokens_wasted"] = 9
-    (event,) = wire.tell(TurnTraced(trace))
+    (event,) = wire.handle(TurnTraced(trace))
     told = guesses.of_replies([event["counts"], event["counts"], {}, {"other": 1}])
     assert told == Guesses(replies=2, kept=2, dropped=4, tokens_wasted=18)
     assert str(told) == "Guesses at an end: 2 of 6 kept (33 %); 9.0 tokens wasted per turn."

@@ -222,7 +222,7 @@ def test_a_client_sets_its_own_idle_timeout_and_gets_the_event() -> None:
     session = f'{{"type": "realtime", "audio": {{"input": {{"turn_detection": {detection}}}}}}}'
     list(wire.receive(f'{{"type": "session.update", "session": {session}}}'))
     assert (wire.options().idle_s, wire.options().max_call_s) == (6.0, 600.0)
-    triggered, committed, *_ = wire.tell(NobodySpoke(16_000, 112_000))
+    triggered, committed, *_ = wire.handle(NobodySpoke(16_000, 112_000))
     assert triggered["type"] == "input_audio_buffer.timeout_triggered"
     assert (triggered["audio_start_ms"], triggered["audio_end_ms"]) == (1000, 7000)
     assert committed["type"] == "input_audio_buffer.committed"
