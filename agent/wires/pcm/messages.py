@@ -37,7 +37,7 @@ class Text(_Words):
     text: str = Field(min_length=1, max_length=MAX_TEXT)
 
 
-class RespondNow(_Words):
+class StartReply(_Words):
     """The agent speaks now, for instance to greet."""
 
     type: Literal["reply"]
@@ -82,7 +82,7 @@ class Set(_Words):
         )
 
 
-Said = Text | RespondNow | Stop | End | Played | Set
+Said = Text | StartReply | Stop | End | Played | Set
 _SAID: TypeAdapter[Said] = TypeAdapter(Annotated[Said, Field(discriminator="type")])
 
 

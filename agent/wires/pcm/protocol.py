@@ -29,9 +29,9 @@ from rejoinder.agent.wires.pcm.messages import (
     MAX_AUDIO,
     End,
     Played,
-    RespondNow,
     Said,
     Set,
+    StartReply,
     Stop,
     Text,
     flag_of,
@@ -144,7 +144,7 @@ class Pcm:
         match said:
             case Text(text=text):
                 return [Interrupt(), *self._cut(), AddText("user", text), Respond(None)]
-            case RespondNow():
+            case StartReply():
                 return [Interrupt(), *self._cut(), Respond(None)]
             case Stop():
                 return [Interrupt(), *self._cut()]
