@@ -1,8 +1,9 @@
-"""Readable assertions in the helpers, native threads that do not spin, and the end of the shared browser."""
+"""Readable assertions in the helpers, native threads that do not spin, untimed examples, and one browser."""
 
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
@@ -13,6 +14,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from rejoinder.models.threads import quiet  # noqa: E402
 
 quiet()
+
+if find_spec("hypothesis"):  # vLLM's environment has none
+    from hypothesis import settings
+
+    # An example has no time limit: on a busy machine any of them takes longer than hypothesis' 200 ms.
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)

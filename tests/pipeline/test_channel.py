@@ -247,7 +247,7 @@ def test_a_woken_receiver_who_is_cancelled_wakes_the_next() -> None:
     virtual_clock.run(main())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.integers(1, 3),
     senders=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=4),

@@ -92,7 +92,7 @@ def spoilt(draw: st.DrawFn) -> list[bytes]:
     return [bytes(damaged[a:b]) for a, b in pairwise(places) if a < b]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(spoilt(), st.sampled_from(APPLICATIONS))
 @example([b"\r\n"], "accepts")
 @example([HEAD], "accepts")

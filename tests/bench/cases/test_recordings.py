@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rejoinder.agent.bench.cases import recordings
@@ -64,7 +64,6 @@ def test_a_known_recording_ends_before_the_breath_after_its_last_word() -> None:
     assert 10.2 < speech_end(jfk.load(RATE), RATE) / RATE < 10.5
 
 
-@settings(deadline=None)
 @given(st.integers(0, 40), st.floats(0.001, 0.9), st.sampled_from([8000, 16_000, 24_000, 48_000]))
 def test_some_end_is_found_in_anything(tenths: int, level: float, rate: int) -> None:
     audio = np.full(tenths * rate // 10, level, np.float32)

@@ -123,7 +123,7 @@ PIECES = st.sampled_from(
 TEXT = st.one_of(st.text(max_size=80), st.lists(PIECES, max_size=40).map("".join))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(TEXT)
 @example("ﷺ" * 5)
 def test_any_text_becomes_speakable_words(text: str) -> None:

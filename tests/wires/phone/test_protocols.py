@@ -102,7 +102,7 @@ def test_only_a_start_begins_a_call(frame: str | bytes) -> None:
 
 @pytest.mark.parametrize("sim", SIMS, ids=lambda sim: sim.name)
 def test_each_message_has_only_its_own_effects(sim: type[TwilioSim]) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(st.lists(FRAMES | mutated(sim()) | st.builds(dict, event=st.sampled_from(EVENTS)).map(json.dumps)))
     def fuzz(frames: list[str | bytes]) -> None:
         call = phone(sim())

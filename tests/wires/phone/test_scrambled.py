@@ -32,7 +32,7 @@ from rejoinder.pipeline import (
 
 @pytest.mark.parametrize("sim", SIMS, ids=lambda sim: sim.name)
 def test_call_in_any_order_ends_in_words(sim: type[TwilioSim]) -> None:
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=120)
     @given(scrambled(whole(sim())), st.lists(st.sampled_from(sorted(HAPPENS)), max_size=40))
     def fuzz(frames: list[Frame], happens: list[str]) -> None:
         call = Driven()

@@ -12,7 +12,7 @@ from support.scrambled.realtime import ACTS, SCRIPT, Line, check_items, check_re
 ACTS += ["doubt", "no doubt", "silence", "nothing"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(scrambled([json.dumps(message) for message in SCRIPT]), st.lists(st.sampled_from(ACTS), max_size=60))
 def test_events_in_any_order_end_in_answers_that_agree(frames: list[Frame], acts: list[str]) -> None:
     line = Line()
