@@ -21,7 +21,7 @@ from rejoinder.agent.bench.cases.worst_messages import WORST
 from rejoinder.agent.bench.load import REST_SECONDS, SCATTER, Level, LoadedRecording, every, plan
 from rejoinder.agent.bench.overhead_subject import FRAME_SECONDS, Spent, Workload
 from rejoinder.agent.cli.bench import app as bench
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.simulate import virtual_clock
 
 SCRIPTED = ["--llm", "scripted:llm|It is a sunny day today.", "--stt", "scripted:stt|what is the weather"]
@@ -30,7 +30,9 @@ SCRIPTED += ["--tts", "scripted:tts", "--turn", "scripted:turn"]
 
 def spoken(seconds: float) -> LoadedRecording:
     recording = Recording("toy", Path("a.wav"), "speaker", None, seconds)
-    return LoadedRecording(recording, np.zeros(int(seconds * RATE), np.float32), None, int(seconds * RATE))
+    return LoadedRecording(
+        recording, np.zeros(int(seconds * CLIENT_RATE), np.float32), None, int(seconds * CLIENT_RATE)
+    )
 
 
 def test_turns_are_planned_before_the_first_and_spread() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rejoinder.agent.client.player import RATE, Cut
+from rejoinder.agent.client.audio import CLIENT_RATE
+from rejoinder.agent.simulate.player import Cut
 
 CHARACTERS_PER_SECOND = 15.0
 """Assumed speed of speech if the length of a clause's audio is unknown because it was cut."""
@@ -74,7 +75,7 @@ class HeardReply:
         for place, (start, text) in enumerate(self.cues):
             end = self.cues[place + 1][0] if place + 1 < len(self.cues) else received
             if place + 1 == len(self.cues) and self.status != "completed":
-                end = max(end, start + int(len(text) / CHARACTERS_PER_SECOND * RATE))
+                end = max(end, start + int(len(text) / CHARACTERS_PER_SECOND * CLIENT_RATE))
             if played >= end > start:
                 words.append(text)
             elif played > start:
