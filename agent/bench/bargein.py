@@ -32,7 +32,7 @@ STORYTELLER = f"scripted:llm|{STORY}"
 """A scripted language model with a long answer: interruptions do not depend on a real model."""
 BEFORE_SECONDS = (1.0, 2.0)
 """Range of undisturbed speech of the agent before each sound, in seconds."""
-AFTER_SECONDS = 1.5
+STOP_WAIT_SECONDS = 1.5
 """Time after a sound in which the agent may still stop, in seconds."""
 GAP_MS = 600.0
 """Longest gap in the agent's speech that counts as in time, in milliseconds."""
@@ -109,7 +109,7 @@ async def over_the_agent(caller: LiveCaller, sound: OverlapSound, after: float) 
     reply = await _speaking(caller, caller.now, int(after * CLIENT_RATE))
     turns, holds = len(caller.turns), len(caller.holds)
     start = caller.say(sound.audio)
-    begin, last = start + sound.begin, start + len(sound.audio) + int(AFTER_SECONDS * CLIENT_RATE)
+    begin, last = start + sound.begin, start + len(sound.audio) + int(STOP_WAIT_SECONDS * CLIENT_RATE)
 
     def decided() -> bool:
         return caller.now >= last or (sound.is_real and reply.status == "cancelled")

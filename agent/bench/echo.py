@@ -37,7 +37,7 @@ LINES = 4
 """Calls at the same time."""
 HISS = 10 ** (-65 / 20)
 """RMS of the microphone's own noise."""
-AFTER_SECONDS = 1.5
+LATE_TURN_SECONDS = 1.5
 """A turn that begins later than this after a sound belongs to that sound only if its turn was still open."""
 REPLY_WAIT_SECONDS = 3.0
 """Longest wait for an answer before the bench requests one."""
@@ -175,7 +175,7 @@ async def _listen(caller: LiveCaller, seconds: float) -> None:
 async def _interrupt(caller: LiveCaller, sound: OverlapSound, result: EchoResult) -> tuple[int, int]:
     reply = caller.replies[-1]
     start = caller.say(sound.audio)
-    begin, end = start + sound.begin, start + len(sound.audio) + int(AFTER_SECONDS * CLIENT_RATE)
+    begin, end = start + sound.begin, start + len(sound.audio) + int(LATE_TURN_SECONDS * CLIENT_RATE)
 
     def decided() -> bool:
         undecided = caller.holds and caller.holds[-1].until is None and reply.status != "cancelled"

@@ -17,7 +17,7 @@ from rejoinder.agent.bench.reports.waterfall import HEARD_END, REST
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.trace import PART_NAMES
 
-MOST_BUSY = 0.85
+MOST_PLANNED_BUSY = 0.85
 """Largest share of time in which the cores are busy: above it, small bursts make long queues."""
 MOST_MACHINES = 100_000
 """Largest number of machines in a plan."""
@@ -149,11 +149,11 @@ def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
         raise NoPlan(
             f"the fewest callers had a p95 of {measured.alone_ms:.0f} ms: no machines make that less"
         )
-    busy = calls * measured.work_s / measured.every_s / (MOST_BUSY * measured.cores)
+    busy = calls * measured.work_s / measured.every_s / (MOST_PLANNED_BUSY * measured.cores)
     least = math.ceil(max(busy, calls / most_calls(p95_ms, measured)))
     for machines in range(max(1, least), MOST_MACHINES):
         planned = on(machines, calls, measured)
-        if planned and planned.busy <= MOST_BUSY and planned.p95_ms <= p95_ms:
+        if planned and planned.busy <= MOST_PLANNED_BUSY and planned.p95_ms <= p95_ms:
             return planned
     raise NoPlan(f"more than {MOST_MACHINES} machines would be needed")
 
@@ -191,7 +191,7 @@ p95 about {planned.p95_ms:.0f} ms (wanted {p95_ms:.0f}), {100 * planned.busy:.0f
 measured   work = {known.work_s:.2f} s of processor a turn, and a turn every {known.every_s:.3g} s of a call;
            alone: s = {known.answer_s:.3f} s of models' work for an answer, a p95 of {known.alone_ms:.0f} ms
 each       {planned.calls_each:.1f} calls: a = calls / every * work = {load:.2f} erlangs on c = {known.cores}
-busy       a / c = {planned.busy:.2f}, at most {MOST_BUSY}
+busy       a / c = {planned.busy:.2f}, at most {MOST_PLANNED_BUSY}
 waits      C(c, a) = {planned.waits:.3f} of the turns (Erlang C)
 wait p95   ln(C / 0.05) * s / (c - a) = {planned.wait_p95_ms:.0f} ms, 0 where C < 0.05
 p95        {known.alone_ms:.0f} + {planned.wait_p95_ms:.0f} = {planned.p95_ms:.0f} ms

@@ -27,7 +27,7 @@ from rejoinder.agent.client.socket import CallLost
 from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.pipeline.audio.chunk import AudioChunk
 
-PIECE = CLIENT_RATE // 10
+MOST_MESSAGE_SAMPLES = CLIENT_RATE // 10
 """Most samples in one message."""
 
 
@@ -73,7 +73,7 @@ class Call:
             if self._resampler is None or self._resampler[0] != rate:
                 self._resampler = rate, Resampler(rate, CLIENT_RATE)
             chunk = AudioChunk(self._resampler[1].feed(chunk.pcm), CLIENT_RATE)
-        for piece in chunk.slices(PIECE):
+        for piece in chunk.slices(MOST_MESSAGE_SAMPLES):
             data = base64.b64encode(piece.pcm).decode("ascii")
             message = json.dumps({"type": "input_audio_buffer.append", "audio": data})
             if not await self._connection.send(message):
