@@ -39,7 +39,8 @@ class HeardReply:
     """One response of the agent.
 
     created: sample of the call at which its response.created arrived. status: of response.done.
-    heard_end: sample at which the answered speech ended, by the server's trace; None without a trace.
+    heard_end: sample at which the last turn before it ended, by the server's speech_stopped; None if it had
+        reported no end.
     cues: (samples of its audio before the text, text). parts: the server's latency budget in milliseconds.
     counts: other figures of the server's trace.
     """
