@@ -176,7 +176,7 @@ def _first(caller: LiveCaller, end: int) -> int | None:
 
 
 async def _voice(spec: str, script: Sequence[ScriptLine]) -> list[Samples]:
-    """Synthesize the caller's lines in advance, so that the voice does not compete with the agent."""
+    """Synthesise the caller's lines in advance, so that the voice does not compete with the agent."""
     import soxr
 
     voice = create(spec, plan())
