@@ -125,7 +125,7 @@ def wait_s(servers: int, load: float, service_s: float, share: float = 0.95) -> 
     return max(0.0, math.log(waits / (1.0 - share)) * service_s / (servers - load)) if waits else 0.0
 
 
-def on(machines: int, calls: int, measured: Measured) -> Plan | None:
+def plan_with(machines: int, calls: int, measured: Measured) -> Plan | None:
     """Return the plan with a number of machines, None if their queues would grow without limit."""
     each = calls / machines
     load = each / measured.every_s * measured.work_s
@@ -151,14 +151,14 @@ def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
         )
     busy = calls * measured.work_s / measured.every_s / (MOST_PLANNED_BUSY * measured.cores)
     least = math.ceil(max(busy, calls / most_calls(p95_ms, measured)))
-    for machines in range(max(1, least), MOST_MACHINES):
-        planned = on(machines, calls, measured)
+    for machines in range(max(1, least), MOST_MACHINES + 1):
+        planned = plan_with(machines, calls, measured)
         if planned and planned.busy <= MOST_PLANNED_BUSY and planned.p95_ms <= p95_ms:
             return planned
     raise NoPlan(f"more than {MOST_MACHINES} machines would be needed")
 
 
-def measured(report: Any) -> Measured:
+def read_report(report: Any) -> Measured:
     """Return the measurements in a report of ``rejoinder bench load``. Raises NoPlan."""
     try:
         told = Report.model_validate(report)
@@ -199,14 +199,15 @@ on one     {", ".join(_compared(known))}
 
 Assumed: turns come at random (Poisson), answers scatter exponentially and each is one job on one core,
 calls are spread evenly and stay on their machine, all machines are like the measured one and have memory
-enough. No machine gets more calls than were answered in time where it was seen that more were not."""
+enough. If the report has a number of calls with answers that came too late, no machine gets more calls than
+the largest smaller number in it."""
 
 
 def _compared(known: Measured) -> list[str]:
     """Return the measured latency for each number of callers, and the formula's value for it."""
     said = []
     for callers, p95 in known.seen:
-        planned = on(1, callers, known)
+        planned = plan_with(1, callers, known)
         formula = f"{planned.p95_ms:.0f}" if planned else "no end"
         said.append(f"{callers}: {p95:.0f} ms (planned {formula})")
     return said
