@@ -14,12 +14,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from rejoinder.models.threads import quiet  # noqa: E402
 
 quiet()
-if find_spec("hypothesis"):  # the environment of `make test-vllm` is without
-    from hypothesis import settings
-
-    # Tests assert no timings: beside five busy workers an example may take longer than the default of 200 ms.
-    settings.register_profile("untimed", deadline=None)
-    settings.load_profile("untimed")
 
 if find_spec("hypothesis"):  # vLLM's environment has none
     from hypothesis import settings

@@ -324,8 +324,10 @@ class Server:
 
     async def _is_free(self, websocket: Socket) -> bool:
         """Return whether a line is free or can be freed; if not, close the socket with the reason."""
-        full = len(self.calls) >= self.settings.max_sessions and not self.conversations.make_way()
-        reason = f"all {self.settings.max_sessions} lines are busy" if full else self._busy()
+        reason = self._busy()  # first: no kept conversation ends for a call that is refused anyway
+        full = len(self.calls) >= self.settings.max_sessions
+        if not reason and full and not self.conversations.make_way():
+            reason = f"all {self.settings.max_sessions} lines are busy"
         if reason:
             await turn_away(websocket, TRY_AGAIN_LATER, reason)
         return not reason
