@@ -37,7 +37,7 @@ from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.keys import Keys
-from rejoinder.agent.server.limits import Allowance, Limits, RateLimitMiddleware, own_allowances
+from rejoinder.agent.server.limits import Allowance, Limits, AdmissionMiddleware, own_allowances
 from rejoinder.agent.wires.audiosocket.server import Line, listening
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.call_log import caller, host
@@ -121,7 +121,7 @@ class Server:
         ]
         goes_on = self.conversations.goes_on
         limited = Middleware(
-            RateLimitMiddleware, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy
+            AdmissionMiddleware, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy
         )
         handlers = dict.fromkeys((404, 405), not_there)
         return Starlette(False, routes, [limited], handlers, lifespan=self._lifespan)
