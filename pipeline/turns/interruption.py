@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.listening.agreement import normalise
+from rejoinder.pipeline.words import normalise
 
 SHORT_MS = 130
 """A voice shorter than this is no word, and the words recognised in it are made up."""

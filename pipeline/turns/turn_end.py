@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rejoinder.pipeline.function_words import FUNCTION_WORDS
+from rejoinder.pipeline.words import FUNCTION_WORDS
 
 Weights = Mapping[str, float]
 """Log-odds of the end per unit of each feature."""
