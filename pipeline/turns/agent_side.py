@@ -17,7 +17,8 @@ class AgentSide:
 
     has_floor: whether the agent has the floor while the user has no turn.
     is_finishing: whether the agent is at its last words, so that "yeah" over them is an answer.
-    asked: the last words that the user heard. They affect how the end of the next turn is predicted.
+    asked: the last words that the user heard. After a request to spell something, one letter is no
+        whole answer.
     is_audible: whether the microphone may pick up the agent.
     echo_learnt: whether the echo path from the agent to the microphone is learnt.
     """
