@@ -111,6 +111,7 @@ def test_the_loop_is_the_only_clock(path: Path) -> None:
 
 
 WAIT = {
+    "pipeline/call_timer.py",
     "pipeline/channel.py",
     "pipeline/session.py",
     "pipeline/engines/engine.py",
@@ -130,7 +131,6 @@ WAIT = {
     "pipeline/replying/reply.py",
     "pipeline/replying/running.py",
     "pipeline/replying/stages.py",
-    "pipeline/turns/silence.py",
     "pipeline/interfaces.py",
     "agent/wires/call.py",
     "agent/wires/socket.py",
