@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
+from rejoinder.pipeline.call_timer import CallTimer, watch
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import Overloaded, first_error
 from rejoinder.pipeline.events import (
@@ -37,7 +38,6 @@ from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.replying.stages import CONTROL_PLACES
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
-from rejoinder.pipeline.turns.silence import Silence, watch
 
 TRANSCRIBE_SLICES = 150
 """Most slices that wait for the recogniser: three seconds of speech. Voice activity detection then waits."""
@@ -69,7 +69,7 @@ class Session:
         self._overlap_timer: asyncio.TimerHandle | None = None
         self._overflown = asyncio.Event()
         self._configured = asyncio.Event()
-        self._silence = Silence()
+        self._timer = CallTimer()
 
     @property
     def received(self) -> int:
@@ -133,13 +133,13 @@ class Session:
 
     def add_text(self, text: str, role: str = "user") -> None:
         """Append typed words to the history; ``role`` is user, assistant or system."""
-        self._silence.user_spoke()
+        self._timer.user_spoke()
         self._replies.drop_guess()  # its prompt lacks these words
         self.history.add(role, text)
 
     def insert(self, entry: Entry, after: Key | None) -> None:
         """Insert an entry into the history; see ``History.insert``."""
-        self._silence.user_spoke()
+        self._timer.user_spoke()
         self._replies.drop_guess()
         self.history.insert(entry, after)
 
@@ -234,7 +234,7 @@ class Session:
                 hear(self._user_audio.chunks, vad, self.floor, self._react, audio, self._replies.echo)
             )
             tasks.create_task(transcriber.transcribe(audio))
-            quiet = watch(self._silence, lambda: self.options, self._is_quiet, self._prompt, self._configured)
+            quiet = watch(self._timer, lambda: self.options, self._is_quiet, self._prompt, self._configured)
             tasks.create_task(quiet)
             await self._overflown.wait()
             raise Overloaded("the session's events are not read: keep receiving them")
@@ -283,7 +283,7 @@ class Session:
                 self._replies.end_empty_turn()
                 return
             case EndOfTurn(text, at):
-                self._silence.user_spoke()
+                self._timer.user_spoke()
                 self._emit(event)
                 self._replies.end_turn(text, ("user", at))
                 return

@@ -21,7 +21,7 @@ FOLDERS = sorted({path.parent for path in FILES})
 TEST_FOLDERS = sorted(
     {path.parent for path in (ROOT / "tests").rglob("*.py") if "node_modules" not in path.parts}
 )
-MAX_LINES = 420
+MAX_LINES = 400
 MAX_MODULES = 20
 MAY_IMPORT = {
     "public": ("cli", "simulate", "client", "models", "pipeline"),
@@ -111,6 +111,7 @@ def test_the_loop_is_the_only_clock(path: Path) -> None:
 
 
 WAIT = {
+    "pipeline/call_timer.py",
     "pipeline/channel.py",
     "pipeline/session.py",
     "pipeline/engines/engine.py",
@@ -130,7 +131,6 @@ WAIT = {
     "pipeline/replying/reply.py",
     "pipeline/replying/running.py",
     "pipeline/replying/stages.py",
-    "pipeline/turns/silence.py",
     "pipeline/interfaces.py",
     "agent/wires/call.py",
     "agent/wires/socket.py",

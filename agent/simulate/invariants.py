@@ -11,7 +11,7 @@ from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.call import Call
 from rejoinder.agent.simulate.caller import Caller
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
-from rejoinder.pipeline.replying.reply_records import MERGE_SECONDS
+from rejoinder.pipeline.replying.reply_records import LEAST_HEARD_SECONDS
 
 CLOCK_TOLERANCE = CLIENT_RATE // 500
 """Largest difference between the agent's and the caller's playback clock, in samples: 2 ms."""
@@ -41,7 +41,8 @@ def check(call: Call) -> None:
 def _check_heard(call: Call, turn: int, remembered: str) -> None:
     talk = call.talk
     heard = {talk.ear.text(turn, call.ended, more) for more in (-CLOCK_TOLERANCE, CLOCK_TOLERANCE)}
-    if remembered in heard or (not remembered and talk.ear.seconds_of(turn, call.ended) < MERGE_SECONDS):
+    seconds = talk.ear.seconds_of(turn, call.ended)
+    if remembered in heard or (not remembered and seconds < LEAST_HEARD_SECONDS):
         return
     # Over a slow line, the caller's report may still be on its way.
     least = min(heard, key=len)

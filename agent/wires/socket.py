@@ -36,7 +36,7 @@ ALIVE = "rejoinder.alive"
 BEHIND = "rejoinder.behind"
 """Key in a message: a function that takes the messages that were read together with it, in order."""
 CUT = "rejoinder.cut"
-"""Key in a message: its ``long_messages.Long``, if it is one. The message's text is "" then."""
+"""Key in a message that is too long to keep whole: its ``long_messages.Long``. Its text is "" then."""
 
 
 WEBSOCKET_SEND_SECONDS = 5.0

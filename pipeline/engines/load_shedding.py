@@ -1,7 +1,7 @@
 """Load shedding: which work to skip when the machine cannot do all of it in time.
 
-It first skips work that only improves replies, and refuses new calls last, so that current calls are answered
-in time.
+It skips work that only improves replies, step by step. From the first step on it also refuses new calls for
+which there is no room, so that current calls are answered in time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class LoadLevel(IntEnum):
     LENGTH = 3
     """The rest of a long reply: it ends with a sentence."""
     NEW_CALLS = 4
-    """New calls: there is no other work left to skip."""
+    """The same as ``LENGTH``: no other work is left to skip, and there is still no room for a call that was
+    refused. Calls are refused from ``PARTIALS`` on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Macháček, Dabre and Bojar, "Turning Whisper into Real-Time Transcription Syste
 
 from __future__ import annotations
 
-import re
+from rejoinder.pipeline.words import normalise
 
 
 class LocalAgreement:
@@ -28,8 +28,3 @@ class LocalAgreement:
             self.agreed.append(words[index])
         self._previous = words
         return " ".join(self.agreed)
-
-
-def normalise(text: str) -> str:
-    """Return the text in lower case, without punctuation and with single blanks, for comparisons."""
-    return " ".join(re.sub(r"[^\w\s']", " ", text.lower()).split())

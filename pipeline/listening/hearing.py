@@ -16,7 +16,8 @@ from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 PAUSE_STEP = RATE // 200
 """Interval between two checks of a pause, in samples."""
 MOST_CHUNKS = 7
-"""Most waiting chunks in one call of the voice activity detector; it halves the cost of single chunks."""
+"""Most waiting chunks in one call of the voice activity detector. A call for each chunk costs twice as
+much."""
 MOST_SILENT_BATCHES = 8
 """Most silent batches held before they are forwarded: silence changes no decision while the line is idle."""
 
@@ -34,7 +35,8 @@ async def hear(
 ) -> None:
     """Detect speech in the incoming audio, update the floor, and pass the audio on until ``inp`` ends.
 
-    It waits only if ``out`` is full. echo: removes the agent's own voice first; None to skip that.
+    It waits for audio, for room in ``out``, and for a shared voice activity detector, which judges the audio
+    of all sessions in one run. echo: removes the agent's own voice first; None to skip that.
     Cancelling drops the audio that was not passed on yet.
     """
     loop = asyncio.get_running_loop()

@@ -122,7 +122,10 @@ class TurnTranscriber:
             self._fed = chunk.end
 
     async def _catch_up(self) -> None:
-        """Wait for the running transcript if it lags by half a second; if it is partial, until a pause."""
+        """Wait for the running transcript if it lags by ``PARTIAL_SAMPLES``.
+
+        The wait for a partial transcript ends when the user pauses.
+        """
         if self._fed - self._reached < PARTIAL_SAMPLES:
             return
         while running := self._running:
@@ -133,7 +136,10 @@ class TurnTranscriber:
     # --- the level --------------------------------------------------------------------------------------
 
     def _report_level(self, pause: int) -> None:
-        """Report to the floor, once per pause, since when the level is low: it falls up to 0.1 s earlier."""
+        """Report to the floor, once per pause, the sample from which the level is low.
+
+        It is often before ``pause``, where voice activity ends; see ``Loudness.quiet_before``.
+        """
         if pause != self._final_for and self._fed >= pause:
             self._floor.level_fell(pause, self._loudness.quiet_before(pause))
 

@@ -1,4 +1,4 @@
-"""The commit gate of a reply: before it opens, nothing is heard, remembered, billed or acted on."""
+"""The commit gate of a reply: before it opens, nothing is heard, remembered or acted on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CommitGate:
 
     @property
     def committed(self) -> bool:
-        """Whether the reply may be heard, remembered, billed and acted on."""
+        """Whether the reply may be heard, remembered and acted on."""
         return self._committed.is_set()
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyStarted, TurnTraced
-from rejoinder.pipeline.listening.agreement import normalise
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.prompt import Key
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
@@ -16,6 +15,7 @@ from rejoinder.pipeline.replying.reply_records import ReplyRecords
 from rejoinder.pipeline.replying.running import attempt, reply_done
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.words import normalise
 
 
 class CurrentReply:

@@ -36,11 +36,6 @@ class Output:
         return self._synthesised
 
     @property
-    def text(self) -> str:
-        """The text sent so far by a reply in text only."""
-        return self._text
-
-    @property
     def complete(self) -> bool:
         """Whether all of the reply is synthesised, or sent as text."""
         return self._complete

@@ -51,7 +51,7 @@ class Reply:
 
     @property
     def committed(self) -> bool:
-        """Whether the reply may be heard, remembered, billed and acted on."""
+        """Whether the reply may be heard, remembered and acted on."""
         return self.gate.committed
 
     @property

@@ -11,7 +11,7 @@ from rejoinder.pipeline.prompt import Key
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.turns.agent_side import AgentSide
 
-MERGE_SECONDS = 0.3
+LEAST_HEARD_SECONDS = 0.3
 """An interrupted reply of which less was heard is not remembered: the user had not finished the turn."""
 MAX_SETTLED = 8
 """Most replies whose heard words can still be corrected."""
@@ -49,7 +49,7 @@ class ReplyRecords:
         cut: whether the reply was stopped before its end.
         """
         heard = reply.output.heard(played)
-        if reply.outcome.interrupted and cut and reply.settings.speaks and played < MERGE_SECONDS:
+        if reply.outcome.interrupted and cut and reply.settings.speaks and played < LEAST_HEARD_SECONDS:
             heard = ""
         self._history.settle(reply.id, heard, cut)
         self._agent.was_heard(heard)

@@ -9,11 +9,16 @@ ECHO_WORDS = 5
 
 
 class AgentSide:
-    """What the floor knows of the agent. The session calls its verbs; the floor reads its attributes.
+    """What the floor knows of the agent. The floor reads it to decide.
 
-    has_floor: whether the agent has the floor, unless the user has it.
+    The replies record in it when the agent starts, nears its end and finishes, and what was heard of it:
+    while the user has no turn, that changes the floor. The ``Endpointer`` records that an overlap begins, and
+    that a turn or an overlap ends; ``hear`` records what the microphone may pick up.
+
+    has_floor: whether the agent has the floor while the user has no turn.
     is_finishing: whether the agent is at its last words, so that "yeah" over them is an answer.
-    asked: the last words that the user heard. A request to spell something changes when a turn ends.
+    asked: the last words that the user heard. After a request to spell something, one letter is no
+        whole answer.
     is_audible: whether the microphone may pick up the agent.
     echo_learnt: whether the echo path from the agent to the microphone is learnt.
     """
@@ -25,11 +30,11 @@ class AgentSide:
         self._echo_words = ""
 
     def take_floor(self, takes: bool) -> None:
-        """Record whether the agent has the floor after a turn of the user."""
+        """Record whether the agent has the floor once the user's turn, or a sound over the agent, is over."""
         self.has_floor = takes
 
     def started(self) -> None:
-        """Record that the agent starts to speak; it takes the floor if no side has it."""
+        """Record that the agent starts to speak: it has the floor while the user has no turn."""
         self.has_floor, self.is_finishing = True, False
 
     def finishing(self) -> None:

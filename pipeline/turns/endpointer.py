@@ -185,7 +185,7 @@ class Endpointer:
         """Process the turn model's probability for the pause that began at sample ``pause``."""
         if self._turn is None or self._turn.pause is None or self._turn.pause.start != pause:
             return []
-        self._turn.pause.answers.append(probability)
+        self._turn.pause.probabilities.append(probability)
         return self._check_end() if self.floor is Floor.PAUSE else []
 
     # --- what the client decides ------------------------------------------------------------------------

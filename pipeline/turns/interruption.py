@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.listening.agreement import normalise
+from rejoinder.pipeline.words import normalise
 
 SHORT_MS = 130
 """A voice shorter than this is no word, and the words recognised in it are made up."""
@@ -109,7 +109,7 @@ def is_interruption(overlap: OverlapEvidence, start_ms: float, assertiveness: fl
     times ``YIELD_MS``, or a quarter longer while the transcript has only backchannels.
     assertiveness: from 0, which yields to any voice of ``start_ms``, to 1.
     """
-    if overlap.echo:  # it has ended, or the next transcript has the user's words too
+    if overlap.echo:  # unknown while it goes on: the user may speak too, in a later transcript
         return False if overlap.silent_ms and overlap.is_final else None
     meant = overlap.text is None or not is_backchannel(overlap.text)
     patience = max(start_ms, assertiveness * YIELD_MS)

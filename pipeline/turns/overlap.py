@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from rejoinder.pipeline.audio.chunk import RATE
 from rejoinder.pipeline.interfaces import Transcript
-from rejoinder.pipeline.listening.agreement import normalise
 from rejoinder.pipeline.options import Endpointing
 from rejoinder.pipeline.turns.agent_side import AgentSide
 from rejoinder.pipeline.turns.interruption import (
@@ -15,6 +14,7 @@ from rejoinder.pipeline.turns.interruption import (
     is_interruption,
     prefer_backchannel,
 )
+from rejoinder.pipeline.words import normalise
 
 
 @dataclass(slots=True)

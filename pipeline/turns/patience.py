@@ -6,7 +6,8 @@ from rejoinder.pipeline.audio.chunk import in_samples
 from rejoinder.pipeline.turns.turn_end import LONG_CUT_OFF_MS, long_ms
 
 TOO_SOON_MS = 1_000
-"""An interruption within this time of the reply's start means that the agent cut the user off."""
+"""An interruption within this time after the end of a turn was decided means that the agent cut the user
+off."""
 GROWTH = 3.0
 """Factor on the patience each time the agent has cut the user off."""
 MOST_PATIENCE = 8.0

@@ -25,7 +25,7 @@ class Pause:
     quiet_from: where the silence begins: ``start``, or sooner if the level fell before.
     words: the final transcript of the turn so far, None before it is known.
     end_probability: the recogniser's probability that the turn is over, None if unknown.
-    answers: the turn model's probabilities that the turn is over, in order.
+    probabilities: the turn model's, that the turn is over, in order.
     eager: whether the first sign of the end of the turn has been reported.
     """
 
@@ -34,7 +34,7 @@ class Pause:
     quiet_from: int = field(init=False)
     words: str | None = None
     end_probability: float | None = None
-    answers: list[float] = field(default_factory=list)
+    probabilities: list[float] = field(default_factory=list)
     eager: bool = False
 
     def __post_init__(self) -> None:
@@ -56,7 +56,9 @@ class Pause:
         # Without words there is nothing to answer yet, but they may follow a hesitant start.
         if not self.words:
             return in_samples(options.max_wait_ms)
-        known = PauseEvidence(self.answers, self.words, asked=asked, over=self.end_probability)
+        known = PauseEvidence(
+            self.probabilities, self.words, asked=asked, end_probability=self.end_probability
+        )
         factor, most_ms = patience.applied(options.patience)
         least_ms = max(wait_ms(known, factor, most=most_ms), options.min_wait_ms)
         return in_samples(min(least_ms, options.max_wait_ms))
@@ -66,7 +68,7 @@ class Pause:
 
         wait: as ``wait`` returns it.
         """
-        if has_turn_model and not self.answers:
+        if has_turn_model and not self.probabilities:
             asking = self.start - self.quiet_from + in_samples(ANSWER_MS)  # the pause is noticed first
             wait = max(wait, min(asking, in_samples(options.max_wait_ms)))
         return self.forced or silence >= wait

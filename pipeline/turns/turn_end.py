@@ -16,30 +16,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rejoinder.pipeline.function_words import FUNCTION_WORDS
+from rejoinder.pipeline.words import FUNCTION_WORDS
 
 Weights = Mapping[str, float]
 """Log-odds of the end per unit of each feature."""
 Tables = Mapping[str, Weights]
 """Weights by the known probabilities: ``turn_model``, ``recogniser``, ``both`` or ``neither``."""
 
-FEATURES = {
-    "always": "1: what is left when all others are 0",
-    "mean": "mean log-odds of the turn model's answers in this pause",
-    "lowest": "log-odds of its lowest answer in it",
-    "recogniser": "log-odds of the recogniser's answer, by the sound of the last words",
-    "silence": "log of the silence so far, in units of 200 ms",
-    "stop": "1 if the words end in a full stop",
-    "question": "1 if they end in a question mark",
-    "open": "1 if they end in a comma, in dots or in a dash",
-    "stop_silence": "'stop' times 'silence': after a full stop a long silence says less",
-}
-"""The meaning of each feature."""
-
 UNIT_MS = 200.0
 """Unit of the feature ``silence``."""
 SURE = 0.9
-"""Upper limit of a probability, and one minus its lower limit: surer ones are wrong as often."""
+"""Upper limit of a probability, and one minus its lower limit: one beyond them is wrong as often."""
 PATIENT_MS = 32.0
 """Least silence for each step of patience, however sure the prediction is."""
 LONG_MS = 800.0
@@ -74,25 +61,25 @@ ONE_ITEM = re.compile(r"(?:^|[\s-])(?:\w|\d+|zero|one|two|three|four|five|six|se
 class PauseEvidence:
     """What is known of one pause: the inputs of the prediction.
 
-    answers: the turn model's probabilities in this pause, in order.
+    probabilities: the turn model's, that the turn is over, in order.
     text: the words of the turn.
     silence_ms: length of the pause.
     asked: the agent's words before the turn.
-    over: the recogniser's ``Transcript.end_probability``, None if unknown.
+    end_probability: the recogniser's ``Transcript.end_probability``, None if unknown.
     """
 
-    answers: Sequence[float]
+    probabilities: Sequence[float]
     text: str
     silence_ms: float = UNIT_MS
     asked: str = ""
-    over: float | None = None
+    end_probability: float | None = None
 
     @property
     def table(self) -> str:
         """The name of the table of weights for the known probabilities."""
-        if self.over is None:
-            return "turn_model" if self.answers else "neither"
-        return "both" if self.answers else "recogniser"
+        if self.end_probability is None:
+            return "turn_model" if self.probabilities else "neither"
+        return "both" if self.probabilities else "recogniser"
 
 
 def wait_ms(
@@ -136,15 +123,24 @@ def odds(pause: PauseEvidence, tables: Tables | None = None) -> float:
 
 
 def features(pause: PauseEvidence) -> dict[str, float]:
-    """Return the value of each feature; features of unknown probabilities are left out."""
+    """Return the value of each feature; features of unknown probabilities are left out.
+
+    always: 1; its weight is the log-odds where all others are 0.
+    mean, lowest: the mean and the lowest log-odds of the turn model's answers in this pause.
+    recogniser: log-odds of the recogniser's answer, by the sound of the last words.
+    silence: log of the silence so far, in units of ``UNIT_MS``.
+    stop, question: 1 if the words end in a full stop, or in a question mark.
+    open: 1 if they end in a comma, in dots or in a dash.
+    stop_silence: ``stop`` times ``silence``: after a full stop a long silence says less.
+    """
     silence = math.log(max(pause.silence_ms, 1.0) / UNIT_MS)
     ends = ending(pause.text)
     found = {"always": 1.0, "silence": silence, **ends, "stop_silence": ends["stop"] * silence}
-    if pause.answers:
-        heard = [log_odds(answer) for answer in pause.answers]
+    if pause.probabilities:
+        heard = [log_odds(probability) for probability in pause.probabilities]
         found |= {"mean": sum(heard) / len(heard), "lowest": min(heard)}
-    if pause.over is not None:
-        found["recogniser"] = log_odds(pause.over)
+    if pause.end_probability is not None:
+        found["recogniser"] = log_odds(pause.end_probability)
     return found
 
 
@@ -177,15 +173,15 @@ def hint(text: str, asked: str = "") -> float:
     return -1.0 if words[-1] in UNFINISHED and not text.rstrip().endswith("?") else 0.0
 
 
-def wants_more(text: str, asked: str = "", over: float | None = None) -> bool:
+def wants_more(text: str, asked: str = "", end_probability: float | None = None) -> bool:
     """Return whether the words, or their sound as the recogniser judges it, predict more speech."""
-    sounds_so = over is not None and over < UNLIKELY
+    sounds_so = end_probability is not None and end_probability < UNLIKELY
     return sounds_so or bool(ending(text)["open"]) or hint(text, asked) < 0.0
 
 
-def log_odds(answer: float) -> float:
+def log_odds(probability: float) -> float:
     """Return the log-odds of a probability, limited by ``SURE`` on both sides."""
-    bounded = min(max(answer, 1.0 - SURE), SURE)
+    bounded = min(max(probability, 1.0 - SURE), SURE)
     return math.log(bounded / (1.0 - bounded))
 
 

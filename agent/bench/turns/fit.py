@@ -52,10 +52,10 @@ Matrix = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the models say of a pause: the turn model's answers, and the recogniser's, if it has one."""
+    """What the models say of a pause: the turn model's probabilities, and the recogniser's, if it has one."""
 
-    answers: tuple[float, ...]
-    over: float | None
+    probabilities: tuple[float, ...]
+    end_probability: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class Fit:
 
     def heard(self, seen: Observation) -> Heard:
         """Return what the models say of an observation."""
-        answers = tuple(probability for _, probability in seen.judged)
+        probabilities = tuple(probability for _, probability in seen.judged)
         if self.head is not None and seen.sounds:
-            answers = tuple(self.head.probability(sound) for sound in seen.sounds)
-        over = seen.over
+            probabilities = tuple(self.head.probability(sound) for sound in seen.sounds)
+        end_probability = seen.over
         if self.ending is not None and len(seen.ending):
-            over = self.ending.probability(seen.ending)
-        return Heard(answers, over)
+            end_probability = self.ending.probability(seen.ending)
+        return Heard(probabilities, end_probability)
 
     def write(self, checkout: Path) -> None:
         """Write it into the files that are shipped, in a checkout; what is not fitted stays.
@@ -169,7 +169,9 @@ def fused(seen: Sequence[Observation], fits: Sequence[Fit], patience: float) -> 
 
     def wait(each: Observation, known: int) -> float:
         tables, heard = chosen[id(each)]
-        pause = turn_end.PauseEvidence(heard.answers[:known], each.text, over=heard.over)
+        pause = turn_end.PauseEvidence(
+            heard.probabilities[:known], each.text, end_probability=heard.end_probability
+        )
         if not each.text:
             return options.max_wait_ms
         ms = turn_end.wait_ms(pause, patience, tables)
@@ -207,11 +209,11 @@ def _tables(seen: Sequence[Observation], heard: Sequence[Heard]) -> turn_end.Tab
             now = each.pause + silence
             if (each.resumes is not None and now >= each.resumes) or not each.text:
                 break
-            answers = models.answers[: sum(when <= now for when, _ in each.judged)]
+            judged = models.probabilities[: sum(when <= now for when, _ in each.judged)]
             known = {
-                (said, over): turn_end.PauseEvidence(said, each.text, silence, over=over)
-                for said in ((), answers)
-                for over in (None, models.over)
+                (said, end): turn_end.PauseEvidence(said, each.text, silence, end_probability=end)
+                for said in ((), judged)
+                for end in (None, models.end_probability)
             }
             for pause in known.values():
                 rows.setdefault(pause.table, []).append((turn_end.features(pause), each.resumes is None))

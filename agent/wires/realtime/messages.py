@@ -156,9 +156,8 @@ class ResponseCancel(_Message):
     response_id: str | None = Field(None, max_length=MAX_ID)
 
 
-ClientMessage = (
+ControlMessage = (
     SessionUpdate
-    | AudioAppend
     | AudioCommit
     | AudioClear
     | ItemCreate
@@ -168,6 +167,8 @@ ClientMessage = (
     | ResponseCreate
     | ResponseCancel
 )
+"""A client's message without audio to append."""
+ClientMessage = AudioAppend | ControlMessage
 CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
     Annotated[ClientMessage, Field(discriminator="type")]
 )

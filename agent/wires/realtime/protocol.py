@@ -25,7 +25,7 @@ from rejoinder.agent.wires.realtime.messages import (
     AudioAppend,
     AudioClear,
     AudioCommit,
-    ClientMessage,
+    ControlMessage,
     ItemCreate,
     ItemDelete,
     ItemRetrieve,
@@ -157,13 +157,11 @@ class Realtime:
         """Return the next piece of the audio in a long message."""
         return self._input.read_more()
 
-    def _answer(self, message: ClientMessage | LongAudioAppend) -> Answers:
+    def _answer(self, message: ControlMessage | LongAudioAppend) -> Answers:
         match message:
             case SessionUpdate(session=update):
                 updated = event("session.updated", session=self.prepare(update))
                 return [Configure(self.options()), updated]
-            case AudioAppend(audio=audio):
-                return self._input.append(audio)
             case LongAudioAppend(audio):
                 return self._input.append_long(audio)
             case AudioCommit():

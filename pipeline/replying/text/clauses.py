@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rejoinder.pipeline.function_words import FUNCTION_WORDS
+from rejoinder.pipeline.words import FUNCTION_WORDS
 
 MAX_FIRST_WORDS = 3
 """Most words of the first clause if it has no punctuation: a short clause is heard early."""

@@ -80,10 +80,11 @@ def test_fitted_rule_separates_ends_from_pauses_of_other_speakers() -> None:
     assert curve(SEEN, latest_answer, (1.0,))[0].cut_off == 1.0
     made = fit(SEEN)
     assert set(made.tables) == set(turn_end.SHIPPED)
-    assert set(made.tables["both"]) == set(turn_end.FEATURES)
+    assert set(made.tables["both"]) == set(turn_end.SHIPPED["both"])
     assert all(weight > 0 for name, weight in made.tables["both"].items() if name in ("mean", "recogniser"))
     heard, other = (made.heard(each) for each in SEEN[:2])
-    assert heard.over is not None and other.over is not None and heard.over > 0.5 > other.over
+    assert heard.end_probability is not None and heard.end_probability > 0.5
+    assert other.end_probability is not None and other.end_probability < 0.5
 
 
 def test_the_rule_of_the_bench_is_that_of_the_floor() -> None:
@@ -91,7 +92,8 @@ def test_the_rule_of_the_bench_is_that_of_the_floor() -> None:
     for patience, over in ((1.0, None), (5.0, None), (30.0, 0.7), (4.0, 0.7), (4.0, 0.1)):
         one = replace(one, over=over)
         rule = fused([one], [SHIPPED_FIT], patience)
-        pauses = [turn_end.PauseEvidence(known, one.text, over=over) for known in ([0.8], [0.8, 0.4])]
+        judged = ([0.8], [0.8, 0.4])
+        pauses = [turn_end.PauseEvidence(known, one.text, end_probability=over) for known in judged]
         waits = [turn_end.wait_ms(pause, patience) for pause in pauses]
         assert [rule(one, 1), rule(one, 2)] == [min(max(ms, 150.0), 2200.0) for ms in waits]
     silent = replace(one, text="")
@@ -138,7 +140,7 @@ def test_of_another_whisper_its_own_layer_is_fitted_and_nothing_else(tmp_path: P
     made = fit(seen)
     assert made.tables is turn_end.SHIPPED and made.ending is not None
     heard = made.heard(seen[0])
-    assert heard.over == made.ending.probability(seen[0].ending) and heard.over > 0.5
+    assert heard.end_probability == made.ending.probability(seen[0].ending) and heard.end_probability > 0.5
     made.write(tmp_path)
     assert [path.name for path in tmp_path.rglob("*.json")] == ["whisper_end.base.json"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.listening.agreement import LocalAgreement, normalise
+from rejoinder.pipeline.listening.agreement import LocalAgreement
 
 
 def test_two_hypotheses_must_agree() -> None:
@@ -21,12 +21,6 @@ def test_punctuation_and_case_do_not_matter() -> None:
     agreement = LocalAgreement()
     agreement.feed("well i")
     assert agreement.feed("Well, I see") == "Well, I"
-
-
-def test_normalised_words() -> None:
-    assert normalise("  It's 5 O'clock, isn't it?! ") == "it's 5 o'clock isn't it"
-    assert normalise("Ça va?") == "ça va"
-    assert normalise("…") == ""
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "A,", "c."]), max_size=8).map(" ".join), max_size=12))

@@ -314,4 +314,4 @@ def test_the_embedded_model_counts_what_it_reads_and_writes() -> None:
     cost = reply.generation.usage(model)
     assert cost is not None and cost.written == 3
     assert cost.read <= read <= cost.read + 3 + 8, "the prompt, and the tokens behind it"
-    assert len(model._tokenizer.encode(reply.output.text).ids) == 3
+    assert len(model._tokenizer.encode(reply.output.heard(0.0)).ids) == 3

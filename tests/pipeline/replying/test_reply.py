@@ -31,7 +31,7 @@ from rejoinder.pipeline.replying.prompt_warmer import PromptWarmer
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
 from rejoinder.pipeline.replying.reply_outcome import ReplyOutcome
-from rejoinder.pipeline.replying.reply_records import MAX_SETTLED, MERGE_SECONDS, ReplyRecords
+from rejoinder.pipeline.replying.reply_records import LEAST_HEARD_SECONDS, MAX_SETTLED, ReplyRecords
 from rejoinder.pipeline.replying.reply_settings import ReplySettings, settings_for
 from rejoinder.pipeline.turns.agent_side import AgentSide
 
@@ -146,7 +146,7 @@ def test_a_reply_in_text_only_is_heard_as_it_was_sent() -> None:
         assert reply.output.deadline.due is not None
         for word in ("It ", "rains. "):
             reply.output.add_text(word)
-        assert (reply.output.text, reply.output.heard(0.0)) == ("It rains. ", "It rains.")
+        assert reply.output.heard(0.0) == "It rains."
         assert reply.output.deadline.due is None, "text has no play-out that could run dry"
         assert not reply.output.complete
         reply.output.end()
@@ -335,9 +335,9 @@ def settled(interrupted: bool, count: int = 1) -> tuple[History, AgentSide, Repl
     ("interrupted", "played", "cut", "heard"),
     [
         (False, 1.0, False, "One two."),
-        (False, MERGE_SECONDS - 0.01, True, "One"),
-        (True, MERGE_SECONDS - 0.01, True, ""),
-        (True, MERGE_SECONDS, True, "One"),
+        (False, LEAST_HEARD_SECONDS - 0.01, True, "One"),
+        (True, LEAST_HEARD_SECONDS - 0.01, True, ""),
+        (True, LEAST_HEARD_SECONDS, True, "One"),
         (True, 1.0, False, "One two."),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_cough_while_the_last_audio_plays() -> None:
 
 
 def test_speech_resumed_right_after_the_reply_began_is_one_turn() -> None:
-    """Less than ``MERGE_SECONDS`` were heard: no message of the agent, and the question is whole."""
+    """Less than ``LEAST_HEARD_SECONDS`` were heard: no message of the agent, and the question is whole."""
     talk = Talk("I want a table", "for two at eight", replies=("Sure, for when would that be?", "Fine."))
     talk.says(1.0, at=0.2)
     talk.says(1.0, at=1.55)  # the answer begins at 1.54

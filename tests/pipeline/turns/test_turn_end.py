@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.turns.turn_end import (
-    FEATURES,
     LIKELY_MORE,
     LONG_MS,
     PATIENT_MS,
@@ -34,13 +33,16 @@ TEXTS = st.sampled_from(
 )
 
 
-def test_every_feature_has_a_weight_and_a_meaning() -> None:
-    assert set(SHIPPED["both"]) == set(FEATURES)
-    for pause in (PauseEvidence(said, "hi", over=over) for said in ([0.5], []) for over in (0.5, None)):
+def test_every_feature_has_a_weight() -> None:
+    every = set(features(PauseEvidence([0.5], "hi", end_probability=0.5)))
+    assert set(SHIPPED["both"]) == every
+    for pause in (
+        PauseEvidence(said, "hi", end_probability=over) for said in ([0.5], []) for over in (0.5, None)
+    ):
         assert set(features(pause)) == set(SHIPPED[pause.table])
-    assert set(SHIPPED["turn_model"]) == set(FEATURES) - {"recogniser"}
-    assert set(SHIPPED["recogniser"]) == set(FEATURES) - {"mean", "lowest"}
-    assert set(SHIPPED["neither"]) == set(FEATURES) - {"mean", "lowest", "recogniser"}
+    assert set(SHIPPED["turn_model"]) == every - {"recogniser"}
+    assert set(SHIPPED["recogniser"]) == every - {"mean", "lowest"}
+    assert set(SHIPPED["neither"]) == every - {"mean", "lowest", "recogniser"}
 
 
 @pytest.mark.parametrize("table", SHIPPED)
@@ -98,7 +100,7 @@ def test_plain_rules(text: str, asked: str, direction: int) -> None:
 def test_the_wait_is_where_the_odds_reach_patience_or_long(
     answers: list[float], text: str, over: float | None, patience: float
 ) -> None:
-    pause = PauseEvidence(answers, text, over=over)
+    pause = PauseEvidence(answers, text, end_probability=over)
     ms = wait_ms(pause, patience)
     assert ms >= PATIENT_MS * patience
     if ms == long_ms(patience):
@@ -112,8 +114,8 @@ def test_the_wait_is_where_the_odds_reach_patience_or_long(
 def test_a_long_pause_is_an_end_unless_more_is_likely() -> None:
     assert wait_ms(PauseEvidence([0.5], "that is all"), 4.0) == LONG_MS == long_ms(0.1)
     assert wait_ms(PauseEvidence([0.2], "that is the"), 4.0) > 2_200.0
-    assert wait_ms(PauseEvidence([0.5], "that is all", over=0.2), 4.0) > 2_000.0
-    assert wait_ms(PauseEvidence([0.5], "that is all", over=0.8), 4.0) < 400.0
+    assert wait_ms(PauseEvidence([0.5], "that is all", end_probability=0.2), 4.0) > 2_000.0
+    assert wait_ms(PauseEvidence([0.5], "that is all", end_probability=0.8), 4.0) < 400.0
     assert [long_ms(patience) for patience in (5.0, 6.0)] == [2 * LONG_MS, 3 * LONG_MS]
 
 
@@ -124,13 +126,17 @@ def test_a_surer_answer_never_makes_the_wait_longer(
     low, high = sorted((one, other))
     unsure, sure = (wait_ms(PauseEvidence([*answers, last], text), 5.0) for last in (low, high))
     assert sure <= unsure
-    unsure, sure = (wait_ms(PauseEvidence(answers, text, over=over), 5.0) for over in (low, high))
+    unsure, sure = (wait_ms(PauseEvidence(answers, text, end_probability=over), 5.0) for over in (low, high))
     assert sure <= unsure
 
 
 def test_an_answer_is_begun_unless_words_or_their_sound_say_that_more_comes() -> None:
-    assert not wants_more("that is all") and not wants_more("that is all.", over=UNLIKELY)
-    assert wants_more("and then,") and wants_more("my") and wants_more("that is all.", over=UNLIKELY - 0.01)
+    assert not wants_more("that is all") and not wants_more("that is all.", end_probability=UNLIKELY)
+    assert (
+        wants_more("and then,")
+        and wants_more("my")
+        and wants_more("that is all.", end_probability=UNLIKELY - 0.01)
+    )
 
 
 @pytest.mark.parametrize("over", [-0.1, 1.1, 90.0, math.nan, math.inf])

@@ -30,8 +30,8 @@ from rejoinder.pipeline import (
     ReplyStarted,
     SpeechStarted,
 )
+from rejoinder.pipeline.call_timer import GRACE_SECONDS, CallTimer, Due
 from rejoinder.pipeline.options import IDLE_CUE
-from rejoinder.pipeline.turns.silence import GRACE_SECONDS, Due, Silence
 
 FORECAST = "It is sunny today. Take a hat, if you go out."
 HELLO = "Are you still there?"
@@ -152,12 +152,12 @@ def test_the_grace_period_at_the_end_of_a_call_is_limited() -> None:
 
 
 def test_what_is_due() -> None:
-    silence, wanted = Silence(), options(idle_s=2.0, idle_prompts=1, max_call_s=8.0)
-    looks = [silence.look(now, now not in (3.0, 9.0), wanted) for now in (0.0, 1.0, 3.0, 4.0, 5.9, 6.0, 7.9)]
+    timer, wanted = CallTimer(), options(idle_s=2.0, idle_prompts=1, max_call_s=8.0)
+    looks = [timer.look(now, now not in (3.0, 9.0), wanted) for now in (0.0, 1.0, 3.0, 4.0, 5.9, 6.0, 7.9)]
     assert looks == [None, None, None, None, None, Due.PROMPT, None]
-    silence.user_spoke()
-    assert silence.look(9.0, False, wanted) is None
-    assert silence.look(9.1, True, wanted) is Due.END
+    timer.user_spoke()
+    assert timer.look(9.0, False, wanted) is None
+    assert timer.look(9.1, True, wanted) is Due.END
 
 
 # --- somebody never stops, or never begins --------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Long silences and long calls: the agent prompts a silent user, and a call that lasts too long ends."""
+"""The timer of a call: the agent prompts a silent user, and a call that lasts too long ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Due(Enum):
     END = auto()
 
 
-class Silence:
+class CallTimer:
     """Decides what is due from the length of the silence and of the call. Times are in seconds.
 
     prompts: number of prompts since the user last spoke.
@@ -56,7 +56,7 @@ class Silence:
 
 
 async def watch(
-    silence: Silence,
+    timer: CallTimer,
     options: Callable[[], Options],
     is_quiet: Callable[[], bool],
     prompt: Callable[[float], None],
@@ -71,11 +71,11 @@ async def watch(
     while True:
         wanted = options()
         if not (wanted.idle_s or wanted.max_call_s):
-            silence.look(loop.time(), False, wanted)  # this starts the clock of the call
+            timer.look(loop.time(), False, wanted)  # this starts the clock of the call
             configured.clear()
             await configured.wait()
             continue
-        match silence.look(loop.time(), is_quiet(), wanted):
+        match timer.look(loop.time(), is_quiet(), wanted):
             case Due.PROMPT:
                 prompt(wanted.idle_s)
             case Due.END:
