@@ -9,7 +9,7 @@ import os
 import sys
 
 from rejoinder.client import (
-    RATE,
+    CLIENT_RATE,
     AgentAudio,
     AgentSaid,
     Call,
@@ -66,8 +66,8 @@ async def speak(call: Call, source: Device) -> None:
 
 
 async def main(url: str = "ws://127.0.0.1:8080") -> None:
-    source = at_rate("input", choose_device("input", None), RATE)
-    sink = at_rate("output", choose_device("output", None), RATE)
+    source = at_rate("input", choose_device("input", None), CLIENT_RATE)
+    sink = at_rate("output", choose_device("output", None), CLIENT_RATE)
     playback = Playback(sink.rate, seconds=60.0)
     async with connect(f"{url}?hold=true", os.environ.get("REJOINDER_KEY")) as call:
         with speaker(sink, playback):

@@ -21,7 +21,7 @@ FOLDERS = sorted({path.parent for path in FILES})
 TEST_FOLDERS = sorted(
     {path.parent for path in (ROOT / "tests").rglob("*.py") if "node_modules" not in path.parts}
 )
-MAX_LINES = 420
+MAX_LINES = 400
 MAX_MODULES = 20
 MAY_IMPORT = {
     "public": ("cli", "simulate", "client", "models", "pipeline"),

@@ -20,7 +20,7 @@ from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.bench.cases.overlap import REAL, SHORT, OverlapSound
 from rejoinder.agent.bench.cases.recordings import background
 from rejoinder.agent.bench.reports.output import percentages
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 
 STORY = " ".join(
@@ -32,7 +32,7 @@ STORYTELLER = f"scripted:llm|{STORY}"
 """A scripted language model with a long answer: interruptions do not depend on a real model."""
 BEFORE_SECONDS = (1.0, 2.0)
 """Range of undisturbed speech of the agent before each sound, in seconds."""
-AFTER_SECONDS = 1.5
+STOP_WAIT_SECONDS = 1.5
 """Time after a sound in which the agent may still stop, in seconds."""
 GAP_MS = 600.0
 """Longest gap in the agent's speech that counts as in time, in milliseconds."""
@@ -90,7 +90,7 @@ async def measure(
         call[:0] = false[place * share : (place + 1) * share]
         left = list(call)
         try:
-            async with open_call(url, background=background(call[-1].audio, RATE, 10.0)) as caller:
+            async with open_call(url, background=background(call[-1].audio, CLIENT_RATE, 10.0)) as caller:
                 await caller.ask()
                 while left:
                     results.append(await over_the_agent(caller, left[0], draw.uniform(*BEFORE_SECONDS)))
@@ -106,10 +106,10 @@ async def over_the_agent(caller: LiveCaller, sound: OverlapSound, after: float) 
 
     Cancelling leaves the sound playing and the call open.
     """
-    reply = await _speaking(caller, caller.now, int(after * RATE))
+    reply = await _speaking(caller, caller.now, int(after * CLIENT_RATE))
     turns, holds = len(caller.turns), len(caller.holds)
     start = caller.say(sound.audio)
-    begin, last = start + sound.begin, start + len(sound.audio) + int(AFTER_SECONDS * RATE)
+    begin, last = start + sound.begin, start + len(sound.audio) + int(STOP_WAIT_SECONDS * CLIENT_RATE)
 
     def decided() -> bool:
         return caller.now >= last or (sound.is_real and reply.status == "cancelled")
@@ -118,11 +118,11 @@ async def over_the_agent(caller: LiveCaller, sound: OverlapSound, after: float) 
     heard = " ".join(turn.text for turn in caller.turns[turns:])
     ended = reply.status == "cancelled"
     if sound.is_real:
-        stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
+        stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / CLIENT_RATE)
         if not ended:
             return BargeinResult(sound.kind, sound.name, MISSED, heard=heard)
         return BargeinResult(sound.kind, sound.name, STOPPED, stop_ms=stop, heard=heard)
-    gaps = [((hold.until or caller.now) - hold.at) * 1000 / RATE for hold in caller.holds[holds:]]
+    gaps = [((hold.until or caller.now) - hold.at) * 1000 / CLIENT_RATE for hold in caller.holds[holds:]]
     stuck = any(hold.until is None for hold in caller.holds[holds:])
     outcome = ENDED if ended or stuck or len(caller.turns) > turns else RESUMED
     return BargeinResult(sound.kind, sound.name, outcome, gap_ms=max(gaps, default=0.0), heard=heard)

@@ -21,9 +21,8 @@ from rejoinder.agent.bench.callers.room import Room
 from rejoinder.agent.bench.cases.recordings import Recording, choose
 from rejoinder.agent.bench.echo import HISS, Place
 from rejoinder.agent.bench.stt import error_rate
-from rejoinder.agent.client.player import FRAME as WIRE_FRAME
-from rejoinder.agent.client.player import RATE as WIRE_RATE
-from rejoinder.agent.client.player import Player
+from rejoinder.agent.client.audio import CLIENT_RATE
+from rejoinder.agent.simulate.player import MICROPHONE_FRAME, Player
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.audio.echo_path import BLOCK, EchoPath
@@ -145,9 +144,9 @@ def _script(
 def _echo(room: Room, played: Samples) -> Samples:
     """Return what the microphone records of the played audio, at 16 kHz; the room is at the wire's rate."""
     player = Player()
-    player.play("", soxr.resample(played, RATE, WIRE_RATE), 0)
-    frames = [room.echo(player, begin) for begin in range(0, player.end, WIRE_FRAME)]
-    echo: Samples = soxr.resample(np.concatenate(frames), WIRE_RATE, RATE)[: len(played)]
+    player.play("", soxr.resample(played, RATE, CLIENT_RATE), 0)
+    frames = [room.echo(player, begin) for begin in range(0, player.end, MICROPHONE_FRAME)]
+    echo: Samples = soxr.resample(np.concatenate(frames), CLIENT_RATE, RATE)[: len(played)]
     return np.pad(echo, (0, len(played) - len(echo)))
 
 

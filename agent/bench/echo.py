@@ -21,7 +21,7 @@ from rejoinder.agent.bench.callers.room import Room
 from rejoinder.agent.bench.cases.overlap import OverlapSound
 from rejoinder.agent.bench.cases.recordings import Recording, read_set
 from rejoinder.agent.bench.reports.output import percentages
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import Samples
 
@@ -37,7 +37,7 @@ LINES = 4
 """Calls at the same time."""
 HISS = 10 ** (-65 / 20)
 """RMS of the microphone's own noise."""
-AFTER_SECONDS = 1.5
+LATE_TURN_SECONDS = 1.5
 """A turn that begins later than this after a sound belongs to that sound only if its turn was still open."""
 REPLY_WAIT_SECONDS = 3.0
 """Longest wait for an answer before the bench requests one."""
@@ -89,11 +89,13 @@ def places(folder: Path, seed: int) -> list[Place]:
     draw = Random(seed)
     found = []
     for recording in read_set(folder, ROOMS):
-        response = recording.load(RATE)
+        response = recording.load(CLIENT_RATE)
         for level in LEVELS:
             found.append(Place(_name(recording), level, Room(response, level, draw.uniform(*DELAYS))))
     music = read_set(folder, MUSIC)[:1]
-    return found + [Place(f"music: {_name(each)}", noise=_level(each.load(RATE), -32.0)) for each in music]
+    return found + [
+        Place(f"music: {_name(each)}", noise=_level(each.load(CLIENT_RATE), -32.0)) for each in music
+    ]
 
 
 async def measure(
@@ -127,7 +129,7 @@ async def measure(
 async def _call(
     url: str, place: Place, sounds: Sequence[OverlapSound], seconds: float, seed: int, result: EchoResult
 ) -> None:
-    hiss = np.random.default_rng(seed).normal(0.0, HISS, 10 * RATE).astype(np.float32)
+    hiss = np.random.default_rng(seed).normal(0.0, HISS, 10 * CLIENT_RATE).astype(np.float32)
     noise = hiss if place.noise is None else place.noise
     async with open_call(url, background=noise, room=place.room) as caller:
         windows = []
@@ -141,7 +143,10 @@ async def _call(
         holds = [hold for hold in caller.holds if not _within(hold.at, windows)]
         result.own = [turn.text for turn in strangers]
         result.pauses = [
-            (round(hold.at / RATE, 1), round(((hold.until or caller.now) - hold.at) * 1000 / RATE))
+            (
+                round(hold.at / CLIENT_RATE, 1),
+                round(((hold.until or caller.now) - hold.at) * 1000 / CLIENT_RATE),
+            )
             for hold in holds
         ]
         result.seconds = _heard(caller)
@@ -170,7 +175,7 @@ async def _listen(caller: LiveCaller, seconds: float) -> None:
 async def _interrupt(caller: LiveCaller, sound: OverlapSound, result: EchoResult) -> tuple[int, int]:
     reply = caller.replies[-1]
     start = caller.say(sound.audio)
-    begin, end = start + sound.begin, start + len(sound.audio) + int(AFTER_SECONDS * RATE)
+    begin, end = start + sound.begin, start + len(sound.audio) + int(LATE_TURN_SECONDS * CLIENT_RATE)
 
     def decided() -> bool:
         undecided = caller.holds and caller.holds[-1].until is None and reply.status != "cancelled"
@@ -179,7 +184,7 @@ async def _interrupt(caller: LiveCaller, sound: OverlapSound, result: EchoResult
     await caller.until(decided, REQUESTED_WAIT_SECONDS)
     stop = None
     if reply.status == "cancelled":
-        stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / RATE)
+        stop = max(0.0, ((caller.player.last_audible(reply.item) or begin) - begin) * 1000 / CLIENT_RATE)
     else:
         result.missed.append(f"{sound.kind} {sound.name}")
     result.stops_ms.append(stop)
@@ -197,7 +202,7 @@ def _speaks(caller: LiveCaller) -> bool:
 
 def _heard(caller: LiveCaller) -> float:
     now = caller.now
-    return sum(caller.player.played(reply.item, now) for reply in caller.replies) / RATE
+    return sum(caller.player.played(reply.item, now) for reply in caller.replies) / CLIENT_RATE
 
 
 def _within(sample: int, windows: Sequence[tuple[int, int]]) -> bool:

@@ -46,7 +46,7 @@ LEAST_REPLY_WORDS = 5
 CUTS_EACH = 5
 """Cuts of each reply."""
 TRIES = 8
-"""Most attempts to synthesize and align a clause."""
+"""Most attempts to synthesise and align a clause."""
 TOLD = "word times"
 """The play-out clock uses the voice's own word times."""
 BY_LENGTH = "by length"
@@ -149,14 +149,14 @@ async def measure(
             try:
                 for place, reply in enumerate(spoken_by_each):
                     share = cuts * (place + 1) // len(spoken_by_each) - cuts * place // len(spoken_by_each)
-                    found += await cut(name, voice, aligner, reply, share, chance)
+                    found += await cut_reply(name, voice, aligner, reply, share, chance)
                     progress.advance(task)
             finally:
                 voice.close()
     return found
 
 
-async def cut(
+async def cut_reply(
     name: str, voice: Tts, aligner: Aligner, reply: Sequence[Word], cuts: int, chance: random.Random
 ) -> list[CutReply]:
     """Speak a reply as a call does, and cut it ``cuts`` times. Cancelling stops the voice."""
@@ -182,7 +182,7 @@ async def cut(
 async def _speak(
     voice: Tts, clause: str, aligner: Aligner, words: Sequence[Word]
 ) -> tuple[list[AudioChunk], list[float]]:
-    """Synthesize a clause and find the ends of its words; retry if the aligner does not find all of them.
+    """Synthesise a clause and find the ends of its words; retry if the aligner does not find all of them.
 
     A voice with random sampling gives different audio each time, and the aligner misses words in about one of
     four attempts at "On 2024-05-17 it".
@@ -225,14 +225,14 @@ def _align(aligner: Aligner, chunks: Sequence[AudioChunk], words: Sequence[Word]
 
 def row(cuts: Sequence[CutReply], way: str) -> Row:
     """Return the errors of one clock."""
-    off = [cut.heard[way] - cut.truth for cut in cuts]
+    off = [reply.heard[way] - reply.truth for reply in cuts]
     exact, one, two = (sum(abs(words) <= most for words in off) / len(off) for most in range(3))
     return Row(len(off), exact, one, two, max(off, key=abs), sum(off) / len(off))
 
 
 CUT_KINDS: dict[str, Callable[[CutReply], bool]] = {
-    "all": lambda cut: True,
-    "with numbers": lambda cut: cut.as_written,
+    "all": lambda reply: True,
+    "with numbers": lambda reply: reply.as_written,
 }
 """Kinds of replies in the report, each with the cuts that belong to it."""
 
@@ -240,9 +240,9 @@ CUT_KINDS: dict[str, Callable[[CutReply], bool]] = {
 def rows(cuts: Sequence[CutReply]) -> dict[str, Row]:
     """Return the errors by voice, kind of reply and clock."""
     found = {}
-    for voice in dict.fromkeys(cut.voice for cut in cuts):
+    for voice in dict.fromkeys(reply.voice for reply in cuts):
         for kind, belongs in CUT_KINDS.items():
-            chosen = [cut for cut in cuts if cut.voice == voice and belongs(cut)]
+            chosen = [reply for reply in cuts if reply.voice == voice and belongs(reply)]
             for way in (TOLD, BY_LENGTH):
                 if chosen:
                     found[f"{voice}, {kind}, {way}"] = row(chosen, way)

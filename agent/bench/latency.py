@@ -29,7 +29,7 @@ from rejoinder.agent.bench.reports.waterfall import (
     summary_table,
     waterfall,
 )
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 
 NOISE_LEAD_SECONDS = 0.5
@@ -94,13 +94,13 @@ async def run_clip(url: str, key: str | None, recording: Recording) -> ClipResul
 
     Cancelling hangs up.
     """
-    audio = recording.load(RATE)
-    ends = speech_end(audio, RATE)
-    noise = background(audio, RATE, BACKGROUND_SECONDS)
-    about = (recording.set, recording.path.name, recording.speaker, recording.text, ends / RATE)
+    audio = recording.load(CLIENT_RATE)
+    ends = speech_end(audio, CLIENT_RATE)
+    noise = background(audio, CLIENT_RATE, BACKGROUND_SECONDS)
+    about = (recording.set, recording.path.name, recording.speaker, recording.text, ends / CLIENT_RATE)
     try:
         async with open_call(url, key, noise) as caller:
-            await caller.until(lambda: caller.now >= NOISE_LEAD_SECONDS * RATE, NOISE_LEAD_SECONDS + 1)
+            await caller.until(lambda: caller.now >= NOISE_LEAD_SECONDS * CLIENT_RATE, NOISE_LEAD_SECONDS + 1)
             return await answer_to(caller, caller.say(audio) + ends, about)
     except CallLost as error:
         return ClipResult(*about, outcome=FAILED, error=str(error))
@@ -121,9 +121,9 @@ async def answer_to(
     def answered() -> bool:
         reply = caller.answer(end)
         first = caller.player.first_audible(reply.item) if reply else None
-        return first is not None and caller.now >= first + LISTEN_SECONDS * RATE
+        return first is not None and caller.now >= first + LISTEN_SECONDS * CLIENT_RATE
 
-    await caller.until(answered, (end - caller.now) / RATE + patience)
+    await caller.until(answered, (end - caller.now) / CLIENT_RATE + patience)
     return judge(caller, end, about, begin)
 
 
@@ -139,12 +139,12 @@ def judge(
     if reply is None or first is None:
         outcome, latency = ANSWERED_EARLY if early else SILENT, None
     else:
-        outcome, latency = ANSWERED, (first - end) * 1000 / RATE
+        outcome, latency = ANSWERED, (first - end) * 1000 / CLIENT_RATE
     return ClipResult(
         *about,
         outcome=outcome,
         cut_off=bool(early),
-        early_ms=(end - early[0].created) * 1000 / RATE if early else None,
+        early_ms=(end - early[0].created) * 1000 / CLIENT_RATE if early else None,
         latency_ms=latency,
         parts=tuple(client_parts(reply, end, latency)) if reply and latency is not None else (),
         guesses=of_replies(reply.counts for reply in replies),
@@ -159,7 +159,7 @@ def client_parts(reply: HeardReply, end: int, latency: float) -> Parts:
     """Return the parts of a reply's latency in milliseconds; empty if the server does not send its own."""
     if not reply.parts:
         return []
-    later = None if reply.heard_end is None else (reply.heard_end - end) * 1000 / RATE
+    later = None if reply.heard_end is None else (reply.heard_end - end) * 1000 / CLIENT_RATE
     return complete(reply.parts, latency, later)
 
 

@@ -36,7 +36,7 @@ from rejoinder.agent.bench.latency import (
 )
 from rejoinder.agent.bench.reports.waterfall import summary_table, waterfall
 from rejoinder.agent.bench.soak import processor_seconds
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 
 REST_SECONDS = 4.0
@@ -59,15 +59,15 @@ class LoadedRecording:
     @classmethod
     def of(cls, recording: Recording) -> LoadedRecording:
         """Load a recording. Raises RecordingsMissing."""
-        audio = recording.load(RATE)
-        noise, ends = background(audio, RATE, BACKGROUND_SECONDS), speech_end(audio, RATE)
-        return cls(recording, audio[: ends + int(MOST_TAIL_SECONDS * RATE)], noise, ends)
+        audio = recording.load(CLIENT_RATE)
+        noise, ends = background(audio, CLIENT_RATE, BACKGROUND_SECONDS), speech_end(audio, CLIENT_RATE)
+        return cls(recording, audio[: ends + int(MOST_TAIL_SECONDS * CLIENT_RATE)], noise, ends)
 
     @property
     def about(self) -> tuple[str, str, str, str | None, float]:
         """The fields of a result that describe the recording."""
         one = self.recording
-        return one.set, one.path.name, one.speaker, one.text, self.ends / RATE
+        return one.set, one.path.name, one.speaker, one.text, self.ends / CLIENT_RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def plan(
         at, turns = REST_SECONDS * (caller + generator.random()) / sessions, list[PlannedTurn]()
         while not turns or at < seconds:
             turns.append(PlannedTurn(at, next(following)))
-            at += turns[-1].spoken.ends / RATE
+            at += turns[-1].spoken.ends / CLIENT_RATE
             at += REST_SECONDS * generator.uniform(1.0 - SCATTER, 1.0 + SCATTER)
         callers.append(turns)
     return callers
@@ -123,7 +123,7 @@ def plan(
 
 def every(callers: Sequence[Sequence[PlannedTurn]]) -> float:
     """Return the planned mean seconds from a turn to the same caller's next one."""
-    lengths = [turn.spoken.ends / RATE for turns in callers for turn in turns]
+    lengths = [turn.spoken.ends / CLIENT_RATE for turns in callers for turn in turns]
     return REST_SECONDS + fmean(lengths)
 
 
@@ -161,7 +161,7 @@ async def _call(
     try:
         async with open_call(url, key, turns[0].spoken.noise) as caller:
             for turn, after in zip(turns, [*turns[1:], None], strict=True):
-                ends = turn.at + turn.spoken.ends / RATE
+                ends = turn.at + turn.spoken.ends / CLIENT_RATE
                 patience = after.at - NOISE_LEAD_SECONDS - ends if after else ANSWER_WAIT_SECONDS
                 results.append(await _turn(caller, turn, start + turn.at, patience))
                 tell(results[-1])
@@ -178,7 +178,7 @@ async def _turn(caller: LiveCaller, turn: PlannedTurn, at: float, patience: floa
     await asyncio.sleep(at - NOISE_LEAD_SECONDS - loop.time())
     await caller.stop()
     caller.errors.clear()  # they concern earlier turns
-    begin = caller.now + int((at - loop.time()) * RATE)  # in the past, if the line opened too late
+    begin = caller.now + int((at - loop.time()) * CLIENT_RATE)  # in the past, if the line opened too late
     lead = np.resize(spoken.noise, max(0, begin - caller.microphone.position))
     caller.say(np.concatenate((lead, spoken.audio)))
     return await answer_to(caller, begin + spoken.ends, spoken.about, begin, patience)

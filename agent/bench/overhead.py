@@ -32,7 +32,7 @@ from rejoinder.agent.bench.overhead_subject import (
     serve_watched,
     sounds,
 )
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.pipeline.errors import PipelineError
 
 SESSION = "Session"
@@ -111,7 +111,7 @@ async def _over_sockets(load: Workload, vad: str) -> Spent:
 
 async def _call(url: str, load: Workload, pipe: Pipe) -> Spent:
     """Open one call per session. The frames are built in advance, so that sending them costs little."""
-    answers, frames = 0, [append(pcm) for pcm in sounds(RATE)]
+    answers, frames = 0, [append(pcm) for pcm in sounds(CLIENT_RATE)]
 
     async def listen(socket: ClientConnection) -> None:
         nonlocal answers

@@ -17,7 +17,7 @@ from rejoinder.agent.bench.reports.waterfall import HEARD_END, REST
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.trace import PART_NAMES
 
-MOST_BUSY = 0.85
+MOST_PLANNED_BUSY = 0.85
 """Largest share of time in which the cores are busy: above it, small bursts make long queues."""
 MOST_MACHINES = 100_000
 """Largest number of machines in a plan."""
@@ -125,7 +125,7 @@ def wait_s(servers: int, load: float, service_s: float, share: float = 0.95) -> 
     return max(0.0, math.log(waits / (1.0 - share)) * service_s / (servers - load)) if waits else 0.0
 
 
-def on(machines: int, calls: int, measured: Measured) -> Plan | None:
+def plan_with(machines: int, calls: int, measured: Measured) -> Plan | None:
     """Return the plan with a number of machines, None if their queues would grow without limit."""
     each = calls / machines
     load = each / measured.every_s * measured.work_s
@@ -149,16 +149,16 @@ def plan(calls: int, p95_ms: float, measured: Measured) -> Plan:
         raise NoPlan(
             f"the fewest callers had a p95 of {measured.alone_ms:.0f} ms: no machines make that less"
         )
-    busy = calls * measured.work_s / measured.every_s / (MOST_BUSY * measured.cores)
+    busy = calls * measured.work_s / measured.every_s / (MOST_PLANNED_BUSY * measured.cores)
     least = math.ceil(max(busy, calls / most_calls(p95_ms, measured)))
-    for machines in range(max(1, least), MOST_MACHINES):
-        planned = on(machines, calls, measured)
-        if planned and planned.busy <= MOST_BUSY and planned.p95_ms <= p95_ms:
+    for machines in range(max(1, least), MOST_MACHINES + 1):
+        planned = plan_with(machines, calls, measured)
+        if planned and planned.busy <= MOST_PLANNED_BUSY and planned.p95_ms <= p95_ms:
             return planned
     raise NoPlan(f"more than {MOST_MACHINES} machines would be needed")
 
 
-def measured(report: Any) -> Measured:
+def read_report(report: Any) -> Measured:
     """Return the measurements in a report of ``rejoinder bench load``. Raises NoPlan."""
     try:
         told = Report.model_validate(report)
@@ -191,7 +191,7 @@ p95 about {planned.p95_ms:.0f} ms (wanted {p95_ms:.0f}), {100 * planned.busy:.0f
 measured   work = {known.work_s:.2f} s of processor a turn, and a turn every {known.every_s:.3g} s of a call;
            alone: s = {known.answer_s:.3f} s of models' work for an answer, a p95 of {known.alone_ms:.0f} ms
 each       {planned.calls_each:.1f} calls: a = calls / every * work = {load:.2f} erlangs on c = {known.cores}
-busy       a / c = {planned.busy:.2f}, at most {MOST_BUSY}
+busy       a / c = {planned.busy:.2f}, at most {MOST_PLANNED_BUSY}
 waits      C(c, a) = {planned.waits:.3f} of the turns (Erlang C)
 wait p95   ln(C / 0.05) * s / (c - a) = {planned.wait_p95_ms:.0f} ms, 0 where C < 0.05
 p95        {known.alone_ms:.0f} + {planned.wait_p95_ms:.0f} = {planned.p95_ms:.0f} ms
@@ -199,14 +199,15 @@ on one     {", ".join(_compared(known))}
 
 Assumed: turns come at random (Poisson), answers scatter exponentially and each is one job on one core,
 calls are spread evenly and stay on their machine, all machines are like the measured one and have memory
-enough. No machine gets more calls than were answered in time where it was seen that more were not."""
+enough. If the report has a number of calls with answers that came too late, no machine gets more calls than
+the largest smaller number in it."""
 
 
 def _compared(known: Measured) -> list[str]:
     """Return the measured latency for each number of callers, and the formula's value for it."""
     said = []
     for callers, p95 in known.seen:
-        planned = on(1, callers, known)
+        planned = plan_with(1, callers, known)
         formula = f"{planned.p95_ms:.0f}" if planned else "no end"
         said.append(f"{callers}: {p95:.0f} ms (planned {formula})")
     return said

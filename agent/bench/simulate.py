@@ -59,8 +59,8 @@ class Simulated:
         return self.batch.calls * 60.0 / self.wall_s
 
 
-def hold(seeds: Sequence[int]) -> Batch:
-    """Hold the calls of random callers and check the invariants of each."""
+def simulate_batch(seeds: Sequence[int]) -> Batch:
+    """Simulate the calls of random callers and check the invariants of each."""
     batch = Batch()
     for seed in seeds:
         batch.calls += 1
@@ -94,7 +94,9 @@ def run(
     work: list[Callable[[], Batch]] = [partial(sweep, name, every) for name in SCRIPTS] if every else []
     if not every:
         seeds = range(seed, seed + calls)
-        work = [partial(hold, seeds[first : first + PER_BATCH]) for first in range(0, calls, PER_BATCH)]
+        work = [
+            partial(simulate_batch, seeds[first : first + PER_BATCH]) for first in range(0, calls, PER_BATCH)
+        ]
     whole = Batch()
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         list(pool.map(abs, range(processes)))  # the time excludes the start of Python
@@ -120,7 +122,7 @@ def table(simulated: Simulated) -> Table:
         shown.add_row("seconds per call", f"{batch.seconds / batch.calls:.1f}")
     shown.add_row("took", f"{simulated.wall_s:.1f} s in {simulated.processes} processes")
     shown.add_row("calls per minute", f"{simulated.per_minute:.0f}")
-    shown.add_row("not true", f"{len(batch.failures)}")
+    shown.add_row("failed", f"{len(batch.failures)}")
     return shown
 
 

@@ -21,7 +21,7 @@ from websockets.exceptions import WebSocketException
 
 from rejoinder.agent.bench.callers.caller import open_call
 from rejoinder.agent.bench.cases.recordings import Recording
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 from rejoinder.pipeline.audio.chunk import to_pcm
 from rejoinder.pipeline.errors import PipelineError
@@ -83,7 +83,7 @@ async def soak(
     Cancelling hangs up.
     """
     idle = await idle_share(url, process, idle_seconds)
-    pcm = to_pcm(recording.load(RATE)) + bytes(2 * int(AFTER_TURN_SECONDS * RATE))
+    pcm = to_pcm(recording.load(CLIENT_RATE)) + bytes(2 * int(AFTER_TURN_SECONDS * CLIENT_RATE))
     early = late = silent = 0
     try:
         async with connect(url, compression=None, max_size=None, proxy=None) as socket:

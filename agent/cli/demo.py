@@ -24,7 +24,7 @@ from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.timeline import AGENT, CALLER, Gap, Interruption, SpokenSpan, Timeline
 from rejoinder.agent.bench.reports.waterfall import Parts, mean_parts, ms, summarise, waterfall
 from rejoinder.agent.cli.views.demo import show
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.config import load
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.models.registry import create
@@ -77,7 +77,7 @@ class Exchange:
     @property
     def latency_ms(self) -> float | None:
         """Milliseconds from the last sample of speech to the first audible sample of the reply."""
-        return None if self.first is None else (self.first - self.end) * 1000 / RATE
+        return None if self.first is None else (self.first - self.end) * 1000 / CLIENT_RATE
 
     @property
     def parts(self) -> Parts:
@@ -136,16 +136,16 @@ async def converse(
 ) -> list[Exchange]:
     """Say each line after the reply to the previous line, or during it. Returns what came of each line.
 
-    said: audio of each line, mono float32 of shape (n,) at ``RATE``. Cancelling leaves the call open.
+    said: audio of each line, mono float32 of shape (n,) at ``CLIENT_RATE``. Cancelling leaves the call open.
     """
     exchanges: list[Exchange] = []
-    await caller.until(lambda: caller.now >= OPENING_SECONDS * RATE, OPENING_SECONDS + 1)
+    await caller.until(lambda: caller.now >= OPENING_SECONDS * CLIENT_RATE, OPENING_SECONDS + 1)
     for line, audio in zip(script, said, strict=True):
         if exchanges and exchanges[-1].reply is not None:
             await _listen(caller, exchanges[-1].reply, line.interrupts)
         begin = caller.say(audio)
-        end = begin + speech_end(audio, RATE)
-        await caller.until(partial(_is_answered, caller, end), len(audio) / RATE + FIRST_SOUND_SECONDS)
+        end = begin + speech_end(audio, CLIENT_RATE)
+        await caller.until(partial(_is_answered, caller, end), len(audio) / CLIENT_RATE + FIRST_SOUND_SECONDS)
         exchanges.append(Exchange(line, begin, end, caller.answer(end), _first(caller, end)))
     if (reply := exchanges[-1].reply) is not None:
         await _listen(caller, reply, None)
@@ -157,9 +157,9 @@ async def _listen(caller: LiveCaller, reply: HeardReply, seconds: float | None) 
     first = caller.player.first_audible(reply.item)
 
     def enough() -> bool:
-        if seconds is not None and first is not None and caller.now >= first + seconds * RATE:
+        if seconds is not None and first is not None and caller.now >= first + seconds * CLIENT_RATE:
             return True
-        return bool(reply.status) and caller.now >= caller.player.end + BETWEEN_SECONDS * RATE
+        return bool(reply.status) and caller.now >= caller.player.end + BETWEEN_SECONDS * CLIENT_RATE
 
     await caller.until(enough, LONGEST_REPLY_SECONDS)
 
@@ -176,7 +176,7 @@ def _first(caller: LiveCaller, end: int) -> int | None:
 
 
 async def _voice(spec: str, script: Sequence[ScriptLine]) -> list[Samples]:
-    """Synthesize the caller's lines in advance, so that the voice does not compete with the agent."""
+    """Synthesise the caller's lines in advance, so that the voice does not compete with the agent."""
     import soxr
 
     voice = create(spec, plan())
@@ -184,7 +184,7 @@ async def _voice(spec: str, script: Sequence[ScriptLine]) -> list[Samples]:
         said = []
         for line in script:
             async with aclosing(voice.speak(line.text)) as chunks:
-                spoken = [soxr.resample(chunk.samples(), chunk.rate, RATE) async for chunk in chunks]
+                spoken = [soxr.resample(chunk.samples(), chunk.rate, CLIENT_RATE) async for chunk in chunks]
             said.append(np.concatenate(spoken).astype(np.float32))
         return said
     finally:
@@ -193,7 +193,9 @@ async def _voice(spec: str, script: Sequence[ScriptLine]) -> list[Samples]:
 
 def _timeline(caller: LiveCaller, exchanges: Sequence[Exchange]) -> Timeline:
     said, heard = caller.tracks()
-    spoken = [SpokenSpan(CALLER, one.begin / RATE, one.end / RATE, one.line.text) for one in exchanges]
+    spoken = [
+        SpokenSpan(CALLER, one.begin / CLIENT_RATE, one.end / CLIENT_RATE, one.line.text) for one in exchanges
+    ]
     interruptions = []
     for reply in caller.replies:
         begin, end = caller.player.first_audible(reply.item), caller.player.last_sample(reply.item)
@@ -201,19 +203,21 @@ def _timeline(caller: LiveCaller, exchanges: Sequence[Exchange]) -> Timeline:
             continue
         words = caller.heard(reply)
         unheard = reply.text[len(words) :].strip() if reply.cut else ""
-        spoken.append(SpokenSpan(AGENT, begin / RATE, end / RATE, words.strip(), unheard))
+        spoken.append(SpokenSpan(AGENT, begin / CLIENT_RATE, end / CLIENT_RATE, words.strip(), unheard))
         if reply.cut:
             lines = [one.begin for one in exchanges if begin < one.begin <= reply.cut.at]
-            interruptions.append(Interruption(lines[-1] / RATE if lines else None, reply.cut.at / RATE))
-    gaps = [Gap(one.end / RATE, one.first / RATE) for one in exchanges if one.first is not None]
-    return Timeline(said, heard, RATE, spoken, gaps, interruptions)
+            interruptions.append(
+                Interruption(lines[-1] / CLIENT_RATE if lines else None, reply.cut.at / CLIENT_RATE)
+            )
+    gaps = [Gap(one.end / CLIENT_RATE, one.first / CLIENT_RATE) for one in exchanges if one.first is not None]
+    return Timeline(said, heard, CLIENT_RATE, spoken, gaps, interruptions)
 
 
 def _write(outcome: Outcome, picture: Timeline) -> None:
     import soundfile
 
     outcome.wav.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(outcome.wav, np.stack((picture.said, picture.heard), axis=1), RATE)
+    soundfile.write(outcome.wav, np.stack((picture.said, picture.heard), axis=1), CLIENT_RATE)
     timeline.draw(picture, outcome.png)
 
 

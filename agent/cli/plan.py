@@ -25,7 +25,7 @@ def plan(
 
     wanted = milliseconds(p95)
     try:
-        known = planning.measured(json.loads(report.read_text(encoding="utf-8")))
+        known = planning.read_report(json.loads(report.read_text(encoding="utf-8")))
         planned = planning.plan(calls, wanted, known)
     except ValueError:
         raise typer.BadParameter(

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.agent.cli.views.talk import TranscriptView
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.call import Call, connect
 from rejoinder.agent.client.devices import (
     Device,
@@ -37,7 +38,6 @@ from rejoinder.agent.client.events import (
 from rejoinder.agent.client.handover import Handover
 from rejoinder.agent.client.loudspeaker import Loudspeaker
 from rejoinder.agent.client.playback import Playback
-from rejoinder.agent.client.player import RATE
 from rejoinder.agent.client.socket import CallLost, realtime_url
 from rejoinder.agent.config import TOY_NOTE, TOYS, Settings
 from rejoinder.agent.server.own_server import own_server
@@ -134,7 +134,7 @@ async def talk(
 
     elsewhere: whether the server is remote, so that a lost connection is worth reopening.
     """
-    source, sink = at_rate("input", source, RATE), at_rate("output", sink, RATE)
+    source, sink = at_rate("input", source, CLIENT_RATE), at_rate("output", sink, CLIENT_RATE)
     handover = Handover()
     playback = Playback(sink.rate, BACKLOG_SECONDS) if elsewhere else Playback(sink.rate)
     try:

@@ -1,4 +1,4 @@
-"""Converts audio that a call accepts to 16-bit PCM."""
+"""The sample rate of a call's audio, and the conversion of what a call accepts to 16-bit PCM."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rejoinder.pipeline.audio.chunk import to_pcm
+
+CLIENT_RATE = 24_000
+"""Sample rate of the Realtime protocol's audio in both directions, in hertz."""
 
 
 def mono(audio: bytes | bytearray | memoryview | NDArray[Any]) -> bytes:

@@ -19,16 +19,15 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from rejoinder.agent.client.audio import mono
+from rejoinder.agent.client.audio import CLIENT_RATE, mono
 from rejoinder.agent.client.connection import Connection
 from rejoinder.agent.client.conversation import Conversation
 from rejoinder.agent.client.events import CallEvent, Raw
-from rejoinder.agent.client.player import RATE
 from rejoinder.agent.client.socket import CallLost
 from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.pipeline.audio.chunk import AudioChunk
 
-PIECE = RATE // 10
+MOST_MESSAGE_SAMPLES = CLIENT_RATE // 10
 """Most samples in one message."""
 
 
@@ -60,7 +59,7 @@ class Call:
     # --- to the server ----------------------------------------------------------------------------------
 
     async def send_audio(
-        self, audio: bytes | bytearray | memoryview | NDArray[Any], rate: int = RATE
+        self, audio: bytes | bytearray | memoryview | NDArray[Any], rate: int = CLIENT_RATE
     ) -> None:
         """Send the next audio of the microphone, or a whole recording.
 
@@ -70,11 +69,11 @@ class Call:
         Raises CallLost, and ValueError for audio that is not mono.
         """
         chunk = AudioChunk(mono(audio), rate)
-        if rate != RATE:
+        if rate != CLIENT_RATE:
             if self._resampler is None or self._resampler[0] != rate:
-                self._resampler = rate, Resampler(rate, RATE)
-            chunk = AudioChunk(self._resampler[1].feed(chunk.pcm), RATE)
-        for piece in chunk.slices(PIECE):
+                self._resampler = rate, Resampler(rate, CLIENT_RATE)
+            chunk = AudioChunk(self._resampler[1].feed(chunk.pcm), CLIENT_RATE)
+        for piece in chunk.slices(MOST_MESSAGE_SAMPLES):
             data = base64.b64encode(piece.pcm).decode("ascii")
             message = json.dumps({"type": "input_audio_buffer.append", "audio": data})
             if not await self._connection.send(message):

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 GREETING_SECONDS = 10.0
 """Longest wait for a server's greeting on an open socket."""
-WAITING = 100
+MOST_UNSENT = 100
 """Most messages that wait for a lost socket. Audio never waits."""
 FIRST_WAIT = 0.5
 """Upper limit of the wait before the first retry; it doubles each time. The wait is random below it."""
@@ -77,9 +77,9 @@ class Connection:
         """
         if await self.send(message):
             return
-        if len(self._waiting) == WAITING:
+        if len(self._waiting) == MOST_UNSENT:
             raise CallLost(
-                f"{WAITING} messages wait for a lost socket: iterate over the call, so that it reconnects"
+                f"{MOST_UNSENT} messages wait for a lost socket: iterate over the call, so that it reconnects"
             )
         self._waiting.append(message)
 

@@ -69,7 +69,7 @@ class Conversation:
         return self._request
 
     def update(self, session: Raw) -> str:
-        """Return the message that changes the session, and repeat the change in a new conversation."""
+        """Return the message that changes the session, and remember the change for a new conversation."""
         update = {"type": "realtime", **session}
         self._configured = merged(self._configured, update)
         return json.dumps({"type": "session.update", "session": update})

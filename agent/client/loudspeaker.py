@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.converter import Converter
 from rejoinder.agent.client.playback import Playback
-from rejoinder.agent.client.player import RATE
 from rejoinder.pipeline import AudioChunk
 
 
@@ -27,7 +27,7 @@ class Loudspeaker:
         if not self._begun or self._begun[-1][0] != item:
             self.finish()
             self._begun = [*self._unplayed(self._playback.waiting), (item, self._put)]
-        chunk = AudioChunk(pcm, RATE, self._place)
+        chunk = AudioChunk(pcm, CLIENT_RATE, self._place)
         self._place = chunk.end
         self._add(self._converter.convert(chunk))
 

@@ -21,7 +21,7 @@ PONG_SECONDS = 10.0
 """Longest wait for the answer to a ping: a dead network is noticed after at most 15 s."""
 CLOSE_SECONDS = 2.0
 """Longest wait for the server's close frame."""
-WAITING = 1000
+MOST_UNREAD = 1000
 """Most unread messages, at least a minute of the server's audio. Beyond it, pings are not answered."""
 NORMAL = 1000
 """Close code of a call that ended in order."""
@@ -29,7 +29,7 @@ TRY_AGAIN_LATER = 1013
 """Close code of a server that is busy or still loading."""
 OVER = frozenset((NORMAL, 1002, 1003, 1007, 1009))
 """Close codes after which the client does not reconnect: the call has ended, or the client is at fault."""
-BUSY = frozenset((408, 429))
+RETRY_STATUSES = frozenset((408, 429))
 """HTTP statuses below 500 that are worth another try."""
 
 
@@ -77,7 +77,7 @@ async def open_socket(url: str, key: str | None) -> ClientConnection:
             # Audio in base64 compresses badly, and compressing it would add to the agent's latency.
             compression=None,
             max_size=None,
-            max_queue=WAITING,
+            max_queue=MOST_UNREAD,
             proxy=None if urlsplit(url).hostname in LOOPBACK else True,
             ping_interval=PING_SECONDS,
             ping_timeout=PONG_SECONDS,
@@ -141,5 +141,5 @@ def may_come_back(lost: BaseException, begun: bool) -> bool:
         return False
     if lost.code == TRY_AGAIN_LATER and "loading" in str(lost):
         return True
-    refused = 400 <= lost.code < 500 and lost.code not in BUSY
+    refused = 400 <= lost.code < 500 and lost.code not in RETRY_STATUSES
     return begun and not refused and lost.code not in OVER

@@ -6,6 +6,7 @@ The devices need sounddevice and PortAudio, from the extra ``mic``; they are loa
 from rejoinder.models.hints import needing
 
 with needing("client", "rejoinder.client"):
+    from rejoinder.agent.client.audio import CLIENT_RATE
     from rejoinder.agent.client.call import Call, connect
     from rejoinder.agent.client.devices import (
         Device,
@@ -37,11 +38,10 @@ with needing("client", "rejoinder.client"):
     from rejoinder.agent.client.handover import Handover
     from rejoinder.agent.client.loudspeaker import Loudspeaker
     from rejoinder.agent.client.playback import Playback
-    from rejoinder.agent.client.player import RATE
     from rejoinder.agent.client.socket import CallLost
 
 __all__ = [
-    "RATE",
+    "CLIENT_RATE",
     "AgentAudio",
     "AgentDelta",
     "AgentSaid",

@@ -108,7 +108,7 @@ class Limits:
         return self._own.get(owner, self._usual)
 
 
-class RateLimitMiddleware:
+class AdmissionMiddleware:
     """Counts each call, and each POST below ``/v1/``, for the key that the client presents.
 
     A WebSocket over the limit is refused before it is accepted, and a request gets an error in OpenAI's

@@ -37,7 +37,7 @@ from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.keys import Keys
-from rejoinder.agent.server.limits import Allowance, Limits, RateLimitMiddleware, own_allowances
+from rejoinder.agent.server.limits import Allowance, Limits, AdmissionMiddleware, own_allowances
 from rejoinder.agent.wires.audiosocket.server import Line, listening
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.call_log import caller, host
@@ -121,7 +121,7 @@ class Server:
         ]
         goes_on = self.conversations.goes_on
         limited = Middleware(
-            RateLimitMiddleware, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy
+            AdmissionMiddleware, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy
         )
         handlers = dict.fromkeys((404, 405), not_there)
         return Starlette(False, routes, [limited], handlers, lifespan=self._lifespan)
@@ -324,8 +324,10 @@ class Server:
 
     async def _is_free(self, websocket: Socket) -> bool:
         """Return whether a line is free or can be freed; if not, close the socket with the reason."""
-        full = len(self.calls) >= self.settings.max_sessions and not self.conversations.make_way()
-        reason = f"all {self.settings.max_sessions} lines are busy" if full else self._busy()
+        reason = self._busy()  # first: no kept conversation ends for a call that is refused anyway
+        full = len(self.calls) >= self.settings.max_sessions
+        if not reason and full and not self.conversations.make_way():
+            reason = f"all {self.settings.max_sessions} lines are busy"
         if reason:
             await turn_away(websocket, TRY_AGAIN_LATER, reason)
         return not reason

@@ -43,7 +43,7 @@ class Call:
         """Run the script against a session. Cancelling hangs up.
 
         interrupted_at: stop the agent in this step of the loop, skip the rest of the script, and stay on the
-            line for ``AFTER_SECONDS``.
+            line for ``STOPPED_SECONDS``.
         """
         actor = self._actor
         script = actor.follow if interrupted_at is None else lambda: actor.follow_to(interrupted_at)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.call import Call
 from rejoinder.agent.simulate.caller import Caller
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline.replying.reply_records import LEAST_HEARD_SECONDS
 
-CLOCK_TOLERANCE = RATE // 500
+CLOCK_TOLERANCE = CLIENT_RATE // 500
 """Largest difference between the agent's and the caller's playback clock, in samples: 2 ms."""
 LONGEST_WORD = 12
 """Characters of the longest word in the scripts."""

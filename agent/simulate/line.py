@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from rejoinder.agent.client.player import RATE, Cut, Player
+from rejoinder.agent.client.audio import CLIENT_RATE
+from rejoinder.agent.simulate.player import Cut, Player
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import (
     Event,
@@ -17,7 +18,7 @@ from rejoinder.pipeline import (
     SpeechStarted,
 )
 
-WORD_TOLERANCE = RATE // 1000
+WORD_TOLERANCE = CLIENT_RATE // 1000
 """Samples that may be missing at the end of a heard word, 1 ms: the lengths of slices are rounded."""
 
 
@@ -102,12 +103,12 @@ class SimulatedPlayback:
 
     def seconds_of(self, turn: int, at: float) -> float:
         """Return the seconds of a reply that have been played."""
-        return self._player.played(str(turn), _samples(at)) / RATE
+        return self._player.played(str(turn), _samples(at)) / CLIENT_RATE
 
     def first(self, turn: int) -> float | None:
         """Return the loop time at which a reply was first audible, None if never."""
         first = self._player.first_audible(str(turn))
-        return None if first is None else first / RATE
+        return None if first is None else first / CLIENT_RATE
 
     def turns(self) -> list[int]:
         """Return the replies that sent words, in order."""
@@ -121,11 +122,11 @@ class SimulatedPlayback:
             position = 0
             for word in text.split():
                 position += len(word)
-                if begin + position * SECONDS_PER_CHARACTER * RATE <= played:
+                if begin + position * SECONDS_PER_CHARACTER * CLIENT_RATE <= played:
                     words.append(word)
                 position += 1
         return " ".join(words)
 
 
 def _samples(at: float) -> int:
-    return round(at * RATE)
+    return round(at * CLIENT_RATE)

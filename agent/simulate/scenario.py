@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.line import Line, SimulatedPlayback
 from rejoinder.agent.simulate.timeline import check_replies, timeline
@@ -133,7 +133,7 @@ class Talk:
             self.look()
             if (cut := self.ear.take(event, way.arrival(loop.time()))) and self.line.delay:
                 heard = cut.played_ms / 1000.0  # the agent's estimate ignores the delay of the line
-                loop.call_at(back.arrival(cut.at / RATE), self._truncate, int(cut.item), heard)
+                loop.call_at(back.arrival(cut.at / CLIENT_RATE), self._truncate, int(cut.item), heard)
 
     def _truncate(self, turn: int, seconds: float) -> None:
         if not self.session.events.closed:

@@ -20,7 +20,7 @@ SENTENCES = {
     "context_length_exceeded": "The conversation and its instructions are too long for the {role}.",
 }
 """Message for a model's error, by its code. ``role`` names the model."""
-BUSY = "Too many callers want an answer at this moment: try again in a few seconds."
+BUSY_MESSAGE = "Too many callers want an answer at this moment: try again in a few seconds."
 """Message for callers while too many replies are requested."""
 BROKEN = "Something went wrong in the server."
 """Message for callers after an error of the server itself."""
@@ -52,7 +52,7 @@ def public_error(error: BaseException) -> PublicError:
         case CallOver():
             return PublicError("session_expired", str(error))
         case Overloaded():
-            return PublicError("overloaded", BUSY if error.adapter else str(error))
+            return PublicError("overloaded", BUSY_MESSAGE if error.adapter else str(error))
         case Unanswered():
             return PublicError("server_error", str(error))
         case ModelError(code="context_length_exceeded"):

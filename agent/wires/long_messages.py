@@ -30,7 +30,7 @@ _AUDIO = re.compile(
     # .NET the second, Gson the third.
     rb"(?<!%b)(?=%b{%d})(?:[A-Za-z0-9+/=]++|\\/|\\u002[BbFf]|\\u003[Dd])++" % (_BASE64, _BASE64, SHORTEST)
 )
-PIECE = 2**16
+SEARCH_BYTES = 2**16
 """Bytes that are searched at a time."""
 BLOCK = 2**20
 """Bytes per memory map: the memory of a long message goes back to the system as a whole."""
@@ -105,11 +105,11 @@ class Long:
     def feed(self, piece: bytes | bytearray) -> None:
         """Take the next piece of the message."""
         self.size += len(piece)
-        for at in range(0, len(piece), PIECE):
+        for at in range(0, len(piece), SEARCH_BYTES):
             if self.binary or self.too_long:
                 return
-            self._came += piece[at : at + PIECE]
-            if len(self._came) < PIECE:
+            self._came += piece[at : at + SEARCH_BYTES]
+            if len(self._came) < SEARCH_BYTES:
                 return
             escape = self._came.find(b"\\", len(self._came) - ESCAPE + 1)  # it may go on in the next piece
             self._cut_out(escape if escape >= 0 else len(self._came))

@@ -39,7 +39,7 @@ CUT = "rejoinder.cut"
 """Key in a message that is too long to keep whole: its ``long_messages.Long``. Its text is "" then."""
 
 
-SEND_SECONDS = 5.0
+WEBSOCKET_SEND_SECONDS = 5.0
 """Longest wait for a client that does not read, in seconds."""
 
 Message = dict[str, Any] | str | bytes
@@ -125,7 +125,7 @@ class CallSocket(Protocol):
     async def send(self, messages: Sequence[Message]) -> None:
         """Send messages in order, with no others between them. Cancelling may leave some unsent.
 
-        Raises Overloaded after ``SEND_SECONDS``, and WebSocketDisconnect.
+        Raises Overloaded after ``WEBSOCKET_SEND_SECONDS``, and WebSocketDisconnect.
         """
 
 
@@ -141,7 +141,7 @@ class PlainSocket:
     async def send(self, messages: Sequence[Message]) -> None:
         """Send messages in order, with no others between them. Cancelling may leave some unsent.
 
-        Raises Overloaded after ``SEND_SECONDS``, and WebSocketDisconnect.
+        Raises Overloaded after ``WEBSOCKET_SEND_SECONDS``, and WebSocketDisconnect.
         """
         async with self._writing:
             for message in messages:
@@ -155,13 +155,13 @@ class PlainSocket:
         if self._socket.application_state is not WebSocketState.CONNECTED:
             return
         try:
-            async with asyncio.timeout(SEND_SECONDS) as self._sending:
+            async with asyncio.timeout(WEBSOCKET_SEND_SECONDS) as self._sending:
                 if isinstance(data, bytes):
                     await self._socket.send_bytes(data)
                 else:
                     await self._socket.send_text(data)
         except TimeoutError:
-            raise Overloaded(f"the client has not read for {SEND_SECONDS:g} s") from None
+            raise Overloaded(f"the client has not read for {WEBSOCKET_SEND_SECONDS:g} s") from None
         except RuntimeError as error:  # Starlette raises this for a socket that is already closed
             raise WebSocketDisconnect(reason=str(error)) from None
         finally:

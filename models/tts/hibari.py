@@ -37,7 +37,7 @@ def open_voice(name: str, threads: int) -> Voice:
     # The package does not return durations, so its graph is opened again with one more output.
     hibari.sess = session = open_session(Path(hibari.model_path), threads, PHONEME_ENDS)
 
-    def synthesize(text: str) -> Iterator[Piece]:
+    def synthesise(text: str) -> Iterator[Piece]:
         sentences = [[each for each in row if each in hibari.vocab] for row in hibari.phonemize(text)]
         words = [word for phonemes in sentences for word in sounds((each, 0) for each in phonemes)[0]]
         begin, ends, noise = 0, list[int](), np.random.default_rng()
@@ -51,4 +51,4 @@ def open_voice(name: str, threads: int) -> Voice:
             begin += len(audio)
             yield Piece(audio, words, ends)
 
-    return Voice("hibari", HIBARI_RATE, synthesize)
+    return Voice("hibari", HIBARI_RATE, synthesise)

@@ -83,11 +83,11 @@ def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
         raise ModelError("piper", f"{path} cannot speak: {error}") from error
     loudest = loudest or PEAK
 
-    def synthesize(text: str) -> Iterator[Piece]:
+    def synthesise(text: str) -> Iterator[Piece]:
         for piece in pieces(text):
             yield piece._replace(audio=np.clip(piece.audio * (PEAK / loudest), -1.0, 1.0))
 
-    return Voice("piper", config.sample_rate, synthesize)
+    return Voice("piper", config.sample_rate, synthesise)
 
 
 def _open(path: Path, threads: int, cuda: bool) -> tuple[Any, Callable[..., Iterator[Samples]] | None]:

@@ -44,13 +44,13 @@ class Voice:
 
     A step of the engine is one piece, so a long clause does not delay the first word of another caller.
 
-    rate: sample rate in hertz. synthesize: yields the pieces of a text.
+    rate: sample rate in hertz. synthesise: yields the pieces of a text.
     """
 
-    def __init__(self, name: str, rate: int, synthesize: Callable[[str], Iterator[Piece]]) -> None:
+    def __init__(self, name: str, rate: int, synthesise: Callable[[str], Iterator[Piece]]) -> None:
         self.name = name
         self.rate = rate
-        self._synthesize = synthesize
+        self._synthesise = synthesise
         self.engine: Engine[Iterator[Part], Part | None] = Engine(name, self._step)
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
@@ -77,7 +77,7 @@ class Voice:
             tail = CLAUSE_TAIL_SECONDS.get(text.rstrip("\"')*_ ")[-1:], CUT_TAIL_SECONDS)
             known, times = 0, Words()
             try:
-                for audio, sounds, ends in trim(self._synthesize(words), self.rate, tail):
+                for audio, sounds, ends in trim(self._synthesise(words), self.rate, tail):
                     if len(ends) > known:
                         known = len(ends)
                         times = word_times(text, words, sounds, [end / self.rate for end in ends])

@@ -26,7 +26,7 @@ from rejoinder.agent.bench.cases.overlap import (
     noises,
 )
 from rejoinder.agent.bench.cases.recordings import speech_folder
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.audio.chunk import Samples
 
@@ -34,7 +34,9 @@ LONG = LINE * 20
 
 
 def hum(seconds: float) -> Samples:
-    return (0.4 * np.sin(2 * np.pi * 300 * np.arange(int(seconds * RATE)) / RATE)).astype(np.float32)
+    return (0.4 * np.sin(2 * np.pi * 300 * np.arange(int(seconds * CLIENT_RATE)) / CLIENT_RATE)).astype(
+        np.float32
+    )
 
 
 def scripted(*lines: str) -> dict[str, str | None]:
@@ -54,8 +56,8 @@ def test_every_sample_of_a_paused_reply_is_heard_once_and_in_order() -> None:
             begin = caller.now
             if over is not None:
                 caller.say(hum(over))
-            await caller.until(lambda: caller.now >= begin + 3 * RATE, 10.0)
-            track = caller.tracks()[1][: begin + int(2.9 * RATE)]
+            await caller.until(lambda: caller.now >= begin + 3 * CLIENT_RATE, 10.0)
+            track = caller.tracks()[1][: begin + int(2.9 * CLIENT_RATE)]
             if over is not None:
                 (hold,) = caller.holds
                 assert hold.until is not None
@@ -65,15 +67,20 @@ def test_every_sample_of_a_paused_reply_is_heard_once_and_in_order() -> None:
             return np.trim_zeros(track, "f")
 
     alone, paused = asyncio.run(call(None)), asyncio.run(call(0.3))
-    length = min(len(alone), len(paused)) - RATE // 10
-    assert length > 2 * RATE
+    length = min(len(alone), len(paused)) - CLIENT_RATE // 10
+    assert length > 2 * CLIENT_RATE
     assert np.array_equal(alone[:length], paused[:length])
 
 
 def test_the_bench_separates_interruptions_from_other_sounds() -> None:
     sounds = [
         OverlapSound(BACKCHANNEL, "mm-hm", hum(0.3), 0),
-        OverlapSound(REAL, "stop", np.concatenate((np.zeros(RATE // 10, np.float32), hum(0.4))), RATE // 10),
+        OverlapSound(
+            REAL,
+            "stop",
+            np.concatenate((np.zeros(CLIENT_RATE // 10, np.float32), hum(0.4))),
+            CLIENT_RATE // 10,
+        ),
     ]
     reported: list[BargeinResult] = []
 
@@ -109,8 +116,8 @@ def test_the_sounds_are_what_they_are_called() -> None:
     speech.recordings("assistant_utterances", 1)
     folder = speech_folder()
     for sound in interruptions(folder, ["assistant_utterances"], 3, 0):
-        assert 0 <= sound.begin <= RATE // 2
-        assert len(sound.audio) <= 2.6 * RATE
+        assert 0 <= sound.begin <= CLIENT_RATE // 2
+        assert len(sound.audio) <= 2.6 * CLIENT_RATE
     # Of one recording in this draw the first word, cut off, has no voice yet: it is left out.
     assert all(sound.begin < len(sound.audio) for sound in interruptions(folder, INTERRUPTION_SETS, 40, 2))
     assert len(noises(folder, 4, 0)) == len(coughs(4, 0)) == 4

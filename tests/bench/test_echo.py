@@ -16,8 +16,9 @@ from rejoinder.agent.bench.callers.room import Room
 from rejoinder.agent.bench.cases.overlap import REAL, OverlapSound
 from rejoinder.agent.bench.cases.recordings import speech_folder
 from rejoinder.agent.bench.echo import LEVELS, EchoResult, Place, measure, places, summarise
-from rejoinder.agent.client.player import FRAME, RATE, Microphone, Player
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.server.own_server import own_server
+from rejoinder.agent.simulate.player import MICROPHONE_FRAME, Microphone, Player
 from rejoinder.pipeline.audio.chunk import Samples
 
 
@@ -30,14 +31,14 @@ def test_the_microphone_hears_the_loudspeaker_later_and_softer() -> None:
     response[[0, 50]] = 0.8, 0.6
     room, player = Room(response, -6.0, 0.1), Player()
     microphone = Microphone(echo=lambda begin: room.echo(player, begin))
-    played = noise(RATE // 2)
+    played = noise(CLIENT_RATE // 2)
     player.play("a", played[:9_999], 2_000)
     for _ in range(50):
         microphone.frame()
-        if microphone.position == 10 * FRAME:
+        if microphone.position == 10 * MICROPHONE_FRAME:
             player.play("a", played[9_999:], 2_000)
     track = microphone.track()
-    begin = 2_000 + RATE // 10
+    begin = 2_000 + CLIENT_RATE // 10
     wanted = np.convolve(played, response) * 10 ** (-6 / 20)
     assert np.abs(track[: begin - 1]).max() < 1e-6
     assert np.allclose(track[begin : begin + len(wanted)][: len(track) - begin], wanted, atol=1e-5)
@@ -45,11 +46,13 @@ def test_the_microphone_hears_the_loudspeaker_later_and_softer() -> None:
 
 def test_flushed_audio_is_not_heard() -> None:
     player = Player()
-    player.play("a", noise(RATE), 0)
-    player.flush(RATE // 2)
-    assert not player.sound(RATE // 2, RATE).any()
-    assert np.array_equal(player.sound(100, 200), noise(RATE)[100:200])
-    assert np.array_equal(player.sound(-50, 50), np.concatenate((np.zeros(50, np.float32), noise(RATE)[:50])))
+    player.play("a", noise(CLIENT_RATE), 0)
+    player.flush(CLIENT_RATE // 2)
+    assert not player.sound(CLIENT_RATE // 2, CLIENT_RATE).any()
+    assert np.array_equal(player.sound(100, 200), noise(CLIENT_RATE)[100:200])
+    assert np.array_equal(
+        player.sound(-50, 50), np.concatenate((np.zeros(50, np.float32), noise(CLIENT_RATE)[:50]))
+    )
 
 
 def test_the_summary() -> None:
@@ -77,7 +80,7 @@ def test_a_turn_without_a_caller_is_a_self_interruption(monkeypatch: pytest.Monk
     """Without the gate it hears itself; with a headset it hears who interrupts it."""
     monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
     room = Room(np.ones(1, np.float32), 0.0, 0.2)
-    stop = OverlapSound(REAL, "stop", 0.5 * np.sign(noise(RATE)), 0)
+    stop = OverlapSound(REAL, "stop", 0.5 * np.sign(noise(CLIENT_RATE)), 0)
     flags = {**SCRIPTED, "llm": f"scripted:llm|{LINE * 20}", "stt": "scripted:stt|hello there"}
 
     async def run() -> list[EchoResult]:

@@ -65,7 +65,7 @@ def test_heard_words_of_a_real_voice_match_an_aligner() -> None:
         return [
             found
             for reply in replies
-            for found in await bench_heard.cut("hibari", voice, aligner, reply, 20, chance)
+            for found in await bench_heard.cut_reply("hibari", voice, aligner, reply, 20, chance)
         ]
 
     try:

@@ -13,15 +13,15 @@ import soundfile
 from click.testing import Result
 from typer.testing import CliRunner
 
-from rejoinder.agent.bench import holds as bench_holds
 from rejoinder.agent.bench import load as bench_load
+from rejoinder.agent.bench import loop_blocking
 from rejoinder.agent.bench import overhead as bench_overhead
 from rejoinder.agent.bench.cases.recordings import Recording
 from rejoinder.agent.bench.cases.worst_messages import WORST
 from rejoinder.agent.bench.load import REST_SECONDS, SCATTER, Level, LoadedRecording, every, plan
 from rejoinder.agent.bench.overhead_subject import FRAME_SECONDS, Spent, Workload
 from rejoinder.agent.cli.bench import app as bench
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.simulate import virtual_clock
 
 SCRIPTED = ["--llm", "scripted:llm|It is a sunny day today.", "--stt", "scripted:stt|what is the weather"]
@@ -30,7 +30,9 @@ SCRIPTED += ["--tts", "scripted:tts", "--turn", "scripted:turn"]
 
 def spoken(seconds: float) -> LoadedRecording:
     recording = Recording("toy", Path("a.wav"), "speaker", None, seconds)
-    return LoadedRecording(recording, np.zeros(int(seconds * RATE), np.float32), None, int(seconds * RATE))
+    return LoadedRecording(
+        recording, np.zeros(int(seconds * CLIENT_RATE), np.float32), None, int(seconds * CLIENT_RATE)
+    )
 
 
 def test_turns_are_planned_before_the_first_and_spread() -> None:
@@ -128,20 +130,20 @@ def test_the_overhead_of_both_ways_is_measured(tmp_path: Path) -> None:
     assert [level["answers"] > 0 for level in levels] == [False, True, False, True]
 
 
-def test_how_long_a_message_holds_the_loop_is_measured_on_every_wire() -> None:
+def test_how_long_a_message_blocks_the_loop_is_measured_on_every_wire() -> None:
     firsts = {one.wire: one for one in reversed(WORST)}
-    reported: list[bench_holds.MessageCost] = []
-    holds = asyncio.run(bench_holds.measure("scripted:vad", reported.append, [*firsts.values()]))
-    assert holds == reported and {hold.wire for hold in holds} == {
+    reported: list[loop_blocking.MessageCost] = []
+    costs = asyncio.run(loop_blocking.measure("scripted:vad", reported.append, [*firsts.values()]))
+    assert costs == reported and {cost.wire for cost in costs} == {
         "realtime",
         "pcm",
         "phone",
         "completions",
         "wyoming",
     }
-    for hold in holds:
-        assert 0.0 < hold.p50_ms <= hold.p99_ms <= hold.longest_ms and hold.busy_ms > 0.0
-        assert hold.message in str(bench_holds.table(holds).columns[1]._cells)
+    for cost in costs:
+        assert 0.0 < cost.p50_ms <= cost.p99_ms <= cost.longest_ms and cost.busy_ms > 0.0
+        assert cost.message in str(loop_blocking.table(costs).columns[1]._cells)
 
 
 def test_the_messages_are_as_long_as_they_say() -> None:

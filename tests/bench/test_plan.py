@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rejoinder.agent.bench.plan import (
-    MOST_BUSY,
+    MOST_PLANNED_BUSY,
     Measured,
     NoPlan,
     erlang_c,
     explained,
-    measured,
-    on,
     plan,
+    plan_with,
+    read_report,
     wait_s,
 )
 from rejoinder.agent.bench.reports.waterfall import REST
@@ -64,10 +64,10 @@ def test_waits_are_those_of_a_simulated_queue() -> None:
 @given(st.integers(1, 5_000), st.floats(450, 5_000))
 def test_a_plan_is_the_least_that_does(calls: int, p95_ms: float) -> None:
     planned = plan(calls, p95_ms, KNOWN)
-    assert planned.busy <= MOST_BUSY and planned.p95_ms <= p95_ms
+    assert planned.busy <= MOST_PLANNED_BUSY and planned.p95_ms <= p95_ms
     if planned.machines > 1:
-        fewer = on(planned.machines - 1, calls, KNOWN)
-        assert fewer is None or fewer.busy > MOST_BUSY or fewer.p95_ms > p95_ms
+        fewer = plan_with(planned.machines - 1, calls, KNOWN)
+        assert fewer is None or fewer.busy > MOST_PLANNED_BUSY or fewer.p95_ms > p95_ms
 
 
 def test_measured_failures_override_the_formula() -> None:
@@ -79,7 +79,16 @@ def test_measured_failures_override_the_formula() -> None:
 def test_unreachable_targets_are_refused() -> None:
     with pytest.raises(NoPlan, match="p95 of 400 ms"):
         plan(1, 399.0, KNOWN)
-    assert on(1, 24, KNOWN) is None, "as much work as there is time"
+    assert plan_with(1, 24, KNOWN) is None, "as much work as there is time"
+
+
+def test_a_plan_has_no_more_machines_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = plan(500, 800.0, KNOWN).machines
+    monkeypatch.setattr("rejoinder.agent.bench.plan.MOST_MACHINES", needed)
+    assert plan(500, 800.0, KNOWN).machines == needed
+    monkeypatch.setattr("rejoinder.agent.bench.plan.MOST_MACHINES", needed - 1)
+    with pytest.raises(NoPlan, match=f"more than {needed - 1} machines"):
+        plan(500, 800.0, KNOWN)
 
 
 def test_a_plan_shows_its_formula_with_its_figures() -> None:
@@ -113,7 +122,7 @@ REPORT = {
 
 
 def test_a_report_is_read() -> None:
-    assert measured(REPORT) == Measured(0.5, 0.1, 400.0, 6.0, 4, ((1, 400.0), (2, 500.0)))
+    assert read_report(REPORT) == Measured(0.5, 0.1, 400.0, 6.0, 4, ((1, 400.0), (2, 500.0)))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +141,7 @@ def test_a_report_is_read() -> None:
 )
 def test_a_report_that_cannot_tell_is_refused(report: dict[str, object], why: str) -> None:
     with pytest.raises(NoPlan, match=why):
-        measured(report)
+        read_report(report)
 
 
 def test_the_command_plans_and_refuses(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rejoinder.agent.bench.reports.timeline import AGENT, SpokenSpan, Timeline, draw, drawable, envelope, wrap
 from rejoinder.agent.cli.demo import demo
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.pipeline.audio.chunk import to_float
 
 
@@ -32,18 +32,18 @@ def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
     assert interrupted is not None and interrupted.cut is not None
     assert "ocean" in output and "[cut, unheard:" in output and "last word to first sound" in output
     audio, rate = soundfile.read(outcome.wav, dtype="float32")
-    assert rate == RATE and audio.shape[1] == 2
+    assert rate == CLIENT_RATE and audio.shape[1] == 2
     cut = interrupted.cut.at
-    assert not audio[cut : cut + RATE // 10, 1].any(), "silence after the cut"
+    assert not audio[cut : cut + CLIENT_RATE // 10, 1].any(), "silence after the cut"
     assert audio[: cut + 1, 1].any() and audio[:, 0].any()
     assert outcome.png.read_bytes().startswith(b"\x89PNG") and outcome.png.stat().st_size > 20_000
 
 
 def test_an_envelope_keeps_its_peaks() -> None:
-    times, peaks = envelope(to_float(b"\x00\x00" * 480 + b"\x00\x40" + b"\x00\x00" * 479), RATE)
+    times, peaks = envelope(to_float(b"\x00\x00" * 480 + b"\x00\x40" + b"\x00\x00" * 479), CLIENT_RATE)
     assert times.tolist() == pytest.approx([0.01, 0.03])
     assert peaks.tolist() == [0.0, 0.5]
-    assert envelope(to_float(b""), RATE)[0].size == 0
+    assert envelope(to_float(b""), CLIENT_RATE)[0].size == 0
 
 
 def test_captions_are_about_as_wide_as_their_speech() -> None:

@@ -22,7 +22,7 @@ from support.serving import PATIENCE, Server, serving
 from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent.client import socket as client_socket
-from rejoinder.agent.client.audio import mono
+from rejoinder.agent.client.audio import CLIENT_RATE, mono
 from rejoinder.agent.client.call import Call, connect
 from rejoinder.agent.client.events import (
     AgentAudio,
@@ -40,7 +40,6 @@ from rejoinder.agent.client.events import (
     UserSaid,
     read,
 )
-from rejoinder.agent.client.player import RATE
 from rejoinder.agent.client.socket import CallLost, may_come_back, realtime_url, returning
 from rejoinder.agent.server.keys import hashed
 from rejoinder.agent.server.own_server import free_port
@@ -85,7 +84,7 @@ def noise(seconds: float, rate: int) -> np.ndarray:
     return np.random.default_rng(0).normal(0.0, 0.2, int(seconds * rate)).astype(np.float32)
 
 
-async def speak(call: Call, rate: int = RATE) -> None:
+async def speak(call: Call, rate: int = CLIENT_RATE) -> None:
     """Say something and fall silent, in one go."""
     await call.send_audio(noise(0.6, rate), rate)
     await call.send_audio(np.zeros(int(1.2 * rate), np.float32), rate)
@@ -181,7 +180,7 @@ def test_events_have_types_and_the_rest_is_as_it_came() -> None:
 
 @pytest.mark.weights
 def test_a_spoken_turn_and_an_interruption(tmp_path: Path) -> None:
-    pcm = question() + bytes(2 * RATE * 2)
+    pcm = question() + bytes(2 * CLIENT_RATE * 2)
 
     async def say(call: Call) -> None:
         for first in range(0, len(pcm), 1920):
@@ -467,7 +466,7 @@ def test_cancelling_leaves_nothing_behind(forgetful: Server, when: str) -> None:
         async with connect(url) as call:
             reached.set()
             while when == "speaking":
-                await call.send_audio(noise(1.0, RATE))
+                await call.send_audio(noise(1.0, CLIENT_RATE))
             async for _ in call:
                 pass
 
@@ -613,7 +612,7 @@ def test_a_late_reader_loses_no_event(server: Server, monkeypatch: pytest.Monkey
             while seconds < 3.0:
                 event = (await until(call, lambda event: isinstance(event, AgentAudio | Reconnected)))[-1]
                 assert isinstance(event, AgentAudio), "pongs were seen meanwhile"
-                seconds += len(event.pcm) / (2 * RATE)
+                seconds += len(event.pcm) / (2 * CLIENT_RATE)
 
     monkeypatch.setattr(client_socket, "PING_SECONDS", 0.5)
     monkeypatch.setattr(client_socket, "PONG_SECONDS", 2.0)

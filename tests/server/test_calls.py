@@ -22,10 +22,12 @@ from support.serving import LINE, PATIENCE, THREE_LINES, Server, Talk, run_comma
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
+from websockets.typing import Origin
 
 from rejoinder.agent.server import requests
 from rejoinder.agent.server.access import may_call
 from rejoinder.agent.server.serving import listen
+from rejoinder.pipeline import LoadShedder
 
 SECOND = bytes(48_000)
 TYPED = [{"type": "input_text", "text": "Are you there?"}]
@@ -228,9 +230,33 @@ def test_history_is_what_the_client_played(tmp_path: Path) -> None:
         assert answer == "You said: Only this."
 
 
+def test_refused_call_does_not_end_a_conversation_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All lines are full, one client may come back, and the server is too busy for another caller."""
+
+    async def hold() -> str:
+        async with served_here(max_sessions=1, resume_s=30.0) as (program, port):
+            url = f"ws://127.0.0.1:{port}/v1/realtime"
+            async with connect(url, proxy=None) as client:
+                await client.send(json.dumps({"type": "response.create"}))
+                while "output_audio.delta" not in str(await client.recv()):
+                    pass
+                client.transport.abort()
+            (call,) = program.calls
+            await until(lambda: any(one.socket.waits for one in program.conversations._tasks.values()))
+            assert program.models is not None
+            monkeypatch.setattr(LoadShedder, "refuse", lambda shedder, now: "too busy")
+            async with connect(url, proxy=None, origin=Origin(f"http://127.0.0.1:{port}")) as page:
+                with pytest.raises(ConnectionClosed) as closed:
+                    await page.recv()
+            assert program.calls == {call}, "the call that waits is still there"
+            return str(closed.value.rcvd and closed.value.rcvd.reason)
+
+    assert asyncio.run(hold()) == "too busy"
+
+
 def test_clients_mistakes_leave_no_task_behind() -> None:
     async def hold() -> None:
-        async with served_here(lambda config: None) as (program, port):
+        async with served_here() as (program, port):
             before = asyncio.all_tasks()
             for fault in ("", "{", b"\x00", '{"type": "input_audio_buffer.append", "audio": "!"}'):
                 url = f"ws://127.0.0.1:{port}/v1/realtime"
@@ -268,7 +294,7 @@ def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch)
             writer.write(b"x")
 
     async def stall() -> None:
-        async with served_here(lambda config: None) as (_, port):
+        async with served_here() as (_, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             trickling = asyncio.create_task(trickle(writer))
             async with asyncio.timeout(3.0):
@@ -293,7 +319,7 @@ def test_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch
     )
 
     async def wait() -> None:
-        async with served_here(lambda config: None) as (program, port):
+        async with served_here() as (program, port):
             async with connect(f"ws://127.0.0.1:{port}/v1/realtime", proxy=None) as client:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
                 for _ in range(2):

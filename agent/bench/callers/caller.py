@@ -9,6 +9,7 @@ from functools import partial
 
 from rejoinder.agent.bench.callers.room import Room
 from rejoinder.agent.bench.callers.turns import HeardReply, HeardTurn, Hold
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.call import Call, connect
 from rejoinder.agent.client.events import (
     AgentAudio,
@@ -25,8 +26,8 @@ from rejoinder.agent.client.events import (
     UserDelta,
     UserSaid,
 )
-from rejoinder.agent.client.player import RATE, Microphone, Player
 from rejoinder.agent.client.socket import CallLost
+from rejoinder.agent.simulate.player import Microphone, Player
 from rejoinder.pipeline.audio.chunk import Samples, to_float
 
 
@@ -48,7 +49,7 @@ class LiveCaller:
     @property
     def now(self) -> int:
         """Samples since the call began, by the loop's clock."""
-        return int((self._loop.time() - self._began) * RATE)
+        return int((self._loop.time() - self._began) * CLIENT_RATE)
 
     def say(self, audio: Samples) -> int:
         """Queue speech, float32 of shape (n,) at 24 kHz. Return the sample of the call at which it begins."""
@@ -125,7 +126,7 @@ class LiveCaller:
                 self.holds[-1].until = now = self.now
                 self.player.release(now)
             case SpeechStopped(item, at_ms):
-                self._turn(item).end = at_ms * RATE // 1000
+                self._turn(item).end = at_ms * CLIENT_RATE // 1000
             case UserDelta(item, text):
                 self._turn(item).text += text
             case UserSaid(item, text):

@@ -15,7 +15,7 @@ from websockets.protocol import State
 
 from rejoinder.agent.bench.overhead import append, subject
 from rejoinder.agent.bench.overhead_subject import Workload, sounds
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 
 HOUR = 3600.0
@@ -63,7 +63,7 @@ def call_and_be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> No
 
 
 async def _be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
-    quiet, headers = append(sounds(RATE)[0]), {"Authorization": f"Bearer {key}"} if key else {}
+    quiet, headers = append(sounds(CLIENT_RATE)[0]), {"Authorization": f"Bearer {key}"} if key else {}
     async with AsyncExitStack() as stack:
         calls: list[ClientConnection] = []
         for _ in range(number):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rejoinder.agent.client.player import FRAME, RATE, Player
+from rejoinder.agent.client.audio import CLIENT_RATE
+from rejoinder.agent.simulate.player import MICROPHONE_FRAME, Player
 from rejoinder.pipeline.audio.chunk import Samples
 
-LONGEST_RESPONSE = int(0.6 * RATE)
+LONGEST_RESPONSE = int(0.6 * CLIENT_RATE)
 """Length of an impulse response that is kept; the rest has less than a hundredth of its power."""
 
 
@@ -20,18 +21,21 @@ class Room:
 
     def __init__(self, response: Samples, level: float, delay: float) -> None:
         kept = response[:LONGEST_RESPONSE].astype(np.float64)
-        self.delay = int(delay * RATE)
+        self.delay = int(delay * CLIENT_RATE)
         self._length = len(kept)
-        self._size = 1 << (self._length + FRAME - 1).bit_length()
+        self._size = 1 << (self._length + MICROPHONE_FRAME - 1).bit_length()
         energy = np.sqrt(np.sum(kept**2))
         self._response = np.fft.rfft(kept / energy * 10 ** (level / 20), self._size)
 
     def echo(self, player: Player, begin: int) -> Samples:
-        """Return the echo in the frame that begins at sample ``begin``, float32 of shape (FRAME,)."""
-        last = begin + FRAME - self.delay
-        played = player.sound(last - FRAME - self._length + 1, last)
+        """Return the echo in the frame that begins at sample ``begin``.
+
+        It is float32 of shape (MICROPHONE_FRAME,).
+        """
+        last = begin + MICROPHONE_FRAME - self.delay
+        played = player.sound(last - MICROPHONE_FRAME - self._length + 1, last)
         if not played.any():
-            return np.zeros(FRAME, np.float32)
+            return np.zeros(MICROPHONE_FRAME, np.float32)
         heard = np.fft.irfft(np.fft.rfft(played, self._size) * self._response, self._size)
-        echo: Samples = heard[self._length - 1 : self._length - 1 + FRAME].astype(np.float32)
+        echo: Samples = heard[self._length - 1 : self._length - 1 + MICROPHONE_FRAME].astype(np.float32)
         return echo

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rejoinder.agent.client.player import RATE, Cut
+from rejoinder.agent.client.audio import CLIENT_RATE
+from rejoinder.agent.simulate.player import Cut
 
 CHARACTERS_PER_SECOND = 15.0
 """Assumed speed of speech if the length of a clause's audio is unknown because it was cut."""
@@ -38,7 +39,8 @@ class HeardReply:
     """One response of the agent.
 
     created: sample of the call at which its response.created arrived. status: of response.done.
-    heard_end: sample at which the answered speech ended, by the server's trace; None without a trace.
+    heard_end: sample at which the last turn before it ended, by the server's speech_stopped; None if it had
+        reported no end.
     cues: (samples of its audio before the text, text). parts: the server's latency budget in milliseconds.
     counts: other figures of the server's trace.
     """
@@ -74,7 +76,7 @@ class HeardReply:
         for place, (start, text) in enumerate(self.cues):
             end = self.cues[place + 1][0] if place + 1 < len(self.cues) else received
             if place + 1 == len(self.cues) and self.status != "completed":
-                end = max(end, start + int(len(text) / CHARACTERS_PER_SECOND * RATE))
+                end = max(end, start + int(len(text) / CHARACTERS_PER_SECOND * CLIENT_RATE))
             if played >= end > start:
                 words.append(text)
             elif played > start:

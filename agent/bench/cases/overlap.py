@@ -20,7 +20,7 @@ from rejoinder.agent.bench.cases.recordings import (
     speech_end,
 )
 from rejoinder.agent.bench.cases.voicing import first_voiced
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.turns.interruption import is_backchannel
@@ -83,16 +83,19 @@ def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> l
     """Return beginnings of utterances; each fourth has only one or two words. Raises RecordingsMissing."""
     found: list[OverlapSound] = []
     for recording in choose(folder, sets, 2 * count, seed):
-        audio = recording.load(RATE)
-        audio = audio[: speech_end(audio, RATE)]
-        begin = speech_begin(audio, RATE)
-        said = len(audio) - begin >= LEAST_INTERRUPTION_SECONDS * RATE and not is_backchannel(
+        audio = recording.load(CLIENT_RATE)
+        audio = audio[: speech_end(audio, CLIENT_RATE)]
+        begin = speech_begin(audio, CLIENT_RATE)
+        said = len(audio) - begin >= LEAST_INTERRUPTION_SECONDS * CLIENT_RATE and not is_backchannel(
             recording.text or "no text"
         )
         if said:
             kind = REAL if len(found) % 4 else SHORT
-            voiced = begin + first_voiced(audio[begin:], RATE)
-            first, last = max(0, begin - RATE // 10), begin + int(MOST_INTERRUPTION_SECONDS * RATE)
+            voiced = begin + first_voiced(audio[begin:], CLIENT_RATE)
+            first, last = (
+                max(0, begin - CLIENT_RATE // 10),
+                begin + int(MOST_INTERRUPTION_SECONDS * CLIENT_RATE),
+            )
             heard = audio[first : last if kind == REAL else min(last, _gap(audio, begin))]
             if voiced - first < len(heard):  # else the first word has no voice, as "sh"
                 found.append(
@@ -115,9 +118,9 @@ async def backchannels(voices: Sequence[str], count: int, seed: int) -> list[Ove
                     chunks = [chunk async for chunk in spoken]
                 whole = np.concatenate([chunk.samples() for chunk in chunks])
                 for pitch in PITCHES:
-                    audio = _level(soxr.resample(whole, chunks[0].rate * pitch, RATE))
+                    audio = _level(soxr.resample(whole, chunks[0].rate * pitch, CLIENT_RATE))
                     name = f"{text} {voice} x{pitch}"
-                    made.append(OverlapSound(BACKCHANNEL, name, audio, speech_begin(audio, RATE)))
+                    made.append(OverlapSound(BACKCHANNEL, name, audio, speech_begin(audio, CLIENT_RATE)))
     Random(seed).shuffle(made)
     return made[:count]
 
@@ -129,8 +132,8 @@ def noises(folder: Path, count: int, seed: int) -> list[OverlapSound]:
     found = []
     for place in range(count):
         recording = recordings[place % len(recordings)]
-        audio = recording.load(RATE)
-        length = int(draw.uniform(LEAST_INTERRUPTION_SECONDS, 1.5) * RATE)
+        audio = recording.load(CLIENT_RATE)
+        length = int(draw.uniform(LEAST_INTERRUPTION_SECONDS, 1.5) * CLIENT_RATE)
         first = draw.randrange(max(1, len(audio) - length))
         found.append(OverlapSound(NOISE, recording.path.name, audio[first : first + length], 0))
     return found
@@ -143,20 +146,20 @@ def coughs(count: int, seed: int) -> list[OverlapSound]:
         draw = np.random.default_rng([seed, number])
         bursts = []
         for _ in range(draw.integers(1, 4)):
-            times = np.arange(int(RATE * draw.uniform(0.18, 0.3))) / RATE
+            times = np.arange(int(CLIENT_RATE * draw.uniform(0.18, 0.3))) / CLIENT_RATE
             breath = np.convolve(draw.normal(0.0, 1.0, len(times)), np.ones(6) / 6, "same")
             voice = np.sin(2 * np.pi * (180 - 200 * times) * times)
             burst = (breath + 0.4 * voice) * np.minimum(times / 0.008, 1.0) * np.exp(-times / 0.07)
-            bursts += [burst, np.zeros(int(RATE * draw.uniform(0.08, 0.2)))]
+            bursts += [burst, np.zeros(int(CLIENT_RATE * draw.uniform(0.08, 0.2)))]
         found.append(OverlapSound(COUGH, f"cough {number}", _level(np.concatenate(bursts)), 0))
     return found
 
 
 def _gap(audio: Samples, begin: int) -> int:
     """Return the quietest sample soon after the start of speech: the gap between the first two words."""
-    first, last = (begin + int(seconds * RATE) for seconds in SHORT_INTERRUPTION_SECONDS)
-    power = hop_power(audio[first:last], RATE // 50)
-    return first + int(np.argmin(power)) * (RATE // 50) if len(power) else len(audio)
+    first, last = (begin + int(seconds * CLIENT_RATE) for seconds in SHORT_INTERRUPTION_SECONDS)
+    power = hop_power(audio[first:last], CLIENT_RATE // 50)
+    return first + int(np.argmin(power)) * (CLIENT_RATE // 50) if len(power) else len(audio)
 
 
 def _level(audio: Samples) -> Samples:

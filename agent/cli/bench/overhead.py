@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from rejoinder.agent.bench import holds as bench_holds
+from rejoinder.agent.bench import loop_blocking
 from rejoinder.agent.bench import overhead as bench_overhead
 from rejoinder.agent.bench.cases.worst_messages import WORST
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
@@ -65,11 +65,11 @@ def _messages(vad: str, json_file: Path | None) -> None:
     with progress_bar(console) as progress:
         task = progress.add_task("sending", total=len(WORST))
         try:
-            holds = asyncio.run(bench_holds.measure(vad, lambda hold: progress.advance(task)))
+            costs = asyncio.run(loop_blocking.measure(vad, lambda cost: progress.advance(task)))
         except PipelineError as error:
             leave(error)
-    console.print(bench_holds.table(holds))
-    write(json_file, {**occasion(), "vad": vad, "holds": [asdict(hold) for hold in holds]})
+    console.print(loop_blocking.table(costs))
+    write(json_file, {**occasion(), "vad": vad, "holds": [asdict(cost) for cost in costs]})
 
 
 async def _measure(

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rejoinder.agent.bench.callers.caller import LiveCaller
 from rejoinder.agent.bench.callers.turns import HeardReply, HeardTurn
-from rejoinder.agent.client.player import RATE
+from rejoinder.agent.client.audio import CLIENT_RATE
 
 REFRESH_SECONDS = 0.1
 """Interval between two updates."""
@@ -48,11 +48,13 @@ def view(caller: LiveCaller) -> RenderableType:
     for at, entry in _entries(caller):
         if isinstance(entry, HeardTurn):
             text = Text(entry.text.strip() or "…", style="" if entry.final else "dim italic")
-            table.add_row(f"{at / RATE:.1f} s", Text("caller", style="blue"), text)
+            table.add_row(f"{at / CLIENT_RATE:.1f} s", Text("caller", style="blue"), text)
         else:
-            table.add_row(f"{at / RATE:.1f} s", Text("agent", style="green"), _reply_text(caller, entry))
+            table.add_row(
+                f"{at / CLIENT_RATE:.1f} s", Text("agent", style="green"), _reply_text(caller, entry)
+            )
     speaking = Text.assemble(
-        (f"{now / RATE:5.1f} s   ", "dim"),
+        (f"{now / CLIENT_RATE:5.1f} s   ", "dim"),
         _lamp("caller", "blue", caller.microphone.speaking),
         "   ",
         _lamp("agent", "green", caller.player.playing(now)),
@@ -96,7 +98,9 @@ def _print_settled(caller: LiveCaller, console: Console, printed: set[str], ever
             continue
         printed.add(name)
         who = "caller" if isinstance(entry, HeardTurn) else "agent"
-        console.print(f"{at / RATE:5.1f} s  {who:<6}  {_plain(caller, entry)}", highlight=False, markup=False)
+        console.print(
+            f"{at / CLIENT_RATE:5.1f} s  {who:<6}  {_plain(caller, entry)}", highlight=False, markup=False
+        )
 
 
 def _is_settled(caller: LiveCaller, entry: HeardTurn | HeardReply) -> bool:

@@ -32,11 +32,11 @@ READ = 4096
 """Most bytes in one read."""
 HEAD = 3
 """Bytes before a packet's payload: its kind and its length."""
-START_SECONDS = 10.0
+FIRST_AUDIO_SECONDS = 10.0
 """Longest wait for the first audio of a connection, in seconds."""
-SEND_SECONDS = 5.0
+AUDIOSOCKET_SEND_SECONDS = 5.0
 """The call ends when Asterisk takes no bytes for this long, in seconds."""
-LINGER_SECONDS = 1.0
+AUDIOSOCKET_LINGER_SECONDS = 1.0
 """Longest wait for Asterisk to close its side, in seconds. Closing with unread bytes would reset the
 connection and lose the last packet."""
 
@@ -89,7 +89,7 @@ class Line:
                 await self._came.send(mark)
             if whole is not None:
                 self._writer.write(whole)
-                async with asyncio.timeout(SEND_SECONDS):
+                async with asyncio.timeout(AUDIOSOCKET_SEND_SECONDS):
                     await self._writer.drain()
             # Do not catch up after a late tick: Asterisk drops packets that arrive too early.
             due = max(due + TICK_SECONDS, loop.time())
@@ -102,7 +102,7 @@ class Line:
         """
         id_ = ""
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(FIRST_AUDIO_SECONDS):
                 while True:
                     whole = await self._came.receive()
                     if isinstance(whole, str):
@@ -112,7 +112,7 @@ class Line:
                         carrier.id = id_
                         return carrier
         except TimeoutError:
-            raise ProtocolError(f"no audio within {START_SECONDS:g} s") from None
+            raise ProtocolError(f"no audio within {FIRST_AUDIO_SECONDS:g} s") from None
         except Closed:
             raise ProtocolError(self._wrong or "it was closed before its start") from None
 
@@ -170,7 +170,7 @@ async def listening(
             refused("AudioSocket", line.client, str(error))
             await line.close(reason=str(error))
         finally:
-            await asyncio.wait([running], timeout=LINGER_SECONDS)
+            await asyncio.wait([running], timeout=AUDIOSOCKET_LINGER_SECONDS)
             running.cancel()
             await asyncio.wait([running])
             writer.close()

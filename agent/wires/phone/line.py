@@ -16,7 +16,7 @@ from rejoinder.agent.wires.phone.protocol import sniff
 from rejoinder.agent.wires.socket import CUT
 from rejoinder.pipeline import PipelineError, ProtocolError
 
-START_SECONDS = 10.0
+START_MESSAGE_SECONDS = 10.0
 """Longest wait for a carrier's start message, in seconds. Until then a connection does not count as a
 call."""
 
@@ -31,7 +31,7 @@ async def pick_up(websocket: WebSocket) -> Carrier:
     Cancelling stops waiting and leaves the socket open.
     """
     try:
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(START_MESSAGE_SECONDS):
             while True:
                 message = await websocket.receive()
                 if message["type"] == "websocket.disconnect":
@@ -40,7 +40,7 @@ async def pick_up(websocket: WebSocket) -> Carrier:
                 if carrier := sniff(message["bytes"] if frame is None else frame):
                     return carrier
     except TimeoutError:
-        raise NotStarted(f"nothing has started within {START_SECONDS:g} s") from None
+        raise NotStarted(f"nothing has started within {START_MESSAGE_SECONDS:g} s") from None
     except ProtocolError as error:
         raise NotStarted(str(error)) from error
 

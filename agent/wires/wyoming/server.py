@@ -29,9 +29,9 @@ MAX_REQUESTS = 8
 """Most requests of one connection that wait for the one before."""
 IDLE_SECONDS = 60.0
 """A connection without a request is closed after this time without a complete event, in seconds."""
-SEND_SECONDS = 30.0
+WYOMING_SEND_SECONDS = 30.0
 """A connection is closed when its client takes no bytes for this long, in seconds."""
-LINGER_SECONDS = 2.0
+WYOMING_LINGER_SECONDS = 2.0
 """Longest wait for the client to close its side after an error, in seconds. Closing with unread bytes would
 reset the connection and lose the error."""
 
@@ -71,7 +71,7 @@ class Connection:
         """Send an error and close the connection. Cancelling closes it without waiting for the client."""
         public = reported(f"Wyoming: {self._name}", "it was closed", error)
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(LINGER_SECONDS):
+            async with asyncio.timeout(WYOMING_LINGER_SECONDS):
                 self._writer.write(encode(failure(public)))
                 self._writer.write_eof()
                 while await self._reader.read(READ):
@@ -104,7 +104,7 @@ class Connection:
             async with aclosing(self._answers.answer(request, self._name)) as events:
                 async for event in events:
                     self._writer.write(encode(event))
-                    async with asyncio.timeout(SEND_SECONDS):
+                    async with asyncio.timeout(WYOMING_SEND_SECONDS):
                         await self._writer.drain()
             self._request, self.last_event = None, asyncio.get_running_loop().time()
 

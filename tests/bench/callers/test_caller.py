@@ -13,8 +13,9 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent.bench.callers.caller import open_call
 from rejoinder.agent.bench.callers.turns import HeardReply
-from rejoinder.agent.client.player import FRAME, RATE, Cut, Microphone, Player
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
+from rejoinder.agent.simulate.player import MICROPHONE_FRAME, Cut, Microphone, Player
 from rejoinder.pipeline.audio.chunk import Samples, to_float, to_pcm
 from rejoinder.pipeline.audio.loudness import AUDIBLE
 
@@ -53,7 +54,7 @@ def test_a_flush_leaves_exactly_what_was_heard(arrivals: list[tuple[int, int]], 
     assert not player.track(stop + 100)[stop:].any()
     if cut is not None:
         assert cut.at == stop
-        assert cut.played_ms * RATE <= heard * 1000 < (cut.played_ms + 1) * RATE
+        assert cut.played_ms * CLIENT_RATE <= heard * 1000 < (cut.played_ms + 1) * CLIENT_RATE
         assert cut.unheard == whole.received("a") - heard
         assert player.played("a", stop + 10_000) == heard
         player.play("a", tone(480), stop + 10)
@@ -81,27 +82,27 @@ def test_the_first_audible_sample_is_found_behind_silence() -> None:
 def test_a_microphone_says_things_in_order_over_its_background() -> None:
     microphone = Microphone(tone(7, 0.01))
     microphone.frame()
-    assert microphone.say(tone(FRAME + 10)) == FRAME
-    assert microphone.say(tone(5, 0.25)) == 2 * FRAME + 10
+    assert microphone.say(tone(MICROPHONE_FRAME + 10)) == MICROPHONE_FRAME
+    assert microphone.say(tone(5, 0.25)) == 2 * MICROPHONE_FRAME + 10
     for _ in range(3):
         microphone.frame()
-    expected = np.full(4 * FRAME, 0.01, np.float32)
-    expected[FRAME : 2 * FRAME + 10] = 0.5
-    expected[2 * FRAME + 10 : 2 * FRAME + 15] = 0.25
+    expected = np.full(4 * MICROPHONE_FRAME, 0.01, np.float32)
+    expected[MICROPHONE_FRAME : 2 * MICROPHONE_FRAME + 10] = 0.5
+    expected[2 * MICROPHONE_FRAME + 10 : 2 * MICROPHONE_FRAME + 15] = 0.25
     assert np.array_equal(microphone.track(), expected)
 
 
 @given(st.integers(0, 10_000))
 def test_a_frame_is_due_when_its_last_sample_is_recorded(frames: int) -> None:
     microphone = Microphone()
-    microphone._frames = [tone(FRAME)] * frames
+    microphone._frames = [tone(MICROPHONE_FRAME)] * frames
     assert microphone.due() == pytest.approx(0.02 * (frames + 1), abs=1e-9)
 
 
 def test_a_microphone_speaks_until_all_is_said() -> None:
     microphone = Microphone()
     states = []
-    for length in (0, FRAME + 1, 0, 0):
+    for length in (0, MICROPHONE_FRAME + 1, 0, 0):
         microphone.say(tone(length))
         states.append(microphone.speaking)
         microphone.frame()
@@ -110,7 +111,7 @@ def test_a_microphone_speaks_until_all_is_said() -> None:
 
 def test_a_frame_is_pcm_as_the_wire_wants_it() -> None:
     microphone = Microphone()
-    microphone.say(tone(FRAME))
+    microphone.say(tone(MICROPHONE_FRAME))
     assert np.allclose(to_float(microphone.frame()), 0.5, atol=1e-4)
 
 
@@ -136,7 +137,7 @@ def test_text_that_comes_ahead_of_all_audio_is_spread_over_it() -> None:
 
 def test_a_cut_reply_was_not_heard_to_its_end_because_its_audio_ends() -> None:
     cut = reply(("One two three four five six seven.", 0), status="cancelled")
-    assert cut.heard(RATE // 2, RATE // 2) == "One"
+    assert cut.heard(CLIENT_RATE // 2, CLIENT_RATE // 2) == "One"
 
 
 @given(
@@ -153,7 +154,7 @@ def test_heard_words_grow_into_the_text(pieces: list[tuple[str, int]], data: st.
     assert spoken.heard(later, place).startswith(spoken.heard(sooner, place))
 
 
-BURST = to_pcm(tone(RATE))
+BURST = to_pcm(tone(CLIENT_RATE))
 
 
 async def foreign_server(socket: ServerConnection, received: list[dict[str, Any]]) -> None:
@@ -190,7 +191,7 @@ def test_a_caller_gets_on_with_a_server_that_bursts_and_traces_nothing() -> None
                 assert len(said) == len(heard)
                 [reply] = caller.replies
                 assert reply.cut is not None and reply.parts == []
-                assert 0 < caller.player.received("i1") < RATE
+                assert 0 < caller.player.received("i1") < CLIENT_RATE
                 assert 0 < len(caller.heard(reply)) < len(reply.text)
             return received
 
@@ -199,7 +200,7 @@ def test_a_caller_gets_on_with_a_server_that_bursts_and_traces_nothing() -> None
     assert truncate["item_id"] == "i1" and truncate["content_index"] == 0
     assert 0 < truncate["audio_end_ms"] < 1000
     appended = [event for event in received if event["type"] == "input_audio_buffer.append"]
-    assert all(len(base64.b64decode(event["audio"])) == 2 * FRAME for event in appended)
+    assert all(len(base64.b64decode(event["audio"])) == 2 * MICROPHONE_FRAME for event in appended)
 
 
 def test_a_server_that_hangs_up_is_a_lost_call() -> None:
@@ -271,7 +272,7 @@ def test_held_audio_can_still_be_discarded() -> None:
     player.hold(400)
     player.play("a", tone(200), 450)
     cut = player.flush(900)
-    assert cut == Cut("a", 400, 400 * 1000 // RATE, 800)
+    assert cut == Cut("a", 400, 400 * 1000 // CLIENT_RATE, 800)
     player.release(950)
     assert not player.playing(950)
     assert player.play("b", tone(10), 960) == 960

@@ -232,7 +232,7 @@ def test_failing_voice_is_named_in_the_error(tts: Any, monkeypatch: pytest.Monke
     def broken(text: str) -> Any:
         raise ValueError("no breath")
 
-    monkeypatch.setattr(tts, "_synthesize", broken)
+    monkeypatch.setattr(tts, "_synthesise", broken)
     with pytest.raises(ModelError, match=rf"^{re.escape(tts.name)}: cannot speak 'yes\.': no breath$"):
         say(tts, "yes.")
 

@@ -306,7 +306,7 @@ def test_shutdown_ends_a_stream_with_an_error(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def answering(llm: ScriptedLlm) -> AsyncIterator[tuple[Any, AsyncOpenAI]]:
-    async with served_here(lambda config: None) as (program, port):
+    async with served_here() as (program, port):
         program.models = replace(program.models, llm=llm)
         url = f"http://127.0.0.1:{port}/v1"
         async with AsyncOpenAI(api_key="none", base_url=url, max_retries=0) as one, asyncio.timeout(PATIENCE):

@@ -21,11 +21,12 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def served_here(change: Callable[[uvicorn.Config], None]) -> AsyncIterator[tuple[Program, int]]:
+async def served_here(
+    change: Callable[[uvicorn.Config], None] = lambda config: None, **flags: object
+) -> AsyncIterator[tuple[Program, int]]:
     """Serve in this process and loop, where tasks can be counted; yields the program and its port."""
-    settings, _ = load(
-        {**SCRIPTED, "vad": "scripted:vad", "llm": LONG, "log_level": "error", "resume_s": 0.5}
-    )
+    usual = {**SCRIPTED, "vad": "scripted:vad", "llm": LONG, "log_level": "error", "resume_s": 0.5}
+    settings, _ = load({**usual, **flags})
     program = Program(settings, lambda name, seconds: None, lambda error: None)
     config = web(program)
     change(config)

@@ -22,7 +22,7 @@ from rejoinder.agent.wires.audiosocket.protocol import (
     packet,
     started,
 )
-from rejoinder.agent.wires.audiosocket.server import START_SECONDS
+from rejoinder.agent.wires.audiosocket.server import FIRST_AUDIO_SECONDS
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import Overloaded, ProtocolError
 
@@ -150,7 +150,7 @@ def test_connection_without_a_uuid_is_hung_up_at_once(
             for piece in pieces:
                 writer.write(piece)
                 await asyncio.sleep(0.02)
-            async with asyncio.timeout(START_SECONDS / 2):
+            async with asyncio.timeout(FIRST_AUDIO_SECONDS / 2):
                 assert await reader.read() == packet(0x00)
             writer.close()
 

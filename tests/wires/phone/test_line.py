@@ -180,7 +180,7 @@ def test_call_ends_when_the_model_is_down(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_caller_who_waits_too_long_leaves_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phone_line, "START_SECONDS", 0.2)
+    monkeypatch.setattr(phone_line, "START_MESSAGE_SECONDS", 0.2)
 
     async def hold() -> None:
         async with served() as (program, url):

@@ -62,7 +62,7 @@ class MessageCost:
     peak_mib: int
 
 
-def hold(worst: Worst, spent: Spent) -> MessageCost:
+def message_cost(worst: Worst, spent: Spent) -> MessageCost:
     """Return the cost of a message from the server's measurements."""
     p50, p99 = (1000.0 * np.percentile(spent.lags, (50, 99))).tolist()
     longest, busy = 1000.0 * max(spent.lags), 1000.0 * max(spent.busy)
@@ -76,17 +76,17 @@ async def measure(
 
     Cancelling ends the server.
     """
-    holds = []
+    costs = []
     for one in worst:
         wyoming_port = free_port()
         async with subject(serve_watched, vad, wyoming_port) as pipe:
             port = await asyncio.to_thread(pipe.recv)
             try:
-                holds.append(hold(one, await _sent(one, port, wyoming_port, pipe)))
+                costs.append(message_cost(one, await _sent(one, port, wyoming_port, pipe)))
             finally:
                 pipe.send(END_COMMAND)
-        tell(holds[-1])
-    return holds
+        tell(costs[-1])
+    return costs
 
 
 async def _sent(worst: Worst, port: int, wyoming_port: int, pipe: Pipe) -> Spent:
@@ -146,12 +146,14 @@ async def _exchange(port: int, sent: bytes) -> None:
         await asyncio.wait_for(writer.wait_closed(), SOCKET_CLOSE_SECONDS)
 
 
-def table(holds: Sequence[MessageCost]) -> Table:
+def table(costs: Sequence[MessageCost]) -> Table:
     """Return the table for the terminal."""
-    shown = Table(title="The loop, held", title_justify="left", title_style="bold", box=None)
+    shown = Table(
+        title="How long each message blocks the loop", title_justify="left", title_style="bold", box=None
+    )
     for column in ("", "message", "p50 ms", "p99 ms", "longest ms", "busy ms", "peak MiB"):
         shown.add_column(column, justify="right" if column.endswith(("ms", "MiB")) else "left", no_wrap=True)
-    for one in holds:
+    for one in costs:
         figures = (f"{value:.1f}" for value in (one.p50_ms, one.p99_ms, one.longest_ms, one.busy_ms))
         shown.add_row(one.wire, one.message, *figures, str(one.peak_mib))
     return shown

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.pipeline.audio.chunk import Samples, to_pcm
 from rejoinder.pipeline.audio.loudness import AUDIBLE
 
-RATE = 24_000
-"""Sample rate of the Realtime protocol in both directions, in hertz."""
-FRAME = RATE // 50
+MICROPHONE_FRAME = CLIENT_RATE // 50
 """Samples in one frame of the microphone: 20 ms."""
 
 
@@ -23,7 +22,7 @@ class Microphone:
     """The caller's speech, frame by frame, with background noise in between.
 
     background: noise to repeat, float32 of shape (n,); silence if empty. echo: returns the echo in the frame
-        that begins at a sample, float32 of shape (FRAME,).
+        that begins at a sample, float32 of shape (MICROPHONE_FRAME,).
     """
 
     def __init__(
@@ -31,7 +30,9 @@ class Microphone:
     ) -> None:
         self._echo = echo
         empty = background is None or not len(background)
-        self._background = np.zeros(FRAME, np.float32) if empty or background is None else background
+        self._background = (
+            np.zeros(MICROPHONE_FRAME, np.float32) if empty or background is None else background
+        )
         self._queue: list[Samples] = []
         self._waiting = 0
         self._frames: list[Samples] = []
@@ -39,7 +40,7 @@ class Microphone:
     @property
     def position(self) -> int:
         """Samples recorded so far."""
-        return len(self._frames) * FRAME
+        return len(self._frames) * MICROPHONE_FRAME
 
     @property
     def speaking(self) -> bool:
@@ -49,7 +50,7 @@ class Microphone:
     def say(self, audio: Samples) -> int:
         """Queue speech after the current speech. Return the sample at which it begins.
 
-        audio: float32 of shape (n,) at ``RATE``.
+        audio: float32 of shape (n,) at ``CLIENT_RATE``.
         """
         begin = self.position + self._waiting
         self._queue.append(audio)
@@ -59,10 +60,10 @@ class Microphone:
     def frame(self) -> bytes:
         """Return the next frame as 16-bit PCM."""
         said = np.concatenate(self._queue) if self._queue else np.zeros(0, np.float32)
-        frame = said[:FRAME]
-        self._queue = [said[FRAME:]] if len(said) > FRAME else []
-        self._waiting = max(0, len(said) - FRAME)
-        if missing := FRAME - len(frame):
+        frame = said[:MICROPHONE_FRAME]
+        self._queue = [said[MICROPHONE_FRAME:]] if len(said) > MICROPHONE_FRAME else []
+        self._waiting = max(0, len(said) - MICROPHONE_FRAME)
+        if missing := MICROPHONE_FRAME - len(frame):
             places = self.position + len(frame) + np.arange(missing)
             frame = np.concatenate((frame, self._background[places % len(self._background)]))
         if self._echo:
@@ -72,7 +73,7 @@ class Microphone:
 
     def due(self) -> float:
         """Return when the next frame is complete, in seconds since the call began."""
-        return (self.position + FRAME) / RATE
+        return (self.position + MICROPHONE_FRAME) / CLIENT_RATE
 
     def track(self) -> Samples:
         """Return everything recorded so far, float32 of shape (position,)."""
@@ -120,8 +121,8 @@ class Player:
     def play(self, item: str, audio: Samples, now: int) -> int:
         """Queue audio of an item that arrives at sample ``now``. Return the sample at which it plays.
 
-        audio: float32 of shape (n,) at ``RATE``. Drops further audio of an item that was cut, as standard
-        clients do. While the player holds, audio is queued behind the held audio.
+        audio: float32 of shape (n,) at ``CLIENT_RATE``. Drops further audio of an item that was cut, as
+        standard clients do. While the player holds, audio is queued behind the held audio.
         """
         start = max(self.end, now)
         if self._held is not None:
@@ -153,7 +154,7 @@ class Player:
         self._cut.update(piece.item for piece in rest)
         unheard = sum(len(piece.audio) for piece in rest)
         # Rounded down: a server refuses to truncate an item after its end.
-        return Cut(item, at, self.played(item, at) * 1000 // RATE, unheard)
+        return Cut(item, at, self.played(item, at) * 1000 // CLIENT_RATE, unheard)
 
     def _take_back(self, now: int) -> list[_Piece]:
         rest = [piece for piece in self._pieces if piece.end > now]
