@@ -37,7 +37,7 @@ from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.keys import Keys
-from rejoinder.agent.server.limits import Allowance, Limits, AdmissionMiddleware, own_allowances
+from rejoinder.agent.server.limits import AdmissionMiddleware, Allowance, Limits, own_allowances
 from rejoinder.agent.wires.audiosocket.server import Line, listening
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.call_log import caller, host

@@ -54,20 +54,32 @@ class OverlapEvidence:
     voiced_ms: duration of the voice in it so far.
     silent_ms: silence since the voice ended, 0 while it goes on.
     text: the newest transcript, None before the first one. is_final: whether it covers all of the voice.
-    ending: whether the agent was at its last words, so that "yeah" is an answer.
-    echoing: whether the microphone may pick up the agent.
-    unlearnt: whether the echo path is not learnt yet.
-    echo: whether the text repeats the agent's words.
+    agent_finishing: whether the agent was at its last words, so that "yeah" is an answer.
+    agent_audible: whether the microphone may pick up the agent.
+    echo_learnt: whether the echo path from the agent to the microphone is learnt.
+    is_echo: whether the text repeats the agent's words.
     """
 
     voiced_ms: float
     silent_ms: float = 0.0
     text: str | None = None
     is_final: bool = False
-    ending: bool = False
-    echoing: bool = False
-    unlearnt: bool = False
-    echo: bool = False
+    agent_finishing: bool = False
+    agent_audible: bool = False
+    echo_learnt: bool = True
+    is_echo: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the voice has ended, and the transcript covers all of it."""
+        return self.silent_ms > 0.0 and self.is_final
+
+    @property
+    def short_ms(self) -> int:
+        """The length below which the voice is no word."""
+        if not self.agent_audible:
+            return SHORT_MS
+        return SHORT_ECHO_MS if self.echo_learnt else SHORT_NEW_ECHO_MS
 
 
 def is_backchannel(text: str) -> bool:
@@ -109,16 +121,15 @@ def is_interruption(overlap: OverlapEvidence, start_ms: float, assertiveness: fl
     times ``YIELD_MS``, or a quarter longer while the transcript has only backchannels.
     assertiveness: from 0, which yields to any voice of ``start_ms``, to 1.
     """
-    if overlap.echo:  # unknown while it goes on: the user may speak too, in a later transcript
-        return False if overlap.silent_ms and overlap.is_final else None
-    meant = overlap.text is None or not is_backchannel(overlap.text)
+    if overlap.is_echo:  # unknown while it goes on: the user may speak too, in a later transcript
+        return False if overlap.is_over else None
+    only_backchannels = overlap.text is not None and is_backchannel(overlap.text)
     patience = max(start_ms, assertiveness * YIELD_MS)
-    if overlap.voiced_ms >= (patience if meant else 1.25 * patience):
+    if overlap.voiced_ms >= (1.25 * patience if only_backchannels else patience):
         return True
-    short_ms = SHORT_NEW_ECHO_MS if overlap.unlearnt else SHORT_ECHO_MS
-    if overlap.voiced_ms < (short_ms if overlap.echoing else SHORT_MS) and overlap.silent_ms >= QUIET_MS:
+    if overlap.voiced_ms < overlap.short_ms and overlap.silent_ms >= QUIET_MS:
         return False
-    if overlap.silent_ms and overlap.is_final and overlap.text is not None:
-        answered = overlap.ending and bool(normalise(_ANNOTATION.sub(" ", overlap.text)))
-        return answered or meant
-    return None
+    if overlap.text is None or not overlap.is_over:
+        return None
+    is_answer = overlap.agent_finishing and normalise(_ANNOTATION.sub(" ", overlap.text)) != ""
+    return is_answer or not only_backchannels

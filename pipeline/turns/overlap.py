@@ -53,10 +53,10 @@ class Overlap:
             silent_ms=silence * 1000 / RATE,
             text=self.text,
             is_final=is_final,
-            ending=self.agent.is_finishing,
-            echoing=self.agent.is_audible,
-            unlearnt=not self.agent.echo_learnt,
-            echo=self.text is not None and self._is_echo(self.text),
+            agent_finishing=self.agent.is_finishing,
+            agent_audible=self.agent.is_audible,
+            echo_learnt=self.agent.echo_learnt,
+            is_echo=self.text is not None and self._is_echo(self.text),
         )
         return is_interruption(evidence, options.start_ms, options.assertiveness)
 
