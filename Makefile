@@ -61,14 +61,15 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 	@$(INSTALL) -e '.[$(INSTALLED),dev]'
 	@touch $@
 
-# Most tests wait for audio that plays in real time, so six of them at a time keep two cores busy.
-WORKERS ?= 6
+# Most tests wait for audio that plays in real time, so four files at a time keep two cores busy. A file stays in one
+# process: its tests share a server, and each further server loads the models again.
+WORKERS ?= 4
 # Every worker and every server that a test starts imports the same files: compiled once, they are only read. Where
 # the environment forbids that, half of the tests' time goes into compiling.
 test test-fast: export PYTHONDONTWRITEBYTECODE :=
 
 test: weights $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
 test-fast: $(VENV)/.dev-$(SUFFIX)

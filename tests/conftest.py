@@ -16,10 +16,10 @@ from rejoinder.models.threads import quiet  # noqa: E402
 quiet()
 
 if find_spec("hypothesis"):  # vLLM's environment has none
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
-    # An example has no time limit: on a busy machine any of them takes longer than hypothesis' 200 ms.
-    settings.register_profile("untimed", deadline=None)
+    # Nothing has a time limit: on a busy machine an example, or making one, takes longer than hypothesis allows.
+    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("untimed")
 
 

@@ -129,7 +129,8 @@ def test_other_extras_are_installed_where_some_already_are(tmp_path: Path) -> No
     assert "pip install" not in planned("setup")
     assert "pip install" not in planned("setup", "EXTRAS=piper, hibari")
     assert "-e '.[server,local,openai,hibari]'" in planned("setup", "EXTRAS=hibari")
-    assert "-e '.[server,local,openai,piper,hibari,bench]'" in planned("demo")
+    assert "-e '.[server,local,openai,piper,hibari,demo]'" in planned("demo")
+    assert "-e '.[server,local,openai,piper,hibari,bench]'" in planned("bench")
     assert "-e '.[server,local,openai,hibari,dev]'" in planned("check", "EXTRAS=hibari")
     assert "make run" in planned("setup") and "Next" not in planned("run")
 
