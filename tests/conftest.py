@@ -18,7 +18,7 @@ quiet()
 if find_spec("hypothesis"):  # vLLM's environment has none
     from hypothesis import HealthCheck, settings
 
-    # Nothing has a time limit: on a busy machine an example, or making one, takes longer than hypothesis allows.
+    # Nothing has a time limit: on a busy machine an example, or making one, takes longer than the defaults.
     settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("untimed")
 
