@@ -151,3 +151,11 @@ def test_code_is_found_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("page.md:8", "toml", "port = 1\n"),
         ("page.md:14", "in the text", "rejoinder key"),
     ]
+
+
+@pytest.mark.parametrize("line", ["rejoinder bench --clips 44", "rejoinder bench load", "rejoinder demo"])
+def test_commands_of_a_page_are_parsed_and_not_run(
+    line: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncio.run", lambda coroutine: pytest.fail("the command ran"))
+    check(Snippet("page.md", 1, "sh", line), place)

@@ -18,6 +18,10 @@ GROUP_MODULES = {"bench": "rejoinder.agent.cli.bench.app", "models": "rejoinder.
 class Commands(TyperGroup):
     """The group of commands, in ``COMMAND_ORDER``. A group in ``GROUP_MODULES`` is empty until ``load``."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._loaded: set[str] = set()
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands in ``COMMAND_ORDER``."""
         return sorted(super().list_commands(ctx), key=COMMAND_ORDER.index)
@@ -28,8 +32,9 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def load(self, name: str) -> None:
-        """Import the group of this name, if it is one of ``GROUP_MODULES``."""
-        if name in GROUP_MODULES:
+        """Import the group of this name once, if it is one of ``GROUP_MODULES``."""
+        if name in GROUP_MODULES and name not in self._loaded:
+            self._loaded.add(name)
             help_ = self.commands[name].help
             group = get_group(import_module(GROUP_MODULES[name]).app)
             group.name, group.help = name, help_

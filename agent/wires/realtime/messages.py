@@ -168,7 +168,7 @@ ControlMessage = (
     | ResponseCancel
 )
 """A client's message without audio to append."""
-ClientMessage = AudioAppend | ControlMessage
+ClientMessage = ControlMessage | AudioAppend
 CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
     Annotated[ClientMessage, Field(discriminator="type")]
 )
