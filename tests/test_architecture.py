@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 
@@ -42,6 +43,7 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,11 @@ CANCELS = re.compile(r"\bcancel(ling|led)\b|nothing to cancel", re.IGNORECASE)
 CLOSES = re.compile(r"\b(cancel(ling|led)|clos(ing|ed))\b", re.IGNORECASE)
 ARRAY = re.compile(r"\b(NDArray|ndarray)\b")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def name(path: Path) -> str:
@@ -39,7 +45,7 @@ def is_generator(function: ast.AsyncFunctionDef) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_the_first_line_of_each_docstring_is_a_sentence(path: Path) -> None:
-    module = ast.parse(path.read_text())
+    module = tree(path)
     for where, node in [("the module", module), *public(module.body)]:
         text = ast.get_docstring(node)
         assert text, f"{where} has no docstring"
@@ -49,7 +55,7 @@ def test_the_first_line_of_each_docstring_is_a_sentence(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_each_coroutine_says_what_cancelling_it_does(path: Path) -> None:
     """A generator may say what closing it does instead: its caller cancels it by that."""
-    module = ast.parse(path.read_text())
+    module = tree(path)
     for where, node in public(module.body):
         if isinstance(node, ast.AsyncFunctionDef):
             says = CLOSES if is_generator(node) else CANCELS
@@ -59,7 +65,7 @@ def test_each_coroutine_says_what_cancelling_it_does(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_each_array_has_a_shape(path: Path) -> None:
     """``Samples`` names shape and dtype itself: float32 of shape (n,)."""
-    module = ast.parse(path.read_text())
+    module = tree(path)
     for where, node in public(module.body):
         if isinstance(node, Function):
             hints = [each.annotation for each in (*node.args.args, *node.args.kwonlyargs)]
@@ -71,7 +77,7 @@ def test_each_array_has_a_shape(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_each_constant_has_a_line_and_a_docstring(path: Path) -> None:
     """A type variable needs none: it is used as its letter says."""
-    body = ast.parse(path.read_text()).body
+    body = tree(path).body
     for node, after in zip(body, [*body[1:], None], strict=True):
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
