@@ -116,8 +116,12 @@ def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str
 def _start(
     command: list[str], folder: Path, environment: dict[str, str], log: Path
 ) -> Fork | subprocess.Popen[bytes]:
-    """Start the server; one that another interpreter runs, such as that of a wheel, by its command."""
-    if command[:3] == COMMAND:
+    """Start the server, as a fork where it can be one.
+
+    A server that another interpreter runs, such as that of a wheel, is started by its command. So is one with
+    vLLM: a fork may have no processes of its own.
+    """
+    if command[:3] == COMMAND and not any(word.startswith("vllm:") for word in command):
         return Fork(command[3:], folder, environment, log, log)
     with log.open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=folder)
