@@ -81,8 +81,11 @@ def joined(chunks: list[AudioChunk]) -> AudioChunk:
 
 
 def edges(audio: AudioChunk) -> tuple[float, float]:
-    """Return the seconds before the first and after the last audible sample."""
-    loud = np.flatnonzero(np.abs(audio.samples()) > AUDIBLE)
+    """Return the seconds before the first and after the last audible sample.
+
+    A sample that was audible before it was rounded towards zero, to 16 bits, counts.
+    """
+    loud = np.flatnonzero(np.abs(audio.samples()) > AUDIBLE - 1 / 32767)
     return loud[0] / audio.rate, (len(audio) - 1 - loud[-1]) / audio.rate
 
 
