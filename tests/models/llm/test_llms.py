@@ -30,6 +30,7 @@ from support.llm_contract import (
     weights,
 )
 
+from rejoinder.models.llm import openai
 from rejoinder.models.llm.llama_cpp import LLAMA_SLOTS, LlamaCpp
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.models.llm.ort.adapter import OrtLlm
@@ -114,7 +115,10 @@ def test_two_conversations_keep_their_caches(llama: Llama) -> None:
 
 
 @weights
-def test_slow_consumer_does_not_block_other_replies(llama: Llama) -> None:
+def test_slow_consumer_does_not_block_other_replies(llama: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Four answers of hundreds of tokens take longer on a busy machine than until_idle waits.
+    monkeypatch.setattr(openai, "REQUESTED_TOKENS", 48)
+
     async def listen() -> str:
         slow = [
             llama.model.reply(prompt_of(f"Tell me {n} things about the sea."))
