@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.hints import require
+from rejoinder.models.onnx.byte_weights import signed_weights_are_exact
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.turn.head import Head, load_head
 from rejoinder.models.turn.smart_turn_graph import merged
@@ -100,7 +101,8 @@ def _open(path: Path, threads: int) -> tuple[Any, bool]:
     import onnx
 
     try:
-        return open_session(path, threads, graph=merged(onnx.load(path), POOLED)), True
+        graph = merged(onnx.load(path), POOLED, signed_weights_are_exact())
+        return open_session(path, threads, graph=graph), True
     except KeyError:  # another export of the network
         pass
     except ModelError:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rejoinder.models.onnx.byte_weights import ZERO_POINT, unsigned
 from rejoinder.models.onnx.nodes import MICROSOFT, Nodes
 
 INPUT = "input_features"
@@ -23,8 +24,10 @@ EPSILON = 1e-5
 """Epsilon of the layer norms in Whisper's encoders of all sizes."""
 
 
-def merged(model: Any, pooled: str) -> bytes:
+def merged(model: Any, pooled: str, signed: bool) -> bytes:
     """Return the serialised fused graph, with the tensor ``pooled`` as a further, last output.
+
+    signed: whether weights are signed, as published, or unsigned (``onnx/byte_weights.py``).
 
     Run it with one sound at a time: sounds in a batch would share a quantization range and so change each
     other's results. Raises KeyError if the model is not an 8-bit export of Smart Turn v3.
@@ -32,7 +35,7 @@ def merged(model: Any, pooled: str) -> bytes:
     from onnx import TensorProto, helper
 
     try:
-        published, built = _Published(model), Nodes()
+        published, built = _Published(model, signed), Nodes()
         _pool(built, published, _encoded(built, published), published.made[pooled].output[0])
         _rest(built, model, pooled)
     except (IndexError, ValueError) as error:
@@ -44,18 +47,20 @@ def merged(model: Any, pooled: str) -> bytes:
 
 
 class _Weights(NamedTuple):
-    """8-bit weights [inputs, outputs], and a scale for each output."""
+    """8-bit weights [inputs, outputs], a scale for each output, and the weight that means 0."""
 
     columns: Any
     scales: Any
+    zero: Any
 
 
 class _Published:
     """Finds weights in the published graph by the names of the biases, which the export keeps."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, signed: bool) -> None:
         from onnx import numpy_helper
 
+        self._signed = signed
         self.constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
         self.made = {name: node for node in model.graph.node for name in node.output}
         self._users: dict[str, list[Any]] = {}
@@ -71,7 +76,7 @@ class _Published:
     def weights(self, product: Any) -> _Weights:
         """Return the weights of a MatMul."""
         columns, scales, _ = (self.constants[name] for name in self.made[product.input[1]].input)
-        return _Weights(columns, scales)
+        return self._stored(columns, scales)
 
     def attention(self, layer: str) -> tuple[_Weights, Any]:
         """Return the weights of queries, keys and values, joined by columns, and their biases."""
@@ -84,8 +89,8 @@ class _Published:
         each = [self.weights(product) for product in (query, key, value)]
         biases = [self.constants[f"{layer}{part}_proj.bias"] for part in "qv"]
         biases.insert(1, np.zeros_like(biases[0]))  # Whisper's keys have none
-        columns, scales = (np.concatenate(parts, axis=-1) for parts in zip(*each, strict=True))
-        return _Weights(columns, scales), np.concatenate(biases)
+        columns, scales = (np.concatenate(parts, axis=-1) for parts in list(zip(*each, strict=True))[:2])
+        return _Weights(columns, scales, each[0].zero), np.concatenate(biases)
 
     def convolution(self, name: str) -> tuple[_Weights, Any]:
         """Return a convolution over three frames as weights for a matrix product, and its bias."""
@@ -94,7 +99,12 @@ class _Published:
             self.constants[f"{name}.weight_{part}"] for part in ("quantized", "scale", "zero_point")
         )
         columns = kernel.transpose(2, 1, 0).reshape(-1, len(kernel))
-        return _Weights(columns, scales), (bias * scale).astype(np.float32)
+        return self._stored(columns, scales), (bias * scale).astype(np.float32)
+
+    def _stored(self, columns: Any, scales: Any) -> _Weights:
+        if self._signed:
+            return _Weights(columns, scales, np.int8(0))
+        return _Weights(unsigned(columns), scales, ZERO_POINT)
 
 
 def _encoded(built: Nodes, published: _Published) -> str:
@@ -122,8 +132,8 @@ def _layer(built: Nodes, published: _Published, rows: str, name: str) -> str:
     given = _rounded(built, _normed(built, published, rows, name + "self_attn_layer_norm"))
     weights, bias = published.attention(name + "self_attn.")
     heads = len(bias) // 3 // HEAD_WIDTH
-    columns, scales, biases = (built.constant(value) for value in (*weights, bias))
-    inputs = [given[0], columns, biases, given[1], scales, "", given[2]]
+    columns, scales, zero, biases = (built.constant(value) for value in (*weights, bias))
+    inputs = [given[0], columns, biases, given[1], scales, "", given[2], zero]
     heard = built.add("QAttention", *inputs, domain=MICROSOFT, num_heads=heads)
     rows = _sum(built, rows, _linear(built, published, heard, name + "self_attn.out_proj.bias"))
     normed = _normed(built, published, rows, name + "final_layer_norm")
@@ -164,8 +174,8 @@ def _rounded(built: Nodes, rows: str) -> tuple[str, str, str]:
 
 def _product(built: Nodes, rounded: tuple[str, str, str], weights: _Weights, bias: Any) -> str:
     rows, scale, zero = rounded
-    columns, scales, biases = (built.constant(value) for value in (*weights, bias))
-    inputs = [rows, columns, scale, scales, zero, "", biases]
+    columns, scales, origin, biases = (built.constant(value) for value in (*weights, bias))
+    inputs = [rows, columns, scale, scales, zero, origin, biases]
     return built.add("MatMulIntegerToFloat", *inputs, domain=MICROSOFT)
 
 

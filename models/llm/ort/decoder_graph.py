@@ -7,7 +7,7 @@ grouped queries, the architecture "llama" of GGUF files.
 Weights have 8 bits and one scale per row; activations have 8 bits and one scale per tensor. Two products have
 a scale for each block of 32 weights and 32 activations, because a few of their values are far larger than the
 others: the down projections of the first layers ("massive activations", Sun et al. 2024), and the output
-layer.
+layer. Weights with one scale per row are signed or unsigned, by the processor (``onnx/byte_weights.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from rejoinder.models.onnx.byte_weights import ZERO_POINT, signed_weights_are_exact, unsigned
 from rejoinder.models.onnx.nodes import MICROSOFT
 from rejoinder.pipeline.errors import ModelError
 
@@ -30,7 +31,7 @@ QUANTIZATION_BLOCK = 32
 """Values that share one scale in block quantization."""
 MASSIVE_LAYERS = 3
 """First layers whose down projections are quantized in blocks."""
-GRAPH_FORMAT = 3
+GRAPH_FORMAT = 4
 """Version of the converted folder. A folder of another version is converted again."""
 
 Weights = np.ndarray[Any, np.dtype[np.float32]]
@@ -42,22 +43,25 @@ def prepared(path: Path) -> Path:
     Raises ModelError for a model of another architecture, and OSError if the folder cannot be written.
     """
     stat = path.stat()
-    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{GRAPH_FORMAT}")
+    signed = signed_weights_are_exact()
+    form = f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{GRAPH_FORMAT}"
+    # Machines of both kinds may share the folder, so it may have both forms.
+    folder = path.with_suffix(f"{form}-{'signed' if signed else 'unsigned'}")
     if not folder.exists():
         with TemporaryDirectory(dir=path.parent, suffix=".part") as part:
-            _prepare(path, Path(part) / "model")
+            _prepare(path, Path(part) / "model", signed)
             try:
                 (Path(part) / "model").rename(folder)
             except OSError:
                 if not folder.exists():  # if it exists, another process has converted the same file
                     raise
         for older in path.parent.glob(f"{path.stem}.*.onnx*"):
-            if older != folder:
+            if not older.name.startswith(f"{path.stem}{form}-"):
                 rmtree(older, ignore_errors=True)
     return folder
 
 
-def _prepare(path: Path, folder: Path) -> None:
+def _prepare(path: Path, folder: Path, signed: bool) -> None:
     import gguf
     import onnx
 
@@ -66,9 +70,8 @@ def _prepare(path: Path, folder: Path) -> None:
     if unknown := foreign(settings, [tensor.name for tensor in file.tensors]):
         raise ModelError("ort", f"{path} has an unsupported setting, {unknown}: try llama:{path}")
     folder.mkdir()
-    onnx.save(
-        Graph(settings, {tensor.name: tensor for tensor in file.tensors}).model(), folder / "model.onnx"
-    )
+    graph = Graph(settings, {tensor.name: tensor for tensor in file.tensors}, signed)
+    onnx.save(graph.model(), folder / "model.onnx")
     tokenizer(settings).save(str(folder / "tokenizer.json"))
     kept = {
         "template": settings["tokenizer.chat_template"],
@@ -118,10 +121,12 @@ class Graph:
     """Builds the graph, from tokens and past keys and values to the logits of the last positions.
 
     The input ``from`` is the first of these positions, counted from the end: -1 for the last one only.
+    signed: whether weights with a scale per row are signed.
     """
 
-    def __init__(self, settings: dict[str, Any], tensors: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], tensors: dict[str, Any], signed: bool) -> None:
         self._tensors = tensors
+        self._signed = signed
         self.layers: int = settings["llama.block_count"]
         self.heads: int = settings["llama.attention.head_count"]
         self.kv_heads: int = settings.get("llama.attention.head_count_kv", self.heads)
@@ -165,6 +170,7 @@ class Graph:
         )
         self._constant("cos", np.cos(angles).astype(np.float32))
         self._constant("sin", np.sin(angles).astype(np.float32))
+        self._constant("zero.point", ZERO_POINT)
         hidden = self._embedded()
         normed = self._add(
             "SimplifiedLayerNormalization",
@@ -236,8 +242,9 @@ class Graph:
         quantized = np.rint(weights / scales[:, None]).astype(np.int8)
         inputs = [
             given,
-            self._constant(name + ".weights", quantized.T),
+            self._constant(name + ".weights", quantized.T if self._signed else unsigned(quantized.T)),
             self._constant(name + ".scales", scales.astype(np.float32)),
+            *([] if self._signed else ["zero.point"]),
         ]
         return self._add("DynamicQuantizeMatMul", inputs, name, MICROSOFT)
 

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from support import speech
 
+from rejoinder.models.llm.ort import decoder_graph
 from rejoinder.models.llm.ort.adapter import SLOTS, OrtLlm, Step
 from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, foreign, prepared
 from rejoinder.models.llm.ort.drafts import DRAFT, FOLLOWERS, MOST_PAIRS, OPENING, Drafts
 from rejoinder.models.llm.ort.kv_cache import common_prefix
 from rejoinder.models.llm.ort.sampling import Sampling, choose
+from rejoinder.models.weights.fetch import locate
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 
@@ -44,16 +46,30 @@ def read_afresh(model: OrtLlm, slot: KvCacheSlot, tokens: list[int]) -> Logits:
     return slot.logits(tokens)
 
 
-@weights
-def test_perplexity_of_english_is_low(model: OrtLlm) -> None:
+def perplexity(model: OrtLlm) -> float:
     text = "The sun rises in the east and sets in the west. There are seven days in a week, and twelve months"
     tokens = model._tokenizer.encode("<|im_start|>" + text).ids
     slot, surprise = model._cache_slots[0], []
     for end in range(1, len(tokens)):
         logits = slot.logits(tokens[:end])
         surprise.append(np.log(np.exp(logits - logits.max()).sum()) - (logits[tokens[end]] - logits.max()))
-    perplexity = float(np.exp(np.mean(surprise)))
-    assert perplexity < 30  # a wrong rotation or a swapped gate makes hundreds
+    return float(np.exp(np.mean(surprise)))
+
+
+@weights
+def test_perplexity_of_english_is_low(model: OrtLlm) -> None:
+    assert perplexity(model) < 30  # a wrong rotation or a swapped gate makes hundreds
+
+
+@weights
+def test_unsigned_weights_are_as_good(model: OrtLlm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are what a processor without VNNI gets."""
+    (tmp_path / "model.gguf").symlink_to(next(locate("smollm2-135m-instruct").glob("*.gguf")))
+    monkeypatch.setattr(decoder_graph, "signed_weights_are_exact", lambda: False)
+    unsigned: OrtLlm = speech.model(f"ort:{tmp_path / 'model.gguf'}")
+    assert perplexity(unsigned) == pytest.approx(perplexity(model), rel=0.02)
+    asyncio.run(unsigned.aclose())
+    assert [folder.suffix for folder in tmp_path.iterdir() if folder.is_dir()] == [".onnx4-unsigned"]
 
 
 @weights

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from support import speech
 
+from rejoinder.models.onnx.byte_weights import signed_weights_are_exact
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.registry import create
 from rejoinder.models.turn.smart_turn import HEAD, POOLED, SIZE, SmartTurn
@@ -76,10 +77,11 @@ def heard(session: Any, features: list[Samples]) -> Samples:
     return np.array([session.run([POOLED], {"input_features": one[None]})[0].ravel() for one in features])
 
 
+@pytest.mark.parametrize("signed", sorted({False, signed_weights_are_exact()}))
 def test_it_is_closer_to_the_weights_than_the_published_graph(
-    path: Path, model: onnx.ModelProto, features: list[Samples], tmp_path: Path
+    path: Path, model: onnx.ModelProto, features: list[Samples], tmp_path: Path, signed: bool
 ) -> None:
-    ours = heard(open_session(path, 1, graph=merged(model, POOLED)), features)
+    ours = heard(open_session(path, 1, graph=merged(model, POOLED, signed)), features)
     published = heard(open_session(path, 1, also=POOLED), features)
     onnx.save(unrounded(model), tmp_path / "unrounded.onnx")
     right = heard(open_session(tmp_path / "unrounded.onnx", 1, also=POOLED), features)
@@ -100,7 +102,7 @@ def test_last_layers_equal_the_published_ones(
     path: Path, model: onnx.ModelProto, features: list[Samples]
 ) -> None:
     """Given equal pooled features, the last layers answer equally, because they are the published ones."""
-    session = open_session(path, 1, graph=merged(model, POOLED))
+    session = open_session(path, 1, graph=merged(model, POOLED, signed_weights_are_exact()))
     rest = onnx.utils.Extractor(model).extract_model([POOLED], ["logits"])
     last = open_session(path, 1, graph=rest.SerializeToString())
     for one in features[:10]:
@@ -145,11 +147,11 @@ def test_an_export_in_floats_keeps_our_last_layer(model: onnx.ModelProto, path: 
 
 def test_graph_of_another_structure_is_refused(model: onnx.ModelProto) -> None:
     with pytest.raises(KeyError):
-        merged(model, "a tensor that is not there")
+        merged(model, "a tensor that is not there", True)
     with pytest.raises(KeyError):
-        merged(unrounded(model), POOLED)
+        merged(unrounded(model), POOLED, True)
     with pytest.raises(KeyError):
-        merged(onnx.ModelProto(), POOLED)
+        merged(onnx.ModelProto(), POOLED, True)
 
 
 def test_file_that_is_not_a_model_is_refused(tmp_path: Path) -> None:
