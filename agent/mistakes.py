@@ -14,26 +14,69 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from rejoinder.agent.complaints import TYPES, Complaint, complaints
+from rejoinder.models.llm.routing.settings import RouteSettings
+from rejoinder.models.llm.settings import ModelSettings
 
 PREFIX = "REJOINDER_"
 """Prefix of the environment variables of settings."""
-ENVIRONMENT = "environment"
+ENVIRONMENT_SOURCE = "environment"
 """Source of a value: an environment variable."""
-FLAG = "flag"
+FLAG_SOURCE = "flag"
 """Source of a value: a flag of the command line."""
-DEFAULT = "default"
+DEFAULT_SOURCE = "default"
 """Source of a value: the default of the setting."""
-PROFILE = "profile "
+PROFILE_SOURCE = "profile "
 """Source of a value: a profile, whose name follows. Any source that is not among these is a file."""
-SECRET = ("api_keys", "twilio_auth_token")
+SECRET = (
+    "api_keys",
+    "ari_password",
+    "calls_key",
+    "guard_moderation_key",
+    "plivo_auth_token",
+    "telnyx_api_key",
+    "twilio_auth_token",
+    "vonage_private_key",
+)
 """Settings whose values no message shows: a user may have put a key in place of its hash."""
+MODEL_TABLES = "models"
+"""The setting whose tables [models.NAME] have the settings of language models."""
+ROUTE_TABLES = "routes"
+"""The setting whose tables [[routes]] are the rules of the router."""
+LISTS = ("openings", "routes", "guard_block", "guard_redact", "guard_scripts")
+"""Settings that are lists."""
 SHOWN = 60
 """Most characters of a wrong value in a message."""
 CHOICE = re.compile(r"\^\(([\w|-]+)\)\$")
 """A pattern that is a list of words to choose from."""
+WEB = "an address that begins with http:// or https://"
+"""The accepted values of an address that the server asks."""
 EXPECTATIONS = {
     "api_keys": "the hashes of keys, as `rejoinder key` prints them, HASH or HASH:CALLS:PER_MINUTE each",
+    "calls_key": "the hashes of keys, as `rejoinder key` prints them",
     "public_url": "an address that begins with https://",
+    "phone_number": "a telephone number such as +49301234567",
+    "hold_music_url": WEB,
+    "ari_endpoint": "what Asterisk dials, with {number}: PJSIP/{number}@trunk",
+    "ari_agent": "an extension and its context: 602@rejoinder",
+    "twilio_account_sid": "an account SID: AC, and 32 characters of 0-9 and a-f",
+    "twilio_url": WEB,
+    "telnyx_url": WEB,
+    "plivo_auth_id": "an auth ID: capital letters and digits",
+    "plivo_url": WEB,
+    "vonage_url": WEB,
+    "ari_url": WEB,
+    "llm": "a spec such as openai:http://HOST/v1#MODEL, or a list of specs and names of [models.NAME]",
+    MODEL_TABLES: "tables: a line [models.NAME] for each language model, and its settings below",
+    f"{MODEL_TABLES}.url": WEB,
+    f"{MODEL_TABLES}.key_env": "the name of an environment variable",
+    ROUTE_TABLES: "tables: lines [[routes]], with the settings of a rule below each",
+    "openings": "a list of first words, each at most 100 characters",
+    f"{ROUTE_TABLES}.model": "one of the models in llm",
+    f"{ROUTE_TABLES}.languages": 'a list of languages, as ["en"]',
+    f"{ROUTE_TABLES}.hours": "two times of day, as 22:00-06:00",
+    f"{ROUTE_TABLES}.keys": "a list of the first 8 to 64 characters of the hashes of API keys",
+    "guard_region": "a country in two capital letters, such as DE",
+    "guard_moderation": "openai:http://HOST/v1, and #MODEL where the server has several",
     "vllm": "a table: a line [vllm], and its settings below",
     "vllm.speculative_config": 'a table, as {method = "ngram", num_speculative_tokens = 3}',
 }
@@ -63,13 +106,20 @@ def variable(name: str) -> str:
     return f"{PREFIX}{name.upper().replace('.', '_')}"
 
 
+def not_json(error: str) -> str:
+    """Return the sentence about an environment variable that is not JSON. error: pydantic-settings' own."""
+    found = re.search(r'field "(\w+)"', error)
+    name = found[1] if found else ""
+    return f"{variable(name)} has to be {'a list' if name in LISTS else 'an object'} in JSON"
+
+
 def place(name: str, source: str) -> str:
     """Return the place where the user set a value: a variable, a flag, or a file and a name."""
-    if source == ENVIRONMENT:
+    if source == ENVIRONMENT_SOURCE:
         return variable(name)
-    if source == FLAG:
+    if source == FLAG_SOURCE:
         return f"--{name.replace('_', '-')}"
-    if source == DEFAULT or source.startswith(PROFILE):
+    if source == DEFAULT_SOURCE or source.startswith(PROFILE_SOURCE):
         return f"{name} ({source})"
     return f"{source}: {name}"
 
@@ -91,10 +141,14 @@ def mistakes(
 def _mistake(
     found: Complaint, values: Mapping[str, Any], sources: Mapping[str, str], fields: Mapping[str, FieldInfo]
 ) -> str:
+    if found.place[:1] == (MODEL_TABLES,) and len(found.place) > 1:
+        return _in_model_table(found, sources)
+    if found.place[:1] == (ROUTE_TABLES,) and len(found.place) > 1:
+        return _in_route(found, sources)
     if found.kind == "extra_forbidden":
         return unknown(".".join(found.place), sources, fields)
     name = next(one for length in (2, 1) if (one := ".".join(found.place[:length])) in fields)
-    where = place(name, sources.get(name, DEFAULT))
+    where = place(name, sources.get(name, DEFAULT_SOURCE))
     if found.kind == "value_error":
         return f"{where}: {found.reason}"
     wanted = accepted(name, fields[name])
@@ -102,6 +156,39 @@ def _mistake(
     if name in SECRET or name not in values:
         return f"{where} {reason}"
     return f"{where} is {_shown(values[name])} and {reason}"
+
+
+def _in_model_table(found: Complaint, sources: Mapping[str, str]) -> str:
+    """Return the sentence about a table of a language model. It shows no value: one may be a key."""
+    _, name, *rest = found.place
+    where = place(f"{MODEL_TABLES}.{name}", sources.get(MODEL_TABLES, DEFAULT_SOURCE))
+    if "[key]" in rest:
+        return f"{where}: a name has letters, digits and . _ - only"
+    if not rest or found.kind == "value_error":
+        return f"{where}: {found.reason}" if found.kind == "value_error" else f"{where} {found.reason}"
+    if found.kind == "extra_forbidden":
+        known = ModelSettings.model_fields
+        near = "key_file or key_env" if rest[0] in ("key", "api_key") else nearest(rest[0], known)
+        hint = f"; did you mean {near}?" if near else f"; there are: {', '.join(sorted(known))}"
+        return f"{where}: there is no setting {rest[0]!r}{hint}"
+    field = ModelSettings.model_fields[rest[0]]
+    return f"{where}.{rest[0]} has to be {accepted(f'{MODEL_TABLES}.{rest[0]}', field)}"
+
+
+def _in_route(found: Complaint, sources: Mapping[str, str]) -> str:
+    """Return the sentence about a rule of the router."""
+    _, number, *rest = found.place
+    where = f"{place(ROUTE_TABLES, sources.get(ROUTE_TABLES, DEFAULT_SOURCE))}: rule {int(number) + 1}"
+    if not rest or found.kind == "value_error":
+        return f"{where}: {found.reason}" if found.kind == "value_error" else f"{where} {found.reason}"
+    known = RouteSettings.model_fields
+    if found.kind == "missing":
+        return f"{where} needs a {rest[0]}: {EXPECTATIONS[f'{ROUTE_TABLES}.{rest[0]}']}"
+    if found.kind == "extra_forbidden":
+        near = nearest(rest[0], known)
+        hint = f"did you mean {near}?" if near else f"there are: {', '.join(known)}"
+        return f"{where}: there is no setting {rest[0]!r}; {hint}"
+    return f"{where}: {rest[0]} has to be {accepted(f'{ROUTE_TABLES}.{rest[0]}', known[rest[0]])}"
 
 
 def _shown(value: Any) -> str:

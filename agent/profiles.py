@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rejoinder.agent.machine import gpu_memory
+from rejoinder.agent.machine import gpu_memory, memory
 from rejoinder.models.registry import check
 from rejoinder.models.specs import ROLES
 from rejoinder.models.threads import cores
@@ -25,6 +25,8 @@ SMALL: dict[str, Any] = {
 PROFILES: dict[str, dict[str, Any]] = {
     "cpu-small": SMALL,
     "cpu": {**SMALL, "stt": "whisper:base", "max_sessions": 32},
+    # It gets four threads of eight cores. With the one of two cores it would keep the caller waiting.
+    "cpu-large": {**SMALL, "stt": "whisper:base", "llm": "llama:qwen3-0.6b", "max_sessions": 16},
     # Of 24 GB, weights take 16 and the cache about 2: 15,000 tokens of 144 KiB each.
     "gpu": {
         **SMALL,
@@ -45,21 +47,25 @@ PROFILES: dict[str, dict[str, Any]] = {
     },
 }
 """The presets by name, the smallest first. vLLM leaves GPU memory for the recogniser and the voice."""
-LEAST_CORES = {"cpu": 8}
+LEAST_CORES = {"cpu": 8, "cpu-large": 8}
 """Fewest cores of a profile; 1 if not listed."""
+LEAST_GIB = {"cpu-large": 6.0}
+"""Least memory of a profile, in GiB; any amount if not listed."""
 LEAST_GPU_GIB = {"gpu": 22.0, "gpu-large": 78.0}
 """Least GPU memory of a profile, in GiB. A GPU reports slightly less than its nominal size."""
 
 
-def fitting(available: int, gpu_gib: float) -> list[str]:
+def fitting(available: int, gpu_gib: float, gib: float) -> list[str]:
     """Return the profiles that fit a machine, the largest first.
 
-    available: number of cores. gpu_gib: memory of the first GPU in GiB, 0 for none.
+    available: number of cores. gpu_gib: memory of the first GPU in GiB, 0 for none. gib: memory in GiB.
     """
     return [
         name
         for name in reversed(PROFILES)
-        if available >= LEAST_CORES.get(name, 1) and gpu_gib >= LEAST_GPU_GIB.get(name, 0.0)
+        if available >= LEAST_CORES.get(name, 1)
+        and gpu_gib >= LEAST_GPU_GIB.get(name, 0.0)
+        and gib >= LEAST_GIB.get(name, 0.0)
     ]
 
 
@@ -77,5 +83,5 @@ def lacking(settings: Mapping[str, Any]) -> list[str]:
 
 def chosen() -> str:
     """Return the largest profile that fits this machine and has its packages and weights installed."""
-    large_enough = fitting(cores(), gpu_memory() / 2**30)
+    large_enough = fitting(cores(), gpu_memory() / 2**30, memory() / 2**30)
     return next((name for name in large_enough if not lacking(PROFILES[name])), "cpu-small")

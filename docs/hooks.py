@@ -22,7 +22,10 @@ from pydantic_core import PydanticUndefined
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import FIELDS
+from rejoinder.agent.metrics.catalogue import metrics_table
 from rejoinder.agent.mistakes import accepted, variable
+from rejoinder.models.llm.routing.settings import RouteSettings
+from rejoinder.models.llm.settings import ModelSettings
 
 log = logging.getLogger("mkdocs.hooks.rejoinder")
 
@@ -84,6 +87,22 @@ def settings() -> Iterator[str]:
         default = field.get_default(call_default_factory=True)
         shown = "unset" if default is None or default is PydanticUndefined else _value(default)
         yield f"| `{name}` | {shown} | {_cell(accepted(name, field))} | {_cell(field.description or '')} |"
+
+
+def models() -> Iterator[str]:
+    """Yield the table of the settings of a language model in a table [models.NAME]."""
+    yield "| setting | accepted | what it does |"
+    yield "|---|---|---|"
+    for name, field in ModelSettings.model_fields.items():
+        yield f"| `{name}` | {_cell(accepted(f'models.{name}', field))} | {_cell(field.description or '')} |"
+
+
+def routes() -> Iterator[str]:
+    """Yield the table of the settings of a rule in a table [[routes]]."""
+    yield "| setting | accepted | holds for |"
+    yield "|---|---|---|"
+    for name, field in RouteSettings.model_fields.items():
+        yield f"| `{name}` | {_cell(accepted(f'routes.{name}', field))} | {_cell(field.description or '')} |"
 
 
 def _value(default: Any) -> str:
@@ -166,8 +185,11 @@ def folders() -> Iterator[str]:
 
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "routes": routes,
     "settings": settings,
+    "models": models,
     "variables": variables,
     "commands": commands,
     "folders": folders,
+    "metrics": metrics_table,
 }

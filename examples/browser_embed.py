@@ -1,6 +1,6 @@
 """Embed the agent in your own web page: this is its backend, browser_embed.html is the page.
 
-    REJOINDER_KEY=rj_... .venv/bin/python examples/browser_embed.py http://127.0.0.1:8080 8082
+    REJOINDER_KEY=rj_... python examples/browser_embed.py http://127.0.0.1:8080 8082
 
 The page has another origin than the agent. It has no key, only a secret that this backend requests and that
 opens calls for some minutes. Configure ``rejoinder serve`` for both: ``api_keys`` contains the key's hash,

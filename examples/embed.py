@@ -1,6 +1,6 @@
 """Embed the pipeline: read a spoken question, and write the spoken answer.
 
-.venv/bin/python examples/embed.py question.wav answer.wav
+python examples/embed.py question.wav answer.wav
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from rejoinder import (
 async def main(question: str, answer: str) -> None:
     samples, rate = soundfile.read(question, dtype="float32", always_2d=True)
     pcm = to_pcm(soxr.resample(samples.mean(axis=1), rate, RATE))
-    audio, by_hand = bytearray(), Options(detect_turns=False, max_tokens=60)  # a live line needs neither
+    audio, by_hand = bytearray(), Options(detect_turns=False, max_tokens=60)  # not needed on a live line
     async with open_models(Specs()) as models, open_session(models, by_hand) as session:
         await session.hear(pcm)
         await session.end_user_turn()

@@ -1,8 +1,8 @@
 """Send Home Assistant's requests to Rejoinder, from a recording to a spoken answer, without Home Assistant.
 
-    .venv/bin/python -m pip install wyoming
-    REJOINDER_WYOMING_PORT=10300 .venv/bin/rejoinder serve
-    .venv/bin/python examples/home_assistant.py question.wav answer.wav
+    python -m pip install wyoming
+    REJOINDER_WYOMING_PORT=10300 rejoinder serve
+    python examples/home_assistant.py question.wav answer.wav
 
 Each step opens its own connection, as Home Assistant's integration does. docs/guides/wyoming.md describes
 how to add the port to Home Assistant.

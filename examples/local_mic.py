@@ -1,7 +1,7 @@
 """Talk to a local or remote server through this machine's microphone and headphones; Ctrl-C ends.
 
-.venv/bin/python -m pip install -e '.[mic]'        (in a clone)
-.venv/bin/python examples/local_mic.py [ws://127.0.0.1:8080]        (key: REJOINDER_KEY)
+python -m pip install -e '.[mic]'        (in a clone)
+python examples/local_mic.py [ws://127.0.0.1:8080]        (key: REJOINDER_KEY)
 """
 
 import asyncio
@@ -45,7 +45,7 @@ async def listen(call: Call, playback: Playback, rate: int) -> None:
                 for item, played_ms in loudspeaker.cut():
                     await call.truncate(item, played_ms)  # the agent forgets the words that were not played
             case Reconnected(missed=True):
-                loudspeaker.cut()
+                loudspeaker.clear()
             case OutputPaused():
                 playback.hold()
             case OutputResumed():

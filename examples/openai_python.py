@@ -1,6 +1,6 @@
 """Use OpenAI's Python client with the server: send a spoken question, and write the spoken answer.
 
-    .venv/bin/python examples/openai_python.py question.wav answer.wav [http://127.0.0.1:8080]
+    python examples/openai_python.py question.wav answer.wav [http://127.0.0.1:8080]
 
 Only the base URL differs from OpenAI. If the server requires a key, set REJOINDER_KEY.
 """
@@ -18,6 +18,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 RATE = 24_000
 PIECE = RATE // 10
+ACTIVE = "conversation_already_has_active_response"
 
 
 async def main(question: str, answer: str, server: str = "http://127.0.0.1:8080") -> None:
@@ -35,18 +36,28 @@ async def main(question: str, answer: str, server: str = "http://127.0.0.1:8080"
                 piece = base64.b64encode(pcm[first : first + 2 * PIECE]).decode()
                 await call.input_audio_buffer.append(audio=piece)
             await call.input_audio_buffer.commit()
-            await call.response.create()
+            wanted_response = {"metadata": {"answers": "question"}}
+            await call.response.create(response=wanted_response)
+            answers = refused = False
             async for event in call:
                 if event.type == "conversation.item.input_audio_transcription.completed":
                     print("you:  ", event.transcript)
                 elif event.type == "response.output_audio_transcript.done":
                     print("agent:", event.transcript)
-                elif event.type == "response.output_audio.delta":
+                elif event.type == "response.created":
+                    answers = answers or bool(event.response.metadata)
+                elif event.type == "response.output_audio.delta" and answers:
                     audio += base64.b64decode(event.delta)
+                elif event.type == "error" and event.error.code == ACTIVE:
+                    refused = True  # the agent greets first
                 elif event.type == "error":
                     sys.exit(event.error.message)
-                elif event.type == "response.done":
-                    break
+                elif event.type == "response.done" and refused:
+                    refused = False
+                    await call.response.create(response=wanted_response)
+                elif event.type == "response.done" and answers:
+                    if not getattr(event.response, "rejoinder", None):  # else the agent's tools run
+                        break
     if not audio:
         sys.exit(f"there is no answer to {question}")
     soundfile.write(answer, np.frombuffer(audio, "<i2"), RATE, format="WAV")

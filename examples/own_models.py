@@ -1,6 +1,6 @@
-"""Plug in a language model and a voice of your own (docs/guides/plugging-in.md); who listens is ours.
+"""Plug in a language model and a voice of your own (docs/guides/plugging-in.md), beside our recogniser.
 
-.venv/bin/python examples/own_models.py question.wav answer.wav
+python examples/own_models.py question.wav answer.wav
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Echo:
 
 
 class Tones:
-    """A voice that sings each word on a pitch of its own, the shorter the higher."""
+    """A voice that plays a tone for each word; shorter words get higher tones."""
 
     async def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
         said = 0
@@ -56,8 +56,8 @@ class Tones:
 async def main(question: str, answer: str) -> None:
     samples, rate = soundfile.read(question, dtype="float32", always_2d=True)
     pcm = to_pcm(soxr.resample(samples.mean(axis=1), rate, RATE))
-    audio, by_hand = bytearray(), Options(detect_turns=False)  # a live line does without
-    specs = Specs(turn="", llm="scripted:llm", tts="scripted:tts")  # stand in for what comes next
+    audio, by_hand = bytearray(), Options(detect_turns=False)  # not needed on a live line
+    specs = Specs(turn="", llm="scripted:llm", tts="scripted:tts")  # placeholders, replaced below
     async with open_models(specs) as models:
         models = replace(models, llm=Echo(), tts=Tones())
         async with open_session(models, by_hand) as session:

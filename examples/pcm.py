@@ -1,7 +1,7 @@
 """Send a recording to a running server in real time, and write the answer to a WAV file.
 
-    .venv/bin/rejoinder serve
-    .venv/bin/python examples/pcm.py question.wav answer.wav [ws://127.0.0.1:8080/v1/pcm]
+    rejoinder serve
+    python examples/pcm.py question.wav answer.wav [ws://127.0.0.1:8080/v1/pcm]
 
 If the server requires a key, set REJOINDER_KEY. Exits with 1 if there is no answer.
 """
@@ -20,6 +20,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 FRAME_SECONDS = 0.02
 PATIENCE = 8.0
 """Longest wait after the recording if the server detects no speech, in seconds."""
+TOOL_SECONDS = 40.0
+"""Longest wait for an answer after the end of a reply that calls tools, in seconds."""
 
 
 async def main(question: str, answer: str, url: str = "ws://127.0.0.1:8080/v1/pcm") -> None:
@@ -41,10 +43,10 @@ async def main(question: str, answer: str, url: str = "ws://127.0.0.1:8080/v1/pc
 
         async def listen(patience: asyncio.Timeout) -> str:
             """Return why there is no complete answer, or "" if there is one."""
-            longest = patience.when()
+            longest, asked, answers = patience.when(), False, False
             async for message in socket:
                 if isinstance(message, bytes):
-                    heard.extend(message)
+                    heard.extend(message if answers else b"")
                     continue
                 print(message)
                 match json.loads(message):
@@ -52,9 +54,17 @@ async def main(question: str, answer: str, url: str = "ws://127.0.0.1:8080/v1/pc
                         patience.reschedule(None)
                     case {"type": "transcript", "text": ""}:
                         patience.reschedule(longest)
+                    case {"type": "transcript"}:
+                        asked = True
+                    case {"type": "reply_started"}:
+                        answers = asked  # a greeting is no answer
+                        if answers:
+                            patience.reschedule(None)
                     case {"type": "clear"}:
                         heard.clear()
-                    case {"type": "reply_ended", "status": "completed" | "incomplete"}:
+                    case {"type": "reply_ended", "calls": int()}:  # another reply follows
+                        patience.reschedule(asyncio.get_running_loop().time() + TOOL_SECONDS)
+                    case {"type": "reply_ended", "status": "completed" | "incomplete"} if answers:
                         return ""
                     case {"type": "reply_ended", "status": "failed"} as ended:
                         return f"the answer failed: {ended.get('error')}"
@@ -66,6 +76,8 @@ async def main(question: str, answer: str, url: str = "ws://127.0.0.1:8080/v1/pc
                 missing = await listen(patience)
         except TimeoutError:
             missing = f"the server detected no speech in {question}"
+            if heard:
+                missing = "the agent's tools have not ended"
         finally:
             speaking.cancel()
             with suppress(asyncio.CancelledError, ConnectionClosed):

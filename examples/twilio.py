@@ -1,6 +1,6 @@
 """Answer Twilio's calls: a webhook that connects each call to the agent, over a Media Stream.
 
-    TWILIO_AUTH_TOKEN=... .venv/bin/python examples/twilio.py https://agent.example.com 8081
+    TWILIO_AUTH_TOKEN=... python examples/twilio.py https://agent.example.com 8081
 
 The address is what Twilio can reach: a proxy with a certificate, which sends /v1/phone to ``rejoinder serve``
 and /voice to this program. In Twilio's console /voice is the number's webhook: "A call comes in", POST.
@@ -27,7 +27,7 @@ def answer(public_url: str, caller: str) -> bytes:
     url = public_url.replace("http", "ws", 1) + "/v1/phone"
     stream = SubElement(SubElement(response, "Connect"), "Stream", url=url)
     SubElement(stream, "Parameter", name="greet", value="true")
-    SubElement(stream, "Parameter", name="calls from", value=caller)
+    SubElement(stream, "Parameter", name="caller", value=caller)
     return tostring(response, xml_declaration=True, encoding="UTF-8")
 
 

@@ -1,11 +1,12 @@
 """Call a running server as Twilio does, without an account: play a recording and record the whole call.
 
-    .venv/bin/rejoinder serve
-    .venv/bin/python examples/twilio_call.py question.wav call.wav [ws://127.0.0.1:8080/v1/phone] [KEYS]
+    rejoinder serve
+    python examples/twilio_call.py question.wav call.wav [ws://127.0.0.1:8080/v1/phone] [KEYS]
 
 It speaks Media Streams in real time: start, media, marks that come back when they were played, dtmf, stop.
 KEYS (such as 42#) are pressed a second into the answer. The WAV has the caller on the left, the agent on the
-right. A server that wants one gets a key (REJOINDER_KEY), or Twilio's signature (TWILIO_AUTH_TOKEN).
+right. To call from a number, set CALLER=+3221234567. If the server requires a key, set REJOINDER_KEY. If it
+checks Twilio's signatures, set TWILIO_AUTH_TOKEN.
 """
 
 import asyncio
@@ -59,7 +60,9 @@ class Line:
         await self._socket.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
         about = {"streamSid": STREAM, "callSid": "CA" + "0" * 32, "tracks": ["inbound"]}
         audio = {"encoding": "audio/x-mulaw", "sampleRate": RATE, "channels": 1}
-        await self.send("start", start={**about, "mediaFormat": audio, "customParameters": {}})
+        caller = os.environ.get("CALLER")  # Twilio does not send it: examples/twilio.py passes it like this
+        parameters = {"caller": caller} if caller else {}
+        await self.send("start", start={**about, "mediaFormat": audio, "customParameters": parameters})
 
     async def frame(self, number: int) -> None:
         """Send 20 ms, and play 20 ms of the received audio."""

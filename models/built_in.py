@@ -59,7 +59,7 @@ def _find(prefix: str, suffix: str, argument: str) -> Path:
         if not path.exists():
             raise ModelError(prefix, f"there is no file or folder {path}")
     elif argument and "{}" not in CATALOGUED[prefix]:
-        raise ModelError(prefix, f"there is one model only: leave {argument!r} out, or write a path with a /")
+        raise ModelError(prefix, f"it has one model only: leave {argument!r} out, or write a path with a /")
     else:
         argument = weights(f"{prefix}:{argument}") or argument
         path = locate(argument)
@@ -87,6 +87,20 @@ def _find_server(argument: str) -> tuple[str, str]:
     if not url.startswith(("http://", "https://")) or not model:
         raise ModelError("openai", f"write openai:http://HOST/v1#MODEL, not {argument!r}")
     return url, model
+
+
+def _find_triton(argument: str) -> tuple[str, str, Path]:
+    require("triton")
+    from rejoinder.models.llm.triton.prompt import WANTED, tokenizer_files
+
+    url, _, named = argument.partition("#")
+    model, _, template = named.partition("@")
+    if not url.startswith(("http://", "https://")) or not model or not template:
+        wanted = "triton:http://HOST:8000#MODEL@TOKENIZER"
+        raise ModelError("triton", f"write {wanted}, not {argument!r}; TOKENIZER is {WANTED}")
+    path = Path(template).expanduser()
+    tokenizer_files("triton", path)
+    return url, model, path
 
 
 def _find_vllm(argument: str) -> Path:
@@ -133,9 +147,9 @@ def _whisper(found: tuple[Path, str], threads: int, placement: Placement) -> Any
 
 
 def _llama(path: Path, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.llm.llama_cpp import LlamaCpp
+    from rejoinder.models.llm.llama_cpp import open_llama
 
-    return LlamaCpp(path, threads)
+    return open_llama(path, threads)
 
 
 def _ort(path: Path, threads: int, placement: Placement) -> Any:
@@ -149,6 +163,14 @@ def _openai(found: tuple[str, str], threads: int, placement: Placement) -> Any:
 
     url, model = found
     return OpenAiChat(url, model, key_from_environment())
+
+
+def _triton(found: tuple[str, str, Path], threads: int, placement: Placement) -> Any:
+    from rejoinder.models.llm.openai import key_from_environment
+    from rejoinder.models.llm.triton.adapter import TritonLlm
+
+    url, model, template = found
+    return TritonLlm(url, model, template, key_from_environment())
 
 
 def _vllm(path: Path, threads: int, placement: Placement) -> Any:
@@ -169,6 +191,32 @@ def _hibari(voice: str, threads: int, placement: Placement) -> Any:
     return open_voice(voice, threads)
 
 
+def _find_ray(spec: str) -> str:
+    require("ray")
+    from rejoinder.models.ray.names import kind_of
+
+    if not kind_of(spec):
+        raise ModelError("ray", f"write ray:MODEL, such as ray:whisper:tiny.en, not {spec!r}")
+    return spec
+
+
+def _ray(spec: str, threads: int, placement: Placement) -> Any:
+    from rejoinder.models.ray.names import kind_of
+
+    match kind_of(spec):
+        case "stt":
+            from rejoinder.models.ray.recogniser import RayStt
+
+            return RayStt(spec)
+        case "tts":
+            from rejoinder.models.ray.voice import RayVoice
+
+            return RayVoice(spec)
+    from rejoinder.models.ray.turn_model import RayTurnModel
+
+    return RayTurnModel(spec)
+
+
 def _scripted(argument: str, threads: int, placement: Placement) -> Any:
     from rejoinder.models.scripted import create
 
@@ -182,9 +230,11 @@ BUILT_IN: dict[str, Adapter] = {
     "llama": Adapter(partial(_find, "llama", ".gguf"), _llama, "llm", ("llm",)),
     "ort": Adapter(partial(_find, "ort", ".gguf"), _ort, "llm", ("llm",)),
     "openai": Adapter(_find_server, _openai, "small", ("llm",)),
+    "triton": Adapter(_find_triton, _triton, "small", ("llm",)),
     "vllm": Adapter(_find_vllm, _vllm, "llm", ("llm",)),
     "piper": Adapter(_find_piper, _piper, "tts", ("tts",)),
     "hibari": Adapter(_find_hibari, _hibari, "small", ("tts",)),
+    "ray": Adapter(_find_ray, _ray, "small", ("stt", "tts", "turn")),
     "scripted": Adapter(str, _scripted, "small", tuple(ROLES)),
 }
 """Adapters by prefix. Hibari gets the ``small`` share because it is slower on two threads than on one."""

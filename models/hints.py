@@ -10,29 +10,42 @@ from importlib.util import find_spec
 
 from rejoinder.pipeline.errors import ModelError
 
-NAME = "rejoinder"
+DISTRIBUTION = "rejoinder"
 """The name of the distribution."""
 NOTES = {"piper": " (GPL-3.0-or-later)"}
-"""What follows the name of an extra in a hint: its licence, where that is not permissive."""
+"""Text after the name of an extra in a hint: its licence, if that is not permissive."""
 EXTRA_MODULES = {
-    "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl"),
+    "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl", "typing_extensions"),
     "client": ("soxr", "tenacity", "websockets"),
-    "server": ("h11", "pybase64", "pydantic_settings", "rich", "soundfile", "starlette", "typer", "uvicorn"),
+    "server": (
+        "anyio", "docstring_parser", "h11", "prometheus_client", "pybase64", "pydantic_settings",
+        "rich", "soundfile", "starlette", "structlog", "typer", "uvicorn",
+    ),
+    "triton": ("httpx2", "jinja2"),
+    "eval": ("yaml",),
+    "reload": ("watchfiles",),
     "local": (
         "ctranslate2", "faster_whisper", "gguf", "huggingface_hub",
         "jinja2", "onnx", "onnxruntime", "tokenizers",
     ),
     "openai": ("openai",),
+    "guard": ("phonenumbers",),
+    "phone": ("cryptography", "httpx2", "jwt"),
     "llama": ("xllamacpp",),
     "spoken": ("damga", "markdown_it"),
     "piper": ("piper",),
     "hibari": ("hibari",),
+    "mcp": ("httpx2", "mcp"),
+    "redis": ("redis",),
+    "otel": ("opentelemetry",),
+    "nvml": ("pynvml",),
     "mic": ("sounddevice",),
     "demo": ("matplotlib",),
-    "bench": ("jiwer", "livekit", "pocketsphinx", "sklearn", "whisper_normalizer"),
+    "bench": ("jiwer", "livekit", "pocketsphinx", "psutil", "simpy", "sklearn", "whisper_normalizer"),
     "vllm": ("vllm", "torch"),
+    "ray": ("ray",),
 }  # fmt: skip
-"""Modules of other distributions, by the extra that brings them."""
+"""Modules of other distributions, by the extra that installs them."""
 EXTRAS = {module: extra for extra, modules in EXTRA_MODULES.items() for module in modules}
 """The extra by module."""
 SHARED = ("models", "client", "server", "spoken")
@@ -44,12 +57,22 @@ NEEDED_BY = {
     "llama": ("xllamacpp", "openai"),
     "ort": ("onnxruntime", "onnx", "gguf", "tokenizers", "jinja2"),
     "openai": ("openai",),
+    "phonenumbers": ("phonenumbers",),
+    "triton": ("httpx2", "jinja2"),
     "vllm": ("vllm", "torch"),
+    "redis": ("redis",),
+    "ray": ("ray",),
     "piper": ("piper", "onnxruntime", "onnx", "damga", "markdown_it"),
     "hibari": ("hibari", "onnxruntime", "damga", "markdown_it"),
 }
 """Modules by adapter."""
-ADAPTER_EXTRAS = {"silero": "local", "smart-turn": "local", "whisper": "local", "ort": "local"}
+ADAPTER_EXTRAS = {
+    "silero": "local",
+    "smart-turn": "local",
+    "whisper": "local",
+    "ort": "local",
+    "phonenumbers": "guard",
+}
 """The extra of each adapter that does not have its name."""
 
 
@@ -62,11 +85,11 @@ class PackageMissing(ModelError):
 
 
 class NotInstalled(ImportError):
-    """Something of ours cannot be imported: a package that an extra brings is not installed."""
+    """A module of this program cannot be imported: a package that an extra installs is missing."""
 
 
 def require(adapter: str) -> None:
-    """Raise PackageMissing where a package that an adapter needs is not installed."""
+    """Raise PackageMissing if a package that an adapter needs is not installed."""
     for module in NEEDED_BY.get(adapter, ()):
         if find_spec(module) is None:
             reason = "is not installed" if module == adapter else f"needs {module}, which is not installed"
@@ -75,10 +98,11 @@ def require(adapter: str) -> None:
 
 @contextmanager
 def needing(extra: str, what: str, besides: str = "") -> Iterator[None]:
-    """Say which extra to install where an import in the block fails for want of a package.
+    """Name the extra to install if an import in the block fails because a package is missing.
 
-    what: what needs the package. extra: the one to name for a package that several extras bring. besides:
-    ends the message then. Raises NotInstalled; any other ImportError passes.
+    extra: the one to name for a package that several extras install. what: what needs the package, for the
+    message. besides: the end of the message if it names ``extra``. Raises NotInstalled; any other ImportError
+    passes unchanged.
     """
     try:
         yield
@@ -96,7 +120,7 @@ def install(extra: str = "") -> str:
     wanted = f"[{extra}]" if extra else ""
     if is_checkout():
         return f"{pip()} install -e '.{wanted}'"
-    return f"{pip()} install '{NAME}{wanted}'"
+    return f"{pip()} install '{DISTRIBUTION}{wanted}'"
 
 
 def pip() -> str:
@@ -107,7 +131,7 @@ def pip() -> str:
 def is_checkout() -> bool:
     """Return whether this program runs from a checkout with an editable install."""
     # Look at every distribution of the name: an egg-info folder in the current one hides the other.
-    for found in distributions(name=NAME):
+    for found in distributions(name=DISTRIBUTION):
         if text := found.read_text("direct_url.json"):
             if json.loads(text).get("dir_info", {}).get("editable"):
                 return True

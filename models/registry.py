@@ -16,7 +16,7 @@ from rejoinder.models.specs import ROLES, is_path, no_voice, voices
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.errors import ModelError, PipelineError
 
-GROUP = "rejoinder.models"
+ENTRY_POINT_GROUP = "rejoinder.models"
 """Entry-point group in which other distributions publish adapters."""
 
 
@@ -25,7 +25,7 @@ def create(spec: str, threads: Threads, placement: Placement = HERE) -> Any:
     prefix, _, argument = spec.partition(":")
     if adapter := BUILT_IN.get(prefix):
         return adapter.open(adapter.find(argument), getattr(threads, adapter.share), placement)
-    for entry in entry_points(group=GROUP, name=prefix):
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name=prefix):
         try:
             return entry.load()(argument, threads.small)
         except PipelineError:
@@ -54,7 +54,7 @@ def check(kind: str, spec: str) -> None:
         raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; {_there_are(kind)}")
     scripted_as = argument.partition("|")[0] if prefix == "scripted" else kind
     if (ours is not None and kind not in ours.kinds) or scripted_as != kind:
-        raise ModelError(prefix, f"{spec!r} is no {ROLES[kind]}; {_there_are(kind)}")
+        raise ModelError(prefix, f"{spec!r} is not a {ROLES[kind]}; {_there_are(kind)}")
     if ours is not None:
         ours.find(argument)
 
@@ -66,7 +66,7 @@ def _there_are(kind: str) -> str:
 def adapters(kind: str = "") -> list[str]:
     """Return the sorted names of the adapters for the role ``kind``, or of all adapters if it is empty."""
     ours = {name for name, adapter in BUILT_IN.items() if not kind or kind in adapter.kinds}
-    return sorted(ours | (set(entry_points(group=GROUP).names) - BUILT_IN.keys()))
+    return sorted(ours | (set(entry_points(group=ENTRY_POINT_GROUP).names) - BUILT_IN.keys()))
 
 
 def voice(name: str) -> str:

@@ -10,17 +10,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from functools import lru_cache
 
 import numpy as np
 
-from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
+from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_float, to_pcm
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Transcript
+from rejoinder.pipeline.replying.next.false_interruption import unheard
+from rejoinder.pipeline.replying.next.position import LOST_CUE
 
-WINDOW = 512
+SCRIPTED_WINDOW_SAMPLES = 512
 """Samples in one VAD window, 32 ms at 16 kHz."""
+_WINDOW_BYTES = 2 * SCRIPTED_WINDOW_SAMPLES
 LOUD = 0.02
 """RMS level above which a window is speech, about -34 dBFS."""
+KEPT_PROMPTS = 100
+"""Prompts that a scripted language model keeps for tests: a soak makes thousands."""
 SECONDS_PER_CHARACTER = 0.06
 """Length of the synthesised tone per character of text."""
 
@@ -37,7 +43,7 @@ class ScriptedVadStream:
     """The VAD state of one session."""
 
     def __init__(self) -> None:
-        self._rest: Samples = np.zeros(0, np.float32)
+        self._rest = b""
         self._position = 0
 
     def feed(self, chunk: AudioChunk) -> list[tuple[int, float]]:
@@ -47,15 +53,19 @@ class ScriptedVadStream:
         """
         if chunk.rate != RATE:
             raise ValueError(f"the scripted VAD listens at {RATE} Hz, not {chunk.rate}")
-        audio = np.concatenate((self._rest, chunk.samples()))
-        results = []
-        for first in range(0, len(audio) - WINDOW + 1, WINDOW):
-            self._position += WINDOW
-            window = audio[first : first + WINDOW]
-            level = float(np.dot(window, window)) / WINDOW
-            results.append((self._position, 1.0 if level > LOUD**2 else 0.0))
-        self._rest = audio[len(results) * WINDOW :]
+        audio, results = self._rest + chunk.pcm, []
+        for first in range(0, len(audio) - _WINDOW_BYTES + 1, _WINDOW_BYTES):
+            self._position += SCRIPTED_WINDOW_SAMPLES
+            results.append((self._position, _loudness(audio[first : first + _WINDOW_BYTES])))
+        self._rest = audio[len(results) * _WINDOW_BYTES :]
         return results
+
+
+@lru_cache(maxsize=16)
+def _loudness(pcm: bytes) -> float:
+    """Return 1.0 for a loud window and 0.0 for a quiet one. Simulations repeat the same few windows."""
+    window = to_float(pcm)
+    return 1.0 if float(np.dot(window, window)) / SCRIPTED_WINDOW_SAMPLES > LOUD**2 else 0.0
 
 
 class ScriptedStt:
@@ -124,11 +134,16 @@ class ScriptedTurnModel:
 class ScriptedLlm:
     """Answers with the lines of a script, in order. Without lines, it repeats the last message.
 
+    A greeting, which the agent says before the first words of the caller, is no line of the script.
+
+    Asked to go on after a lost line, it says the rest of the line that it has begun.
+
     If there are tools, the text after an ``@`` is a call: ``Let me see. @weather {"city": "Rome"}``.
 
     first: seconds before the first token.
     each: seconds before each later token.
     fail_after: number of tokens after which to raise ModelError; None for never.
+    prompts: the last ``KEPT_PROMPTS`` of them.
     """
 
     def __init__(
@@ -144,6 +159,7 @@ class ScriptedLlm:
         self.fail_after = fail_after
         self.prompts: list[list[Message]] = []
         self.open = 0
+        self._asked = 0
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the next line word by word. Closing the generator stops it."""
@@ -154,17 +170,32 @@ class ScriptedLlm:
     async def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
         """Stream the next line word by word, then its calls. Closing the generator stops it."""
         said, *calls = self._line(messages).split("@")
+        made = self._asked
         async with aclosing(self._say(said)) as words:
             async for word in words:
                 yield word
         for number, call in enumerate(calls):
             name, _, arguments = call.strip().partition(" ")
-            yield ToolCall(f"call_{len(self.prompts)}_{number}", name, arguments or "{}")
+            yield ToolCall(f"call_{made}_{number}", name, arguments or "{}")
 
     def _line(self, messages: Sequence[Message]) -> str:
+        self._asked += 1
         self.prompts.append(list(messages))
-        answers = sum(message["role"] == "assistant" for message in messages)
+        del self.prompts[:-KEPT_PROMPTS]
+        if messages and messages[-1]["content"] == LOST_CUE:
+            said = next(one["content"] for one in reversed(messages) if one["role"] == "assistant")
+            begun_lines = [line for line in self.lines if line.startswith(said.rstrip("—").strip())]
+            return unheard(begun_lines[0], said) if begun_lines else ""
+        roles = [message["role"] for message in messages]
+        begun = roles.index("user") if "user" in roles else 0
+        first = [message for message in messages[:begun] if message["role"] == "assistant"]
+        answers = sum(map(self._is_line, first)) + roles[begun:].count("assistant")
         return self.lines[answers % len(self.lines)] if self.lines else f"You said: {messages[-1]['content']}"
+
+    def _is_line(self, message: Message) -> bool:
+        """Return whether a message is the beginning of a line, and no greeting."""
+        said = message["content"].rstrip("—").strip()
+        return any(line.startswith(said) for line in self.lines)
 
     async def _say(self, line: str) -> AsyncGenerator[str, None]:
         self.open += 1
@@ -204,10 +235,16 @@ class ScriptedTts:
         self.open += 1
         try:
             await asyncio.sleep(self.seconds)
-            times = np.arange(int(len(text) * SECONDS_PER_CHARACTER * self.rate)) / self.rate
-            yield AudioChunk(to_pcm(0.3 * np.sin(2 * np.pi * 220 * times).astype(np.float32)), self.rate)
+            yield AudioChunk(_tone(int(len(text) * SECONDS_PER_CHARACTER * self.rate), self.rate), self.rate)
         finally:
             self.open -= 1
+
+
+@lru_cache(maxsize=64)
+def _tone(samples: int, rate: int) -> bytes:
+    """Return a tone of 220 Hz as 16-bit PCM. Simulations say the same sentences thousands of times."""
+    times = np.arange(samples) / rate
+    return to_pcm(0.3 * np.sin(2 * np.pi * 220 * times).astype(np.float32))
 
 
 def create(argument: str) -> object:

@@ -73,6 +73,12 @@ def with_language(argument: str) -> tuple[str, str]:
     return name, language
 
 
+def language_of(spec: str) -> str:
+    """Return the language of a recogniser, such as ``de``, "" if its spec does not say it."""
+    prefix, _, argument = spec.partition(":")
+    return with_language(argument)[1] if prefix == "whisper" else ""
+
+
 def voices() -> list[str]:
     """Return the specs of all named voices: those in the catalog and those of the package hibari."""
     start = CATALOGUED["piper"].format("")

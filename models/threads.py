@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from threadpoolctl import threadpool_limits
 
+from rejoinder.models.onnx.session import keep_to_itself
+
 QUIET_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 """Stops idle OpenMP workers from spinning. It takes effect only if set before the runtimes are loaded."""
 BLAS_ENVIRONMENT = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
@@ -45,12 +47,15 @@ def plan(available: int | None = None, cuda: bool = False) -> Threads:
 
 
 def quiet() -> None:
-    """Stop idle threads of native runtimes from spinning. Call it before any model is loaded.
+    """Stop idle threads of native runtimes from spinning, and onnxruntime from reporting to its vendor.
+
+    Call it before any model is loaded.
 
     It applies to the whole process and keeps variables that are already set. numpy gets one BLAS thread: its
     matrices are small here, and a second, spinning thread took a tenth of a core from the models of four
     calls.
     """
+    keep_to_itself()
     for name, value in QUIET_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if not any(name in os.environ for name in BLAS_ENVIRONMENT):

@@ -5,11 +5,15 @@ user's audio and produces events and the agent's audio.
 """
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_float, to_pcm
+from rejoinder.pipeline.caching.answers import AnswerCache, CachedAnswer, Question
 from rejoinder.pipeline.channel import Channel, Closed
+from rejoinder.pipeline.context.retrieval import ContextFunction
+from rejoinder.pipeline.context.summaries import Compress, condensed, summarise, summarise_with
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.errors import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.events import (
+    BackchannelEnded,
     EagerEndOfTurn,
     EndOfTurn,
     Event,
@@ -22,6 +26,7 @@ from rejoinder.pipeline.events import (
     ReplyAudio,
     ReplyCalled,
     ReplyDone,
+    ReplyRefused,
     ReplyStarted,
     ReplyText,
     SpeechStarted,
@@ -30,9 +35,14 @@ from rejoinder.pipeline.events import (
     TurnTraced,
 )
 from rejoinder.pipeline.fitting import check_fits
+from rejoinder.pipeline.guarding.guard import Guard, Judge
+from rejoinder.pipeline.guarding.refusal import Refusal
+from rejoinder.pipeline.guarding.rules import Redactor, Rules
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import (
+    ContextLlm,
     Llm,
+    MeasuredLlm,
     Message,
     MonitoredLlm,
     SharedVadStream,
@@ -50,19 +60,29 @@ from rejoinder.pipeline.interfaces import (
     Vad,
     VadStream,
 )
-from rejoinder.pipeline.options import Endpointing, Models, Options, ReplyRequest
+from rejoinder.pipeline.llm_statistics import LlmStatistics
+from rejoinder.pipeline.options import Endpointing, Models, Options, ReplyRequest, Speakers
 from rejoinder.pipeline.prompt import Entry, Key
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.session import Session, open_session
 from rejoinder.pipeline.trace import Trace
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
+from rejoinder.pipeline.turns.operating_points import POINTS, TurnTaking, turn_taking
 
 __all__ = [
+    "POINTS",
     "RATE",
+    "AnswerCache",
     "AudioChunk",
+    "BackchannelEnded",
+    "CachedAnswer",
     "CallOver",
     "Channel",
     "Closed",
+    "Compress",
+    "ContextFunction",
+    "ContextLlm",
     "EagerEndOfTurn",
     "EndOfTurn",
     "Endpointer",
@@ -71,11 +91,15 @@ __all__ = [
     "Entry",
     "Event",
     "Floor",
+    "Guard",
     "History",
+    "Judge",
     "Key",
     "Llm",
+    "LlmStatistics",
     "LoadLevel",
     "LoadShedder",
+    "MeasuredLlm",
     "Message",
     "ModelError",
     "Models",
@@ -90,14 +114,20 @@ __all__ = [
     "PauseStarted",
     "PipelineError",
     "ProtocolError",
+    "Question",
+    "Redactor",
+    "Refusal",
     "ReplyAudio",
     "ReplyCalled",
     "ReplyDone",
+    "ReplyRefused",
     "ReplyRequest",
     "ReplyStarted",
     "ReplyText",
+    "Rules",
     "Session",
     "SharedVadStream",
+    "Speakers",
     "Speculation",
     "SpeechStarted",
     "Stt",
@@ -113,12 +143,17 @@ __all__ = [
     "Tts",
     "TurnModel",
     "TurnResumed",
+    "TurnTaking",
     "TurnTraced",
     "Usage",
     "Vad",
     "VadStream",
     "check_fits",
+    "condensed",
     "open_session",
+    "summarise",
+    "summarise_with",
     "to_float",
     "to_pcm",
+    "turn_taking",
 ]

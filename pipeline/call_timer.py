@@ -13,6 +13,8 @@ LOOK_SECONDS = 0.1
 """Interval between two checks."""
 GRACE_SECONDS = 10.0
 """Most time to finish speaking after ``max_call_s``, so that no one is cut off in mid-word."""
+TOO_LONG = "the call has reached its longest duration"
+"""Begins the reason of a call that ends for its length."""
 
 
 class Due(Enum):
@@ -79,5 +81,5 @@ async def watch(
             case Due.PROMPT:
                 prompt(wanted.idle_s)
             case Due.END:
-                raise CallOver(f"the call has reached its longest duration of {wanted.max_call_s:g} s")
+                raise CallOver(f"{TOO_LONG} of {wanted.max_call_s:g} s")
         await asyncio.sleep(LOOK_SECONDS)

@@ -43,7 +43,7 @@ class EagerEndOfTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnResumed:
-    """The user went on after a pause: the reply started at EagerEndOfTurn is dropped."""
+    """The turn goes on after a pause: the reply started at EagerEndOfTurn is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,8 @@ class NothingSaid:
 class OverlapStarted:
     """A sound began at sample ``at`` while the agent speaks; the reply pauses.
 
-    SpeechStarted follows if it is an interruption, OverlapEnded if it is not.
+    SpeechStarted follows if it is an interruption, OverlapEnded if it is not. The same sound may begin again
+    after an OverlapEnded, once it has other words.
     """
 
     at: int
@@ -73,9 +74,22 @@ class OverlapStarted:
 
 @dataclass(frozen=True, slots=True)
 class OverlapEnded:
-    """The sound was no interruption, and the reply goes on.
+    """The sound is no interruption so far, and the reply goes on, maybe before the sound is over.
 
-    text: the words of a backchannel such as "mm-hm", "" for a noise.
+    If the sound goes on, BackchannelEnded follows at its end; or OverlapStarted or SpeechStarted, with the
+    same sample, if it becomes an interruption.
+    text: the words of a backchannel such as "mm-hm", "" for a noise. is_over: whether the sound is over.
+    """
+
+    text: str
+    is_over: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BackchannelEnded:
+    """The sound under which the reply went on is over, and was no interruption.
+
+    text: the words of a backchannel, "" for a noise.
     """
 
     text: str
@@ -106,11 +120,13 @@ class ReplyStarted:
 
     turn: number of the reply. tag: that of its ``ReplyRequest``, 0 without one.
     speaks: False for a reply in text only.
+    out_of_band: whether it is beside the conversation: it neither answers the user nor enters the history.
     """
 
     turn: int
     tag: int = 0
     speaks: bool = True
+    out_of_band: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +146,17 @@ class ReplyAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyRefused:
+    """A guard has refused a clause of a reply: a sentence replaces it, and the reply ends with that.
+
+    It may come before the audio of the clauses in front of it. reason: the rule, or what the judge said.
+    """
+
+    turn: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyCalled:
     """A reply has finished its words and calls a tool: run it, and insert its result into the history."""
 
@@ -141,13 +168,17 @@ class ReplyCalled:
 class ReplyDone:
     """A reply has ended: no more events of it follow.
 
-    status: "completed" if all of it was sent, "incomplete" if it reached its limit of tokens or seconds,
-        "cancelled" if it was stopped, "failed" if a model failed.
+    status: "completed" if all of it was sent, "incomplete" if it reached its limit of tokens or seconds or a
+        guard refused a clause, "cancelled" if it was stopped, "failed" if a model failed.
     heard: the text played before the reply was cancelled; otherwise all text sent.
     error: the message of the failure, "" without one.
     usage: tokens used, None if the language model does not count tokens.
     code: error code of a ProtocolError, "" otherwise.
+    refused: why a guard refused a clause, "" if none did.
     cause: the exception of a failed reply, for operators; do not show its text to callers.
+    calls: number of tools that it calls. Such a reply may have no words; another one tells the results.
+    trace: the times of its steps.
+    spent: tokens that count against limits: those used, or an estimate where they are unknown.
     """
 
     turn: int
@@ -156,7 +187,11 @@ class ReplyDone:
     error: str = ""
     usage: Usage | None = None
     code: str = ""
+    refused: str = ""
     cause: BaseException | None = field(default=None, repr=False, compare=False)
+    calls: int = 0
+    trace: Trace | None = field(default=None, repr=False, compare=False)
+    spent: int = field(default=0, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +211,7 @@ FloorEvent = (
     | NothingSaid
     | OverlapStarted
     | OverlapEnded
+    | BackchannelEnded
 )
 Event = (
     FloorEvent
@@ -184,6 +220,7 @@ Event = (
     | ReplyStarted
     | ReplyText
     | ReplyAudio
+    | ReplyRefused
     | ReplyCalled
     | ReplyDone
     | TurnTraced

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NotRequired, Protocol, TypedDict, runtime_checkable
 
 from rejoinder.pipeline.audio.chunk import AudioChunk, Samples
+from rejoinder.pipeline.llm_statistics import LlmStatistics
 
 
 class CallMessage(TypedDict):
@@ -193,6 +194,16 @@ class MonitoredLlm(Protocol):
 
 
 @runtime_checkable
+class MeasuredLlm(Protocol):
+    """An ``Llm`` with one more property: the counts of its engine."""
+
+    @property
+    def statistics(self) -> LlmStatistics:
+        """The counts since the engine started. Reading them takes no time."""
+        ...
+
+
+@runtime_checkable
 class TextLlm(Protocol):
     """An ``Llm`` with one more method: it runs text requests at a lower priority than spoken replies."""
 
@@ -207,6 +218,23 @@ class TokenLlm(Protocol):
 
     def count(self, messages: Sequence[Message]) -> int:
         """Return the number of prompt tokens for these messages. Raises ModelError."""
+        ...
+
+
+@runtime_checkable
+class ContextLlm(Protocol):
+    """An ``Llm`` with two more members: it knows its context, and counts the tokens of a text.
+
+    For other models the pipeline assumes a context and estimates the tokens (``context.tokens``).
+    """
+
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of a prompt and its answer together."""
+        ...
+
+    def tokens_in(self, text: str) -> int:
+        """Return the number of tokens in a text of up to 4,000 characters, within about a millisecond."""
         ...
 
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+from rejoinder.pipeline.audio.chunk import AudioChunk
+from rejoinder.pipeline.caching.answers import AnswerCache
+from rejoinder.pipeline.context.retrieval import ContextFunction
+from rejoinder.pipeline.context.summaries import Compress
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
+from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.fitting import check_fits
-from rejoinder.pipeline.history import PROMPT_CHARACTERS
+from rejoinder.pipeline.guarding.guard import Guard
 from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Message, Stt, Tools, Tts, TurnModel, Vad
 from rejoinder.pipeline.prompt import Entry
 
 IDLE_CUE = "(The caller has said nothing for a while. Ask in a few words whether they are still there.)"
 """The message that asks the language model to speak to a silent caller."""
-INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
+CONTEXT_WAIT_S = 0.5
+"""Default for the longest time that a reply waits for retrieved knowledge, in seconds."""
+Speakers = Literal["one", "many"]
+"""Whose speech takes the floor: the caller's, or that of all people at the microphone."""
+DEFAULT_INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
 """The default system prompt."""
 
 
@@ -23,6 +33,7 @@ class Models:
 
     turn: None to decide the end of a turn without a turn model.
     load_shedder: chooses which work to skip under load.
+    specs: the spec of each model by role, which tells a cache of answers whose they are.
 
     Raises ModelError if a model does not implement its protocol in ``interfaces``.
     """
@@ -33,6 +44,7 @@ class Models:
     tts: Tts
     turn: TurnModel | None = None
     load_shedder: LoadShedder = field(default_factory=LoadShedder)
+    specs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for role in ("vad", "stt", "llm", "tts"):
@@ -45,6 +57,9 @@ class Models:
 class Endpointing:
     """Settings for the start and the end of turns. Times are in milliseconds.
 
+    The defaults of ``patience`` and of the three waits are the operating point ``balanced``;
+    ``turn_taking`` returns the others.
+
     threshold: speech probability that starts speech, or resumes it after a pause. A turn does not end while
         the probability is above it.
     release: speech probability below which speech may have stopped. A value above ``threshold`` detects
@@ -55,14 +70,16 @@ class Endpointing:
     padding_ms: audio before the detected start of speech that belongs to the turn.
     pause_ms: silence after which the transcript becomes final and a reply may start, without being played.
     patience: the turn is over when its end is this many times as likely as more speech (see ``turn_end``).
-        After ``turn_end.long_ms`` of silence, the turn is also over unless more speech is four times as
-        likely as the end. A user who interrupts a reply within its first second was cut off: the patience
-        then triples for the next turns, up to 8. That extra patience waits at most 0.9 s, unless more speech
-        is likely.
+        A user who interrupts a reply within its first second was cut off: the patience then triples for
+        the next turns, up to 64, and ``unsure_wait_ms`` is at least 900.
     min_wait_ms: silence before which no turn ends.
+    unsure_wait_ms: silence after which the turn is over unless more speech is four times as likely as the
+        end.
     max_wait_ms: silence after which every turn ends. If it equals ``min_wait_ms``, silence alone decides.
     max_turn_ms: a longer turn is ended while the user speaks.
     assertiveness: how firmly the agent keeps the floor, from 0 (any speech stops its reply) to 1.
+    speakers: "one" if only the caller counts, and voices far below the caller's level neither take the
+        floor nor keep it (see ``turns.caller_voice``); "many" if all voices count.
 
     Raises ValueError for a value out of range.
     """
@@ -74,11 +91,13 @@ class Endpointing:
     resume_ms: int = 64
     padding_ms: int = 300
     pause_ms: int = 32
-    patience: float = 4.0
+    patience: float = 16.0
     min_wait_ms: int = 150
+    unsure_wait_ms: int = 800
     max_wait_ms: int = 2_200
     max_turn_ms: int = 60_000
     assertiveness: float = 0.5
+    speakers: Speakers = "one"
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.release <= 1.0 and 0.0 <= self.threshold <= 1.0):
@@ -87,6 +106,8 @@ class Endpointing:
             )
         if not 0.0 <= self.assertiveness <= 1.0:
             raise ValueError(f"assertiveness is {self.assertiveness}: it must be from 0 to 1")
+        if self.speakers not in ("one", "many"):
+            raise ValueError(f'speakers is {self.speakers!r}: it must be "one" or "many"')
         if not self.pause_ms <= self.min_wait_ms <= self.max_wait_ms:
             raise ValueError(
                 f"pause_ms is {self.pause_ms}, min_wait_ms is {self.min_wait_ms} and max_wait_ms is "
@@ -94,19 +115,24 @@ class Endpointing:
             )
         if not self.patience > 0.0:
             raise ValueError(f"patience is {self.patience}: it must be above 0")
+        if not self.unsure_wait_ms > 0:
+            raise ValueError(f"unsure_wait_ms is {self.unsure_wait_ms}: it must be above 0")
 
 
 @dataclass(slots=True)
 class Options:
-    """The options of one session.
+    """The options of one session. They do not change: ``dataclasses.replace`` makes a changed copy.
 
     instructions: the system prompt.
     greeting: the agent's first words, spoken verbatim when the session begins; "" for none.
     examples: an invented start of the conversation, which shows a small model how to answer.
-    prompt_characters: most characters of the conversation in one prompt, without the instructions and the
-        examples.
-    retention: share of ``prompt_characters`` that is kept when the conversation exceeds it. With None the
-        prompt is never shortened, and replies to a longer conversation fail.
+    prompt_tokens: most tokens of the conversation in one prompt, without the instructions and the examples; 0
+        for what the model's context leaves, and at most ``context.tokens.CONVERSATION_TOKENS``.
+    retention: share of these tokens that is kept when the conversation exceeds them. With None the prompt is
+        never shortened, and replies to a longer conversation fail.
+    compress: makes a summary of the older part of a long conversation, in the background while neither side
+        has the floor; it is cancelled when a side takes it. ``condense`` replaces a summary that does not
+        come in time. None for no summaries: the older part is dropped. ``retention`` None turns it off, too.
     endpointing: how turns begin and end.
     detect_turns: False if the client says where turns end.
     create_response: whether a reply follows each turn by itself.
@@ -128,13 +154,23 @@ class Options:
     idle_cue: stands for the user's words in the language model's prompt when ``idle_s`` has passed; it does
         not enter the history.
     max_call_s: seconds after which the call ends at the next silence; 0 for no limit.
+    context: returns knowledge for the user's words, which goes into the prompt of their turn only. It runs
+        on partial transcripts, is cancelled when the words change, and must not change anything.
+    context_wait_s: longest time that a reply waits for ``context``, from its start; then it does without.
+    apology: spoken where the language model fails before the first clause of a reply, "" for nothing. The
+        reply fails all the same, and the history gets what was heard.
+    cut_apology: the same where it fails later in the reply.
+    guard: what the clauses of the language model's replies must pass before they are heard; None for nothing.
+    cache: answers that may be used again. It is not asked where the session has tools, a context or a guard.
+    key: hash of the API key that the call counts for, "" for none. A router of language models reads it.
     """
 
-    instructions: str = INSTRUCTIONS
+    instructions: str = DEFAULT_INSTRUCTIONS
     greeting: str = ""
     examples: Sequence[Message] = ()
-    prompt_characters: int = PROMPT_CHARACTERS
+    prompt_tokens: int = 0
     retention: float | None = 0.5
+    compress: Compress | None = None
     endpointing: Endpointing = field(default_factory=Endpointing)
     detect_turns: bool = True
     create_response: bool = True
@@ -151,6 +187,22 @@ class Options:
     idle_prompts: int = 2
     idle_cue: str = IDLE_CUE
     max_call_s: float = 0.0
+    context: ContextFunction | None = None
+    context_wait_s: float = CONTEXT_WAIT_S
+    apology: str = ""
+    cut_apology: str = ""
+    guard: Guard | None = None
+    cache: AnswerCache | None = None
+    key: str = ""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set a field once. Raises AttributeError for a change, which no session would notice."""
+        if hasattr(self, name):
+            raise AttributeError(
+                f"the options of a session do not change: set a changed copy, as in call.options = "
+                f"dataclasses.replace(call.options, {name}=...)"
+            )
+        object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +214,10 @@ class ReplyRequest:
     speaks, tools, max_tokens: as in ``Options``.
     remembered: False for an out-of-band reply: it does not take the floor and does not enter the history.
     tag: an identifier that ReplyStarted returns; 0 for a reply without a request.
+    cue: stands for the user's words in the prompt, "" for none; it does not enter the history.
     words: text to speak verbatim, without the language model; "" to ask the model.
+    audio: a recording of ``words`` that is played in place of the voice; None to speak them.
+    failure: an error for which the reply fails at once, with an apology; None for none.
     """
 
     instructions: str | None = None
@@ -173,3 +228,6 @@ class ReplyRequest:
     tag: int = 0
     max_tokens: int | None = None
     words: str = ""
+    cue: str = ""
+    audio: AudioChunk | None = field(default=None, repr=False)
+    failure: ModelError | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rejoinder.pipeline.interfaces import CallMessage, Message
 
@@ -11,6 +12,15 @@ Key = tuple[str, int | str]
 """Identifies an entry: ("user", sample), ("reply", turn), ("call", id) or ("item", id)."""
 PENDING = "(There is no result yet.)"
 """The result of a tool call that has not returned. A model that sees no call would repeat it."""
+NO_JSON = "not_valid_json"
+"""The argument that holds what a model wrote in place of a JSON object. The result of the call says so."""
+
+KNOWLEDGE = "Use this information if it helps:\n{context}\n\n{words}"
+"""The user's words in the prompt, with retrieved knowledge in front.
+
+The words come last, as a model reads them best. Knowledge stays in the message of the user, because many chat
+templates refuse a system message in the middle of a conversation.
+"""
 
 LONG_PROMPT = 4_000
 """Longest prompt that is encoded on the event loop, in characters: 4,000 digits take 10 ms."""
@@ -25,6 +35,7 @@ class Entry:
     key: identifies the entry; None for an entry that never changes.
     cut: whether a barge-in cut the words off.
     call: identifier of the tool call. name: name of the tool.
+    tokens: the entry's tokens in a prompt, which the history counts once.
     """
 
     role: str
@@ -33,6 +44,7 @@ class Entry:
     cut: bool = False
     call: str = ""
     name: str = ""
+    tokens: int = field(default=0, compare=False)
 
     @property
     def turn(self) -> int:
@@ -53,16 +65,17 @@ def prompt(
     messages += [message.copy() for message in examples]
     returned: list[Message] = []
     for entry in entries:
-        if entry.role == "tool" or not (entry.text or entry.role == "call"):
+        if entry.role == "tool":
             continue
-        if entry.role != "call":
+        if entry.role != "call":  # also a reply without words, so that the calls of two replies stay apart
             messages += returned
             returned = []
-            _say(messages, entry)
+            if entry.text:
+                _say(messages, entry)
             continue
-        function = {"name": entry.name, "arguments": entry.text or "{}"}
+        function = {"name": entry.name, "arguments": _arguments(entry.text)}
         call = CallMessage(id=entry.call, type="function", function=function)
-        if returned:  # consecutive calls share one message
+        if returned:  # the calls of one reply share one message
             messages[-1]["tool_calls"].append(call)
         elif messages and messages[-1]["role"] == "assistant":  # the reply spoke, then called
             messages[-1]["tool_calls"] = [call]
@@ -73,9 +86,41 @@ def prompt(
     return messages + returned
 
 
+def with_context(messages: Sequence[Message], context: str) -> list[Message]:
+    """Return the prompt with retrieved knowledge in front of the user's last words.
+
+    All messages before them stay the same, so a prefix cache holds. "" changes nothing.
+    """
+    added = [message.copy() for message in messages]
+    for message in reversed(added):
+        if context and message["role"] == "user":
+            message["content"] = KNOWLEDGE.format(context=context, words=message["content"])
+            break
+    return added
+
+
 def is_long(messages: Iterable[Message]) -> bool:
     """Return whether the prompt is too long for its tokens to be counted on the event loop."""
-    return sum(len(message["content"]) for message in messages) > LONG_PROMPT
+    return sum(map(_length, messages)) > LONG_PROMPT
+
+
+def _length(message: Message) -> int:
+    calls = (call["function"] for call in message.get("tool_calls", ()))
+    return len(message["content"]) + sum(len(call["name"]) + len(call["arguments"]) for call in calls)
+
+
+def _arguments(text: str) -> str:
+    """Return the arguments of a call as a JSON object, also where the model wrote something else.
+
+    Chat servers parse those of earlier calls, and refuse the whole prompt if one is not JSON
+    (github.com/ggml-org/llama.cpp/issues/25510).
+    """
+    try:
+        if isinstance(json.loads(text or "{}"), dict):
+            return text or "{}"
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({NO_JSON: text}, ensure_ascii=False)
 
 
 def _say(messages: list[Message], entry: Entry) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
+from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.call_timer import CallTimer, watch
 from rejoinder.pipeline.channel import Channel
+from rejoinder.pipeline.context.tokens import TokenBudget
 from rejoinder.pipeline.errors import Overloaded, first_error
 from rejoinder.pipeline.events import (
+    BackchannelEnded,
     EagerEndOfTurn,
     EndOfTurn,
     Event,
@@ -32,18 +35,18 @@ from rejoinder.pipeline.listening.recording import transcribe_recording
 from rejoinder.pipeline.listening.transcriber import TurnTranscriber
 from rejoinder.pipeline.listening.user_audio import UserAudio
 from rejoinder.pipeline.options import Models, Options, ReplyRequest
+from rejoinder.pipeline.overlap_timer import OverlapTimer
 from rejoinder.pipeline.prompt import Entry, Key
+from rejoinder.pipeline.replying.next.position import ReplyPosition
 from rejoinder.pipeline.replying.replies import Replies
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.replying.stages import CONTROL_PLACES
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
 
 TRANSCRIBE_SLICES = 150
 """Most slices that wait for the recogniser: three seconds of speech. Voice activity detection then waits."""
-
-MAX_OVERLAP_SECONDS = 3.0
-"""Longest pause of a reply during an overlap. The floor counts samples, which a client may stop sending."""
 
 
 class Session:
@@ -51,30 +54,36 @@ class Session:
 
     events: all events, in order. Keep reading them: audio waits until there is room, and the session ends
         with Overloaded if the channel overflows.
+    tap: called with the user's audio as it arrives, before it is judged; None for none.
     """
 
     def __init__(self, models: Models, options: Options | None = None) -> None:
         self.models = models
         self.options = options or Options()
-        self.history = History(
-            self.options.instructions, self.options.examples, self.options.prompt_characters
-        )
-        self.history.retention = self.options.retention
+        self._budget = TokenBudget(models.llm)
+        self.history = History(count=self._budget.count)
         self.floor = Endpointer(has_turn_model=models.turn is not None)
-        self.floor.configure(self.options)
         self.events: Channel[Event] = Channel(2 * CONTROL_PLACES, "events")
-        self._replies = Replies(models, self.options, self.history, self.floor, self.events, self._emit)
-        self._cancelled = self._replies.cancelled
+        self._replies = Replies(
+            models, self._budget, self.options, self.history, self.floor, self.events, self._emit
+        )
         self._user_audio = UserAudio()
-        self._overlap_timer: asyncio.TimerHandle | None = None
+        self._overlap_timer = OverlapTimer(self._end_overlap)
         self._overflown = asyncio.Event()
         self._configured = asyncio.Event()
         self._timer = CallTimer()
+        self.tap: Callable[[bytes], None] | None = None
+        self.configure(self.options)
 
     @property
     def received(self) -> int:
         """Samples of the user's audio taken so far, at 16 kHz."""
         return self._user_audio.received
+
+    @property
+    def level(self) -> float | None:
+        """Level of the user's latest audio in dB of full scale; None where none has come lately."""
+        return self._user_audio.level()
 
     @property
     def reply(self) -> Reply | None:
@@ -97,6 +106,11 @@ class Session:
         return self.floor.floor is Floor.NOBODY and self._replies.idle
 
     @property
+    def listeners(self) -> Listeners:
+        """Those who receive the agent's audio with the times at which it plays; add your own."""
+        return self._replies.listeners
+
+    @property
     def speculation(self) -> Speculation:
         """Counts of the replies that started before the end of their turn: kept, dropped, tokens wasted."""
         return self._replies.speculation
@@ -109,6 +123,8 @@ class Session:
         It waits while one second of audio is unprocessed. Cancelling drops the part that was not taken yet;
         the next audio follows the part that was.
         """
+        if self.tap:
+            self.tap(pcm)
         await self._user_audio.hear(pcm, self.floor.idle)
 
     async def end_user_turn(self) -> None:
@@ -125,11 +141,14 @@ class Session:
         await self._user_audio.wake()
 
     def clear_audio(self) -> None:
-        """Drop the user's unfinished turn."""
-        self._replies.drop_guess()
+        """Drop the user's unfinished turn. A turn that waits only for its final transcript is kept."""
+        ending = self.floor.ending
+        if not ending:
+            self._replies.drop_guess()
         for event in self.floor.abandon_turn(self.received):
             self._react(event)
-        self._replies.end_empty_turn()
+        if not ending:
+            self._replies.end_empty_turn(dropped=True)
 
     def add_text(self, text: str, role: str = "user") -> None:
         """Append typed words to the history; ``role`` is user, assistant or system."""
@@ -143,11 +162,14 @@ class Session:
         self._replies.drop_guess()
         self.history.insert(entry, after)
 
+    def position(self) -> ReplyPosition | None:
+        """Return how far the newest reply has been heard; None before the first one."""
+        return self._replies.position(self._now())
+
     async def insert_audio(self, pcm: bytes, key: Key, after: Key | None) -> str:
         """Transcribe a recording of the user, insert its words into the history, and return them.
 
-        pcm: little-endian 16-bit mono PCM at 16 kHz. Raises ModelError. The history stays unchanged if the
-        call fails or is cancelled.
+        pcm: little-endian 16-bit mono PCM at 16 kHz. Raises ModelError. Cancelling changes no history.
         """
         text = await transcribe_recording(self.models.stt, pcm)
         self.insert(Entry("user", text, key), after)
@@ -166,11 +188,33 @@ class Session:
         """
         self._replies.respond(request)
 
-    def interrupt(self, out_of_band: int | None = None) -> None:
-        """Stop the current or requested reply; the history keeps the words that were heard.
+    def begin_reply(self) -> int | None:
+        """Begin a reply whose prompt is not known yet, such as one to the result of a tool that still runs.
 
-        out_of_band: number of an out-of-band reply to stop instead.
+        It takes the floor and can speak fillers (``fill``); ``proceed`` gives it its prompt. Returns its
+        number; None where a side speaks or may, or where replies are not spoken.
         """
+        return self._replies.begin()
+
+    def proceed(self, turn: int, cue: str = "") -> bool:
+        """Let reply ``turn`` of ``begin_reply`` answer the history as it stands now.
+
+        cue: stands for the user's words in the prompt, as in ``ReplyRequest``. Returns False if the reply was
+        stopped, or has got its prompt.
+        """
+        return self._replies.proceed(turn, cue)
+
+    def fill(self, words: str, skip: float = 0.0) -> bool:
+        """Speak a filler such as "One moment." until the current reply has audio of its own.
+
+        The first audio of the answer cuts it off. Its words count neither as heard nor as said: they enter
+        no history and no event. skip: seconds of its audio to leave out. Returns False where no reply waits
+        for its first audio.
+        """
+        return self._replies.fill(words, skip)
+
+    def interrupt(self, out_of_band: int | None = None) -> None:
+        """Stop the current or requested reply, or the out-of-band one of this number. Heard words stay."""
         self._replies.interrupt(out_of_band)
 
     def truncate(self, turn: int, seconds: float) -> str | None:
@@ -181,15 +225,33 @@ class Session:
         return self._replies.truncate(turn, seconds)
 
     def configure(self, options: Options) -> None:
-        """Replace the options, from the next turn on."""
+        """Replace the options, from the next turn on.
+
+        ``greeting`` and ``echo_gate`` count at the start of the session only.
+        """
         self.options = options
         self._replies.configure(options)
-        self.history.instructions = options.instructions
-        self.history.examples = list(options.examples)
-        self.history.retention = options.retention
+        self.history.configure(
+            options.instructions,
+            options.examples,
+            self._budget.conversation(options),
+            options.retention,
+            options.compress is not None,
+        )
         for event in self.floor.configure(options):
             self._react(event)
         self._configured.set()
+
+    def hand_over(self, options: Options, models: Models | None = None) -> int:
+        """Replace the options, the language model and the voice, from the next reply on.
+
+        models: None to keep them; the models that listen stay in any case. A reply that has begun goes on
+        with the old ones; one that waits for the end of the user's turn is made anew. Returns the number of
+        the last reply with the old ones.
+        """
+        last = self._replies.hand_over(models)
+        self.configure(options)
+        return last
 
     def hold(self, since: float) -> tuple[int, float] | None:
         """Stop play-out until ``release``: the client has disconnected and may return.
@@ -197,16 +259,18 @@ class Session:
         since: loop time at which the client was last connected. Returns the number of the last reply that
         played and the seconds of it played by then; None if no reply has played.
         """
-        self._end_overlap()
-        self._stop_overlap_timer()
-        return self._replies.hold(since)
+        played = self._replies.hold(since)
+        self._end_overlap()  # only now: the reply that it paused stays paused
+        self._overlap_timer.stop()
+        return played
 
     def release(self, unheard: Mapping[int, float] | None = None) -> None:
-        """Resume after ``hold``.
+        """Resume after ``hold``. The caller's level is measured anew: the microphone may be another.
 
         unheard: seconds at the end of each reply, by its number, that the client receives again, in order.
         They count as heard once they have played, and can be interrupted until then.
         """
+        self.floor.caller.forget()
         self._replies.release(unheard or {})
 
     @property
@@ -224,7 +288,7 @@ class Session:
         """
         self.models.load_shedder.joined(id(self.events), self._now())  # the channel stands for the session
         audio: Channel[AudioChunk] = Channel(TRANSCRIBE_SLICES, "transcribe")
-        transcriber = TurnTranscriber(self.models, self.floor, self._react)
+        transcriber = TurnTranscriber(self.models, self.floor, self._react, self._replies.miss)
         if self.options.greeting.strip():
             self.respond(ReplyRequest(words=self.options.greeting))
         async with asyncio.TaskGroup() as tasks:
@@ -234,6 +298,7 @@ class Session:
                 hear(self._user_audio.chunks, vad, self.floor, self._react, audio, self._replies.echo)
             )
             tasks.create_task(transcriber.transcribe(audio))
+            self._replies.refusals.begin()
             quiet = watch(self._timer, lambda: self.options, self._is_quiet, self._prompt, self._configured)
             tasks.create_task(quiet)
             await self._overflown.wait()
@@ -244,34 +309,38 @@ class Session:
 
         Cancelling stops the wait; the replies are cancelled in any case, and ``events`` may stay open.
         """
-        self._stop_overlap_timer()
+        self._overlap_timer.stop()
         self._replies.close()
         self.models.load_shedder.left(id(self.events))
-        await self._cancelled.wait()
+        await self._replies.cancelled.wait()
         self.events.close()
 
     def _react(self, event: FloorEvent | PartialTranscript) -> None:
         match event:
             case SpeechStarted():
                 self._emit(event)  # before the ReplyDone of the reply that it interrupts
-                self._stop_overlap_timer()
+                self._overlap_timer.stop()
                 self._replies.yield_to_user()
                 return
             case OverlapStarted():
                 self._replies.pause()
-                self._overlap_timer = asyncio.get_running_loop().call_later(
-                    MAX_OVERLAP_SECONDS, self._end_overlap
-                )
-            case OverlapEnded():
+                self._overlap_timer.start()
+            case OverlapEnded(is_over=False):  # the timer runs on: the end of the sound is still to come
                 self._emit(event)
-                self._stop_overlap_timer()
                 self._replies.resume()
+                return
+            case OverlapEnded() | BackchannelEnded():
+                self._emit(event)
+                self._overlap_timer.stop()
+                self._replies.end_overlap()
                 return
             case PauseStarted(at):
                 self._replies.mark_pause(self._user_audio.arrival(at), self._now())
             case PartialTranscript(text):
+                self._replies.look_up(text)
                 self._replies.warm(text)
-            case Transcribed():
+            case Transcribed(text):
+                self._replies.look_up(text)
                 self._replies.mark_transcribed(self._now())
             case EagerEndOfTurn(text):
                 self._replies.guess(text)
@@ -299,10 +368,6 @@ class Session:
     def _end_overlap(self) -> None:
         for event in self.floor.dismiss_overlap():
             self._react(event)
-
-    def _stop_overlap_timer(self) -> None:
-        if self._overlap_timer is not None:
-            self._overlap_timer.cancel()
 
     def _emit(self, event: Event) -> None:
         if not self.events.closed and not self.events.send_nowait(event):

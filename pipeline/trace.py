@@ -16,9 +16,15 @@ PART_NAMES = {
     "pause_seen": "notice the pause",
     "transcribed": "final transcript",
     "reply_started": "start the reply",
+    "cache": "look in the cache",
+    "context": "wait for context",
+    "hedged": "LLM deadline",
+    "failed_over": "LLM failed",
+    "opened": "wait for the opening",
     "first_token": "LLM first token",
     "first_clause": "LLM first clause",
     "first_audio": "TTS first audio",
+    "guarded": "wait for the guard",
     "committed": "wait for the end of the turn",
     "audio_sent": "send",
 }
@@ -33,12 +39,24 @@ class Trace:
     said: the user's words that the reply answers, "" if it answers the history as it stands.
     marks: ``loop.time()`` in seconds for each name; the first mark of a name counts.
     counts: figures of the reply, such as the tokens of discarded replies.
+    models: the language models that wrote the reply, in order, if the model tells its name.
+    tokens: pieces that the language model streamed for the reply. waited: seconds that the reply waited for
+        them, from the first piece on; the time in which a full channel held the model up does not count.
+        until: loop time of the last piece, 0 without one.
+    request: span id of the requests to the language model's server, "" if none carries a trace context.
+    route: the "model" that a router chose for the reply, and the "reason"; empty without one.
     """
 
     turn: int
     said: str = ""
     marks: dict[str, float] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
+    models: list[str] = field(default_factory=list)
+    tokens: int = 0
+    waited: float = 0.0
+    until: float = 0.0
+    request: str = ""
+    route: dict[str, str] = field(default_factory=dict)
 
     def mark(self, name: str, at: float) -> None:
         """Record that ``name`` happened at ``at``, unless it is recorded already."""
@@ -49,11 +67,11 @@ class Trace:
         for name, amount in amounts.items():
             self.counts[name] = self.counts.get(name, 0) + amount
 
-    def budget(self) -> list[tuple[str, float]]:
-        """Return (part, milliseconds) pairs from the last speech sample to the first audio sent.
+    def parts(self) -> list[tuple[str, float]]:
+        """Return (mark, seconds) pairs from the last speech sample to the first audio sent.
 
-        The marks are sorted by time, and each interval takes its name from the mark that ends it. So the
-        parts add up to the whole, whatever ran in parallel. The list is empty until audio is sent.
+        The marks are sorted by time, and each interval is that before its mark. So the parts add up to the
+        whole, whatever ran in parallel. The list is empty until audio is sent.
         """
         if FIRST_MARK not in self.marks or LAST_MARK not in self.marks:
             return []
@@ -61,9 +79,13 @@ class Trace:
         parts = []
         for name, at in sorted(self.marks.items(), key=lambda mark: mark[1]):
             if name in PART_NAMES and begin <= at <= end:
-                parts.append((PART_NAMES[name], (at - begin) * 1000.0))
+                parts.append((name, at - begin))
                 begin = at
         return parts
+
+    def budget(self) -> list[tuple[str, float]]:
+        """Return ``parts`` by their names, in milliseconds."""
+        return [(PART_NAMES[mark], seconds * 1000.0) for mark, seconds in self.parts()]
 
     def making(self) -> float:
         """Return the seconds of the budget without the wait for the end of the turn; 0 without a budget."""
@@ -81,6 +103,8 @@ class Trace:
             "marks": {name: round((at - self.origin) * 1000.0, 1) for name, at in self.marks.items()},
             "budget": [{"name": name, "ms": round(ms, 1)} for name, ms in self.budget()],
             "counts": self.counts,
+            **({"models": self.models} if self.models else {}),
+            **({"route": self.route} if self.route else {}),
         }
 
     def to_json(self) -> str:

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from types import FunctionType
 
-import pytest
+from support.cases import for_each
+from support.longest import LONGEST
 from support.paths import ROOT
 
 import rejoinder.pipeline
@@ -25,13 +26,28 @@ TEST_FOLDERS = sorted(
 MAX_LINES = 400
 MAX_MODULES = 20
 MAY_IMPORT = {
-    "public": ("cli", "simulate", "client", "models", "pipeline"),
-    "cli": ("bench", "simulate", "client", "server", "wires", "settings", "models", "pipeline"),
-    "bench": ("simulate", "client", "server", "wires", "settings", "models", "pipeline"),
-    "simulate": ("client", "wires", "settings", "models", "pipeline"),
+    "public": ("cli", "simulate", "client", "server", "app", "models", "pipeline"),
+    "cli": (
+        "bench",
+        "simulate",
+        "client",
+        "server",
+        "metrics",
+        "wires",
+        "app",
+        "recording",
+        "settings",
+        "models",
+        "pipeline",
+    ),
+    "bench": ("simulate", "client", "server", "metrics", "wires", "app", "settings", "models", "pipeline"),
+    "simulate": ("client", "wires", "app", "settings", "models", "pipeline"),
     "client": ("wires", "settings", "models", "pipeline"),
-    "server": ("wires", "settings", "models", "pipeline"),
-    "wires": ("settings", "models", "pipeline"),
+    "server": ("metrics", "wires", "app", "recording", "settings", "models", "pipeline"),
+    "metrics": ("wires", "app", "settings", "models", "pipeline"),
+    "wires": ("app", "recording", "settings", "models", "pipeline"),
+    "app": ("recording", "settings", "models", "pipeline"),
+    "recording": ("settings", "models", "pipeline"),
     "settings": ("models", "pipeline"),
     "models": ("pipeline",),
     "pipeline": (),
@@ -64,7 +80,7 @@ def under(names: set[str], package: str) -> set[str]:
     return {dotted for dotted in names if f"{dotted}.".startswith(f"{package}.")}
 
 
-@pytest.mark.parametrize("path", PIPELINE, ids=name)
+@for_each(PIPELINE)
 def test_the_pipeline_needs_only_itself_the_standard_library_and_numpy(path: Path) -> None:
     names = imported(path)
     foreign = names - under(names, "rejoinder.pipeline") - under(names, "numpy")
@@ -79,27 +95,27 @@ def layer(dotted: str) -> str:
     return rest[0] if rest[0] in MAY_IMPORT else "settings"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(FILES)
 def test_imports_point_inwards(path: Path) -> None:
     own = layer("rejoinder." + ".".join(path.relative_to(ROOT).with_suffix("").parts))
     used = {layer(dotted) for dotted in under(imported(path), "rejoinder")}
     assert used <= {own, *MAY_IMPORT[own]}
 
 
-@pytest.mark.parametrize("folder", [*FOLDERS, *TEST_FOLDERS], ids=name)
+@for_each([*FOLDERS, *TEST_FOLDERS])
 def test_a_folder_holds_no_more_than_twenty_modules(folder: Path) -> None:
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert len(modules) <= MAX_MODULES
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=name)
+@for_each(FOLDERS)
 def test_every_folder_is_installed(folder: Path) -> None:
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     package = "rejoinder." + ".".join(folder.relative_to(ROOT).parts)
     assert (package if folder.name != "public" else "rejoinder") in packages
 
 
-@pytest.mark.parametrize("path", PIPELINE, ids=name)
+@for_each(PIPELINE)
 def test_the_loop_is_the_only_clock(path: Path) -> None:
     """The engine may measure how long its thread is busy: a thread has no loop."""
     allowed = {"time"} if path.name == "engine.py" else set()
@@ -114,10 +130,22 @@ def test_the_loop_is_the_only_clock(path: Path) -> None:
 
 WAIT = {
     "pipeline/call_timer.py",
+    "pipeline/overlap_timer.py",
     "pipeline/channel.py",
     "pipeline/session.py",
+    "pipeline/caching/answers.py",
+    "pipeline/caching/search.py",
+    "pipeline/context/retrieval.py",
+    "pipeline/early_task.py",
+    "pipeline/context/summaries.py",
     "pipeline/engines/engine.py",
+    "pipeline/engines/jobs.py",
+    "pipeline/guarding/guard.py",
+    "pipeline/guarding/guarding.py",
+    "pipeline/guarding/refusal.py",
+    "pipeline/guarding/refusal_ahead.py",
     "pipeline/listening/hearing.py",
+    "pipeline/listening/pause_judge.py",
     "pipeline/listening/transcriber.py",
     "pipeline/listening/user_audio.py",
     "pipeline/listening/recording.py",
@@ -135,10 +163,19 @@ WAIT = {
     "pipeline/replying/stages.py",
     "pipeline/interfaces.py",
     "agent/wires/call.py",
+    "agent/wires/operating/admission.py",
+    "agent/wires/operating/departure.py",
+    "agent/wires/operating/reading_pace.py",
+    "agent/wires/remote_servers.py",
     "agent/wires/socket.py",
     "agent/wires/traces.py",
     "agent/wires/audiosocket/server.py",
+    "agent/wires/phone/control/client.py",
+    "agent/wires/phone/control/control.py",
+    "agent/wires/phone/control/controls.py",
+    "agent/wires/phone/control/spoken.py",
     "agent/wires/phone/line.py",
+    "agent/wires/realtime/control.py",
     "agent/wires/realtime/resumable_socket.py",
     "agent/wires/wyoming/answers.py",
     "agent/wires/wyoming/server.py",
@@ -149,19 +186,24 @@ DECIDE = [
 ]
 
 
-@pytest.mark.parametrize("path", DECIDE, ids=name)
+@for_each(DECIDE)
 def test_decisions_do_not_wait(path: Path) -> None:
     """What decides has neither ``async`` nor a loop."""
     assert "asyncio" not in imported(path)
     assert not [node for node in ast.walk(tree(path)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
 
 
-@pytest.mark.parametrize("waits", sorted(WAIT))
+@for_each(sorted(WAIT))
 def test_modules_that_wait_exist(waits: str) -> None:
     assert (ROOT / waits).is_file()
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(LONGEST)
+def test_test_files_that_run_first_exist(path: str) -> None:
+    assert (ROOT / "tests" / path).is_file()
+
+
+@for_each(FILES)
 def test_the_state_of_the_floor_is_written_by_the_floor_only(path: Path) -> None:
     stored = [
         ast.unparse(node)
@@ -175,7 +217,7 @@ FLAT = {"Protocol", "Generic", "Exception", "Enum", "IntEnum", "TypedDict", "Pip
 """Bases that the pipeline's classes may have; whatever has another one is more than one base deep."""
 
 
-@pytest.mark.parametrize("path", PIPELINE, ids=name)
+@for_each(PIPELINE)
 def test_no_class_is_more_than_one_base_deep(path: Path) -> None:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ClassDef):
@@ -184,12 +226,12 @@ def test_no_class_is_more_than_one_base_deep(path: Path) -> None:
             assert set(bases) <= FLAT, node.name
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(FILES)
 def test_a_file_is_one_room(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= MAX_LINES
 
 
-@pytest.mark.parametrize("exported", rejoinder.pipeline.__all__)
+@for_each(rejoinder.pipeline.__all__)
 def test_exported_names_have_docstrings(exported: str) -> None:
     thing = getattr(rejoinder.pipeline, exported)
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
@@ -208,7 +250,7 @@ def test_exported_names_exist_once() -> None:
 
 
 TWICE = {
-    "Call": "the client's, the simulation's and the wires': the first two are exported under this name",
+    "Call": "the agent's, the client's and the simulation's, each exported by a package of its own",
     "Line": "the simulation's is exported; the other one is the connection of AudioSocket",
     "ReplyDone": "an event of the pipeline, and the client's own of the same moment",
     "ReplyStarted": "an event of the pipeline, and the client's own of the same moment",
@@ -228,3 +270,32 @@ def test_a_class_name_has_one_meaning() -> None:
     names = [node.name for path in FILES for node in tree(path).body if isinstance(node, ast.ClassDef)]
     twice = {name for name in names if names.count(name) > 1}
     assert twice <= TWICE.keys()
+
+
+SHARED_CONSTANTS = {
+    "SETS": "the default of ``--sets``, in each command that has this option",
+    "T": "a type variable",
+}
+"""Names of constants that several modules define, and why."""
+
+
+def constants(path: Path) -> set[str]:
+    """Return the public names in capitals that a module assigns at its top level."""
+    targets: list[ast.expr] = []
+    for node in tree(path).body:
+        if isinstance(node, ast.Assign):
+            targets += node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets.append(node.target)
+    names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return {each for each in names if each.isupper() and not each.startswith("_")}
+
+
+def test_the_name_of_a_constant_has_one_meaning() -> None:
+    """Modules that need the same value import it; other values have other names."""
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for constant in constants(path):
+            places.setdefault(constant, []).append(name(path))
+    twice = {constant: files for constant, files in places.items() if len(files) > 1}
+    assert twice.keys() == SHARED_CONSTANTS.keys(), twice

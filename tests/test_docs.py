@@ -34,6 +34,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("snippets")
     for file in FILES:
         (folder / file).touch()
+    for part in ("deploy", "examples"):
+        (folder / part).symlink_to(ROOT / part)
     with serving(folder, llm=f"scripted:llm|{LINE}|Sunny.") as server:
         yield Place(f"127.0.0.1:{server.port}", folder)
         server.wait_idle()

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-PUBLIC = ("rejoinder", "rejoinder.client", "rejoinder.pipeline", "rejoinder.simulate")
+PUBLIC = ("rejoinder", "rejoinder.actions", "rejoinder.client", "rejoinder.pipeline", "rejoinder.simulate")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-FILES = {"examples/browser_embed.py": {"rejoinder.agent.server"}}
-"""It serves the scripts of our page, which are files beside a private package and no names in it."""
+FILES = {
+    "examples/browser_embed.py": {"rejoinder.agent.server"},
+    "examples/train_lora.py": {"rejoinder.models.weights.fetch"},
+}
+"""Private imports of examples: the scripts of our page, which are files; the file of the embedded model."""
 
 
 IMPORT = re.compile(

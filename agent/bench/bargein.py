@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
+from rejoinder.agent.bench.callers.caller import CALL_FAILED, LiveCaller, open_call
 from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.bench.cases.overlap import REAL, SHORT, OverlapSound
 from rejoinder.agent.bench.cases.recordings import background
@@ -46,8 +46,6 @@ RESUMED = "resumed"
 """Outcome: the agent went on after a false interruption."""
 ENDED = "ended"
 """Outcome: a false interruption ended the reply, or the agent did not go on."""
-FAILED = "call failed"
-"""Outcome: the call was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class BargeinResult:
     """The result of one sound.
 
     outcome: for an interruption, STOPPED or MISSED; for a false one, RESUMED (even if the agent never paused)
-        or ENDED; FAILED if the call was lost.
+        or ENDED; CALL_FAILED if the call was lost.
     stop_ms: from the first voiced sample of the sound to the last audible sample of the agent.
     gap_ms: the longest silence in the agent's speech, 0 if it did not pause.
     heard: the server's transcript.
@@ -97,7 +95,9 @@ async def measure(
                     tell(results[-1])
                     left.pop(0)
         except CallLost as error:
-            results += [BargeinResult(sound.kind, sound.name, FAILED, heard=str(error)) for sound in left]
+            results += [
+                BargeinResult(sound.kind, sound.name, CALL_FAILED, heard=str(error)) for sound in left
+            ]
     return results
 
 
@@ -139,7 +139,7 @@ async def _speaking(caller: LiveCaller, since: int, samples: int) -> HeardReply:
         return not reply.status and played >= samples
 
     if not await caller.until(speaking, OUTCOME_WAIT_SECONDS):
-        raise CallLost("the agent says nothing")
+        raise CallLost("the agent did not speak in time")
     return caller.replies[-1]
 
 

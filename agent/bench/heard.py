@@ -57,12 +57,13 @@ BY_LENGTH = "by length"
 class CutReply:
     """A reply that was cut after ``seconds``.
 
-    truth: number of heard words by the alignment. heard: number by each play-out clock.
+    has_spoken_forms: whether the spoken form of some word differs from the written one, as in numbers. truth:
+    number of heard words by the alignment. heard: number by each play-out clock.
     """
 
     voice: str
     text: str
-    as_written: bool
+    has_spoken_forms: bool
     seconds: float
     truth: int
     heard: dict[str, int]
@@ -113,7 +114,9 @@ class Aligner:
             raise PipelineError(f"cannot align {' '.join(words)!r}: {error}") from error
         frames = [part.end_frame + 1 for part in self._decoder.seg() or () if part.word[0] not in "<[("]
         if len(frames) != len(words):
-            raise PipelineError(f"aligned {len(frames)} words of {' '.join(words)!r}")
+            raise PipelineError(
+                f"the aligner found {len(frames)} words, not {len(words)}, in {' '.join(words)!r}"
+            )
         return [frame * ALIGNER_FRAME_SECONDS - ALIGNER_MARGIN_SECONDS for frame in frames]
 
 
@@ -169,13 +172,12 @@ async def cut_reply(
         _play(clause, chunks, clocks)
     seconds = clocks[TOLD].seconds
     has_words = [bool(said) for _, said in reply]
+    differs = any(word != said for word, said in reply)
     found = []
     for _ in range(cuts):
         at = chance.uniform(0.0, seconds)
         heard = {way: sum(has_words[: len(clock.text(at).split())]) for way, clock in clocks.items()}
-        found.append(
-            CutReply(name, text, any(one != other for one, other in reply), at, bisect_right(ends, at), heard)
-        )
+        found.append(CutReply(name, text, differs, at, bisect_right(ends, at), heard))
     return found
 
 
@@ -232,7 +234,7 @@ def row(cuts: Sequence[CutReply], way: str) -> Row:
 
 CUT_KINDS: dict[str, Callable[[CutReply], bool]] = {
     "all": lambda reply: True,
-    "with numbers": lambda reply: reply.as_written,
+    "with numbers": lambda reply: reply.has_spoken_forms,
 }
 """Kinds of replies in the report, each with the cuts that belong to it."""
 

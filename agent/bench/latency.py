@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
+from rejoinder.agent.bench.callers.caller import CALL_FAILED, LiveCaller, open_call
 from rejoinder.agent.bench.callers.guesses import Guesses, of_replies
 from rejoinder.agent.bench.callers.guesses import report as report_guesses
 from rejoinder.agent.bench.callers.turns import HeardReply
@@ -31,6 +32,8 @@ from rejoinder.agent.bench.reports.waterfall import (
 )
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
+from rejoinder.pipeline.audio.chunk import Samples
+from rejoinder.pipeline.audio.loudness import AUDIBLE
 
 NOISE_LEAD_SECONDS = 0.5
 """Length of the noise before the recording: callers do not speak at the moment when the line opens."""
@@ -40,6 +43,10 @@ ANSWER_WAIT_SECONDS = 10.0
 """Longest wait for an answer."""
 BACKGROUND_SECONDS = 10.0
 """Length of the background noise, which repeats."""
+AUDIBLE_HOP = CLIENT_RATE // 100
+"""Length of a hop in which the agent is audible or not, in samples."""
+TALKED_OVER_MS = 300.0
+"""Longer sound of the agent over a caller who had not finished counts as talking over the caller."""
 
 ANSWERED = "answered"
 """A reply began after the end of speech and was audible."""
@@ -47,17 +54,16 @@ ANSWERED_EARLY = "answered only early"
 """All replies began before the end of speech."""
 SILENT = "no answer"
 """No reply was audible."""
-FAILED = "call failed"
-"""The call could not begin or was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClipResult:
     """The result of one recording.
 
-    outcome: ANSWERED, EARLY, SILENT or FAILED.
+    outcome: ANSWERED, ANSWERED_EARLY, SILENT or CALL_FAILED.
     cut_off: whether a reply began before the last sample of speech, even if another reply followed.
     early_ms: time from the start of the first such reply to the end of speech.
+    over_ms: duration of the agent's audible sound before the end of speech.
     latency_ms: last sample of speech to first audible sample; only if ANSWERED.
     parts: the parts of the latency in ms, if the server sends its trace.
     guesses: counts of the server's speculative replies, if it sends them.
@@ -73,6 +79,7 @@ class ClipResult:
     outcome: str
     cut_off: bool = False
     early_ms: float | None = None
+    over_ms: float = 0.0
     latency_ms: float | None = None
     parts: tuple[tuple[str, float], ...] = ()
     guesses: Guesses = field(default_factory=Guesses)
@@ -90,7 +97,7 @@ class ClipResult:
 
 
 async def run_clip(url: str, key: str | None, recording: Recording) -> ClipResult:
-    """Play one recording into its own call and wait for the answer. A lost call gives the result FAILED.
+    """Play one recording into its own call and wait for the answer. A lost call gives the result CALL_FAILED.
 
     Cancelling hangs up.
     """
@@ -103,7 +110,7 @@ async def run_clip(url: str, key: str | None, recording: Recording) -> ClipResul
             await caller.until(lambda: caller.now >= NOISE_LEAD_SECONDS * CLIENT_RATE, NOISE_LEAD_SECONDS + 1)
             return await answer_to(caller, caller.say(audio) + ends, about)
     except CallLost as error:
-        return ClipResult(*about, outcome=FAILED, error=str(error))
+        return ClipResult(*about, outcome=CALL_FAILED, error=str(error))
 
 
 async def answer_to(
@@ -145,6 +152,7 @@ def judge(
         outcome=outcome,
         cut_off=bool(early),
         early_ms=(end - early[0].created) * 1000 / CLIENT_RATE if early else None,
+        over_ms=audible_ms(caller.player.sound(min(begin, end), end)),
         latency_ms=latency,
         parts=tuple(client_parts(reply, end, latency)) if reply and latency is not None else (),
         guesses=of_replies(reply.counts for reply in replies),
@@ -153,6 +161,12 @@ def judge(
         reply=" / ".join(reply.text.strip() for reply in replies),
         error="; ".join(caller.errors),
     )
+
+
+def audible_ms(sound: Samples) -> float:
+    """Return how long a sound is audible, in ms, in hops of 10 ms. sound: float32 of shape (n,)."""
+    hops = sound[: len(sound) // AUDIBLE_HOP * AUDIBLE_HOP].reshape(-1, AUDIBLE_HOP)
+    return 10.0 * int(np.count_nonzero((np.abs(hops) > AUDIBLE).any(axis=1)))
 
 
 def client_parts(reply: HeardReply, end: int, latency: float) -> Parts:
@@ -165,7 +179,11 @@ def client_parts(reply: HeardReply, end: int, latency: float) -> Parts:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Counts of results. Each clip is in exactly one of answered, answered_only_early, silent and failed."""
+    """Counts of results. Each clip is in exactly one of answered, answered_only_early, silent and failed.
+
+    over_mean_ms: the agent's sound over a caller who had not finished, mean of all clips. talked_over: number
+        of clips with more than ``TALKED_OVER_MS`` of it.
+    """
 
     clips: int
     answered: int
@@ -173,6 +191,8 @@ class Count:
     answered_only_early: int
     silent: int
     failed: int
+    over_mean_ms: float
+    talked_over: int
     latency: Summary
 
 
@@ -188,7 +208,9 @@ def count(results: Sequence[ClipResult]) -> Count:
         sum(result.cut_off for result in results),
         outcomes(ANSWERED_EARLY),
         outcomes(SILENT),
-        outcomes(FAILED),
+        outcomes(CALL_FAILED),
+        sum(result.over_ms for result in results) / max(1, len(results)),
+        sum(result.over_ms > TALKED_OVER_MS for result in results),
         summarise([result.latency_ms for result in results if result.latency_ms is not None]),
     )
 
@@ -238,7 +260,8 @@ def tables(results: Sequence[ClipResult]) -> list[RenderableType]:
     note = (
         "cut off: a reply was started before the speech was over. Not answered: "
         f"{whole.answered_only_early} cut off and only answered early, {whole.silent} without a reply, "
-        f"{whole.failed} failed calls."
+        f"{whole.failed} failed calls. Sound of the agent over a caller who had not finished: "
+        f"{whole.over_mean_ms:.0f} ms per clip, more than {TALKED_OVER_MS:.0f} ms in {whole.talked_over}."
     )
     shown: list[RenderableType] = [
         summary_table(

@@ -13,7 +13,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 
-from rejoinder.agent.bench.callers.caller import LiveCaller, open_call
+from rejoinder.agent.bench.callers.caller import CALL_FAILED, LiveCaller, open_call
 from rejoinder.agent.bench.cases.recordings import Recording, background, speech_end
+from rejoinder.agent.bench.engine_work import EngineWork, difference, engine_work
 from rejoinder.agent.bench.latency import (
     ANSWER_WAIT_SECONDS,
     BACKGROUND_SECONDS,
-    FAILED,
     NOISE_LEAD_SECONDS,
     ClipResult,
     Count,
@@ -34,8 +34,8 @@ from rejoinder.agent.bench.latency import (
     count,
     mean_waterfall,
 )
-from rejoinder.agent.bench.reports.waterfall import summary_table, waterfall
-from rejoinder.agent.bench.soak import processor_seconds
+from rejoinder.agent.bench.process import processor_seconds
+from rejoinder.agent.bench.reports.waterfall import Parts, summary_table, waterfall
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 
@@ -82,9 +82,10 @@ class PlannedTurn:
 class Level:
     """The results of one number of callers.
 
-    every_s: planned mean time from a turn to the same caller's next one. rungs: number of answers committed
-    at each load level of the server. processor_s: CPU seconds of a server that the bench started, None for
-    another.
+    every_s: planned mean time from a turn to the same caller's next one. load_levels: number of answers
+    committed at each load level of the server. processor_s: CPU seconds of a server that the bench started,
+    None for another. turns: the parts of each answered turn's latency. engines: the work of that server's
+    engines in the level, by role.
     """
 
     sessions: int
@@ -93,8 +94,10 @@ class Level:
     every_s: float
     counted: Count
     parts: Sequence[tuple[str, float]]
-    rungs: Mapping[int, int]
+    load_levels: Mapping[int, int]
     processor_s: float | None
+    turns: Sequence[Parts] = ()
+    engines: Mapping[str, EngineWork] = field(default_factory=dict)
 
     @property
     def cores(self) -> float | None:
@@ -103,11 +106,11 @@ class Level:
 
 
 def plan(
-    recordings: Iterable[LoadedRecording], sessions: int, seconds: float, seed: int = 0
+    recordings: Iterable[LoadedRecording], sessions: int, seconds: float, seed: int
 ) -> list[list[PlannedTurn]]:
     """Return the turns of each caller in ``seconds``, at least one each.
 
-    recordings: an endless iterator, such as that of ``itertools.cycle``.
+    recordings: an endless iterator, such as that of ``itertools.cycle``. seed: of the times of the turns.
     """
     generator, following = random.Random(f"{seed}/{sessions}"), iter(recordings)
     callers = []
@@ -140,6 +143,7 @@ async def run(
     process: id of the server's process if the bench started it. idle: number of additional idle callers.
     """
     before, began = _processor(process), time.perf_counter()
+    worked = await _work(url, process)
     start = asyncio.get_running_loop().time() + NOISE_LEAD_SECONDS + 0.5
     async with asyncio.TaskGroup() as tasks:
         calls = [tasks.create_task(_call(url, key, turns, start, tell)) for turns in callers]
@@ -147,9 +151,18 @@ async def run(
     spent = _processor(process)
     used = None if spent is None or before is None else spent - before
     lasted = time.perf_counter() - began
-    rungs = Counter(result.level for result in results if result.level is not None)
+    load_levels = Counter(result.level for result in results if result.level is not None)
     parts = mean_waterfall(results)
-    return Level(len(callers), idle, lasted, every(callers), count(results), parts, rungs, used)
+    turns = [result.parts for result in results if result.latency_ms is not None and result.parts]
+    engines = difference(worked, await _work(url, process))
+    counted = count(results)
+    return Level(
+        len(callers), idle, lasted, every(callers), counted, parts, load_levels, used, turns, engines
+    )
+
+
+async def _work(url: str, process: int | None) -> dict[str, EngineWork]:
+    return {} if process is None else await engine_work(url)
 
 
 async def _call(
@@ -167,7 +180,7 @@ async def _call(
                 tell(results[-1])
     except CallLost as error:
         for turn in turns[len(results) :]:
-            results.append(ClipResult(*turn.spoken.about, outcome=FAILED, error=str(error)))
+            results.append(ClipResult(*turn.spoken.about, outcome=CALL_FAILED, error=str(error)))
             tell(results[-1])
     return results
 
@@ -195,8 +208,8 @@ def tables(levels: Sequence[Level]) -> list[RenderableType]:
         cores = "–" if level.cores is None else f"{level.cores:.2f}"
         asked = f"{level.counted.answered} of {level.counted.clips}"
         name = f"{level.sessions}" + (f" + {level.idle} idle" if level.idle else "")
-        rungs = ", ".join(f"{level}: {often}" for level, often in sorted(level.rungs.items()))
-        rows.append((name, [asked, str(level.counted.cut_off), rungs, cores], level.counted.latency))
+        load_levels = ", ".join(f"{level}: {often}" for level, often in sorted(level.load_levels.items()))
+        rows.append((name, [asked, str(level.counted.cut_off), load_levels, cores], level.counted.latency))
     title = "Planned last sample of speech to first audible sample, in ms, by callers"
     shown: list[RenderableType] = [summary_table(title, ("answered", "cut off", "ladder", "cores"), rows)]
     for level in levels:
@@ -219,8 +232,10 @@ def report(levels: Sequence[Level]) -> dict[str, Any]:
                 "processor_s": level.processor_s,
                 "cores": level.cores,
                 **asdict(level.counted),
-                "ladder": {str(level): often for level, often in sorted(level.rungs.items())},
+                "ladder": {str(level): often for level, often in sorted(level.load_levels.items())},
                 "waterfall": [{"name": name, "ms": value} for name, value in level.parts],
+                "turns": [dict(parts) for parts in level.turns],
+                "engines": {role: asdict(work) for role, work in level.engines.items()},
             }
             for level in levels
         ],

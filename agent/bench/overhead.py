@@ -42,7 +42,7 @@ WEBSOCKET = "WebSocket"
 WARM_SECONDS = 1.5
 """Time before the measurement, in seconds."""
 SPEAKING = 10
-"""One of this number of sessions speaks, at least one, in a run with speech."""
+"""One of this number of sessions speaks, at least one, in a run with speech, unless more are asked for."""
 SUBJECT_END_SECONDS = 10.0
 """Longest wait for the subject to end."""
 
@@ -64,9 +64,9 @@ class Overhead:
     answers: int
 
 
-def speakers(sessions: int, some: bool) -> int:
-    """Return the number of sessions that speak."""
-    return max(1, sessions // SPEAKING) if some else 0
+def speakers(sessions: int, some: bool, one_in: int = SPEAKING) -> int:
+    """Return the number of sessions that speak. one_in: sessions for each that speaks."""
+    return max(1, sessions // one_in) if some else 0
 
 
 def level(way: str, load: Workload, spent: Spent) -> Overhead:
@@ -78,18 +78,31 @@ def level(way: str, load: Workload, spent: Spent) -> Overhead:
 
 
 async def measure(
-    ways: Sequence[str], sessions: Sequence[int], seconds: float, vad: str, tell: Callable[[Overhead], None]
+    ways: Sequence[str],
+    sessions: Sequence[int],
+    seconds: float,
+    vad: str,
+    tell: Callable[[Overhead], None],
+    metrics: bool = True,
+    recording: str = "",
+    conversations: str = "",
+    one_in: int = SPEAKING,
 ) -> list[Overhead]:
     """Measure each way with each number of sessions, silent and speaking. Raises PipelineError.
 
+    metrics: whether the server measures its calls. recording: format in which it records them, "" for none.
+    conversations: its setting. one_in: as in ``speakers``.
     Cancelling ends the subject's process.
     """
     levels = []
     for way in ways:
         for count in sessions:
             for some in (False, True):
-                load = Workload(count, speakers(count, some), WARM_SECONDS, seconds)
-                spent = await (_in_process(load, vad) if way == SESSION else _over_sockets(load, vad))
+                load = Workload(count, speakers(count, some, one_in), WARM_SECONDS, seconds)
+                if way == SESSION:
+                    spent = await _in_process(load, vad)
+                else:
+                    spent = await _over_sockets(load, vad, metrics, recording, conversations)
                 levels.append(level(way, load, spent))
                 tell(levels[-1])
     return levels
@@ -100,8 +113,8 @@ async def _in_process(load: Workload, vad: str) -> Spent:
         return await received(pipe)
 
 
-async def _over_sockets(load: Workload, vad: str) -> Spent:
-    async with subject(serve_watched, vad, 0) as pipe:
+async def _over_sockets(load: Workload, vad: str, metrics: bool, recording: str, conversations: str) -> Spent:
+    async with subject(serve_watched, vad, 0, metrics, recording, conversations) as pipe:
         port = await asyncio.to_thread(pipe.recv)
         try:
             return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
-from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from uvicorn import Config
 
+from rejoinder.agent.bench.process import peak_memory
 from rejoinder.agent.config import Settings
+from rejoinder.agent.recording_settings import ALWAYS
 from rejoinder.agent.server.descriptors import allow_sockets
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.serving import listen, web
@@ -27,7 +29,7 @@ from rejoinder.pipeline.interfaces import Vad
 
 QUESTION = "what is the weather"
 """The scripted words of a caller."""
-ANSWER = "It is a sunny day today."
+SCRIPTED_ANSWER = "It is a sunny day today."
 """The scripted reply."""
 FRAME_SECONDS = 0.02
 """Length of one frame of audio, in seconds."""
@@ -35,8 +37,8 @@ CYCLE_FRAMES = 200
 """Frames from one turn of a speaking session to its next one: 4 s."""
 TALK_FRAMES = 60
 """Frames of speech in each turn: 1.2 s. The answer follows."""
-FIRST_FRAME = 50
-"""Frames over which the sessions start: 1 s."""
+START_FRAMES = 50
+"""Frames over which the starts of the sessions are spread: 1 s."""
 LAG_CHECK_SECONDS = 0.01
 """Interval between two measurements of the loop's lag."""
 CLOSE_LAG_CHECK_SECONDS = 0.001
@@ -65,7 +67,7 @@ class Workload:
 
     def talks(self, session: int, frame: int) -> bool:
         """Return whether a session speaks in a frame. The turns of the sessions are staggered."""
-        return session < self.speaking and (frame + 37 * session - FIRST_FRAME) % CYCLE_FRAMES < TALK_FRAMES
+        return session < self.speaking and (frame + 37 * session - START_FRAMES) % CYCLE_FRAMES < TALK_FRAMES
 
     async def feed(self, send: Callable[[int, int], Awaitable[None]], tick: float = 0.0) -> None:
         """Call ``send(session, frame)`` for each frame when it is due; sessions are spread over the 20 ms.
@@ -79,7 +81,7 @@ class Workload:
             if (wait := began + count * FRAME_SECONDS / self.sessions - loop.time()) > 0:
                 await asyncio.sleep(max(wait, tick))
             session, frame = count % self.sessions, count // self.sessions
-            if frame >= session * FIRST_FRAME // self.sessions:  # calls begin at different times
+            if frame >= session * START_FRAMES // self.sessions:  # calls begin at different times
                 await send(session, frame)
 
 
@@ -127,15 +129,6 @@ class Watch:
             self.spent.busy.append(time.thread_time() - began)
 
 
-def peak_memory() -> int:
-    """Return the peak memory of this process in bytes, 0 if the system does not report it."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:  # not Linux
-        return 0
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
-
-
 def sounds(rate: int) -> tuple[bytes, bytes]:
     """Return a quiet frame (-66 dBFS) and a loud frame, 16-bit mono, at ``rate`` hertz."""
     noise: Samples = np.random.default_rng(0).normal(0.0, 1.0, int(rate * FRAME_SECONDS)).astype(np.float32)
@@ -148,7 +141,9 @@ def hold_sessions(load: Workload, vad: str, pipe: Pipe) -> None:
 
 
 async def _hold(load: Workload, vad: Vad) -> Spent:
-    models = Models(vad, ScriptedStt([QUESTION]), ScriptedLlm([ANSWER]), ScriptedTts(), ScriptedTurnModel())
+    models = Models(
+        vad, ScriptedStt([QUESTION]), ScriptedLlm([SCRIPTED_ANSWER]), ScriptedTts(), ScriptedTurnModel()
+    )
     frames, watch = sounds(RATE), Watch()
     async with AsyncExitStack() as stack:
         sessions = [await stack.enter_async_context(open_session(models)) for _ in range(load.sessions)]
@@ -172,19 +167,33 @@ async def _count(session: Session, watch: Watch) -> None:
         watch.spent.answers += isinstance(event, TurnTraced)
 
 
-def serve_watched(vad: str, wyoming_port: int, pipe: Pipe) -> None:
-    """Serve on a free loopback port; send the port and the costs over the pipe, until it receives END.
+def serve_watched(
+    vad: str, wyoming_port: int, metrics: bool, recording: str, conversations: str, pipe: Pipe
+) -> None:
+    """Serve on a free loopback port; send the port and the costs over the pipe, until ``END_COMMAND``.
 
-    wyoming_port: port for Wyoming; 0: no Wyoming, and the loop's lag is measured less often.
+    wyoming_port: port for Wyoming; 0: no Wyoming, and the loop's lag is measured less often. metrics: whether
+    the server measures its calls. recording: format in which it records
+    all calls, "" for none. conversations: the setting.
     """
     with asyncio.Runner(loop_factory=Config("").get_loop_factory()) as runner:  # the server's own loop
-        runner.run(_serve(vad, wyoming_port, pipe))
+        runner.run(_serve(vad, wyoming_port, metrics, recording, conversations, pipe))
 
 
-async def _serve(vad: str, wyoming_port: int, pipe: Pipe) -> None:
+async def _serve(
+    vad: str, wyoming_port: int, metrics: bool, recording: str, conversations: str, pipe: Pipe
+) -> None:
+    with TemporaryDirectory() as folder:
+        recorded = {"recordings": folder, "recording": ALWAYS, "recording_format": recording}
+        more = {"metrics": metrics, "conversations": conversations, **(recorded if recording else {})}
+        await _serve_with(vad, wyoming_port, more, pipe)
+
+
+async def _serve_with(vad: str, wyoming_port: int, more: Mapping[str, object], pipe: Pipe) -> None:
     models = {"vad": vad, "turn": "scripted:turn", "tts": "scripted:tts"}
-    models |= {"stt": f"scripted:stt|{QUESTION}", "llm": f"scripted:llm|{ANSWER}"}
-    settings = Settings.model_validate({"max_sessions": 10_000, "wyoming_port": wyoming_port, **models})
+    models |= {"stt": f"scripted:stt|{QUESTION}", "llm": f"scripted:llm|{SCRIPTED_ANSWER}"}
+    given = {"max_sessions": 10_000, "wyoming_port": wyoming_port, **more, **models}
+    settings = Settings.model_validate(given)
     allow_sockets()
     sock = listen(settings.host, 0)
     loaded = asyncio.Event()
@@ -194,16 +203,16 @@ async def _serve(vad: str, wyoming_port: int, pipe: Pipe) -> None:
             loaded.set()
 
     program = Server(settings, report, lambda error: None)
-    server, watch = Uvicorn(web(program), program.end_streams), Watch()
+    server, watch = Uvicorn(web(program), program.end_streams, program.drain), Watch()
 
     def obey() -> None:
-        match pipe.recv():
-            case "start":
-                watch.start()
-            case "stop":
-                pipe.send(watch.stop())
-            case _:
-                server.should_exit = True
+        command = pipe.recv()
+        if command == START_COMMAND:
+            watch.start()
+        elif command == STOP_COMMAND:
+            pipe.send(watch.stop())
+        else:
+            server.should_exit = True
 
     async def greet() -> None:
         await loaded.wait()

@@ -1,14 +1,15 @@
-"""The command line: ``rejoinder serve | demo | talk | ask | bench | models | doctor | key``."""
+"""The command line: ``rejoinder serve | talk | simulate | ask | call | demo`` and the other commands."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.agent.cli.commands import Commands
+from rejoinder.agent.cli.deploy import deploy
 from rejoinder.agent.cli.options import (
+    AgentArgument,
     ConfigOption,
     GreetingOption,
     HostOption,
@@ -26,14 +29,19 @@ from rejoinder.agent.cli.options import (
     PortOption,
     ProfileOption,
     SttOption,
+    TlsCertOption,
+    TlsKeyOption,
     TtsOption,
     TurnOption,
+    TurnTakingOption,
 )
 from rejoinder.agent.cli.plan import plan
+from rejoinder.models.hints import needing
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
+    from rejoinder.agent.app.agent import Agent
     from rejoinder.agent.config import Settings
 
 app = typer.Typer(
@@ -44,8 +52,17 @@ app = typer.Typer(
 )
 app.add_typer(typer.Typer(), name="bench", help="Measure latency; its commands measure the rest.")
 app.add_typer(typer.Typer(), name="models", help="List, fetch, find and verify the weights of models.")
+app.add_typer(typer.Typer(), name="cache", help="Count or delete the cached answers.")
+app.add_typer(typer.Typer(), name="simulate", help="Talk to an agent in virtual time.")
+app.add_typer(typer.Typer(), name="eval", help="Test an agent with a real model.")
+app.add_typer(typer.Typer(), name="calls", help="Show the calls of a running server.")
+app.add_typer(typer.Typer(), name="recordings", help="List, export and delete recordings of calls.")
+app.add_typer(typer.Typer(), name="export", help="Export conversations for fine-tuning.")
 app.command()(plan)
+app.command()(deploy)
 console = Console(stderr=True)
+PIPE_COLUMNS = 200
+"""Width of the table of settings where the output is no terminal."""
 
 
 def show_version(wanted: bool) -> None:
@@ -79,9 +96,29 @@ def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[
     return settings, sources
 
 
+def agent_or_exit(named: str | None, flags: Mapping[str, object]) -> Agent[Any, Any] | None:
+    """Return the agent that a command names, None for none. Exits with 2 if there is no such agent."""
+    if named is None:
+        return None
+    from rejoinder.agent.app.loading import load_agent
+    from rejoinder.agent.config import ConfigError
+
+    try:
+        found = load_agent(named)
+    except ConfigError as error:
+        complain(error)
+        raise typer.Exit(2) from None
+    for name in ("instructions", "greeting"):
+        if flags.get(name) is not None and getattr(found, name):
+            complain(f"{named} has its own {name}: omit --{name}")
+            raise typer.Exit(2)
+    return found
+
+
 def report_ready(name: str, seconds: float) -> None:
     """Print that a model is ready; for the embedded language model, also print its limits."""
-    from rejoinder.agent.config import TOY_NOTE, TOYS
+    from rejoinder.agent.config import TOY_NOTE
+    from rejoinder.agent.language_models import TOYS
 
     console.print(f"  {name} ready in {seconds:.1f} s", highlight=False, markup=False)
     if name in TOYS:
@@ -90,29 +127,42 @@ def report_ready(name: str, seconds: float) -> None:
 
 @app.command()
 def serve(
+    agent: AgentArgument = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="load the agent anew when its files change")
+    ] = False,
     host: HostOption = None,
     port: PortOption = None,
     llm: LlmOption = None,
     stt: SttOption = None,
     tts: TtsOption = None,
     turn: TurnOption = None,
+    turn_taking: TurnTakingOption = None,
     instructions: InstructionsOption = None,
     greeting: GreetingOption = None,
     profile: ProfileOption = None,
     trace_file: Annotated[str | None, typer.Option(help="append one JSON line per turn to this file")] = None,
     max_sessions: Annotated[str | None, typer.Option(metavar="<int>", help="calls at a time")] = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,
     config: ConfigOption = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and exit")] = False,
 ) -> None:
     """Run the agent: a web page, and ports for clients and telephones."""
-    from rejoinder.agent.config import TOY_NOTE, TOYS, ConfigError, authority, check_open, unknown_variables
+    from rejoinder.agent.config import TOY_NOTE, ConfigError, authority, check_open, unknown_variables
+    from rejoinder.agent.language_models import TOYS
 
     flags = dict(
         host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
         max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
+        turn_taking=turn_taking, tls_cert=tls_cert, tls_key=tls_key,
     )  # fmt: skip
     settings, sources = settings_or_exit(flags, config)
+    hosted = agent_or_exit(agent, flags)
+    if reload and not agent:
+        complain("--reload follows an agent: name its file, such as rejoinder serve my_agent.py --reload")
+        raise typer.Exit(2)
     if warning := unknown_variables(os.environ):
         console.print(Text.assemble(("warning: ", "yellow"), warning), highlight=False, soft_wrap=True)
     if print_config:
@@ -120,9 +170,16 @@ def serve(
         return
     try:
         check_open(settings)
+        if hosted and all(
+            spec.startswith("ort:") for spec in settings.language_models()
+        ):  # known before the models are loaded
+            from rejoinder.agent.app.host import refuse_tools
+
+            refuse_tools(hosted)
     except ConfigError as error:
         complain(error)
         raise typer.Exit(2) from None
+    from rejoinder.agent.app.functions.mistakes import BrokenAgent
     from rejoinder.agent.server.serving import listen
     from rejoinder.agent.server.serving import serve as run
 
@@ -132,7 +189,8 @@ def serve(
         place = authority(settings.host, settings.port)
         complain(f"cannot listen on {place}: {error.strerror}; try --port 0, or set REJOINDER_PORT")
         raise typer.Exit(1) from None
-    url = f"http://{authority(settings.host, sock.getsockname()[1])}/"
+    scheme = "https" if settings.tls_cert else "http"
+    url = f"{scheme}://{authority(settings.host, sock.getsockname()[1])}/"
     total = sum(1 for spec in (settings.vad, settings.turn, settings.stt, settings.llm, settings.tts) if spec)
     begun: list[str] = []
 
@@ -144,16 +202,17 @@ def serve(
             print(f"Talk to it at {url}", flush=True)
 
     def report(name: str, seconds: float) -> None:
-        console.print(f"  {name} ready in {seconds:.1f} s", highlight=False)
+        console.print(f"  {name} ready in {seconds:.1f} s", highlight=False, markup=False)
         begin(name)
 
     def away(name: str, error: PipelineError) -> None:
         console.print("  no answer yet from", str(error), highlight=False, markup=False, soft_wrap=True)
         begin(name)
 
-    if (failure := run(settings, sock, report, away)) is not None:
+    if (failure := run(settings, sock, report, away, hosted, agent if agent and reload else "")) is not None:
         complain(failure)
-        console.print("run rejoinder doctor to see what is missing", highlight=False)
+        if not isinstance(failure, BrokenAgent):
+            console.print("run rejoinder doctor to see what is missing", highlight=False)
         raise typer.Exit(1)
 
 
@@ -168,10 +227,13 @@ def demo(
     config: ConfigOption = None,
 ) -> None:
     """Let a simulated caller talk to the agent, without a microphone."""
+    flags = dict(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile)
+    settings, _ = settings_or_exit(flags, config)
     from rejoinder.agent.cli.demo import demo as hold
 
+    given = {**flags, "config": str(config) if config else None}
     try:
-        asyncio.run(hold(llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, config=config, out=out))
+        asyncio.run(hold(given, settings, out=out))
     except PipelineError as error:
         complain(error)
         raise typer.Exit(1) from None
@@ -200,6 +262,7 @@ def ask(
 
 @app.command()
 def talk(
+    agent: AgentArgument = None,
     source: Annotated[
         str | None, typer.Option("--input", help="microphone: its number or part of its name")
     ] = None,
@@ -227,7 +290,8 @@ def talk(
 
     given = {**flags, "config": str(config) if config else None}
     if url is not None:
-        if own := [f"--{name}" for name, value in given.items() if value is not None]:
+        own = [f"--{name}" for name, value in given.items() if value is not None]
+        if own := [agent, *own] if agent else own:
             reason = f"{own[0]} applies only to a server that talk starts: omit it, or omit --url"
             raise typer.BadParameter(reason, param_hint="--url")
         try:
@@ -237,7 +301,8 @@ def talk(
     if list_devices:
         failure = list_or_complaint(Console())
     else:
-        failure = run(given, settings, source, sink, Console(), (url, key) if url else None)
+        agent_or_exit(agent, flags)  # its mistakes are shown here, not in the server's log
+        failure = run(given, settings, source, sink, Console(), (url, key) if url else None, agent)
     if failure:
         complain(failure)
         raise typer.Exit(1)
@@ -267,6 +332,36 @@ def doctor(
 
 
 @app.command()
+def call(
+    number: Annotated[str, typer.Argument(help="whom to call: +49301234567")],
+    via: Annotated[str, typer.Option(help="twilio, telnyx, plivo, vonage or asterisk")],
+    parameter: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="what the agent gets with the call")
+    ] = None,
+    detect_machine: Annotated[
+        bool, typer.Option("--detect-machine", help="find out whether a person or a machine answers")
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Call a telephone number: a carrier connects it with the agent.
+
+    The agent's server must be running, and the carrier must reach it at public_url. Exits with 1 if the
+    carrier refuses the call.
+    """
+    settings, _ = settings_or_exit({}, config)
+    given = dict(one.partition("=")[::2] for one in parameter or ())
+    if not re.fullmatch(r"\+[1-9]\d{6,14}", number):
+        raise typer.BadParameter(f"{number!r}: write + and the country code, such as +49301234567")
+    from rejoinder.agent.wires.phone.control.outgoing import VIA
+
+    if via not in VIA:
+        raise typer.BadParameter(f"{via!r} is none of {', '.join(VIA)}", param_hint="--via")
+    with needing("phone", "rejoinder call"):
+        from rejoinder.agent.cli.call import run
+    raise typer.Exit(run(settings, via, number, given, detect_machine, typer.echo, complain))
+
+
+@app.command()
 def key() -> None:
     """Make an API key, and its hash for the configuration.
 
@@ -292,9 +387,10 @@ def show_config(settings: Settings, sources: dict[str, str]) -> None:
     from rejoinder.agent.config import flat
 
     table = Table("setting", "value", "from")
-    for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
+    shown = {**settings.model_dump(), "vllm": settings.vllm.given(), "models": ", ".join(settings.models)}
+    for name, value in flat(shown).items():
         table.add_row(name, str(value), sources[name])
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
 
 
 def main() -> None:

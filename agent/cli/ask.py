@@ -84,7 +84,7 @@ def read_audio(path: Path) -> Samples:
     except (OSError, soundfile.SoundFileError) as error:
         raise UnusableFile(f"cannot read {path} as audio: {getattr(error, 'error_string', error)}") from error
     if not len(audio):
-        raise UnusableFile(f"{path} holds no audio")
+        raise UnusableFile(f"{path} contains no audio")
     mono = np.nan_to_num(audio.mean(axis=1), nan=0.0, posinf=1.0, neginf=-1.0)
     samples: Samples = soxr.resample(mono, rate, RATE).astype(np.float32)
     return samples
@@ -144,7 +144,9 @@ def run(settings: Settings, question: Path, out: Path, say: Say, complain: Say, 
 
     async def converse(audio: Samples) -> RecordedConversation:
         async with open_models(settings.specs(), settings.threads(), report, settings.placement()) as models:
-            options = replace(settings.options(), greeting="")  # a question needs no greeting
+            options = settings.options()
+            voices = replace(options.endpointing, speakers="many")  # a file may have several
+            options = replace(options, greeting="", endpointing=voices)  # a question needs no greeting
             return await ask(models, options, audio, say)
 
     try:

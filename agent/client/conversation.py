@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import secrets
+from collections.abc import Callable
 from typing import Any
 
 from rejoinder.agent.client.events import (
@@ -17,6 +17,7 @@ from rejoinder.agent.client.events import (
     read,
 )
 from rejoinder.agent.client.socket import CallLost
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.merging import merged
 
 ITEMS = 100
@@ -38,10 +39,12 @@ class Conversation:
 
     session: the last state that the server sent. over: why the call ended, "" while it goes on. id,
     last_event: name the place at which the conversation resumes, "" if unknown. due: whether the reply that
-    was requested last has to be requested again now.
+    was requested last has to be requested again now. position: returns the item that was played last and how
+    many milliseconds of it, counted over the newest socket that has sent it; None where unknown.
     """
 
     def __init__(self) -> None:
+        self.position: Callable[[], tuple[str, int] | None] = lambda: None
         self.session: Raw = {}
         self.over = self.id = self.last_event = ""
         self.due = False
@@ -50,6 +53,7 @@ class Conversation:
         self._configured: Raw = {}
         self._replies: list[str] = []  # begun, and not done
         self._items: dict[str, str] = {}
+        self._resent = ("", 0)
 
     # --- to the server ----------------------------------------------------------------------------------
 
@@ -57,7 +61,7 @@ class Conversation:
         """Return the message that adds an item. It is sent again until the server confirms it."""
         if len(self._items) == ITEMS:
             del self._items[next(iter(self._items))]
-        id_ = f"item_{secrets.token_hex(10)}"
+        id_ = new_id("item")
         event = {"type": "conversation.item.create", "event_id": ADDING + id_, "item": {"id": id_, **item}}
         self._items[id_] = message = json.dumps(event)
         return message
@@ -83,9 +87,11 @@ class Conversation:
         """
         try:
             raw: Raw = json.loads(message)
-            event = read(raw)
-        except (ValueError, TypeError, KeyError) as error:
+            return self._take(read(raw), raw)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise CallLost(f"the server sent an event that breaks the protocol: {error!r}", 1002) from error
+
+    def _take(self, event: CallEvent, raw: Raw) -> CallEvent | None:
         self.last_event = raw.get("event_id", "")
         match event:
             case Other("session.updated"):
@@ -116,6 +122,17 @@ class Conversation:
     def resumed_by(self, hello: Raw) -> bool:
         """Return whether a server's greeting continues this conversation."""
         return bool(self.session) and hello["session"].get("id") == self.session.get("id")
+
+    def resent(self, item: str, start_ms: int) -> None:
+        """Remember that the server sends an item again, from this position on."""
+        self._resent = item, start_ms
+
+    def played(self) -> tuple[str, int] | None:
+        """Return the item that was played last, and how many milliseconds of it, None where unknown."""
+        if (position := self.position()) is None:
+            return None
+        item, ms = position
+        return item, ms + (self._resent[1] if item == self._resent[0] else 0)
 
     def start_again(self, hello: Raw) -> list[str]:
         """Forget the old conversation, and return the messages that configure the new one like it."""

@@ -107,10 +107,12 @@ class ReplyDone:
 
     All of its audio has been sent; some of it may still be queued. If a lost call starts again without its
     conversation, the client itself reports a reply in progress as failed, just before ``Reconnected``.
+    calls: number of tools that it calls, here or on the server; another reply then follows.
     """
 
     reply: str
     status: str
+    calls: int = 0
     raw: Raw = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -207,7 +209,7 @@ def read(raw: Raw) -> CallEvent:
         case "response.function_call_arguments.done":
             return ToolCalled(raw["response_id"], raw["call_id"], raw.get("name", ""), raw["arguments"], raw)
         case "response.done":
-            return ReplyDone(raw["response"]["id"], raw["response"]["status"], raw)
+            return _reply_done(raw)
         case "rejoinder.output_paused":
             return OutputPaused(raw["item_id"], raw)
         case "rejoinder.output_resumed":
@@ -215,6 +217,13 @@ def read(raw: Raw) -> CallEvent:
         case "error":
             return Failed(raw["error"]["message"], raw["error"].get("code") or "", raw)
     return Other(raw["type"], raw)
+
+
+def _reply_done(raw: Raw) -> ReplyDone:
+    response = raw["response"]
+    shown = sum(item["type"] in ("function_call", "mcp_call") for item in response.get("output") or [])
+    calls = shown + (response.get("rejoinder") or {}).get("calls", 0)
+    return ReplyDone(response["id"], response["status"], calls, raw)
 
 
 def broken_off(reply: str, message: str) -> CallEvent:

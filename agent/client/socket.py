@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.frames import CloseCode
 
 from rejoinder.pipeline.errors import PipelineError
 
@@ -23,11 +24,15 @@ CLOSE_SECONDS = 2.0
 """Longest wait for the server's close frame."""
 MOST_UNREAD = 1000
 """Most unread messages, at least a minute of the server's audio. Beyond it, pings are not answered."""
-NORMAL = 1000
-"""Close code of a call that ended in order."""
-TRY_AGAIN_LATER = 1013
-"""Close code of a server that is busy or still loading."""
-OVER = frozenset((NORMAL, 1002, 1003, 1007, 1009))
+OVER = frozenset(
+    (
+        CloseCode.NORMAL_CLOSURE,
+        CloseCode.PROTOCOL_ERROR,
+        CloseCode.UNSUPPORTED_DATA,
+        CloseCode.INVALID_DATA,
+        CloseCode.MESSAGE_TOO_BIG,
+    )
+)
 """Close codes after which the client does not reconnect: the call has ended, or the client is at fault."""
 RETRY_STATUSES = frozenset((408, 429))
 """HTTP statuses below 500 that are worth another try."""
@@ -52,19 +57,24 @@ def realtime_url(url: str) -> str:
     parts = urlsplit(url)
     scheme = SCHEMES.get(parts.scheme, parts.scheme)
     if scheme not in SCHEMES.values() or not parts.netloc:
-        raise ValueError(f"{url!r} is no address of a server; write one such as ws://127.0.0.1:8080")
+        raise ValueError(f"{url!r} is not the address of a server: write one such as ws://127.0.0.1:8080")
     path = "/v1/realtime" if parts.path in ("", "/") else parts.path
     return urlunsplit(parts._replace(scheme=scheme, path=path))
 
 
-def returning(url: str, conversation: str, last_event: str) -> str:
-    """Return the address at which a conversation continues; ``url`` if there is no conversation yet."""
+def returning(url: str, conversation: str, last_event: str, played: tuple[str, int] | None = None) -> str:
+    """Return the address at which a conversation continues; ``url`` if there is no conversation yet.
+
+    played: the item that was played last and how much of it in milliseconds, None where unknown.
+    """
     if not conversation:
         return url
     parts = urlsplit(url)
     asked = [*parse_qsl(parts.query), ("conversation_id", conversation)]
     if last_event:
         asked.append(("last_event_id", last_event))
+    if played:
+        asked += [("item_id", played[0]), ("audio_end_ms", str(played[1]))]
     return urlunsplit(parts._replace(query=urlencode(asked)))
 
 
@@ -115,13 +125,13 @@ async def greeting(socket: ClientConnection) -> dict[str, Any]:
     except ConnectionClosed as error:
         raise closed(error) from error
     except ValueError as error:
-        raise CallLost(f"this is no Realtime server: {error}", 1002) from error
+        raise CallLost(f"this is not a Realtime server: {error}", 1002) from error
     match event:
         case {"type": "session.created", "session": {}}:
             return event
         case {"type": "error", "error": {"message": reason}}:
             raise CallLost(f"the server refused the call: {reason}")
-    raise CallLost(f"this is no Realtime server: it began with {str(event)[:100]}", 1002)
+    raise CallLost(f"this is not a Realtime server: it began with {str(event)[:100]}", 1002)
 
 
 def closed(error: ConnectionClosed) -> CallLost:
@@ -139,7 +149,7 @@ def may_come_back(lost: BaseException, begun: bool) -> bool:
     """
     if not isinstance(lost, CallLost):
         return False
-    if lost.code == TRY_AGAIN_LATER and "loading" in str(lost):
+    if lost.code == CloseCode.TRY_AGAIN_LATER and "loading" in str(lost):
         return True
     refused = 400 <= lost.code < 500 and lost.code not in RETRY_STATUSES
     return begun and not refused and lost.code not in OVER

@@ -1,4 +1,4 @@
-"""Rejoinder: a real-time voice agent pipeline. What stands here is public; everything else may move.
+"""Rejoinder: a real-time voice agent pipeline. The names in this module are public; other modules may move.
 
 A name is loaded when it is first used, so ``import rejoinder.pipeline`` needs only numpy.
 """
@@ -9,145 +9,86 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rejoinder.agent.client.call import connect as connect
-    from rejoinder.models.loading import Specs as Specs
-    from rejoinder.models.loading import open_models as open_models
+    from rejoinder.agent.app.agent import Agent
+    from rejoinder.agent.app.answering.phrases import AnsweredBy
+    from rejoinder.agent.app.answering.who_answered import CallAnswer
+    from rejoinder.agent.app.call import Call, CallInfo, RefusedCall
+    from rejoinder.agent.app.guarding.turn_words import TurnWords
+    from rejoinder.agent.app.mcp.server import McpServer, ToolRules
+    from rejoinder.agent.app.memory.memory import Memory
+    from rejoinder.agent.app.memory.sqlite import SqliteMemory
+    from rejoinder.agent.app.tool import ToolError, Untold
+    from rejoinder.agent.client.call import connect
+    from rejoinder.agent.server.embedding import serve
+    from rejoinder.models.guard.guardrails import guardrails
+    from rejoinder.models.loading import Specs, open_models
     from rejoinder.pipeline import (
-        RATE as RATE,
-    )
-    from rejoinder.pipeline import (
-        AudioChunk as AudioChunk,
-    )
-    from rejoinder.pipeline import (
-        CallOver as CallOver,
-    )
-    from rejoinder.pipeline import (
-        EndOfTurn as EndOfTurn,
-    )
-    from rejoinder.pipeline import (
-        Endpointing as Endpointing,
-    )
-    from rejoinder.pipeline import (
-        Engine as Engine,
-    )
-    from rejoinder.pipeline import (
-        Event as Event,
-    )
-    from rejoinder.pipeline import (
-        Llm as Llm,
-    )
-    from rejoinder.pipeline import (
-        Message as Message,
-    )
-    from rejoinder.pipeline import (
-        ModelError as ModelError,
-    )
-    from rejoinder.pipeline import (
-        Models as Models,
-    )
-    from rejoinder.pipeline import (
-        NobodySpoke as NobodySpoke,
-    )
-    from rejoinder.pipeline import (
-        NothingSaid as NothingSaid,
-    )
-    from rejoinder.pipeline import (
-        Options as Options,
-    )
-    from rejoinder.pipeline import (
-        OverlapEnded as OverlapEnded,
-    )
-    from rejoinder.pipeline import (
-        OverlapStarted as OverlapStarted,
-    )
-    from rejoinder.pipeline import (
-        Overloaded as Overloaded,
-    )
-    from rejoinder.pipeline import (
-        PartialTranscript as PartialTranscript,
-    )
-    from rejoinder.pipeline import (
-        PipelineError as PipelineError,
-    )
-    from rejoinder.pipeline import (
-        ProtocolError as ProtocolError,
-    )
-    from rejoinder.pipeline import (
-        ReplyAudio as ReplyAudio,
-    )
-    from rejoinder.pipeline import (
-        ReplyCalled as ReplyCalled,
-    )
-    from rejoinder.pipeline import (
-        ReplyDone as ReplyDone,
-    )
-    from rejoinder.pipeline import (
-        ReplyStarted as ReplyStarted,
-    )
-    from rejoinder.pipeline import (
-        ReplyText as ReplyText,
-    )
-    from rejoinder.pipeline import (
-        Session as Session,
-    )
-    from rejoinder.pipeline import (
-        SpeechStarted as SpeechStarted,
-    )
-    from rejoinder.pipeline import (
-        Stt as Stt,
-    )
-    from rejoinder.pipeline import (
-        SttStream as SttStream,
-    )
-    from rejoinder.pipeline import (
-        ToolCall as ToolCall,
-    )
-    from rejoinder.pipeline import (
-        ToolLlm as ToolLlm,
-    )
-    from rejoinder.pipeline import (
-        Tools as Tools,
-    )
-    from rejoinder.pipeline import (
-        Trace as Trace,
-    )
-    from rejoinder.pipeline import (
-        Transcript as Transcript,
-    )
-    from rejoinder.pipeline import (
-        Tts as Tts,
-    )
-    from rejoinder.pipeline import (
-        TurnModel as TurnModel,
-    )
-    from rejoinder.pipeline import (
-        TurnTraced as TurnTraced,
-    )
-    from rejoinder.pipeline import (
-        Vad as Vad,
-    )
-    from rejoinder.pipeline import (
-        VadStream as VadStream,
-    )
-    from rejoinder.pipeline import (
-        open_session as open_session,
-    )
-    from rejoinder.pipeline import (
-        to_float as to_float,
-    )
-    from rejoinder.pipeline import (
-        to_pcm as to_pcm,
+        RATE,
+        AudioChunk,
+        BackchannelEnded,
+        CallOver,
+        EndOfTurn,
+        Endpointing,
+        Engine,
+        Event,
+        Guard,
+        Llm,
+        Message,
+        ModelError,
+        Models,
+        NobodySpoke,
+        NothingSaid,
+        Options,
+        OverlapEnded,
+        OverlapStarted,
+        Overloaded,
+        PartialTranscript,
+        PipelineError,
+        ProtocolError,
+        ReplyAudio,
+        ReplyCalled,
+        ReplyDone,
+        ReplyRefused,
+        ReplyStarted,
+        ReplyText,
+        Session,
+        SpeechStarted,
+        Stt,
+        SttStream,
+        ToolCall,
+        ToolLlm,
+        Tools,
+        Trace,
+        Transcript,
+        Tts,
+        TurnModel,
+        TurnTraced,
+        Vad,
+        VadStream,
+        open_session,
+        to_float,
+        to_pcm,
+        turn_taking,
     )
 
 __all__ = [
     "RATE",
+    "Agent",
+    "AnsweredBy",
     "AudioChunk",
+    "BackchannelEnded",
+    "Call",
+    "CallAnswer",
+    "CallInfo",
     "CallOver",
     "EndOfTurn",
     "Endpointing",
     "Engine",
     "Event",
+    "Guard",
     "Llm",
+    "McpServer",
+    "Memory",
     "Message",
     "ModelError",
     "Models",
@@ -160,37 +101,62 @@ __all__ = [
     "PartialTranscript",
     "PipelineError",
     "ProtocolError",
+    "RefusedCall",
     "ReplyAudio",
     "ReplyCalled",
     "ReplyDone",
+    "ReplyRefused",
     "ReplyStarted",
     "ReplyText",
     "Session",
     "Specs",
     "SpeechStarted",
+    "SqliteMemory",
     "Stt",
     "SttStream",
     "ToolCall",
+    "ToolError",
     "ToolLlm",
+    "ToolRules",
     "Tools",
     "Trace",
     "Transcript",
     "Tts",
     "TurnModel",
     "TurnTraced",
+    "TurnWords",
+    "Untold",
     "Vad",
     "VadStream",
     "connect",
+    "guardrails",
     "open_models",
     "open_session",
+    "serve",
     "to_float",
     "to_pcm",
+    "turn_taking",
 ]
 
 _PIPELINE = "rejoinder.pipeline"
 _ELSEWHERE = {
+    "Agent": ("rejoinder.agent.app.agent", "server"),
+    "AnsweredBy": ("rejoinder.agent.app.answering.phrases", "server"),
+    "Call": ("rejoinder.agent.app.call", "server"),
+    "CallAnswer": ("rejoinder.agent.app.answering.who_answered", "server"),
+    "CallInfo": ("rejoinder.agent.app.call", "server"),
+    "RefusedCall": ("rejoinder.agent.app.call", "server"),
+    "McpServer": ("rejoinder.agent.app.mcp.server", "mcp"),
     "Specs": ("rejoinder.models.loading", "local"),
+    "Memory": ("rejoinder.agent.app.memory.memory", "server"),
+    "SqliteMemory": ("rejoinder.agent.app.memory.sqlite", "server"),
+    "ToolError": ("rejoinder.agent.app.tool", "server"),
+    "ToolRules": ("rejoinder.agent.app.mcp.server", "mcp"),
+    "TurnWords": ("rejoinder.agent.app.guarding.turn_words", "server"),
+    "Untold": ("rejoinder.agent.app.tool", "server"),
     "connect": ("rejoinder.agent.client.call", "client"),
+    "guardrails": ("rejoinder.models.guard.guardrails", "models"),
+    "serve": ("rejoinder.agent.server.embedding", "server"),
     "open_models": ("rejoinder.models.loading", "local"),
 }
 

@@ -7,7 +7,8 @@ import logging
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
-from rejoinder.models.loading import Away, Report, warm_llm
+from rejoinder.models.llm.warming import warm_llm
+from rejoinder.models.loading import Away, Report
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm
 
@@ -17,8 +18,6 @@ FIRST_SECONDS = 0.5
 """First wait between two attempts to reach the model. Each wait is twice as long as the one before."""
 LONGEST_SECONDS = 15.0
 """Longest wait between two attempts."""
-
-
 UNREACHABLE = "the language model does not answer: the log says why"
 """Public status. It does not contain the model's address."""
 

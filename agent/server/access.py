@@ -25,6 +25,8 @@ SOCKETS = ("/v1/realtime", "/v1/phone", "/v1/pcm")
 """Paths of WebSockets."""
 CODES = {401: "invalid_api_key", 403: "forbidden"}
 """OpenAI's error code for each HTTP status."""
+LEFT = 499
+"""nginx's status for a client that has left. No client reads it."""
 
 
 class Refused(PipelineError):
@@ -35,6 +37,11 @@ class Refused(PipelineError):
         self.status = status
         self.code = code
         self.retry = retry
+
+
+def route(scope: Scope) -> str:
+    """Return the path of a request below the path at which this application is mounted."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
 def shown(scope: Scope) -> str:
@@ -73,17 +80,24 @@ def refused(
     hosts = [None] if keys.needed else [f"http://{host}", f"https://{host}"]
     origins = [request.headers["origin"]] if "origin" in request.headers else hosts
     if not any(welcome(origin, host) for origin in origins):
-        return refusal(403, f"pages from {origins[0]} may not ask; see the setting allowed_origins")
+        reason = "may not send requests: add their origin to the setting allowed_origins"
+        return refusal(403, f"pages from {origins[0]} {reason}")
     key = shown(request.scope)
     return None if keys.is_key(key) else refusal(401, keys.wrong(key))
 
 
-def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Response:
-    """Return an error in OpenAI's shape. retry: seconds until the client may try again, 0 for never."""
+def refusal(
+    status: int, message: str, code: str | None = "", retry: int = 0, param: str | None = None
+) -> Response:
+    """Return an error in OpenAI's shape.
+
+    code: "" for the one in ``CODES``. retry: seconds until the client may try again, 0 for never. param: the
+    field of the request that is wrong.
+    """
     kind = "invalid_request_error" if status < 429 else "server_error"
-    kind = "rate_limit_error" if status == 429 else kind
+    kind = "requests" if status == 429 else kind
     headers = {"Retry-After": str(retry)} if retry else None
-    error = error_body(message, kind, code or CODES[status])
+    error = error_body(message, kind, CODES.get(status) if code == "" else code, param)
     return JSONResponse({"error": error}, status_code=status, headers=headers)
 
 
@@ -98,10 +112,11 @@ async def not_there(request: Request, error: Exception) -> Response:
         return PlainTextResponse(f"{error.detail}\n", error.status_code, headers)
     reason, code = f"there is no {path} here", "unknown_url"
     if error.status_code == 405:
-        reason = f"{path} knows no {request.method[:16]}, only {(headers or {}).get('Allow')}"
+        reason = f"{path} does not support {request.method[:16]}: use {(headers or {}).get('Allow')}"
         code = "method_not_allowed"
-    body = {"error": error_body(reason, "invalid_request_error", code)}
-    return JSONResponse(body, error.status_code, headers)
+    answer = refusal(error.status_code, reason, code)
+    answer.headers.update(headers or {})
+    return answer
 
 
 async def no_socket(websocket: WebSocket) -> None:
@@ -109,8 +124,21 @@ async def no_socket(websocket: WebSocket) -> None:
 
     Cancelling leaves it to the server, which drops it.
     """
-    reason = f"there is no WebSocket at {websocket.url.path[:64]}, but at {', '.join(SOCKETS)}\n"
+    reason = f"there is no WebSocket at {websocket.url.path[:64]}: use one of {', '.join(SOCKETS)}\n"
     await websocket.send_denial_response(PlainTextResponse(reason, 404))
+
+
+async def admits_page(websocket: WebSocket, welcome: Callable[[str | None, str], bool]) -> bool:
+    """Return whether a page of this origin may call; refuse the WebSocket (403) where it may not.
+
+    welcome: takes an origin and a host. Cancelling leaves the socket to the server, which drops it.
+    """
+    origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
+    if welcome(origin, host):
+        return True
+    reason = f"pages from {origin} may not call: add their origin to the setting allowed_origins\n"
+    await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
+    return False
 
 
 async def turn_away(websocket: Socket, code: int, reason: str) -> None:
@@ -121,10 +149,24 @@ async def turn_away(websocket: Socket, code: int, reason: str) -> None:
 
 
 async def body(request: Request, most: int) -> bytes:
-    """Return the body of a request. Raises Refused for more than ``most`` bytes. Cancelling stops reading."""
+    """Return the body of a request. Cancelling stops reading.
+
+    Raises Refused for more than ``most`` bytes, and ClientDisconnect where the client leaves before its end.
+    """
     body = b""
     async for piece in request.stream():
         body += piece
         if len(body) > most:
             raise Refused(413, f"more than {most} bytes", "request_too_large")
     return body
+
+
+async def wants_socket(request: Request) -> Response:
+    """Answer a plain HTTP request to a WebSocket path with 426 (RFC 9110, 15.5.22).
+
+    It never waits, so there is nothing to cancel.
+    """
+    reason = f"{request.url.path} is a WebSocket: connect to it with ws:// or wss://"
+    if request.url.path == "/v1/phone":
+        reason += "; what a carrier fetches by HTTP first, such as TwiML, has to come from a server of yours"
+    return PlainTextResponse(f"{reason}\n", 426, {"Upgrade": "websocket", "Connection": "Upgrade"})

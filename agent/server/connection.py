@@ -16,13 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from rejoinder.agent.logs import one_line
 from rejoinder.agent.server.frames import Portions
+from rejoinder.agent.server.operating.inflation import INFLATED_PER_S, CountedExtension, Inflation
 from rejoinder.agent.server.request_head import BAD_REQUEST, HeadRefused, answer
 from rejoinder.agent.wires.call_log import refused as log_refused
-from rejoinder.agent.wires.long_messages import MAX_BINARY, MAX_WHOLE, Long
-from rejoinder.agent.wires.socket import ABNORMAL, ALIVE, BEHIND, CUT
+from rejoinder.agent.wires.ids import new_id
+from rejoinder.agent.wires.long_messages import MAX_BINARY, MAX_UNCUT_BYTES, Long
+from rejoinder.agent.wires.operating.departure import SERVICE_RESTART, SHUTTING_DOWN
+from rejoinder.agent.wires.socket import ABNORMAL, ALIVE, BEHIND, CUT, POLICY_VIOLATION
+from rejoinder.pipeline.engines import call_id
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -35,8 +40,10 @@ GOODBYE_SECONDS = 1.0
 """Longest wait for the answer to a close frame when the server ends, in seconds."""
 SWITCHING_PROTOCOLS = 101
 """HTTP status of an accepted handshake."""
-SERVICE_RESTART = 1012
-"""Close code: the server ends."""
+INFLATES_TOO_MUCH = (
+    f"compressed messages inflate to more than {INFLATED_PER_S // 2**20} MiB a second: send them uncompressed"
+)
+"""The reason of a close frame, and a line in the log."""
 NOT_TEXT = 1007
 """Close code: a text message is not UTF-8."""
 REASON_BYTES = 123
@@ -90,6 +97,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         super().connection_made(transport)
         self._came = Portions(self.config.ws_max_size)
         self._message = bytearray()
+        self._inflation = Inflation()
 
     def ensure_taken(self) -> None:
         """Refuse a handshake that the parser has neither accepted nor answered."""
@@ -106,6 +114,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
             reason = bytes(self.response.body or b"").decode().partition("\n")[0]
             log.warning("a request was refused (%d): %s", self.response.status_code, one_line(reason))
             return
+        self.conn.extensions = [
+            CountedExtension(each, self._inflation, self.loop.time) for each in self.conn.extensions
+        ]
         # The parser cannot take frames before the handshake is over, and clients must not send any.
         self.read_paused = True
         self.transport.pause_reading()
@@ -131,6 +142,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
         if self.disconnected or full or not self.handshake_complete:
             return
         super().data_received(self._came.take())
+        if self._inflation.over and self.conn.state is State.OPEN:
+            log.warning(INFLATES_TOO_MUCH)
+            self.conn.fail(POLICY_VIOLATION, INFLATES_TOO_MUCH)
+            self.handle_parser_exception()
         if self._came.waiting:
             self.transport.pause_reading()
             self._wake()
@@ -156,7 +171,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
     def handle_cont(self, event: Frame) -> None:
         """Take the next fragment of a message. A long message becomes a ``Long``, which keeps part of it."""
         self._message += event.data
-        most = MAX_WHOLE if self.curr_msg_data_type == "text" else MAX_BINARY
+        most = MAX_UNCUT_BYTES if self.curr_msg_data_type == "text" else MAX_BINARY
         if self._cut is None and len(self._message) > most:
             self._cut = Long(self.curr_msg_data_type == "bytes")
         if self._cut is not None:
@@ -173,8 +188,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         """Run the application, then give the client ``CLOSE_ANSWER_SECONDS`` to close.
 
-        Cancelling ends the application.
+        Cancelling ends the application. All log lines of the call have its id, from here to the engines.
         """
+        call_id.current.set(new_id("sess"))
         await super().run_asgi()
         self._give_up_in(CLOSE_ANSWER_SECONDS)
 
@@ -191,6 +207,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.close":
             # The reason may quote the client, so it may be too long.
             message = {**message, "reason": fitting(message.get("reason") or "")}
+        if message["type"] == "websocket.http.response.start":  # uvicorn leaves these out here
+            message = {**message, "headers": [*message["headers"], *self.config.encoded_headers]}
         await super().send(message)
         if message["type"] == "websocket.accept":
             self._read_on()
@@ -267,13 +285,15 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         """End the call because the server ends, with a close code and a reason."""
+        if self.handshake_complete and self.conn.state is not State.OPEN:
+            self.close_sent = True  # the parser answers a close frame itself
         if not self.handshake_complete or self.close_sent:
             super().shutdown()
             self._give_up_in(GOODBYE_SECONDS)
             return
-        reason = "the server is shutting down"
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": SERVICE_RESTART, "reason": reason})
-        self.conn.send_close(SERVICE_RESTART, reason)
+        ended = {"type": "websocket.disconnect", "code": SERVICE_RESTART, "reason": SHUTTING_DOWN}
+        self.queue.put_nowait(cast("ASGIReceiveEvent", ended))
+        self.conn.send_close(SERVICE_RESTART, SHUTTING_DOWN)
         self._say_goodbye(GOODBYE_SECONDS)
 
     def _say_goodbye(self, seconds: float) -> None:

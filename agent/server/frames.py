@@ -30,7 +30,7 @@ TWO = 126
 """Length in a frame's second byte: the real length is in the next 2 bytes."""
 EIGHT = 127
 """Length in a frame's second byte: the real length is in the next 8 bytes."""
-MAX_HEADER = 14
+MAX_FRAME_HEADER_BYTES = 14
 """Most bytes of a frame's header."""
 ENDLESS = 2**64
 """Length of what follows a frame that no client may send. The library ends the connection."""
@@ -82,7 +82,7 @@ class Portions:
         That is all that most clients ever send: it takes a third of the time.
         """
         at = count = 0
-        while count < PORTION_FRAMES and at + MAX_HEADER <= len(data):
+        while count < PORTION_FRAMES and at + MAX_FRAME_HEADER_BYTES <= len(data):
             first, length = data[at], data[at + 1] - MASKED
             end = at + 6 + length
             if length == TWO:
@@ -103,7 +103,7 @@ class Portions:
 
     def _header(self, data: memoryview, at: int, out: bytearray) -> int:
         """Take a frame's header, or the part of it that has arrived."""
-        here = self._head + data[at : at + MAX_HEADER - len(self._head)]
+        here = self._head + data[at : at + MAX_FRAME_HEADER_BYTES - len(self._head)]
         if len(here) >= 2 and not _is_allowed(here):
             out += here
             at += len(here) - len(self._head)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from rejoinder.pipeline import Models, MonitoredLlm
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 
 LOADING = "loading models"
@@ -15,7 +16,7 @@ LOAD_CHECK_SECONDS = 1.0
 """Interval between two measurements of the load."""
 
 
-async def keep_looking(load_shedder: LoadShedder) -> None:
+async def adjust_load_shedding(load_shedder: LoadShedder) -> None:
     """Measure the load and adjust load shedding once a second, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
@@ -50,3 +51,9 @@ def load(load_shedder: LoadShedder) -> dict[str, Any]:
             for engine, (busy, pressing) in zip(load_shedder.engines, load_shedder.shares, strict=True)
         },
     }
+
+
+def failed_model(models: Models | None) -> str:
+    """Return why the language model has ended for good, "" if it has not."""
+    llm = models.llm if models else None
+    return llm.failed if isinstance(llm, MonitoredLlm) else ""

@@ -13,6 +13,12 @@ from rejoinder.pipeline import ProtocolError
 
 PROTOCOL = "openai-insecure-api-key."
 """Prefix of a key among a WebSocket's sub-protocols. Browsers cannot send headers with a WebSocket."""
+SECRET_PREFIX = "ek_"
+"""Begins a client secret."""
+SECRET_BYTES = 32
+"""Random bytes of a client secret, which follow in URL-safe Base64 without padding."""
+SECRET_LENGTH = len(SECRET_PREFIX) + -(-SECRET_BYTES * 4 // 3)
+"""Characters of a client secret."""
 MAX_SECRETS = 10_000
 """Most secrets at a time. The oldest are dropped."""
 MAX_SESSION = 2**15
@@ -34,6 +40,11 @@ def hashed(key: str) -> str:
 def new_key() -> str:
     """Return a new API key: 256 random bits."""
     return f"rj_{secrets.token_urlsafe(32)}"
+
+
+def may_be_secret(key: str) -> bool:
+    """Return whether a key has the form of a client secret."""
+    return key.startswith(SECRET_PREFIX) and len(key) == SECRET_LENGTH
 
 
 def presented(authorization: str | None, protocols: Sequence[str] = ()) -> str:
@@ -68,6 +79,12 @@ class Keys:
         self._now = now
         self._secrets: dict[str, Secret] = {}
 
+    def replace(self, hashes: Sequence[str]) -> None:
+        """Take other API keys. Secrets that a key has minted end with it; calls that have begun go on."""
+        self._hashes = list(hashes)
+        known = set(hashes)
+        self._secrets = {name: one for name, one in self._secrets.items() if one.owner in known}
+
     @property
     def kept(self) -> int:
         """The bytes of JSON that the secrets store."""
@@ -90,6 +107,13 @@ class Keys:
             return dict(json.loads(secret.session))
         return {} if self.is_key(key) else None
 
+    def may_resume(self, key: str) -> bool:
+        """Return whether a conversation of another process may be this client's.
+
+        Its key is valid here, or it may be a client secret that has expired or that another process has made.
+        """
+        return self.session(key) is not None or may_be_secret(key)
+
     def wrong(self, key: str) -> str:
         """Return the error message for a key that is not valid. key: "" where the client presented none."""
         if not key:
@@ -106,6 +130,10 @@ class Keys:
             return secret.owner
         return shown if self._hashes and self.is_key(key) else ""
 
+    def serves(self, owner: str) -> bool:
+        """Return whether calls of an API key may go on here. owner: the hash of the key, "" for none."""
+        return owner in self._hashes or not self._hashes
+
     def mint(self, seconds: float, session: dict[str, Any], key: str = "") -> tuple[str, float]:
         """Return a new secret and when it expires, in seconds since the epoch.
 
@@ -114,15 +142,34 @@ class Keys:
         """
         data = json.dumps(session).encode()
         if len(data) > MAX_SESSION:
-            reason = f"session: {len(data)} bytes, and {MAX_SESSION} are the most that a client secret keeps"
+            reason = f"session has {len(data)} bytes, and a client secret keeps at most {MAX_SESSION}"
             raise ProtocolError(f"{reason}: send the rest with session.update", "invalid_value", "session")
-        value = f"ek_{secrets.token_urlsafe(32)}"
+        value = f"{SECRET_PREFIX}{secrets.token_urlsafe(SECRET_BYTES)}"
+        expires = self._now() + seconds
+        self._keep(value, Secret(expires, data, self.owner(key)))
+        return value, expires
+
+    def minted(self, value: str) -> tuple[Secret, float] | None:
+        """Return a valid secret and the seconds until it expires; None for any other value."""
+        secret = self._secrets.get(hashed(value))
+        left = secret.expires - self._now() if secret else 0.0
+        return (secret, left) if secret and left > 0.0 else None
+
+    def learn(self, value: str, seconds: float, session: bytes, owner: str) -> None:
+        """Take a secret that another server has minted, if its key is known here.
+
+        seconds: until it expires. session, owner: as in ``Secret``.
+        """
+        if self.serves(owner):
+            self._keep(value, Secret(self._now() + seconds, session, owner))
+
+    def _keep(self, value: str, secret: Secret) -> None:
+        """Keep a secret, and forget the oldest where there are too many."""
         now = self._now()
         since = now - EXPIRED_SECONDS if len(self._secrets) < MAX_SECRETS else now
         self._secrets = {known: one for known, one in self._secrets.items() if one.expires > since}
-        kept = self.kept + len(data)
+        kept = self.kept + len(secret.session)
         while len(self._secrets) >= MAX_SECRETS or kept > MAX_KEPT:
             oldest = self._secrets.pop(next(iter(self._secrets)))
             kept -= len(oldest.session)
-        self._secrets[hashed(value)] = Secret(now + seconds, data, self.owner(key))
-        return value, now + seconds
+        self._secrets[hashed(value)] = secret

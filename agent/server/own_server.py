@@ -11,10 +11,12 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import IO
 
 from rich.console import Console
 
+from rejoinder.agent.operating_settings import PRETTY
 from rejoinder.agent.server.health import LOADING, READY
 from rejoinder.pipeline.errors import PipelineError
 
@@ -26,20 +28,32 @@ MAX_WARNINGS = 10
 """Most lines of the server's log that are shown at its end."""
 ISOLATED = {
     "REJOINDER_API_KEYS": "",
+    "REJOINDER_API_KEYS_FILE": "",
+    "REJOINDER_TLS_CERT": "",
+    "REJOINDER_TLS_KEY": "",
     "REJOINDER_AUDIOSOCKET_PORT": "0",
+    "REJOINDER_CALLS_DB": "",
+    "REJOINDER_CALLS_KEY": "",
+    "REJOINDER_RECORDINGS": "",
     "REJOINDER_WYOMING_PORT": "0",
     "REJOINDER_GREETING": "",
+    "REJOINDER_LOG_FORMAT": PRETTY,
+    "REJOINDER_DRAIN_S": "0",
 }
 """Settings of the child process. It serves only this machine, so it needs no keys. Another server may already
-use the other ports. In demo and benches the caller speaks first, so there is no greeting."""
+use the other ports, and calls of a bench are neither kept nor recorded. In demo and benches the caller speaks
+first, so there is no greeting."""
 
 
 class ServerFailed(PipelineError):
     """The server did not start. The message ends with the server's output."""
 
 
-def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
-    """Return the command that serves on a loopback port. Flags that are None are left out."""
+def command_line(port: int, flags: Mapping[str, str | None], agent: str | None = None) -> list[str]:
+    """Return the command that serves on a loopback port. Flags that are None are left out.
+
+    agent: the integrator's agent, as the command names it, None for none.
+    """
     command = [
         sys.executable,
         "-m",
@@ -53,7 +67,7 @@ def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
     for name, value in flags.items():
         if value is not None:
             command += [f"--{name}", value]
-    return command
+    return [*command, agent] if agent else command
 
 
 @asynccontextmanager
@@ -61,14 +75,16 @@ async def own_server(
     flags: Mapping[str, str | None],
     console: Console | None = None,
     environment: Mapping[str, str] | None = None,
+    agent: str | None = None,
 ) -> AsyncIterator[str]:
     """Serve for the length of the block and yield the WebSocket's URL, with tracing switched on.
 
     flags: options of ``rejoinder serve`` by name. console: shows a status while the server starts, and the
-    last warnings of its log at the end. environment: further environment variables. Raises ServerFailed when
-    the server is not ready in time. Cancelling ends the server.
+    last warnings of its log at the end. environment: further environment variables. agent: the integrator's
+    agent, as the command names it. Raises ServerFailed when the server is not ready in time. Cancelling ends
+    the server.
     """
-    async with own_process(flags, console, environment) as (url, _):
+    async with own_process(flags, console, environment, agent) as (url, _):
         yield url
 
 
@@ -77,16 +93,20 @@ async def own_process(
     flags: Mapping[str, str | None],
     console: Console | None = None,
     environment: Mapping[str, str] | None = None,
+    agent: str | None = None,
+    port: int = 0,
+    log: Path | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve for the length of the block and yield the WebSocket's URL and the process's number.
 
-    The arguments are those of ``own_server``. SIGTERM ends the block and the server, and then this process
-    with the status 143. Cancelling ends the server.
+    The other arguments are those of ``own_server``. port: 0 for any free one. log: the file to which the
+    server's output is appended, None to keep none. SIGTERM ends the block and the server, and then this
+    process with the status 143. Cancelling ends the server.
     """
-    port = free_port()
-    with tempfile.TemporaryFile() as said, _ending_by_signal():
+    port = port or free_port()
+    with log.open("a+b") if log else tempfile.TemporaryFile() as said, _ending_by_signal():
         process = await asyncio.create_subprocess_exec(
-            *command_line(port, flags),
+            *command_line(port, flags, agent),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=said,
             stderr=said,

@@ -13,6 +13,8 @@ from typing import TypeAlias
 import h11
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS
 
+from rejoinder.agent.server.http.headers import HEADERS
+
 HEAD_BYTES = 16 * 2**10
 """Most bytes in a head. The limits of a line and of the number of headers are those of ``websockets``."""
 BAD_REQUEST = 400
@@ -36,7 +38,7 @@ class HeadRefused(Exception):
 
 
 def check(request: h11.Request) -> None:
-    """Raise Refused for a head that is too large or malformed, or gives the body's length in two ways."""
+    """Raise HeadRefused for a head that is too large or malformed, or gives the body's length in two ways."""
     lines = [len(request.method) + len(request.target) + len(b"  HTTP/1.1\r\n")]
     for name, value in request.headers:
         said = name[:NAME_LETTERS].decode("ascii")
@@ -64,7 +66,7 @@ def check(request: h11.Request) -> None:
 
 
 def check_handshake(request: h11.Request) -> None:
-    """Raise Refused for a handshake with a body."""
+    """Raise HeadRefused for a handshake with a body."""
     headers = dict(request.headers)
     if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
         reason = "a WebSocket handshake has no body: send neither Content-Length nor Transfer-Encoding"
@@ -82,8 +84,9 @@ def answer(refused: HeadRefused) -> bytes:
     body = f"{refused}\n".encode()
     head = (
         f"HTTP/1.1 {refused.status} {phrase[refused.status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n"
     )
+    head += "".join(f"{name}: {value}\r\n" for name, value in HEADERS) + "\r\n"
     return head.encode() + body
 
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from rejoinder.agent.server.request_head import HeadRefused, Reader, answer, check_handshake
-
-if TYPE_CHECKING:
-    pass
-
+from rejoinder.agent.operating_settings import USUAL_HANDSHAKE_SECONDS
 from rejoinder.agent.server.connection import SocketConnection, dismiss
+from rejoinder.agent.server.operating.arrivals import Arrivals
+from rejoinder.agent.server.operating.tls import ClosableTransport
+from rejoinder.agent.server.request_head import HeadRefused, Reader, answer, check_handshake
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 10.0
-"""Longest time for the head of a request, in seconds."""
+TLS_BUFFER_BYTES = 64 * 2**10
+"""Unsent bytes from which a sender waits under TLS: asyncio's number for sockets without it."""
 BODY_SECONDS = 60.0
 """Longest time for the body of a request, in seconds: a megabyte over a slow line."""
 
@@ -28,8 +27,12 @@ class HttpConnection(H11Protocol):
     """HTTP on one connection. The connection is dropped when a request is not complete in time.
 
     Without this limit a client could hold all sockets of the process without a key and without a request.
+    arrivals: limits the rate of new connections. head_s: longest time for the head of a request, and for the
+    handshake of a WebSocket, in seconds.
     """
 
+    arrivals = Arrivals(0)
+    head_s = USUAL_HANDSHAKE_SECONDS
     _waiting: asyncio.TimerHandle | None = None
     _awaited: object = None
     _since = 0.0
@@ -46,8 +49,12 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer for the first request."""
+        if transport.get_extra_info("sslcontext"):
+            transport = cast("asyncio.Transport", ClosableTransport(transport))
+            transport.set_write_buffer_limits(TLS_BUFFER_BYTES)  # asyncio would buffer 512 KiB: 8 s of audio
         super().connection_made(transport)
         self._watch()
+        self.arrivals.add(transport, transport.resume_reading)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request. Bytes after a refused one are discarded, so that the answer arrives."""
@@ -111,14 +118,25 @@ class HttpConnection(H11Protocol):
         if self._waiting is not None:
             self._waiting.cancel()
         if awaited is not None:
-            self._waiting = self.loop.call_later(
-                BODY_SECONDS if answering else REQUEST_SECONDS, self._give_up
-            )
+            self._waiting = self.loop.call_later(BODY_SECONDS if answering else self.head_s, self._give_up)
 
     def _give_up(self) -> None:
         now = self.transport.get_protocol()
         if isinstance(now, SocketConnection) and not now.handshake_complete:
-            log.warning("a WebSocket handshake was not over after %g s: it is dropped", REQUEST_SECONDS)
+            log.warning("a WebSocket handshake was not over after %g s: it is dropped", self.head_s)
             self.transport.abort()
         elif now is self:
             self.transport.abort()
+
+
+def connections(per_second: int, head_seconds: float) -> type[HttpConnection]:
+    """Return the class of one server's connections.
+
+    per_second: most new ones that are served, 0 for any. head_seconds: ``head_s`` of each.
+    """
+
+    class LimitedConnection(HttpConnection):
+        arrivals = Arrivals(per_second)
+        head_s = head_seconds
+
+    return LimitedConnection

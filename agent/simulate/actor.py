@@ -37,7 +37,8 @@ class Actor:
     """Does the steps of a script in a conversation. Times are virtual seconds since the start of the call.
 
     said: the caller's words so far, including typed ones. ends: when each of the caller's turns ended. steps:
-    number of iterations of the event loop until the end of the script.
+    number of iterations of the event loop until the end of the script. actions: what the caller did, and
+    when. finished: whether the script is at its end.
     """
 
     def __init__(self, script: Sequence[CallerStep], talk: Talk, spoken: Spoken) -> None:
@@ -47,7 +48,8 @@ class Actor:
         self.talk = talk
         self._script = script
         self._spoken = spoken
-        self._actions: list[tuple[float, str]] = []
+        self.actions: list[tuple[float, str]] = []
+        self.finished = False
         self._heard_before = 0.0
 
     async def follow(self) -> None:
@@ -56,6 +58,7 @@ class Actor:
             after = self._script[place + 1].verb if place + 1 < len(self._script) else ""
             await self._do(step, after in MIDDLE)
         self.steps = virtual_clock.steps_so_far()
+        self.finished = True
 
     async def follow_to(self, step: int) -> None:
         """Follow the script until a step of the loop, stop the agent there, and stay on the line for a while.
@@ -77,7 +80,7 @@ class Actor:
 
     def timeline(self) -> list[str]:
         """Return one line per event, with its time in seconds to the millisecond."""
-        lines = [(at, 0, f"{at:.3f} caller {what}") for at, what in self._actions]
+        lines = [(at, 0, f"{at:.3f} caller {what}") for at, what in self.actions]
         lines += [(float(line.split()[0]), 1, line) for line in self.talk.timeline()]
         return [line for _, _, line in sorted(lines, key=lambda one: one[:2])]
 
@@ -104,14 +107,14 @@ class Actor:
                 self._record(f"types: {step.text}")
                 self._heard_before = self.talk.ear.seconds(self._now())
                 self.said += step.text.split()
-                self.talk.session.add_text(step.text)
-                self.talk.session.respond()
+                self.talk.types(step.text)
             case "does" if step.act and (doing := step.act(self.talk.session)) is not None:
                 await doing
 
     def _answered(self) -> bool:
         now, ear = self._now(), self.talk.ear
         quiet = self.talk.session.reply is None and self.talk.session.floor.floor is Floor.NOBODY
+        quiet = quiet and not self.talk.working
         return quiet and not ear.playing(now) and ear.seconds(now) > self._heard_before
 
     async def _speak(self, verb: str, text: str) -> None:
@@ -137,7 +140,7 @@ class Actor:
             self.talk.look()
 
     def _record(self, what: str) -> None:
-        self._actions.append((self._now(), what))
+        self.actions.append((self._now(), what))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 from rejoinder.agent.simulate.actor import Actor, CallerStep
+from rejoinder.agent.simulate.failures import CodeFailure
 from rejoinder.agent.simulate.line import Line
-from rejoinder.agent.simulate.models import CallersStt, CallersTurnModel, Spoken, WatchedLlm
+from rejoinder.agent.simulate.models import CallersStt, CallersTurnModel, Spoken, watched
 from rejoinder.agent.simulate.scenario import Talk
+from rejoinder.agent.simulate.tool_use import ToolUse, called
 from rejoinder.pipeline import EndOfTurn, Floor, Llm, Message, Options
 
 WHO = {Floor.USER: "user", Floor.PAUSE: "user?", Floor.AGENT: "agent", Floor.OVERLAP: "agent?"}
@@ -29,17 +31,19 @@ class Call:
         options: Options | None,
         answers_in: float | None,
         line: Line,
-        models: dict[str, Any],
+        real_time: bool,
+        more: dict[str, Any],
     ) -> None:
         spoken = Spoken()
-        models = {"stt": CallersStt(spoken), "turn": CallersTurnModel(lambda: spoken.done), **models}
-        watched = WatchedLlm(llm, answers_in)
-        self.talk = Talk(llm=watched, line=line, options=options or Options(instructions=""), **models)
-        self.prompts: list[list[Message]] = watched.prompts
+        more = {"stt": CallersStt(spoken), "turn": CallersTurnModel(lambda: spoken.done), **more}
+        under_test = watched(llm, answers_in, real_time)
+        options = options or Options(instructions="")
+        self.talk = Talk(llm=under_test, line=line, options=options, real_time=real_time, **more)
+        self.prompts: list[list[Message]] = under_test.prompts
         self.ended = 0.0
         self._actor = Actor(script, self.talk, spoken)
 
-    async def hold(self, interrupted_at: int | None = None) -> None:
+    async def converse(self, interrupted_at: int | None = None) -> None:
         """Run the script against a session. Cancelling hangs up.
 
         interrupted_at: stop the agent in this step of the loop, skip the rest of the script, and stay on the
@@ -48,7 +52,7 @@ class Call:
         actor = self._actor
         script = actor.follow if interrupted_at is None else lambda: actor.follow_to(interrupted_at)
         try:
-            await self.talk.hold(script)
+            await self.talk.converse(script)
         finally:
             self.ended = asyncio.get_running_loop().time()
 
@@ -94,9 +98,49 @@ class Call:
         return list(waits.values())
 
     @property
+    def tools_called(self) -> list[ToolUse]:
+        """The calls of the agent's tools, in order. They compare by name and arguments."""
+        return self.talk.tools_called
+
+    def called(self, name: str, /, **arguments: Any) -> ToolUse:
+        """Return the last call of a tool with at least these arguments.
+
+        Raises AssertionError, with the calls that there were, if there is none.
+        """
+        return called(self.tools_called, name, arguments)
+
+    @property
+    def failures(self) -> list[CodeFailure]:
+        """The exceptions of the agent's hooks, tools, context functions and memory, in order."""
+        return self.talk.failures
+
+    @property
     def turns(self) -> list[str]:
         """The final transcript of each turn of the caller."""
         return [event.text for event in self.talk.of(EndOfTurn)]
+
+    @property
+    def actions(self) -> list[tuple[float, str]]:
+        """What the caller did, with the time of each action in seconds."""
+        return self._actor.actions
+
+    @property
+    def finished(self) -> bool:
+        """Whether the caller came to the end of the script; the agent may hang up before."""
+        return self._actor.finished
+
+    @property
+    def transcript(self) -> list[Message]:
+        """The conversation as both sides heard it, with the calls of tools, in OpenAI's chat format."""
+        return self.talk.session.history.messages(instructions="")
+
+    def raise_failure(self) -> None:
+        """Raise the first exception of the agent's code, if there is one."""
+        if self.failures:
+            first, *others = self.failures
+            more = f"; {len(others)} more followed" if others else ""
+            first.error.add_note(f"{first.what} raised it, {first.at:.2f} s into the simulated call{more}")
+            raise first.error
 
     def timeline(self) -> list[str]:
         """Return one line per event, with its time in seconds to the millisecond."""

@@ -10,7 +10,7 @@ recogniser knows the caller's words, and the voice hums. docs/guides/simulate.md
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.actor import CallerStep
@@ -18,14 +18,20 @@ from rejoinder.agent.simulate.call import Call
 from rejoinder.agent.simulate.line import Line
 from rejoinder.pipeline import Llm, Options, Session, check_fits
 
+if TYPE_CHECKING:
+    from rejoinder.agent.app.agent import Agent
+    from rejoinder.agent.app.call import CallInfo
+
 
 class Caller:
     """A script of a caller's actions. Each verb adds an action and returns the script; ``call`` runs it.
 
     llm: the agent under test, any object with the pipeline's Llm interface. options: of the session.
     answers_in: virtual seconds to the first token of a model that works in real time; see ``WatchedLlm``.
-    line: the network. models: replacements for the simulated models, as vad, stt, tts or turn. Raises
-    ModelError if ``llm`` does not fit the interface.
+    line: the network. agent: the integrator's agent, with its tools and hooks. info: who calls, for its
+    hooks. real_time: virtual time passes as real time does while the model, a tool or a hook before the call
+    works, so that they may use sockets. models: replacements for the simulated models, as vad, stt, tts or
+    turn. Raises ModelError if ``llm`` does not fit the interface.
     """
 
     def __init__(
@@ -34,15 +40,24 @@ class Caller:
         options: Options | None = None,
         answers_in: float | None = None,
         line: Line | None = None,
+        *,
+        agent: Agent[Any, Any] | None = None,
+        info: CallInfo | None = None,
+        real_time: bool = False,
         **models: Any,
     ) -> None:
+        if unknown := models.keys() - {"vad", "stt", "tts", "turn"}:
+            raise TypeError(f"a caller has no {min(unknown)}: give vad, stt, tts or turn (or info=)")
+        if isinstance(info, str):
+            raise TypeError(f"info is a CallInfo, such as CallInfo(caller={info!r})")
         check_fits("llm", llm)
         self.steps: list[CallerStep] = []
         self._llm = llm
         self._options = options
         self._answers_in = answers_in
         self._line = line or Line()
-        self._models = models
+        self._real_time = real_time
+        self._more = {"agent": agent, "info": info, **models}
 
     def says(self, text: str) -> Caller:
         """Say something, at 17 characters per second."""
@@ -92,16 +107,35 @@ class Caller:
         self.steps.append(step)
         return self
 
-    def call(self, debug: bool = False) -> Call:
+    def call(self, debug: bool = False, raises: bool = True) -> Call:
         """Run the call in virtual time, hang up after the last step, and return its result.
 
-        Raises NothingHeard, and AssertionError if a request is left open or events are out of order.
+        raises: whether to raise the first exception of the agent's hooks and tools, once the call is over.
+        With False, ``Call.failures`` has them, as a real call would go on, too.
+
+        Raises NothingHeard, RefusedCall, and AssertionError if a request is left open or events are out of
+        order.
         """
         call = self.prepared()
-        virtual_clock.run(call.hold(), debug)
+        try:
+            virtual_clock.run(call.converse(), debug)
+        except Exception:
+            if raises:  # it may be why the caller heard nothing
+                call.raise_failure()
+            raise
+        if raises:
+            call.raise_failure()
         call.talk.check()
         return call
 
     def prepared(self) -> Call:
         """Return the call before it begins, to run it on another loop in virtual time."""
-        return Call(list(self.steps), self._llm, self._options, self._answers_in, self._line, self._models)
+        return Call(
+            list(self.steps),
+            self._llm,
+            self._options,
+            self._answers_in,
+            self._line,
+            self._real_time,
+            dict(self._more),
+        )

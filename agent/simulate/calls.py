@@ -48,6 +48,7 @@ SCRIPTS: dict[str, Callable[[], Caller]] = {
     "pauses": lambda: Caller(agent()).says("what is the weather").pauses(0.5).says("in Paris?").hears_out(),
     "hesitates": lambda: Caller(agent()).says("I want").hesitates(0.6).says("a table for two").hears_out(),
     "coughs": lambda: Caller(agent()).says("what is the weather").hears(0.8).coughs().hears_out(),
+    "laughs": lambda: Caller(agent()).says("what is the weather").hears(0.8).coughs(1.2).hears_out(),
     "backchannels": lambda: Caller(agent()).says("what is it?").hears(0.8).backchannels("mm-hm").hears_out(),
     "interrupts": lambda: Caller(agent()).says("how is it?").interrupts("no, in London").hears_out(),
     "goes on": lambda: Caller(agent(TABLE_QUESTION)).says("a table").hears(0.1).says("for two").hears_out(),
@@ -92,7 +93,7 @@ def random_caller(seed: int) -> Caller:
             case "backchannels":
                 caller.hears(chance.uniform(0.02, 0.25)).backchannels(chance.choice(MURMURS))
             case "coughs":
-                caller.hears(chance.uniform(0.02, 0.25)).coughs(chance.uniform(0.05, 0.5))
+                caller.hears(chance.uniform(0.02, 0.25)).coughs(chance.uniform(0.05, 1.5))
             case "types":
                 caller.hears(chance.uniform(0.02, 0.25)).types(chance.choice(QUESTIONS))
         caller.waits(1.5)

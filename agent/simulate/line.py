@@ -72,7 +72,7 @@ class SimulatedPlayback:
     def __init__(self, holds: bool, yields: bool) -> None:
         self._player = Player()
         self._holds = holds
-        self._yields = yields
+        self.yields = yields
         self._clauses: dict[int, list[tuple[int, str]]] = {}  # text, and where its audio begins in the reply
 
     def take(self, event: Event, at: float) -> Cut | None:
@@ -87,7 +87,7 @@ class SimulatedPlayback:
                 self._player.hold(now)
             case OverlapEnded():
                 self._player.release(now)
-            case SpeechStarted() if self._yields:
+            case SpeechStarted() if self.yields:
                 return self._player.flush(now)
             case ReplyDone(status="cancelled"):
                 return self._player.flush(now)
@@ -106,8 +106,12 @@ class SimulatedPlayback:
         return self._player.played(str(turn), _samples(at)) / CLIENT_RATE
 
     def first(self, turn: int) -> float | None:
-        """Return the loop time at which a reply was first audible, None if never."""
-        first = self._player.first_audible(str(turn))
+        """Return the loop time at which a reply's words were first audible, None if never.
+
+        A filler before them does not count.
+        """
+        begin = self._clauses.get(turn, [(0, "")])[0][0]
+        first = self._player.first_audible(str(turn), begin)
         return None if first is None else first / CLIENT_RATE
 
     def turns(self) -> list[int]:

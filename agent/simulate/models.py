@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
+from typing import Any
 
-from rejoinder.agent.simulate.virtual_clock import standing_still
+from rejoinder.agent.simulate.virtual_clock import in_real_time, standing_still
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
-from rejoinder.pipeline import RATE, AudioChunk, Llm, Message, Transcript
+from rejoinder.pipeline import RATE, AudioChunk, Llm, Message, ToolCall, ToolLlm, Tools, Transcript
 from rejoinder.pipeline.audio.chunk import Samples
 
 TURN_OVER = 0.9
@@ -101,38 +102,68 @@ class WatchedLlm:
     answers_in: None if the model works in virtual time, by sleeping. With a number, virtual time stops while
         the model works, and its first token arrives after this number of virtual seconds. Then the model may
         use threads and sockets, but may not sleep.
+    real_time: whether virtual time passes as real time does while the model works.
     """
 
-    def __init__(self, llm: Llm, answers_in: float | None = None) -> None:
+    def __init__(self, llm: Llm, answers_in: float | None = None, real_time: bool = False) -> None:
         self._llm = llm
         self._answers_in = answers_in
+        self._real_time = real_time
         self.prompts: list[list[Message]] = []
         self.open = 0
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer. Closing the generator closes the model's."""
+        async with aclosing(self._watched(messages, self._llm.reply(messages))) as tokens:
+            async for token in tokens:
+                yield token
+
+    async def _watched(
+        self, messages: Sequence[Message], made: AsyncGenerator[Any, None]
+    ) -> AsyncGenerator[Any, None]:
         self.prompts.append([message.copy() for message in messages])
         self.open += 1
         try:
-            async with aclosing(self._llm.reply(messages)) as tokens:
-                if self._answers_in is None:
-                    async for token in tokens:
-                        yield token
+            async with aclosing(made) as pieces:
+                if self._answers_in is None and not self._real_time:
+                    async for piece in pieces:
+                        yield piece
                     return
-                await asyncio.sleep(self._answers_in)
-                while (made := await self._next(tokens)) is not None:
-                    yield made
+                if self._answers_in is not None:
+                    await asyncio.sleep(self._answers_in)
+                while (piece := await self._next(pieces)) is not None:
+                    yield piece
         finally:
             self.open -= 1
 
-    async def _next(self, tokens: AsyncGenerator[str, None]) -> str | None:
-        with standing_still():
-            return await anext(tokens, None)
+    async def _next(self, pieces: AsyncGenerator[Any, None]) -> Any:
+        with self._clock():
+            return await anext(pieces, None)
+
+    def _clock(self) -> AbstractContextManager[None]:
+        return in_real_time() if self._real_time else standing_still()
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Warm the model's cache. Cancelling cancels the model's work."""
-        if self._answers_in is None:
+        if self._answers_in is None and not self._real_time:
             await self._llm.warm(messages)
             return
-        with standing_still():
+        with self._clock():
             await self._llm.warm(messages)
+
+
+class WatchedToolLlm(WatchedLlm):
+    """A ``WatchedLlm`` around a model that can call tools."""
+
+    async def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
+        """Stream the answer and its calls. Closing the generator closes the model's."""
+        assert isinstance(self._llm, ToolLlm)
+        async with aclosing(self._watched(messages, self._llm.answer(messages, tools))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+def watched(llm: Llm, answers_in: float | None = None, real_time: bool = False) -> WatchedLlm:
+    """Return a wrapper of the language model that can do what the model can; see ``WatchedLlm``."""
+    made = WatchedToolLlm if isinstance(llm, ToolLlm) else WatchedLlm
+    return made(llm, answers_in, real_time)

@@ -1,83 +1,14 @@
-"""A simulated microphone and loudspeaker of a client, without I/O.
-
-Both count samples from the start of the call, so that spoken and played audio share one time axis.
-"""
+"""A simulated loudspeaker of a client, without I/O. It counts samples from the start of the call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from rejoinder.agent.client.audio import CLIENT_RATE
-from rejoinder.pipeline.audio.chunk import Samples, to_pcm
+from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.audio.loudness import AUDIBLE
-
-MICROPHONE_FRAME = CLIENT_RATE // 50
-"""Samples in one frame of the microphone: 20 ms."""
-
-
-class Microphone:
-    """The caller's speech, frame by frame, with background noise in between.
-
-    background: noise to repeat, float32 of shape (n,); silence if empty. echo: returns the echo in the frame
-        that begins at a sample, float32 of shape (MICROPHONE_FRAME,).
-    """
-
-    def __init__(
-        self, background: Samples | None = None, echo: Callable[[int], Samples] | None = None
-    ) -> None:
-        self._echo = echo
-        empty = background is None or not len(background)
-        self._background = (
-            np.zeros(MICROPHONE_FRAME, np.float32) if empty or background is None else background
-        )
-        self._queue: list[Samples] = []
-        self._waiting = 0
-        self._frames: list[Samples] = []
-
-    @property
-    def position(self) -> int:
-        """Samples recorded so far."""
-        return len(self._frames) * MICROPHONE_FRAME
-
-    @property
-    def speaking(self) -> bool:
-        """Whether queued speech is left."""
-        return self._waiting > 0
-
-    def say(self, audio: Samples) -> int:
-        """Queue speech after the current speech. Return the sample at which it begins.
-
-        audio: float32 of shape (n,) at ``CLIENT_RATE``.
-        """
-        begin = self.position + self._waiting
-        self._queue.append(audio)
-        self._waiting += len(audio)
-        return begin
-
-    def frame(self) -> bytes:
-        """Return the next frame as 16-bit PCM."""
-        said = np.concatenate(self._queue) if self._queue else np.zeros(0, np.float32)
-        frame = said[:MICROPHONE_FRAME]
-        self._queue = [said[MICROPHONE_FRAME:]] if len(said) > MICROPHONE_FRAME else []
-        self._waiting = max(0, len(said) - MICROPHONE_FRAME)
-        if missing := MICROPHONE_FRAME - len(frame):
-            places = self.position + len(frame) + np.arange(missing)
-            frame = np.concatenate((frame, self._background[places % len(self._background)]))
-        if self._echo:
-            frame = frame + self._echo(self.position)
-        self._frames.append(frame)
-        return to_pcm(frame)
-
-    def due(self) -> float:
-        """Return when the next frame is complete, in seconds since the call began."""
-        return (self.position + MICROPHONE_FRAME) / CLIENT_RATE
-
-    def track(self) -> Samples:
-        """Return everything recorded so far, float32 of shape (position,)."""
-        return np.concatenate(self._frames) if self._frames else np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +88,16 @@ class Player:
         return Cut(item, at, self.played(item, at) * 1000 // CLIENT_RATE, unheard)
 
     def _take_back(self, now: int) -> list[_Piece]:
-        rest = [piece for piece in self._pieces if piece.end > now]
+        first = len(self._pieces)  # a piece plays after all before it
+        while first and self._pieces[first - 1].end > now:
+            first -= 1
+        rest = self._pieces[first:]
         if not rest:
             return []
         taken = [_Piece(piece.item, now, piece.audio[max(0, now - piece.start) :]) for piece in rest]
         for piece in rest:
             piece.audio = piece.audio[: max(0, now - piece.start)]
-        self._pieces = [piece for piece in self._pieces if len(piece.audio)]
+        self._pieces[first:] = [piece for piece in rest if len(piece.audio)]
         self.end = now
         return taken
 
@@ -180,11 +114,17 @@ class Player:
         """Return whether audio plays at sample ``now``."""
         return self.end > now
 
-    def first_audible(self, item: str) -> int | None:
-        """Return the sample of the call at which an item is first audible, None if it is silent so far."""
+    def first_audible(self, item: str, skipped: int = 0) -> int | None:
+        """Return the sample of the call at which an item is first audible, None if it is silent so far.
+
+        skipped: number of samples at its start that do not count.
+        """
         for piece in self._pieces:
-            if piece.item == item and (loud := np.flatnonzero(np.abs(piece.audio) > AUDIBLE)).size:
-                return piece.start + int(loud[0])
+            if piece.item != item:
+                continue
+            if (loud := np.flatnonzero(np.abs(piece.audio[skipped:]) > AUDIBLE)).size:
+                return piece.start + skipped + int(loud[0])
+            skipped = max(0, skipped - len(piece.audio))
         return None
 
     def last_audible(self, item: str) -> int | None:
@@ -197,6 +137,14 @@ class Player:
     def last_sample(self, item: str) -> int | None:
         """Return the sample of the call after the last one of an item."""
         return max((piece.end for piece in self._pieces if piece.item == item), default=None)
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Return when audio plays: the first sample and the one after the last of each span, in order."""
+        spans: list[tuple[int, int]] = []
+        for piece in self._pieces:
+            joined = spans.pop()[0] if spans and spans[-1][1] == piece.start else piece.start
+            spans.append((joined, piece.end))
+        return spans
 
     def sound(self, begin: int, end: int) -> Samples:
         """Return the audio that played between two samples of the call, float32 of shape (end - begin,)."""

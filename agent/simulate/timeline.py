@@ -9,6 +9,7 @@ from rejoinder.pipeline import (
     Event,
     PartialTranscript,
     ReplyAudio,
+    ReplyCalled,
     ReplyDone,
     ReplyStarted,
     ReplyText,
@@ -16,10 +17,10 @@ from rejoinder.pipeline import (
 )
 
 
-def timeline(log: Sequence[tuple[float, Event]]) -> list[str]:
+def timeline(log: Sequence[tuple[float, Event]], tools: Sequence[tuple[float, str]] = ()) -> list[str]:
     """Return a log of (loop time in seconds, event), one line per event, without traces.
 
-    Consecutive audio of a reply is one line.
+    Consecutive audio of a reply is one line. tools: further lines, with their times.
     """
     lines: list[str] = []
     stretch: tuple[int, float, float] | None = None
@@ -34,7 +35,10 @@ def timeline(log: Sequence[tuple[float, Event]]) -> list[str]:
             stretch = None
         if event is not None and not isinstance(event, TurnTraced):
             lines.append(f"{at:.3f} {_line(event)}")
-    return lines
+    if not tools:
+        return lines
+    lines += [f"{at:.3f} {line}" for at, line in tools]
+    return sorted(lines, key=lambda line: float(line.split()[0]))
 
 
 def _line(event: Event) -> str:
@@ -45,6 +49,8 @@ def _line(event: Event) -> str:
             return f"reply {turn} starts"
         case ReplyText(turn, text):
             return f"text {turn}: {text}"
+        case ReplyCalled(turn, call):
+            return f"reply {turn} calls {call.name} {call.arguments}"
         case ReplyDone(turn, status, heard, error):
             return f"reply {turn} {status}: {heard}" + (f" ({error})" if error else "")
         case _:

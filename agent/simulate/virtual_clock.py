@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import selectors
+import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 STANDSTILL_SECONDS = 60.0
 """Longest real wait while the virtual clock stands still, in seconds."""
+LONGEST_SILENCE_SECONDS = 600.0
+"""Longest wait for real events in real time, in seconds, if no timer is pending: models load slowly."""
+WRONG_THREAD = "another thread may call only call_soon_threadsafe on this loop"
+"""The error of a call from a thread other than the loop's."""
 
 
 class Deadlock(Exception):
@@ -27,15 +35,17 @@ class JumpingSelector(selectors.SelectSelector):
     """Advances virtual time instead of waiting.
 
     now: virtual time in seconds. steps: number of iterations of the loop, each of which could cancel a task.
-    at_step, act: call ``act`` in that step. held: number of waits for real events; virtual time stops while
-    it is above 0.
+    at_step, act: call ``act`` in that step. real_waits: number of waits for real events; virtual
+    time stops while it is above 0. real_time: number of blocks during which virtual time passes as real time
+    does.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.steps = 0
-        self.held = 0
+        self.real_waits = 0
+        self.real_time = 0
         self.at_step = -1
         self.act: Callable[[], object] = lambda: None
 
@@ -45,7 +55,14 @@ class JumpingSelector(selectors.SelectSelector):
         if self.steps == self.at_step:
             self.act()
             return []  # the loop runs ``act``'s effects before it selects again
-        if self.held and timeout != 0:
+        if self.real_time and timeout != 0:
+            began = time.perf_counter()
+            ready = super().select(LONGEST_SILENCE_SECONDS if timeout is None else timeout)
+            if timeout is None and not ready:
+                raise Deadlock(f"every task waits, and nothing happened for {LONGEST_SILENCE_SECONDS:g} s")
+            self.now += time.perf_counter() - began if ready or timeout is None else timeout
+            return ready
+        if self.real_waits and timeout != 0:
             ready = super().select(STANDSTILL_SECONDS)
             if not ready:
                 raise Deadlock(
@@ -53,24 +70,51 @@ class JumpingSelector(selectors.SelectSelector):
                 )
             return ready
         # With no socket but the loop's own wake-up, there is nothing to poll while time passes.
-        alone = timeout is not None and len(self.get_map()) == 1
-        ready = [] if alone else super().select(0)
+        if timeout is not None and len(self.get_map()) == 1:
+            self.now += timeout
+            return []
+        ready = super().select(0)
         if timeout is None and not ready:
             raise Deadlock("every task waits and no timer is pending")
-        self.now += 0.0 if ready else max(0.0, timeout or 0.0)
+        self.now += 0.0 if ready else timeout or 0.0
         return ready
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time, which starts at 0."""
+    """An event loop in virtual time, which starts at 0.
+
+    Other threads may use it only by ``call_soon_threadsafe``. asyncio checks that in its debug mode, which is
+    five times as slow.
+    """
 
     def __init__(self) -> None:
         self.jumping = JumpingSelector()
+        self._own_thread = threading.get_ident()
         super().__init__(self.jumping)
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
         return self.jumping.now
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback in the next step. Raises RuntimeError in a thread other than the loop's."""
+        if threading.get_ident() != self._own_thread:
+            raise RuntimeError(WRONG_THREAD)
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run a callback at a virtual time. Raises RuntimeError in a thread other than the loop's."""
+        if threading.get_ident() != self._own_thread:
+            raise RuntimeError(WRONG_THREAD)
+        return super().call_at(when, callback, *args, context=context)
 
 
 @contextmanager
@@ -80,28 +124,58 @@ def standing_still() -> Iterator[None]:
     if not isinstance(loop, VirtualClockLoop):
         yield
         return
-    loop.jumping.held += 1
+    loop.jumping.real_waits += 1
     try:
         yield
     finally:
-        loop.jumping.held -= 1
+        loop.jumping.real_waits -= 1
 
 
-def run(main: Coroutine[Any, Any, T], debug: bool = True) -> T:
-    """Run a coroutine in virtual time and return its result. Raises Deadlock, or Leak."""
+@contextmanager
+def in_real_time() -> Iterator[None]:
+    """Let virtual time pass as real time does during the block. Does nothing on an ordinary loop.
+
+    For code that waits for sockets and threads, and sleeps, too. Such a call is not the same each time.
+    """
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, VirtualClockLoop):
+        yield
+        return
+    loop.jumping.real_time += 1
+    try:
+        yield
+    finally:
+        loop.jumping.real_time -= 1
+
+
+def run(main: Coroutine[Any, Any, T], debug: bool = False) -> T:
+    """Run a coroutine in virtual time and return its result. Raises Deadlock, or Leak.
+
+    debug: asyncio's debug mode, which names the place where a coroutine that is never awaited was made.
+    """
     unseen: list[dict[str, Any]] = []
     with asyncio.Runner(debug=debug, loop_factory=VirtualClockLoop) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, VirtualClockLoop)
         loop.set_exception_handler(lambda _, context: unseen.append(context))
-        result = runner.run(main)
-        if leaked := asyncio.all_tasks(loop):
-            raise Leak(f"tasks left behind: {leaked}")
+        try:
+            result = runner.run(main)
+            if leaked := asyncio.all_tasks(loop):
+                raise Leak(f"tasks left behind: {leaked}")
+        except BaseException:
+            loop.jumping.real_time += 1  # the loop's executor threads end in real time
+            raise
         gc.collect(1)
-        loop.jumping.held += 1  # the loop's executor threads end in real time
+        loop.jumping.real_waits += 1  # the loop's executor threads end in real time
     if unseen:
         raise Leak(f"unhandled errors: {unseen}")
     return result
+
+
+def restart() -> None:
+    """Set the running loop's clock and its count of steps to 0, for the next of several calls."""
+    jumping = _running().jumping
+    jumping.now, jumping.steps = 0.0, 0
 
 
 def at_step(step: int, act: Callable[[], object]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from rejoinder.agent.recording.changes import RecordingChange
 from rejoinder.pipeline import Entry, Key, Options, ReplyRequest
 
 
@@ -21,7 +24,7 @@ class EndTurn:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The session drops the user's unfinished turn."""
+    """The session drops the user's unfinished turn. A turn that ``EndTurn`` has ended is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,13 @@ class AddItem:
 
     entry: Entry
     after: Key | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """The session appends the history of a conversation that another process has begun."""
+
+    entries: Sequence[Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +105,47 @@ class Configure:
 
 
 @dataclass(frozen=True, slots=True)
+class ListTools:
+    """The call connects to an MCP server by streamable HTTP, and lists its tools.
+
+    label: the client's name of the server. item: identifies this request. public_only: whether it may connect
+    to public addresses only. The result is a ``ToolsListed``.
+    """
+
+    label: str
+    item: str
+    url: str
+    headers: Mapping[str, str]
+    public_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CallRemoteTool:
+    """The call runs a tool of an MCP server. arguments: a JSON object. The result is a ``ToolReturned``."""
+
+    label: str
+    tool: str
+    arguments: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadMore:
     """The wire has more of a long message: call its ``read_more``. It is the last of a list.
 
     So other calls run in between, and the wire decodes no faster than the session takes the audio.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The call begins or ends a recording. announce: speak the announcement first, if there is one.
+
+    The result is a ``RecordingChange``, once it has begun or ended.
+    """
+
+    begin: bool
+    announce: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +161,17 @@ Command = (
     | Forget
     | AddText
     | AddItem
+    | Restore
     | AddRecording
     | Remove
     | Respond
     | Interrupt
     | Truncate
     | Configure
+    | ListTools
+    | CallRemoteTool
     | ReadMore
+    | Record
     | HangUp
 )
 
@@ -150,4 +200,31 @@ class RecordingTranscribed:
     error: str = ""
 
 
-Result = Truncated | RecordingTranscribed
+@dataclass(frozen=True, slots=True)
+class ToolsListed:
+    """The result of ``ListTools``.
+
+    tools: in the shape of the MCP specification. error: why there are none, "" after a success.
+    """
+
+    label: str
+    item: str
+    tools: Sequence[dict[str, Any]]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """The result of ``CallRemoteTool``.
+
+    text: the result, or the error for the language model. error: "" after a success, else its kind:
+    protocol_error, http_error or tool_execution_error. code: of the first two.
+    """
+
+    id: str
+    text: str
+    error: str = ""
+    code: int = 0
+
+
+Result = Truncated | RecordingTranscribed | ToolsListed | ToolReturned | RecordingChange

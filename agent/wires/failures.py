@@ -14,7 +14,7 @@ from rejoinder.pipeline import CallOver, ModelError, Overloaded, PipelineError, 
 
 log = logging.getLogger(__name__)
 
-SENTENCES = {
+FAILURE_SENTENCES = {
     "model_error": "The {role} failed.",
     "model_timeout": "The {role} did not answer in time.",
     "context_length_exceeded": "The conversation and its instructions are too long for the {role}.",
@@ -22,10 +22,12 @@ SENTENCES = {
 """Message for a model's error, by its code. ``role`` names the model."""
 BUSY_MESSAGE = "Too many callers want an answer at this moment: try again in a few seconds."
 """Message for callers while too many replies are requested."""
-BROKEN = "Something went wrong in the server."
+SERVER_ERROR_MESSAGE = "Something went wrong in the server."
 """Message for callers after an error of the server itself."""
-ENDED = "the language model cannot answer any more: its engine has ended"
+ENGINE_ENDED_MESSAGE = "the language model cannot answer any more: its engine has ended"
 """Message for callers after the engine of the language model has ended."""
+MODEL_FAILS_MESSAGE = "the {role} does not work at this moment: the log says why"
+"""Message for callers while all requests to a model on this machine fail. ``role`` names the model."""
 
 
 class Unanswered(PipelineError):
@@ -59,7 +61,7 @@ def public_error(error: BaseException) -> PublicError:
             return PublicError(error.code, _sentence(error), ours=False)
         case ModelError():
             return PublicError(error.code, _sentence(error))
-    return PublicError("server_error", BROKEN)
+    return PublicError("server_error", SERVER_ERROR_MESSAGE)
 
 
 def reported(whose: str, what: str, error: BaseException) -> PublicError:
@@ -75,4 +77,6 @@ def reported(whose: str, what: str, error: BaseException) -> PublicError:
 
 
 def _sentence(error: ModelError) -> str:
-    return SENTENCES.get(error.code, SENTENCES["model_error"]).format(role=error.role or "model")
+    return FAILURE_SENTENCES.get(error.code, FAILURE_SENTENCES["model_error"]).format(
+        role=error.role or "model"
+    )

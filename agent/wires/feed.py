@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rejoinder.agent.wires.realtime.events import new_id
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.pipeline import (
     Channel,
     EndOfTurn,
@@ -16,6 +16,7 @@ from rejoinder.pipeline import (
     PartialTranscript,
     ReplyCalled,
     ReplyDone,
+    ReplyRefused,
     ReplyStarted,
     ReplyText,
     SpeechStarted,
@@ -23,7 +24,7 @@ from rejoinder.pipeline import (
 
 MAX_EVENTS = 256
 """Most events that wait for a watcher: about half a minute of a lively call."""
-MAX_ID = 128
+MAX_CALL_ID_CHARS = 128
 """Most characters of an identifier: clients choose those of their calls."""
 
 
@@ -59,7 +60,7 @@ class Feed:
     """
 
     def __init__(self, id_: str, wire: str, since: float, now: Callable[[], float]) -> None:
-        self.id = id_[:MAX_ID] or new_id("call")
+        self.id = id_[:MAX_CALL_ID_CHARS] or new_id("call")
         self.wire = wire
         self.since = since
         self.watchers: set[Watcher] = set()
@@ -129,6 +130,8 @@ def _caption(happened: Event) -> tuple[str, dict[str, Any]] | None:
             return "agent.resumed", {"text": text}
         case ReplyCalled(turn, call):
             return "agent.called", {"turn": turn, "name": call.name, "arguments": call.arguments}
+        case ReplyRefused(turn, reason):
+            return "agent.refused", {"turn": turn, "reason": reason}
         case ReplyDone(turn, status, heard, error):
             fields = {"turn": turn, "status": status, "heard": heard}
             return "agent.done", {**fields, "error": error} if error else fields

@@ -33,7 +33,7 @@ def excess(text: str, entries: int) -> str:
     numbers = len(text) > _SHORT and _SAMPLED.search(text[::_EVERY])
     if few and not numbers and opened <= MAX_DEPTH:
         return ""
-    too_many = f"more than {entries} values, which are the most"
+    too_many = f"the JSON has more than {entries} values"
     # Each value may have a name, and both may be strings. A quote that begins a string never follows "\\".
     if text.count('"') - text.count('\\"') > 4 * (entries + 1):
         return too_many
@@ -41,12 +41,12 @@ def excess(text: str, entries: int) -> str:
     if outside.count("[") + outside.count("{") + outside.count(",") > entries:
         return too_many
     if numbers and _NUMBER.search(outside):
-        return "a number of more than 1000 digits"
+        return "the JSON has a number with more than 1000 digits"
     depth = deepest = 0
     for bracket in _BRACKET.findall(outside):
         depth += 1 if bracket in "[{" else -1
         deepest = max(deepest, depth)
-    return f"nested more than {MAX_DEPTH} deep" if deepest > MAX_DEPTH else ""
+    return f"the JSON is nested more than {MAX_DEPTH} deep" if deepest > MAX_DEPTH else ""
 
 
 def early(text: str, name: str) -> str | None:

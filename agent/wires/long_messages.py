@@ -15,9 +15,9 @@ from mmap import mmap
 import pybase64
 from pydantic_core import from_json
 
-MAX_TEXT = 2**17
+MAX_MESSAGE_CHARS = 2**17
 """Most characters of a message without its audio. They are kept in memory and parsed in one step."""
-MAX_WHOLE = 2**18
+MAX_UNCUT_BYTES = 2**18
 """Most bytes of a text message that is kept whole. A longer one is cut as it arrives."""
 MAX_BINARY = 2**20
 """Most bytes of a binary message of any wire."""
@@ -32,11 +32,11 @@ _AUDIO = re.compile(
 )
 SEARCH_BYTES = 2**16
 """Bytes that are searched at a time."""
-BLOCK = 2**20
+MAP_BYTES = 2**20
 """Bytes per memory map: the memory of a long message goes back to the system as a whole."""
-ESCAPE = 6
+MAX_ESCAPE_BYTES = 6
 """Bytes of the longest JSON escape."""
-GROUP = 4
+BASE64_GROUP_CHARS = 4
 """Characters of base64 that decode to 3 whole bytes."""
 _ALPHABET = re.compile(rb"[A-Za-z0-9+/=]*+")
 
@@ -56,15 +56,16 @@ class Base64:
         """The decoded size in bytes, None where it is not base64."""
         tail = b"".join(piece[-2:] for piece in self.pieces[-2:])[-2:]
         padding = len(tail) - len(tail.rstrip(b"="))
-        right = len(self) % GROUP == 0 and sum(bytes(piece).count(b"=") for piece in self.pieces) == padding
-        return len(self) // GROUP * 3 - padding if right else None
+        marks = sum(bytes(piece).count(b"=") for piece in self.pieces)
+        right = len(self) % BASE64_GROUP_CHARS == 0 and marks == padding
+        return len(self) // BASE64_GROUP_CHARS * 3 - padding if right else None
 
     def decoded(self) -> Iterator[bytes]:
         """Yield the decoded bytes, piece by piece. Raises binascii.Error where it is not base64."""
         rest = b""
         for piece in self.pieces:
             rest += piece
-            whole = len(rest) - len(rest) % GROUP
+            whole = len(rest) - len(rest) % BASE64_GROUP_CHARS
             yield pybase64.b64decode(rest[:whole], validate=True)
             rest = rest[whole:]
 
@@ -74,7 +75,7 @@ class Long:
 
     size: bytes so far. binary: whether it is a binary message, of which nothing is kept. text: the text to
     parse, with a mark for each piece of audio that was cut out. too_long: whether ``text`` was cut off at
-    ``MAX_TEXT``.
+    ``MAX_MESSAGE_CHARS``.
     """
 
     def __init__(self, binary: bool = False) -> None:
@@ -97,6 +98,10 @@ class Long:
         long.end()
         return long
 
+    def __len__(self) -> int:
+        """Return ``size``."""
+        return self.size
+
     @property
     def is_found(self) -> bool:
         """Whether ``audio`` has returned every piece that was cut out; else another field had one."""
@@ -111,7 +116,8 @@ class Long:
             self._came += piece[at : at + SEARCH_BYTES]
             if len(self._came) < SEARCH_BYTES:
                 return
-            escape = self._came.find(b"\\", len(self._came) - ESCAPE + 1)  # it may go on in the next piece
+            last = len(self._came) - MAX_ESCAPE_BYTES + 1  # an escape from here on may lack its end
+            escape = self._came.find(b"\\", last)
             self._cut_out(escape if escape >= 0 else len(self._came))
 
     def end(self) -> None:
@@ -134,9 +140,9 @@ class Long:
     def _cut_out(self, end: int) -> None:
         self._kept += _AUDIO.sub(self._take, bytes(self._came[:end]))
         del self._came[:end]
-        if len(self._kept) > MAX_TEXT:
+        if len(self._kept) > MAX_MESSAGE_CHARS:
             self.too_long = True
-            del self._kept[MAX_TEXT:]
+            del self._kept[MAX_MESSAGE_CHARS:]
             self._came.clear()
             self._cut.clear()
             self._blocks.clear()
@@ -145,8 +151,8 @@ class Long:
         audio = found[0]
         if b"\\" in audio:
             audio = from_json(b'"%b"' % audio).encode()
-        if not self._blocks or self._blocks[-1].tell() + len(audio) > BLOCK:
-            self._blocks.append(mmap(-1, BLOCK))
+        if not self._blocks or self._blocks[-1].tell() + len(audio) > MAP_BYTES:
+            self._blocks.append(mmap(-1, MAP_BYTES))
         start = self._blocks[-1].tell()
         self._blocks[-1].write(audio)
         self._cut.append(memoryview(self._blocks[-1])[start : start + len(audio)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rejoinder.models.built_in import BUILT_IN
+from rejoinder.models.llm.spec_list import listed
 from rejoinder.models.loading import Specs
 from rejoinder.models.specs import own_path, weights
 from rejoinder.models.weights.catalog import PACKAGED, catalog
@@ -23,12 +24,19 @@ def known_as(spec: str) -> str:
         return f"{prefix} {argument}".strip()
     if prefix == "openai":
         return argument.partition("#")[2] or prefix
+    if prefix == "triton":
+        return argument.partition("#")[2].partition("@")[0] or prefix
     # The argument of a third-party adapter may be an address with a key, so it is not shown.
     if prefix in BUILT_IN and prefix != "scripted" and "/" in argument:
         return own_path(spec).name or prefix
     return prefix
 
 
+def first_llm(specs: Specs) -> str:
+    """Return the spec, or the name, of the language model that is asked first."""
+    return listed(specs.llm)[0] if " " in specs.llm else specs.llm
+
+
 def names(specs: Specs) -> dict[str, str]:
     """Return the public names of the language model (llm), the recogniser (stt) and the voice (tts)."""
-    return {"llm": known_as(specs.llm), "stt": known_as(specs.stt), "tts": known_as(specs.tts)}
+    return {"llm": known_as(first_llm(specs)), "stt": known_as(specs.stt), "tts": known_as(specs.tts)}

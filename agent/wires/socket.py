@@ -37,13 +37,28 @@ BEHIND = "rejoinder.behind"
 """Key in a message: a function that takes the messages that were read together with it, in order."""
 CUT = "rejoinder.cut"
 """Key in a message that is too long to keep whole: its ``long_messages.Long``. Its text is "" then."""
-
-
 WEBSOCKET_SEND_SECONDS = 5.0
 """Longest wait for a client that does not read, in seconds."""
+SEND_BUFFER_BYTES = 64 * 2**10
+"""Bytes that the kernel buffers per socket for sending. Its default is megabytes: minutes of stale speech, or
+minutes of synthesis for a client that has stopped reading."""
 
 Message = dict[str, Any] | str | bytes
 """What a client is sent: a dictionary, which becomes JSON, or a text or binary message as it is."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What calls have exchanged with their clients, added up.
+
+    received, sent: bytes of messages; text counts one byte per character. spoken: seconds of the agent's
+    audio. stalls: messages that a client did not take within ``WEBSOCKET_SEND_SECONDS``.
+    """
+
+    received: int = 0
+    sent: int = 0
+    spoken: float = 0.0
+    stalls: int = 0
 
 
 class Socket(Protocol):
@@ -117,7 +132,12 @@ ConnectionChange = Lost | Away | Resumed | Gone
 
 
 class CallSocket(Protocol):
-    """What a call needs of its client's connection, which may be several sockets, one after the other."""
+    """What a call needs of its client's connection, which may be several sockets, one after the other.
+
+    traffic: counts what is sent.
+    """
+
+    traffic: Traffic
 
     async def receive(self) -> MutableMapping[str, Any] | ConnectionChange:
         """Return the next ASGI message, or a change of the connection. Cancelling loses no message."""
@@ -132,8 +152,9 @@ class CallSocket(Protocol):
 class PlainSocket:
     """A ``CallSocket`` of one socket."""
 
-    def __init__(self, socket: Socket) -> None:
+    def __init__(self, socket: Socket, traffic: Traffic | None = None) -> None:
         self.receive = socket.receive
+        self.traffic = traffic or Traffic()
         self._socket = socket
         self._writing = asyncio.Lock()
         self._sending: asyncio.Timeout | None = None
@@ -154,6 +175,7 @@ class PlainSocket:
         """
         if self._socket.application_state is not WebSocketState.CONNECTED:
             return
+        self.traffic.sent += len(data)
         try:
             async with asyncio.timeout(WEBSOCKET_SEND_SECONDS) as self._sending:
                 if isinstance(data, bytes):
@@ -161,6 +183,7 @@ class PlainSocket:
                 else:
                     await self._socket.send_text(data)
         except TimeoutError:
+            self.traffic.stalls += self._sending is not None  # else ``stop`` ended it
             raise Overloaded(f"the client has not read for {WEBSOCKET_SEND_SECONDS:g} s") from None
         except RuntimeError as error:  # Starlette raises this for a socket that is already closed
             raise WebSocketDisconnect(reason=str(error)) from None

@@ -15,14 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import Any
-from unittest.mock import patch
 from xml.sax.saxutils import escape
 
 import numpy as np
 
-from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.timeline import AGENT, CALLER, Timeline
 from rejoinder.agent.cli.demo import demo
+from rejoinder.agent.config import load
 
 WIDTH, LEFT, TOP = 860, 24, 92
 LINE, GAP = 21, 12
@@ -37,7 +36,7 @@ def picture(call: Timeline) -> str:
     """Return the SVG of a call."""
     seconds = len(call.said) / call.rate
     whole = seconds + END_SECONDS
-    style, body, height = _track(call, seconds), list[str](), TOP + GAP
+    body, height = _track(call, seconds), TOP + GAP
     rules: list[str] = []
     for number, one in enumerate(sorted(call.spoken, key=lambda one: one.begin)):
         latency = next((gap for gap in call.gaps if abs(gap.end - one.begin) < 0.05), None)
@@ -79,7 +78,6 @@ def picture(call: Timeline) -> str:
             "@media (prefers-reduced-motion: reduce) { * { animation: none !important } }",
             "</style>",
             f'<rect width="{WIDTH}" height="{height + 4}" rx="8" fill="#fbfbfa"/>',
-            *style,
             *body,
             "</svg>\n",
         ]
@@ -143,17 +141,11 @@ def _levels(samples: Any, rate: int) -> Sequence[float]:
 
 
 def main(path: Path) -> None:
-    """Hold a call, draw it, and write the picture."""
-    calls: list[Timeline] = []
-
-    def keep(call: Timeline, png: Path) -> None:
-        calls.append(call)
-        draw(call, png)
-
-    draw = timeline.draw
-    with TemporaryDirectory() as folder, patch.object(timeline, "draw", keep):
-        asyncio.run(demo(out=Path(folder)))
-    path.write_text(picture(calls[0]))
+    """Hold a call, and write its picture."""
+    settings, _ = load({}, None)
+    with TemporaryDirectory() as folder:
+        outcome = asyncio.run(demo({}, settings, out=Path(folder)))
+    path.write_text(picture(outcome.call))
     print(f"{path}: {path.stat().st_size / 1024:.0f} KiB")
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import ToolCall
 
-MAX_CHARACTERS = 64 * 1024
+MAX_TOOL_CALL_CHARS = 64 * 1024
 """Most characters in the names, identifiers and arguments of all calls of one answer."""
-MAX_CALLS = 64
+MAX_TOOL_CALLS = 64
 """Most calls of one answer."""
 
 
@@ -24,45 +24,57 @@ class ToolCalls:
         self._calls: list[dict[str, str]] = []
         self._at: dict[int, dict[str, str]] = {}
         self._cut = False
-        self._room = MAX_CHARACTERS
+        self._room = MAX_TOOL_CALL_CHARS
 
     def add(self, pieces: Iterable[Any], finish: str | None = None) -> None:
         """Add deltas. The first delta of a call has the call's name; each has its index and some arguments.
 
-        Some servers give all calls of an answer the same index but different identifiers. Raises ModelError
-        above ``MAX_CALLS`` or ``MAX_CHARACTERS``.
+        Some servers give all calls of an answer the same index but different identifiers; some send each call
+        whole, without an index or with its arguments as an object. Raises ModelError above
+        ``MAX_TOOL_CALLS`` or ``MAX_TOOL_CALL_CHARS``.
         """
         self._cut = self._cut or finish == "length"
         for piece in pieces:
-            call = self._at.get(piece.index)
-            if call is None or (piece.id and call["id"] and piece.id != call["id"]):
-                call = self._at[piece.index] = {"id": "", "name": "", "arguments": ""}
+            index, id_, function = (getattr(piece, field, None) for field in ("index", "id", "function"))
+            name = getattr(function, "name", None)
+            if index is None:  # a name begins a call
+                index = len(self._calls) - (1 if self._calls and not name else 0)
+            call = self._at.get(index)
+            if call is None or (id_ and call["id"] and id_ != call["id"]):
+                call = self._at[index] = {"id": "", "name": "", "arguments": ""}
                 self._calls.append(call)
             before = _size(call)
-            call["id"] = piece.id or call["id"]
-            if piece.function is not None:
-                call["name"] = piece.function.name or call["name"]
-                call["arguments"] += piece.function.arguments or ""
+            call["id"] = id_ or call["id"]
+            call["name"] = name or call["name"]
+            call["arguments"] += _text(getattr(function, "arguments", None))
             self._room -= _size(call) - before
-            if self._room < 0 or len(self._calls) > MAX_CALLS:
-                most = f"{MAX_CALLS} calls with {MAX_CHARACTERS} characters are the most"
-                raise ModelError(self._name, f"it calls too much in one answer: {most}")
+            if self._room < 0 or len(self._calls) > MAX_TOOL_CALLS:
+                most = f"the limit is {MAX_TOOL_CALLS} calls with {MAX_TOOL_CALL_CHARS} characters in all"
+                raise ModelError(self._name, f"the answer has too many or too long tool calls: {most}")
 
     def whole(self) -> list[ToolCall]:
-        """Return the calls of a finished answer. Raises ModelError if a call is incomplete or invalid."""
+        """Return the calls of a finished answer, with the arguments as the model wrote them.
+
+        They need not be JSON. OpenAI's reference tells those who run a tool to validate them: "the model does
+        not always generate valid JSON". An agent's tools return such a mistake to the model, and Realtime
+        clients get the arguments as they are. Raises ModelError if the limit of tokens cut a call, or if it
+        names no tool.
+        """
         return [self._checked(call) for call in self._calls]
 
     def _checked(self, call: dict[str, str]) -> ToolCall:
         if self._cut:
-            raise ModelError(self._name, f"the call of {call['name']} is longer than an answer may be")
+            reason = f"the answer reached its limit of tokens inside a call of the tool {call['name']!r}"
+            raise ModelError(self._name, f"{reason}: give the tool fewer or shorter parameters")
         arguments = call["arguments"] or "{}"
-        try:
-            given = json.loads(arguments)
-        except ValueError as error:
-            raise ModelError(self._name, f"the arguments of {call['name']} are no JSON: {error}") from None
-        if not call["name"] or not isinstance(given, dict):
-            raise ModelError(self._name, f"this is no call of a tool: {call['name']}({arguments})")
+        if not call["name"]:
+            raise ModelError(self._name, f"the tool call ({arguments}) needs the name of a tool")
         return ToolCall(call["id"] or f"call_{secrets.token_hex(10)}", call["name"], arguments)
+
+
+def _text(arguments: Any) -> str:
+    """Return the arguments in a delta as text; some servers send a JSON object."""
+    return arguments if isinstance(arguments, str) else "" if arguments is None else json.dumps(arguments)
 
 
 def _size(call: dict[str, str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ def open_session(
     cuda: run on a GPU, if this onnxruntime supports one.
     graph: a serialised model to open instead of the file.
     """
+    keep_to_itself()
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -47,6 +49,15 @@ def open_session(
         return onnxruntime.InferenceSession(model, options, providers=providers)
     except Exception as error:
         raise ModelError("onnxruntime", f"cannot load {path}: {error}") from error
+
+
+def keep_to_itself() -> None:
+    """Stop onnxruntime from reporting to its vendor. Call it before onnxruntime is imported.
+
+    Since version 1.29 its builds send data about models, machines and errors to Microsoft
+    (https://github.com/microsoft/onnxruntime/pull/27379). A variable that is set already stays.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def on_gpu(available: Iterable[str], folder: Path) -> list[Any]:

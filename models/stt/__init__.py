@@ -1,1 +1,1 @@
-"""Speech recognisers (STT): ``whisper.py``, and the languages that a Whisper knows."""
+"""Speech recognisers (STT): ``whisper.py``, its state of one session, its words and its languages."""

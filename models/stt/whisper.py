@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ import numpy as np
 
 from rejoinder.models.hints import require
 from rejoinder.models.stt.languages import ENGLISH
-from rejoinder.models.turn.head import Head, load_head
-from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples
+from rejoinder.models.stt.whisper_stream import WhisperStream
+from rejoinder.models.stt.whisper_words import NO_WORDS, Words
+from rejoinder.models.turn.head import Head, Windows, load_head
+from rejoinder.pipeline.audio.chunk import RATE, Samples
 from rejoinder.pipeline.engines.deadline import current
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import Transcript
 
 WINDOW_SECONDS = 30
 """Longest encoder window."""
@@ -37,26 +38,17 @@ WINDOW_MARGIN_SECONDS = 3
 """Window beyond the end of audio longer than ``SHORT_SECONDS``."""
 FRUGAL_MARGIN_SECONDS = 1
 """Window beyond the end of the audio under load: a third faster and slightly less accurate."""
-FREEZE_SECONDS = 24
-"""Audio of a turn that each transcription recognises again. The words of older audio are frozen."""
 WORD_SECONDS = 1.5
 """Audio up to this length, a word or two without context, gets a beam search."""
 READINGS = 5
 """Beam size, and number of hypotheses, of that search."""
 NEARLY = math.log(3)
 """Alternatives are at most this far, in log-probability, below the best (docs/design/bargein.md)."""
-INVENTED = ((0.6, -1.0), (0.2, -2.25))
-"""Words count as invented above this probability of no speech and below this mean log-probability.
-
-The first pair is Whisper's own rule (Radford et al. 2022, 4.5). The second was found on recordings of noise
-and music. It keeps hesitant speech, whose words are uncertain but whose probability of no speech is low.
-"""
 STATES = RATE // 50
 """Samples from one encoder state to the next."""
-LAST = (2, 0)
-"""The last two states of the audio: first and end, in states before the end of the audio."""
-STATES_BEFORE = (75, 10)
-"""The states from 1.5 s to 0.2 s before the end of the audio, in the same form."""
+END_WINDOWS: Windows = ((2, 0), (6, 2), (12, 6), (25, 12), (50, 25), (100, 50))
+"""Spans of the last 2 s whose mean states the end-of-turn layer sees: first and end, in states before the end
+of the audio. The nearer the end, the shorter (docs/lab/turns-experiments.md)."""
 
 
 def name_of(folder: Path) -> str:
@@ -73,30 +65,6 @@ def head_of(name: str) -> Head | None:
     """Return the end-of-turn layer for the encoder states of a Whisper, or None (docs/lab/turns.md)."""
     path = Path(__file__).with_name(f"whisper_end.{name}.json")
     return load_head(path) if path.is_file() else None
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """The result of one window.
-
-    text: the words, "" if there are none.
-    no_speech: Whisper's probability that the window has no speech.
-    confidence: mean log-probability of the tokens.
-    others: alternative texts that are nearly as likely.
-    ending: mean encoder states at the end of the audio, float32 [2 * width]; empty if not kept.
-    over: probability that the turn is over, from ``ending``; None if unknown.
-    """
-
-    text: str
-    no_speech: float = 1.0
-    confidence: float = 0.0
-    others: tuple[str, ...] = ()
-    ending: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
-    over: float | None = None
-
-
-NO_WORDS = Words("")
-"""The result for audio without words."""
 
 
 @dataclass(slots=True)
@@ -156,19 +124,16 @@ class Whisper:
         self.keeps_endings = self._head is not None
         self._prompt = [*self._tokenizer.sot_sequence, self._tokenizer.no_timestamps]
         self.engine: Engine[Job, Words] = Engine(
-            "whisper", self._step, max_batch=batch, alike=lambda job, sure: (job.window, job.readings, sure)
+            "whisper",
+            self._step,
+            max_batch=batch,
+            alike=lambda job, sure: (job.window, job.readings, sure),
+            shares_state=True,  # one worker of CTranslate2 (num_workers): a second step would wait inside it
         )
 
     def stream(self) -> WhisperStream:
         """Open the state of one session."""
-        return WhisperStream(self)
-
-    async def recognise(self, audio: Samples) -> str:
-        """Return the text of up to 30 s of 16 kHz audio, "" if Whisper doubts that there is speech.
-
-        Cancelling and errors are those of ``words``.
-        """
-        return (await self.words(audio)).text
+        return WhisperStream(self.words)
 
     async def words(self, audio: Samples) -> Words:
         """Return the result for up to 30 s of 16 kHz audio, float32 [samples].
@@ -185,9 +150,7 @@ class Whisper:
             words = await self.engine.run(job)
         finally:
             job.wanted = False
-        doubted = any(words.no_speech > silent and words.confidence < unsure for silent, unsure in INVENTED)
-        nothing = doubted or not any(map(str.isalnum, words.text))
-        return replace(words, text="", others=(), over=None) if nothing else words
+        return words.without_invented()
 
     def close(self) -> None:
         """Stop the engine's thread."""
@@ -216,14 +179,17 @@ class Whisper:
         words = [self._words(result) for result in results]
         if not self.keeps_endings:
             return words
-        endings = [ending(found, len(audio)) for found, audio in zip(on_host(encoded), cut, strict=True)]
-        return [self._with_ending(one, its) for one, its in zip(words, endings, strict=True)]
+        audios = zip(words, on_host(encoded), cut, strict=True)
+        return [self._with_ending(one, states, len(audio)) for one, states, audio in audios]
 
-    def _with_ending(self, words: Words, ending: Samples) -> Words:
+    def _with_ending(self, words: Words, states: Samples, samples: int) -> Words:
+        words = replace(words, ending=ending(states, samples))
+        if self._head is None:
+            return words
+        seen = ending(states, samples, self._head.windows)
         # The folder's name may be wrong, so the width is compared.
-        fits = self._head is not None and len(self._head.weights) == len(ending)
-        over = self._head.probability(ending) if self._head and fits else None
-        return replace(words, ending=ending, over=over)
+        fits = len(self._head.weights) == len(seen)
+        return replace(words, over=self._head.probability(seen) if fits else None)
 
     def _words(self, result: Any) -> Words:
         best, *others = [self._tokenizer.decode(ids).strip() for ids in result.sequences_ids]
@@ -233,57 +199,6 @@ class Whisper:
         return Words(best, result.no_speech_prob, result.scores[0], tuple(near))
 
 
-class WhisperStream:
-    """The audio of one turn: about the last ``FREEZE_SECONDS``, and the frozen words before that."""
-
-    def __init__(self, whisper: Whisper) -> None:
-        self._whisper = whisper
-        self._frozen: list[str] = []
-        self._chunks: list[Samples] = []
-        self._length = 0
-        self._end = 0
-
-    def feed(self, chunk: AudioChunk) -> None:
-        """Add audio of the turn. Raises ValueError if the audio is not at 16 kHz."""
-        if chunk.rate != RATE:
-            raise ValueError(f"Whisper listens at {RATE} Hz, not {chunk.rate}")
-        self._chunks.append(chunk.samples())
-        self._length += len(chunk)
-        self._end = chunk.end
-
-    async def transcribe(self, is_final: bool) -> Transcript:
-        """Recognise the turn so far. Cancelling keeps the audio. Raises ModelError."""
-        end = self._end
-        while self._length > FREEZE_SECONDS * RATE:
-            await self._freeze()
-        words = await self._whisper.words(self._audio())
-        if self._frozen:
-            whole = " ".join(filter(None, [*self._frozen, words.text]))
-            # The probability is None if the rest has no words.
-            return Transcript(whole, is_final, end, end_probability=words.over)
-        return Transcript(words.text, is_final, end, words.others, words.over)
-
-    def reset(self) -> None:
-        """Drop the audio and the words of the turn."""
-        self._frozen, self._chunks, self._length = [], [], 0
-
-    def _audio(self) -> Samples:
-        self._chunks = [np.concatenate(self._chunks)] if self._chunks else [np.zeros(0, np.float32)]
-        return self._chunks[0]
-
-    async def _freeze(self) -> None:
-        """Freeze the words up to the quietest moment in the second half of the audio."""
-        audio = self._audio()[: FREEZE_SECONDS * RATE]
-        cut = quietest(audio, len(audio) // 2)
-        frozen = self._frozen
-        text = await self._whisper.recognise(audio[:cut])
-        if frozen is not self._frozen:
-            return  # the turn was reset meanwhile
-        frozen.append(text)
-        self._chunks = [self._audio()[cut:]]
-        self._length -= cut
-
-
 def on_host(encoded: Any) -> Samples:
     """Return CTranslate2's encoder output as an array in CPU memory, [audio, time, width]."""
     from ctranslate2 import Device
@@ -291,13 +206,14 @@ def on_host(encoded: Any) -> Samples:
     return np.asarray(encoded if encoded.device == "cpu" else encoded.to_device(Device.cpu))
 
 
-def ending(states: Samples, samples: int) -> Samples:
-    """Return the mean encoder states in ``LAST`` and ``STATES_BEFORE``, joined: float32 [2 * width].
+def ending(states: Samples, samples: int, windows: Windows = END_WINDOWS) -> Samples:
+    """Return the mean encoder states in each of the windows, joined: float32 [windows * width].
 
-    states: float [time, width]. samples: length of the audio that they were computed from.
+    states: float [time, width]. samples: length of the audio that they were computed from. A window before
+    the beginning of the audio has its first state.
     """
     end = min(len(states), samples // STATES)
-    places = (slice(max(0, end - since), max(1, end - until)) for since, until in (LAST, STATES_BEFORE))
+    places = (slice(max(0, end - since), max(1, end - until)) for since, until in windows)
     found: Samples = np.concatenate([states[place].mean(axis=0) for place in places]).astype(np.float32)
     return found
 
@@ -309,11 +225,3 @@ def window_seconds(audio: float, frugal: bool = False) -> int:
     if audio <= SHORT_SECONDS:
         return SHORT_WINDOW_SECONDS
     return min(WINDOW_SECONDS, max(LEAST_WINDOW_SECONDS, math.ceil(audio + WINDOW_MARGIN_SECONDS)))
-
-
-def quietest(audio: Samples, start: int) -> int:
-    """Return the middle sample of the quietest 0.2 s of audio at or after sample ``start``."""
-    width = RATE // 5
-    power = np.concatenate(([0.0], np.cumsum(np.square(audio[start:], dtype=np.float64))))
-    sums = power[width:] - power[:-width]
-    return start + int(np.argmin(sums)) + width // 2

@@ -36,15 +36,20 @@ class Seams(NamedTuple):
     flowed: str
 
 
+def parts_folder(path: Path) -> Path:
+    """Return the folder of a voice's parts, which may not exist yet."""
+    stat = path.stat()
+    return path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.parts{FORM}")
+
+
 def parts(path: Path) -> Parts:
     """Return the three parts of a voice's graph. The first call writes them to a folder beside the voice.
 
     The folder's name has the voice's size and modification time, so another voice of the same name gets a
-    folder of its own. Raises ValueError for a graph of another
-    structure (such as a voice with several speakers), and OSError if the files cannot be written.
+    folder of its own. Raises ValueError for a graph of another structure (such as a voice with several
+    speakers), and OSError if the files cannot be written.
     """
-    stat = path.stat()
-    folder = path.with_suffix(f".{stat.st_size:x}-{stat.st_mtime_ns:x}.parts{FORM}")
+    folder = parts_folder(path)
     made = Parts(folder / "front.onnx", folder / "flow.onnx", folder / "decoder.onnx")
     if not all(part.exists() for part in made):
         import onnx
@@ -77,13 +82,13 @@ def seams(graph: Any) -> Seams:
 
     into_decoder = entering([node for node in graph.node if DECODER in node.name])
     if len(into_decoder) != 1 or into_decoder <= given:
-        raise ValueError(f"the decoder has {len(into_decoder)} tensors to start from, not one")
+        raise ValueError(f"the decoder has {len(into_decoder)} inputs from other parts: expected 1")
     (flowed,) = into_decoder
     flow = _between(graph, flowed)
     latents = entering(flow)
     masks = latents & set(made_by[flowed].input)
     if len(latents) != 2 or len(masks) != 1 or latents & given:
-        raise ValueError(f"the flow has {len(latents)} tensors to start from, not frames and their mask")
+        raise ValueError(f"the flow has {len(latents)} inputs: expected 2, the frames and their mask")
     (mask,), (frames,) = masks, latents - masks
     return Seams(frames, mask, flowed)
 

@@ -19,7 +19,7 @@ HIBARI_RATE = 24_000
 PHONEME_ENDS = "/CumSum_output_0"
 """The exported graph's tensor of the frame after each phoneme."""
 
-EARLY_FRAMES = 1
+PHONEME_LATE_FRAMES = 1
 """Frames (25 ms) to subtract from the end of each phoneme: a forced alignment finds Hibari's words to end 38
 ms before their predicted end, in the median (Piper's: 10 ms)."""
 
@@ -46,7 +46,7 @@ def open_voice(name: str, threads: int) -> Voice:
             made: Any = session.run(None, {"ids": np.array([ids]), "speed": np.ones(1, np.float32)})
             *spectrum, frames = made
             audio = synth(*(part[0] for part in spectrum), noise)
-            after = (frames.reshape(-1) - EARLY_FRAMES) * (len(audio) // int(frames.max()))
+            after = (frames.reshape(-1) - PHONEME_LATE_FRAMES) * (len(audio) // int(frames.max()))
             ends = ends + sounds(zip(phonemes, begin + after[1:-1], strict=True))[1]
             begin += len(audio)
             yield Piece(audio, words, ends)

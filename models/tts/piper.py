@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from rejoinder.models.hints import require
 from rejoinder.models.onnx.session import open_session
-from rejoinder.models.tts.graph import parts
+from rejoinder.models.tts.graph import parts, parts_folder
 from rejoinder.models.tts.slices import open_part, silent_frames, slices
 from rejoinder.models.tts.voice import Piece, Voice
 from rejoinder.models.tts.word_times import sounds
@@ -92,16 +93,26 @@ def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
 
 def _open(path: Path, threads: int, cuda: bool) -> tuple[Any, Callable[..., Iterator[Samples]] | None]:
     """Open the graph in three parts, or as a whole and without a function that makes slices."""
+    cut_before = parts_folder(path).exists()
     try:
-        front, flow_path, decoder_path = parts(path)
-        flow, decode = open_part(flow_path, threads, cuda), open_part(decoder_path, threads, cuda)
-        return open_session(front, threads, LENGTHS, cuda), partial(slices, flow, decode)
+        return _open_parts(path, threads, cuda)
     except Exception as error:  # besides the errors of parts: onnx raises its own for a broken file
+        if cut_before:
+            log.warning("the parts of %s are damaged, and are made again: %s", path.name, error)
+            rmtree(parts_folder(path), ignore_errors=True)
+            if not parts_folder(path).exists():  # a cache that cannot be written keeps them
+                return _open(path, threads, cuda)
         log.info("%s is not spoken in slices: %s", path.name, error)
     try:
         return open_session(path, threads, LENGTHS, cuda), None
     except ModelError:
         return open_session(path, threads, cuda=cuda), None
+
+
+def _open_parts(path: Path, threads: int, cuda: bool) -> tuple[Any, Callable[..., Iterator[Samples]]]:
+    front, flow_path, decoder_path = parts(path)
+    flow, decode = open_part(flow_path, threads, cuda), open_part(decoder_path, threads, cuda)
+    return open_session(front, threads, LENGTHS, cuda), partial(slices, flow, decode)
 
 
 def _ends(phonemes: Sequence[str], lengths: NDArray[np.int64], config: Any) -> NDArray[np.int64]:

@@ -29,7 +29,7 @@ FLOW_MOST = 240
 """Most frames in one run of the flow: about 20 ms, in which no other clause can be synthesised."""
 FLOW_REST = 16
 """If fewer frames than this would remain, the current run of the flow includes them."""
-EARLY_FRAMES = 1
+SOUND_MARGIN_FRAMES = 1
 """Frames before the end of a sentence's initial silence in which sound may already begin."""
 
 Frames = NDArray[np.float32]
@@ -74,7 +74,7 @@ def silent_frames(lengths: NDArray[np.int64], hop: int) -> int:
 
     lengths: samples of each phoneme, int64 of shape (phonemes,). hop: samples of a frame.
     """
-    return max(0, int(lengths[0]) // hop - EARLY_FRAMES)
+    return max(0, int(lengths[0]) // hop - SOUND_MARGIN_FRAMES)
 
 
 def slices(flow: Run, decode: Run, latents: Frames, silent: int = 0) -> Iterator[Samples]:

@@ -34,8 +34,8 @@ def add_window(graph: Any, step: str) -> None:
     """
     from onnx import TensorProto, helper
 
-    if sum(node.op_type == step for node in graph.node) < 2:
-        raise ValueError(f"there are no steps ({step}) in this part")
+    if (steps := sum(node.op_type == step for node in graph.node)) < 2:
+        raise ValueError(f"a part of the voice has {steps} nodes of type {step}: expected at least 2")
     seen, built, rate = reach(graph), Nodes(), 1
     zero = origin = built.constant([0])
 
@@ -74,11 +74,13 @@ def reach(graph: Any) -> dict[str, int]:
             left, right = _all(node, "pads")
             width += ints(node, "dilations") * (ints(node, "kernel_shape") // 2)
             if left != right:
-                raise ValueError("a convolution has a different padding on each side")
+                raise ValueError(
+                    "a convolution has different padding on its two sides: expected equal padding"
+                )
         elif node.op_type == STRETCH:
             width = -(-(width + ints(node, "kernel_shape") // 2) // ints(node, "strides"))
         elif node.op_type not in IN_PLACE:
-            raise ValueError(f"the receptive field of {node.op_type} is not known")
+            raise ValueError(f"the operator {node.op_type} is not supported: its receptive field is unknown")
         for name in node.input:
             seen[name] = max(seen.get(name, 0), width)
     return seen

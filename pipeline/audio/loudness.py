@@ -6,13 +6,13 @@ import numpy as np
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 
-HOP = RATE // 100
+HOP_SAMPLES = RATE // 100
 """Samples in one step of the level: 10 ms."""
 AUDIBLE = 10 ** (-50 / 20)
 """Amplitude above which a sample is audible: -50 dBFS, far above resampling noise and far below speech."""
 LATE_SAMPLES = int(0.2 * RATE)
 """Longest lag of voice activity behind the level, in samples; a longer one means quiet speech at the end."""
-QUIET = 10 ** (-25 / 10)
+QUIET_POWER_SHARE = 10 ** (-25 / 10)
 """A hop below this share of the power of the turn's loudest hop is quiet."""
 
 
@@ -37,10 +37,11 @@ class Loudness:
     def feed(self, chunk: AudioChunk) -> None:
         """Add the next audio of the turn."""
         samples = chunk.samples()
-        for first in range(0, len(samples), HOP):
-            power = float(np.mean(np.square(samples[first : first + HOP])))
+        for first in range(0, len(samples), HOP_SAMPLES):
+            hop = samples[first : first + HOP_SAMPLES]
+            power = float(np.dot(hop, hop)) / len(hop)
             self._loudest = max(self._loudest, power)
-            if power > self._loudest * QUIET:
+            if power > self._loudest * QUIET_POWER_SHARE:
                 self.quiet_from = None
             elif self.quiet_from is None:
                 self.quiet_from = chunk.start + first

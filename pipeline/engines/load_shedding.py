@@ -130,16 +130,23 @@ class LoadShedder:
     """
 
     def __init__(self, engines: Sequence[Engine[Any, Any]] = ()) -> None:
-        self.engines = engines
+        self.engines: list[Engine[Any, Any]] = []
         self.level = LoadLevel.NOTHING
         self.load = Load()
-        self.shares = [(0.0, 0.0) for _ in engines]
-        self._worked = [(engine.stats.busy, engine.stats.pressing) for engine in engines]
+        self.shares: list[tuple[float, float]] = []
+        self._worked: list[tuple[float, float]] = []
         self._looked: float | None = None
         self._stepped = 0.0
         self._answers: deque[tuple[float, int, float]] = deque(maxlen=1024)
         self._calls: dict[int, float] = {}
         self._refused = -math.inf
+        self.watch(engines)
+
+    def watch(self, engines: Sequence[Engine[Any, Any]]) -> None:
+        """Measure further engines from now on."""
+        self.engines += engines
+        self.shares += [(0.0, 0.0) for _ in engines]
+        self._worked += [(engine.stats.busy, engine.stats.pressing) for engine in engines]
 
     @property
     def behind(self) -> bool:

@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from rejoinder.pipeline.audio.chunk import AudioChunk, Samples
+from rejoinder.pipeline.audio.chunk import AudioChunk
 from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.load_shedding import LoadLevel
-from rejoinder.pipeline.errors import asking
+from rejoinder.pipeline.errors import ModelError, asking
 from rejoinder.pipeline.events import PartialTranscript
 from rejoinder.pipeline.fitting import check_fits
-from rejoinder.pipeline.interfaces import Transcript, TurnModel
+from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.listening.agreement import LocalAgreement
 from rejoinder.pipeline.listening.hearing import React
+from rejoinder.pipeline.listening.pause_judge import PauseJudge
 from rejoinder.pipeline.listening.recent_audio import RecentAudio
 from rejoinder.pipeline.listening.schedule import (
     DIP_SAMPLES,
+    FIRST_READING_SAMPLES,
     OVERLAP_DIP_SAMPLES,
     OVERLAP_DIPS_APART_SAMPLES,
     PARTIAL_SAMPLES,
+    READINGS_APART_SAMPLES,
     is_worth_it,
-    next_ask,
 )
 from rejoinder.pipeline.options import Models
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
+
+log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 0.02
 """Interval between two checks for a pause while a partial transcript is late."""
 NOTHING = Transcript("", False, 0)
 """The transcript before the first one."""
+MISSED_TURNS = 3
+"""The recogniser's error ends the session when it has missed this number of turns in a row."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,28 +49,36 @@ class Recognition:
 
     complete: whether it covers the speech up to a fall of the level, so that it may be final.
     awaited: whether the user pauses, and the end of the turn waits for it.
+    failed: whether the recogniser has failed, so that there are no words.
     """
 
     complete: bool
     awaited: bool
     deadline: Deadline
+    failed: bool = False
     task: asyncio.Task[None] = field(init=False)
 
 
 class TurnTranscriber:
-    """Transcribes the current turn of one session, and calls the turn model in its pauses.
+    """Transcribes the current turn of one session, and has its pauses judged.
 
     It feeds the speech recogniser, and decides when to request a partial or a final transcript. It passes
-    transcripts and the turn model's probabilities to the floor, and the resulting events to ``react``.
+    transcripts to the floor, and the resulting events to ``react``.
+
+    missed: takes the error for which the words of a turn are not known. The turn goes on without words.
     """
 
-    def __init__(self, models: Models, floor: Endpointer, react: React) -> None:
+    def __init__(
+        self, models: Models, floor: Endpointer, react: React, missed: Callable[[ModelError], None]
+    ) -> None:
         self._stream = models.stt.stream()
         check_fits("stt stream", self._stream)
-        self._turn_model = models.turn
         self._load_shedder = models.load_shedder
         self._floor = floor
         self._react = react
+        self._missed = missed
+        self._turns_missed = 0
+        self._judge = PauseJudge(models.turn, floor, react) if models.turn is not None else None
         self._recent = RecentAudio()
         self._turn_start: int | None = None
         self._loudness = Loudness()
@@ -71,22 +88,25 @@ class TurnTranscriber:
         self._fed = 0  # end of the audio that the recogniser has
         self._reached = 0  # end of the audio that the newest transcript covers
         self._final_for: int | None = None  # the pause whose final transcript was requested
-        self._asked_at: int | None = None  # end of the audio at the turn model's last call
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
         """Process audio until the channel ends: keep the transcript up to date, and judge pauses.
 
         The level falls before voice activity detects a pause. So a transcript starts when it falls, and
-        is final if a pause follows. A new pause cancels the running transcript and requests its own. Audio
-        waits while the recogniser is behind. Cancelling stops the recognition and the turn model.
+        is final if a pause follows. A new pause cancels the running transcript and requests its own. The end
+        of a pause cancels the calls of the turn model. Audio waits while the recogniser is behind. Cancelling
+        stops the recognition and the turn model.
         """
         async with asyncio.TaskGroup() as tasks:
             async for chunk in inp:
                 self._take(chunk)
                 await self._catch_up()
-                if (pause := self._floor.pause) is not None:
+                pause = self._floor.pause
+                if self._judge is not None:
+                    self._judge.follow(pause)
+                if pause is not None:
                     self._report_level(pause)
-                    self._ask_turn_model(tasks, pause)
+                    self._ask_turn_model(tasks)
                     await self._request_final(tasks, pause)
                 elif self._floor.talking:
                     await self._request_partial(tasks)
@@ -108,7 +128,7 @@ class TurnTranscriber:
         self._loudness = Loudness()
         self._agreement = LocalAgreement()
         self._latest = NOTHING
-        self._final_for = self._asked_at = None
+        self._final_for = None
         if start is not None:
             self._fed = self._reached = start
             self._feed(self._recent.since(start))
@@ -165,12 +185,19 @@ class TurnTranscriber:
         new = self._fed - self._reached
         if self._floor.floor is Floor.OVERLAP:  # here the words decide whether the agent stops
             dips = new >= OVERLAP_DIPS_APART_SAMPLES and self._dips(OVERLAP_DIP_SAMPLES)
-            worth_it = is_worth_it(new, dips, LoadLevel.NOTHING, behind=False)
+            worth_it = dips or (self._running is None and self._is_reading_due(new))
         else:
             dips = self._dips(DIP_SAMPLES)
             worth_it = is_worth_it(new, dips, self._load_shedder.level, self._load_shedder.behind)
         if worth_it:
             await self._recognise(tasks, complete=dips)
+
+    def _is_reading_due(self, new: int) -> bool:
+        """Return whether a sound over the agent has gone on for long enough to be transcribed."""
+        onset = self._floor.onset
+        return (
+            onset is not None and self._fed - onset >= FIRST_READING_SAMPLES and new >= READINGS_APART_SAMPLES
+        )
 
     async def _request_final(self, tasks: asyncio.TaskGroup, pause: int) -> None:
         """Make a transcript final, once per pause: the newest one if it has all words, else a new one."""
@@ -188,6 +215,8 @@ class TurnTranscriber:
 
     def _has_all(self, recognition: Recognition, pause: int) -> bool:
         """Return whether the transcript has all words before sample ``pause``."""
+        if recognition.failed:
+            return False
         return recognition.complete and self._quiet_since_transcript and self._loudness.ended_by(pause)
 
     @property
@@ -213,12 +242,39 @@ class TurnTranscriber:
 
     async def _run(self, recognition: Recognition) -> None:
         current.set(recognition.deadline)
-        with asking("speech recogniser"):
-            self._latest = await self._stream.transcribe(is_final=recognition.complete)
+        try:
+            self._latest = await self._transcribed(recognition)
+            self._turns_missed = 0 if recognition.complete else self._turns_missed
+        except ModelError as error:
+            recognition.failed = True
+            if not recognition.awaited:
+                log.warning("a transcript that nothing waited for failed: %s", error)
+                return
+            self._miss(error)
         if recognition.awaited:
             self._pass_final()
         else:
             self._pass_partial(self._latest, recognition.complete)
+
+    async def _transcribed(self, recognition: Recognition) -> Transcript:
+        """Return the transcript of the audio so far. A final one is tried twice, unless the model hangs."""
+        with asking("speech recogniser", self._stream):
+            try:
+                return await self._stream.transcribe(is_final=recognition.complete)
+            except ModelError as error:
+                if not recognition.awaited or error.code == "model_timeout":
+                    raise
+                log.warning("the final transcript failed, and is tried again: %s", error)
+            return await self._stream.transcribe(is_final=recognition.complete)
+
+    def _miss(self, error: ModelError) -> None:
+        """Go on without the words of the turn. Raises the error when too many turns were missed."""
+        self._turns_missed += 1
+        if self._turns_missed >= MISSED_TURNS:
+            raise error
+        self._latest = NOTHING
+        if self._floor.floor is not Floor.OVERLAP:
+            self._missed(error)
 
     def _pass_final(self) -> None:
         end = max(self._reached, self._final_for or 0)
@@ -236,18 +292,7 @@ class TurnTranscriber:
 
     # --- the turn model ---------------------------------------------------------------------------------
 
-    def _ask_turn_model(self, tasks: asyncio.TaskGroup, pause: int) -> None:
+    def _ask_turn_model(self, tasks: asyncio.TaskGroup) -> None:
         """Call the turn model if it is time to."""
-        quiet_from = self._floor.quiet_from
-        if self._turn_model is None or quiet_from is None:
-            return
-        if self._fed >= next_ask(quiet_from, self._asked_at):
-            self._asked_at = self._fed
-            sound = self._recent.since(self._turn_start or 0).samples()
-            tasks.create_task(self._judge(self._turn_model, pause, sound))
-
-    async def _judge(self, turn_model: TurnModel, pause: int, sound: Samples) -> None:
-        with asking("turn model"):
-            probability = await turn_model.probability(sound, self._latest.text)
-        for event in self._floor.turn_model_answered(pause, probability):
-            self._react(event)
+        if self._judge is not None and self._judge.is_due(self._fed):
+            self._judge.ask(tasks, self._recent.since(self._turn_start or 0), self._latest.text)

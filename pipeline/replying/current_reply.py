@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyStarted, TurnTraced
@@ -14,8 +14,8 @@ from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_records import ReplyRecords
 from rejoinder.pipeline.replying.running import attempt, reply_done
 from rejoinder.pipeline.replying.speculation import Speculation
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
-from rejoinder.pipeline.words import normalise
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.words import same_words
 
 
 class CurrentReply:
@@ -27,6 +27,7 @@ class CurrentReply:
     reply: the current reply, until it has played; None between replies.
     speculation: counts of the guesses.
     held: whether play-out is stopped because the client is disconnected.
+    closed: number of the reply that the end of the session cut off, 0 for none.
     out: the session's events; it also stands for the session in the load shedder.
     emit: takes the events of the reply, except text and audio, which wait for room in ``out``.
     cancelled: takes the task of each cancelled reply.
@@ -46,13 +47,29 @@ class CurrentReply:
         self.reply: Reply | None = None
         self.speculation = Speculation()
         self.held = False
-        self._models = models
+        self.closed = 0
+        self._models = self._asked = models  # those of the next reply, and of the current one
         self._records = records
         self._floor = floor
         self._out = out
         self._emit = emit
         self._cancelled = cancelled
         self._on_end = on_end
+        self._before: Reply | None = None
+
+    def use(self, models: Models) -> None:
+        """Use other models for the replies that start from now on."""
+        self._models = models
+
+    @property
+    def specs(self) -> Mapping[str, str]:
+        """The spec of each model of the next reply, by role."""
+        return self._models.specs
+
+    @property
+    def last(self) -> Reply | None:
+        """The reply that was settled last, None if there is none."""
+        return self._records.last
 
     @property
     def committed(self) -> bool:
@@ -62,13 +79,16 @@ class CurrentReply:
     def is_guess_for(self, text: str) -> bool:
         """Return whether the reply waits for its commit, and answers these words."""
         reply = self.reply
-        return reply is not None and not reply.committed and normalise(reply.text) == normalise(text)
+        return reply is not None and not reply.committed and same_words(reply.text, text)
 
     def start(self, reply: Reply, warming: asyncio.Task[None] | None) -> None:
         """Make a reply the current one, and start it. warming: fills the language model's cache for it."""
         reply.mark("reply_started")
-        self.reply = reply
-        reply.start(self._run(reply, warming), f"reply-{reply.id}")
+        self.reply, before, self._before = reply, self._before, None
+        if before is not None:
+            reply.output.playout.follow(before.output.playout)
+        self._asked = self._models
+        reply.start(self._run(reply, self._models, warming), f"reply-{reply.id}")
 
     def commit(self, reply: Reply, tag: int = 0, key: Key | None = None) -> None:
         """Commit the current reply. tag: of ReplyStarted. key: of the history entry with the user's words."""
@@ -77,7 +97,7 @@ class CurrentReply:
         self._records.begin(reply, key)
         self._floor.agent.started()
         self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks))
-        if self.held or self._floor.floor is Floor.OVERLAP:
+        if self.held or self._floor.agent_waits:
             reply.pause()
         reply.commit()
 
@@ -89,22 +109,26 @@ class CurrentReply:
             self.reply.pause()
 
     def resume(self) -> None:
-        """Resume the reply at the sample where it paused: the sound was no interruption."""
+        """Resume the reply at the sample where it paused: the sound is no interruption so far."""
         if self.reply is not None and not self.held:
             self.reply.resume()
+
+    def count_false_interruption(self) -> None:
+        """Count in the reply's trace a sound over it that was no interruption."""
+        if self.reply is not None and not self.held:
             self.reply.trace.count({"false_interruptions": 1})
             if self.reply.trace.budget():  # otherwise the first audio sends it
                 self._emit(TurnTraced(self.reply.trace))
 
-    def cancel(self, superseded: bool = False, interrupted: bool = False) -> None:
-        """Cancel the reply, and settle the history with the words that were heard.
+    def cancel(self, superseded: bool = False, interrupted: bool = False) -> Reply | None:
+        """Cancel the reply, and settle the history with the words that were heard; return a committed one.
 
         superseded: another reply replaces it; if all of its audio is sent, it still plays to its end.
         interrupted: the user's speech cancels it.
         """
         reply, self.reply = self.reply, None
         if reply is None or reply.task is None:
-            return
+            return None
         if interrupted:
             reply.outcome.interrupt()
         reply.cancel()
@@ -113,9 +137,11 @@ class CurrentReply:
             if reply.is_guess:
                 self.speculation.drop(reply.generation.tokens)
         elif superseded and reply.outcome.ended:
-            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.failed)
+            self._before = reply
+            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.broken_off)
         else:
             self._cut(reply)
+        return reply if reply.committed else None
 
     def _cut(self, reply: Reply) -> None:
         playout, ended = reply.output.playout, reply.outcome.ended
@@ -132,6 +158,13 @@ class CurrentReply:
             self.cancel()  # the client has stopped its playback
             self._floor.agent.finished()
         return self._records.truncate(id, seconds)
+
+    def close(self) -> None:
+        """Cancel the reply, because the session ends. Another process may go on from this position."""
+        if self.reply is not None and self.committed:
+            self.closed = self.reply.id
+            self.reply.output.playout.stop(_now())  # the rest of the sent audio is not heard
+        self.cancel()
 
     # --- a client that disconnects and returns ----------------------------------------------------------
 
@@ -157,31 +190,33 @@ class CurrentReply:
     async def _replay(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
             await reply.output.wait_played()
-            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.failed)
+            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.broken_off)
         self._end()
 
     # --- its task ---------------------------------------------------------------------------------------
 
-    async def _run(self, reply: Reply, warming: asyncio.Task[None] | None) -> None:
+    async def _run(self, reply: Reply, models: Models, warming: asyncio.Task[None] | None) -> None:
         """Run a reply to its end. A guess may finish before its commit, and emits no events until then."""
-        error = await attempt(reply, self._models, self._out, warming)
+        error = await attempt(reply, models, self._out, warming)
         if reply is not self.reply:  # it ended while it was being cancelled
             return
         await reply.gate.wait_committed()
         reply.outcome.end(error)
         played = reply.output.playout.seconds
-        self._records.settle(reply, played, cut=reply.outcome.failed)  # before the client can add an entry
+        # Before the client can add an entry.
+        self._records.settle(reply, played, cut=reply.outcome.broken_off)
         if reply.outcome.status == "completed":
             for call in self._records.add_calls(reply):
                 self._emit(ReplyCalled(reply.id, call))
         self._report(reply, played)
         await reply.output.wait_played()  # sent audio plays, whatever the status
+        reply.keep_answer()
         self._end()
 
     def _report(self, reply: Reply, played: float) -> None:
         if seconds := reply.trace.making():
             self._models.load_shedder.answered(id(self._out), seconds, _now())
-        self._emit(reply_done(reply, self._models.llm, played))
+        self._emit(reply_done(reply, self._asked.llm, played))
 
     def _end(self) -> None:
         self.reply = None

@@ -35,7 +35,11 @@ class OutOfBandReplies:
         self._out = out
         self._emit = emit
         self._cancelled = cancelled
-        self._replies: dict[int, Reply] = {}
+        self._replies: dict[int, tuple[Reply, Models]] = {}
+
+    def use(self, models: Models) -> None:
+        """Use other models for the replies that start from now on."""
+        self._models = models
 
     def start(self, reply: Reply, tag: int) -> None:
         """Start a reply and commit it at once. Raises Overloaded if ``MAX_OUT_OF_BAND`` run already.
@@ -44,29 +48,30 @@ class OutOfBandReplies:
         """
         if len(self._replies) == MAX_OUT_OF_BAND:
             raise Overloaded(f"{MAX_OUT_OF_BAND} out-of-band replies run already: wait until one is done")
-        self._replies[reply.id] = reply
-        reply.start(self._run(reply), f"out-of-band-{reply.id}")
-        self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks))
+        self._replies[reply.id] = reply, self._models
+        reply.start(self._run(reply, self._models), f"out-of-band-{reply.id}")
+        self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks, out_of_band=True))
         reply.commit()
 
     def cancel(self, id_: int) -> None:
         """Stop the reply with this number, if it runs."""
-        if reply := self._replies.pop(id_, None):
+        if found := self._replies.pop(id_, None):
+            reply, models = found
             reply.cancel()
             if reply.task is not None:
                 self._cancelled.add(reply.task)
             reply.outcome.cancel()
             played = reply.output.playout.played(asyncio.get_running_loop().time())
-            self._emit(reply_done(reply, self._models.llm, played))
+            self._emit(reply_done(reply, models.llm, played))
 
     def pause(self) -> None:
         """Pause all replies."""
-        for reply in self._replies.values():
+        for reply, _ in self._replies.values():
             reply.pause()
 
     def resume(self) -> None:
         """Resume all replies."""
-        for reply in self._replies.values():
+        for reply, _ in self._replies.values():
             reply.resume()
 
     def close(self) -> None:
@@ -74,12 +79,12 @@ class OutOfBandReplies:
         for id_ in list(self._replies):
             self.cancel(id_)
 
-    async def _run(self, reply: Reply) -> None:
-        error = await attempt(reply, self._models, self._out)
+    async def _run(self, reply: Reply, models: Models) -> None:
+        error = await attempt(reply, models, self._out)
         if self._replies.pop(reply.id, None) is None:  # it ended while it was being cancelled
             return
         reply.outcome.end(error)
         if reply.outcome.status == "completed":
             for call in reply.generation.calls:
                 self._emit(ReplyCalled(reply.id, call))
-        self._emit(reply_done(reply, self._models.llm, reply.output.playout.seconds))
+        self._emit(reply_done(reply, models.llm, reply.output.playout.seconds))

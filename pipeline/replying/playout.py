@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rejoinder.pipeline.audio.chunk import Words
@@ -11,12 +12,17 @@ from rejoinder.pipeline.audio.chunk import Words
 LEAD_SECONDS = 0.2
 """How far audio is sent ahead of real time at most: not every wire can recall sent audio."""
 
+FILLER_LEAD_SECONDS = 0.1
+"""The same for fillers: shorter, as the answer follows what is sent. Some wires send 100 ms at a time."""
+
 ROUNDING_SECONDS = 0.001
 """A word counts as heard this long before its end, because the lengths of slices are rounded."""
 
 
 @dataclass(slots=True)
-class _Clause:
+class SpokenClause:
+    """A clause whose audio is sent: its first and last second in the reply, and the times of its words."""
+
     text: str
     start: float
     end: float = math.inf
@@ -26,21 +32,34 @@ class _Clause:
 class Playout:
     """The play-out clock of one reply. Times are ``loop.time()``; times and durations are in seconds.
 
-    seconds: duration of the audio sent so far.
+    seconds: duration of the audio sent so far, fillers included.
+    filled: duration of the fillers sent so far. Nothing of them counts as heard words.
     holds: whether the client stops its playback while the reply is paused; otherwise it plays what it has.
     """
 
     def __init__(self, holds: bool = False) -> None:
-        self.seconds = 0.0
+        self.seconds = self.filled = 0.0
         self.holds = holds
         self._stopped: float | None = None
-        self._clauses: list[_Clause] = []
+        self._clauses: list[SpokenClause] = []
         self._runs_dry = 0.0
+
+    @classmethod
+    def of(cls, clauses: Iterable[SpokenClause], seconds: float) -> Playout:
+        """Return the clock of a reply of another process, of which ``seconds`` were sent."""
+        playout = cls()
+        playout.seconds, playout._clauses = seconds, list(clauses)
+        return playout
+
+    @property
+    def clauses(self) -> list[SpokenClause]:
+        """The clauses whose audio has begun, in order."""
+        return self._clauses
 
     def begin(self, text: str) -> None:
         """Record that the next audio speaks the clause ``text``."""
         self.end()
-        self._clauses.append(_Clause(text, self.seconds))
+        self._clauses.append(SpokenClause(text, self.seconds))
 
     def end(self) -> None:
         """Record that all audio of the current clause was sent: once it has played, all words are heard."""
@@ -58,6 +77,21 @@ class Playout:
         if self._clauses:
             self._clauses[-1].words = words
         return max(0.0, self._runs_dry - now - LEAD_SECONDS)
+
+    def sent_filler(self, seconds: float, now: float) -> float:
+        """Record that audio of a filler was sent; return the seconds to wait before sending more."""
+        self.filled += seconds
+        self.sent(seconds, now)
+        return max(0.0, self.left(now) - FILLER_LEAD_SECONDS)
+
+    @property
+    def ends_at(self) -> float:
+        """The time at which the audio sent so far is played to its end, unless it stops before."""
+        return self._runs_dry
+
+    def follow(self, before: Playout) -> None:
+        """Record that the audio of this reply follows what was sent of another one."""
+        self._runs_dry = before.ends_at
 
     def left(self, now: float) -> float:
         """Return the seconds of audio that were sent and have not been played."""
@@ -100,7 +134,7 @@ def spread(text: str, seconds: float) -> Words:
     return tuple((seconds * (word.end() / len(text)), word.end()) for word in re.finditer(r"\S+", text))
 
 
-def _heard(clause: _Clause, played: float) -> str:
+def _heard(clause: SpokenClause, played: float) -> str:
     if played <= clause.start:
         return ""
     if played > clause.end - ROUNDING_SECONDS:

@@ -8,6 +8,7 @@ import logging
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Llm
+from rejoinder.pipeline.prompt import with_context
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 
 log = logging.getLogger(__name__)
@@ -25,10 +26,17 @@ class PromptWarmer:
         self._history = history
         self._deadline = Deadline(PARTIAL_SECONDS)
 
-    def warm(self, text: str) -> None:
-        """Send the prompt that ends with these words of the user, unless another one is being sent."""
+    def use(self, llm: Llm) -> None:
+        """Send the next prompts to another language model."""
+        self._llm = llm
+
+    def warm(self, text: str, context: str = "") -> None:
+        """Send the prompt that ends with these words of the user, unless another one is being sent.
+
+        context: retrieved knowledge in front of the words.
+        """
         if self.task is None or self.task.done():
-            self.task = asyncio.create_task(self._send(text, self._deadline), name="warm")
+            self.task = asyncio.create_task(self._send(text, context, self._deadline), name="warm")
 
     def take_deadline(self) -> Deadline:
         """Return the deadline of the prompt that is being sent, for the reply that waits for it.
@@ -45,9 +53,9 @@ class PromptWarmer:
             self.task.cancel()
             cancelled.add(self.task)
 
-    async def _send(self, text: str, deadline: Deadline) -> None:
+    async def _send(self, text: str, context: str, deadline: Deadline) -> None:
         current.set(deadline)
         try:
-            await self._llm.warm(self._history.messages(text))
+            await self._llm.warm(with_context(self._history.messages(text), context))
         except Exception as error:  # only speed is lost: the reply itself reports the error
             log.debug("warming the prompt failed: %s", error)

@@ -8,7 +8,7 @@ class ReplyOutcome:
 
         from     verb      to
         -------  --------  ------------------------------------------
-        running  finish    completed, or incomplete after ``shorten``
+        running  finish    completed, or incomplete after ``shorten`` or ``refuse``
         running  fail      failed
         running  cancel    cancelled
 
@@ -20,6 +20,8 @@ class ReplyOutcome:
         self._error: BaseException | None = None
         self._shortened = False
         self._interrupted = False
+        self._excused: Exception | None = None
+        self._refused = ""
 
     @property
     def status(self) -> str:
@@ -42,9 +44,28 @@ class ReplyOutcome:
         return self._error
 
     @property
+    def excused(self) -> Exception | None:
+        """The language model's error for which an apology was spoken, None without one."""
+        return self._excused
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether an error ended the reply in the middle of its words."""
+        return self.failed and self._excused is None
+
+    @property
     def interrupted(self) -> bool:
         """Whether the user's speech stopped the reply, or its audio after its end."""
         return self._interrupted
+
+    @property
+    def refused(self) -> str:
+        """Why a guard refused a clause of the reply, "" if none did."""
+        return self._refused
+
+    def refuse(self, reason: str) -> None:
+        """Record that a guard refused a clause, which ended the reply."""
+        self._refused = reason
 
     def shorten(self) -> None:
         """Record that a limit of tokens or seconds cut the reply short. After the end it has no effect."""
@@ -52,7 +73,7 @@ class ReplyOutcome:
 
     def finish(self) -> None:
         """End the reply: all of it was sent."""
-        self._end("incomplete" if self._shortened else "completed")
+        self._end("incomplete" if self._shortened or self._refused else "completed")
 
     def fail(self, error: BaseException) -> None:
         """End the reply: a model failed, or its request was refused."""
@@ -69,6 +90,10 @@ class ReplyOutcome:
             self.finish()
         else:
             self.fail(error)
+
+    def excuse(self, error: Exception) -> None:
+        """Record that an apology for this error takes the place of the words that are missing."""
+        self._excused = error
 
     def interrupt(self) -> None:
         """Record that the user's speech stops the reply; ``cancel`` ends it if it still runs."""

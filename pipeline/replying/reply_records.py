@@ -49,7 +49,8 @@ class ReplyRecords:
         cut: whether the reply was stopped before its end.
         """
         heard = reply.output.heard(played)
-        if reply.outcome.interrupted and cut and reply.settings.speaks and played < LEAST_HEARD_SECONDS:
+        answered = played - reply.output.playout.filled
+        if reply.outcome.interrupted and cut and reply.settings.speaks and answered < LEAST_HEARD_SECONDS:
             heard = ""
         self._history.settle(reply.id, heard, cut)
         self._agent.was_heard(heard)

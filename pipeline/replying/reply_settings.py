@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rejoinder.pipeline.audio.chunk import AudioChunk
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.guarding.guard import Guard
 from rejoinder.pipeline.interfaces import NO_TOOLS, Tools
-from rejoinder.pipeline.options import Options, ReplyRequest
+from rejoinder.pipeline.options import CONTEXT_WAIT_S, Options, ReplyRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,11 @@ class ReplySettings:
     tools: the tools that it may call.
     max_tokens: as in ``Options``.
     max_seconds: seconds of speech after which no clause begins, 0 for no limit.
-    holds_audio: as in ``Options``.
+    holds_audio, context_wait_s, apology, cut_apology: as in ``Options``.
+    audio: a recording of ``words``, None where the voice speaks them.
+    guard: what its clauses must pass, None for nothing. Given words pass nothing.
+    key: as in ``Options``.
+    failure: as in ``ReplyRequest``.
     """
 
     words: str = ""
@@ -26,6 +33,13 @@ class ReplySettings:
     max_tokens: int = 0
     max_seconds: float = 0.0
     holds_audio: bool = False
+    audio: AudioChunk | None = None
+    context_wait_s: float = CONTEXT_WAIT_S
+    apology: str = ""
+    cut_apology: str = ""
+    guard: Guard | None = None
+    key: str = ""
+    failure: ModelError | None = None
 
 
 def settings_for(request: ReplyRequest, options: Options) -> ReplySettings:
@@ -37,4 +51,11 @@ def settings_for(request: ReplyRequest, options: Options) -> ReplySettings:
         options.max_tokens if request.max_tokens is None else request.max_tokens,
         options.max_reply_s,
         options.holds_audio,
+        request.audio,
+        options.context_wait_s,
+        options.apology if request.remembered else "",
+        options.cut_apology if request.remembered else "",
+        None if request.words else options.guard,
+        options.key,
+        request.failure,
     )

@@ -15,6 +15,9 @@ EAGER_MS = 250
 ANSWER_MS = 400
 """Longest wait for the turn model's first answer, which comes late on a busy machine."""
 
+EMPTY_MS = 1_000
+"""Silence that ends a turn without words that stopped the agent, which then goes on: a cough, or laughter."""
+
 
 @dataclass(slots=True)
 class Pause:
@@ -59,8 +62,8 @@ class Pause:
         known = PauseEvidence(
             self.probabilities, self.words, asked=asked, end_probability=self.end_probability
         )
-        factor, most_ms = patience.applied(options.patience)
-        least_ms = max(wait_ms(known, factor, most=most_ms), options.min_wait_ms)
+        odds, unsure_ms = patience.applied(options.patience, options.unsure_wait_ms)
+        least_ms = max(wait_ms(known, odds, unsure_ms), options.min_wait_ms)
         return in_samples(min(least_ms, options.max_wait_ms))
 
     def is_over(self, silence: int, wait: int, options: Endpointing, has_turn_model: bool) -> bool:

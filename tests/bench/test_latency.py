@@ -18,25 +18,24 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from rejoinder.agent import machine
+from rejoinder.agent.bench import interrupted_call as bench_call
 from rejoinder.agent.bench import latency as bench_latency
-from rejoinder.agent.bench import soak as bench_soak
+from rejoinder.agent.bench import process as bench_process
 from rejoinder.agent.bench import stt as bench_stt
-from rejoinder.agent.bench.callers.caller import LiveCaller
+from rejoinder.agent.bench.callers.caller import CALL_FAILED, LiveCaller
 from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.bench.latency import (
     ANSWERED,
     ANSWERED_EARLY,
-    FAILED,
     SILENT,
     ClipResult,
     count,
     judge,
     mean_waterfall,
 )
-from rejoinder.agent.bench.reports.output import with_report
 from rejoinder.agent.bench.reports.waterfall import (
     HEARD_END,
-    REST,
+    OUTSIDE_SERVER,
     bars,
     complete,
     mean_parts,
@@ -46,6 +45,7 @@ from rejoinder.agent.bench.reports.waterfall import (
 )
 from rejoinder.agent.cli.bench import app as bench
 from rejoinder.agent.cli.bench import latency as latency_command
+from rejoinder.agent.cli.bench.group import with_report
 from rejoinder.agent.server.own_server import ServerFailed, command_line, free_port, own_server
 
 MILLISECONDS = st.floats(0, 20_000, allow_nan=False)
@@ -69,7 +69,7 @@ def test_a_report_without_a_file_goes_to_stdout(given: list[str], meant: list[st
     assert with_report(given) == meant
 
 
-@pytest.mark.parametrize("command", [[], ["turns"], ["bargein"], ["echo"], ["load"], ["stt"], ["soak"]])
+@pytest.mark.parametrize("command", [[], ["turns"], ["bargein"], ["echo"], ["load"], ["stt"], ["longcall"]])
 def test_a_bench_takes_a_bare_json(command: list[str]) -> None:
     output = CliRunner().invoke(bench.app, [*command, "--speech", "/nowhere", "--json"]).output
     assert "/nowhere" in output and "requires an argument" not in output
@@ -94,7 +94,7 @@ def test_a_turns_parts_add_up_to_what_the_client_measured(
 ) -> None:
     parts = complete(server, client, heard_end)
     assert total(parts) == pytest.approx(client, abs=1e-6)
-    assert parts[-1][0] == REST
+    assert parts[-1][0] == OUTSIDE_SERVER
     assert (parts[0][0] == HEARD_END) == (heard_end is not None)
 
 
@@ -103,7 +103,7 @@ def test_the_means_of_parts_add_up_to_the_mean(turns: list[tuple[list[tuple[str,
     whole = [complete(server, client, None) for server, client in turns]
     mean = mean_parts(whole)
     assert total(mean) == pytest.approx(sum(client for _, client in turns) / len(turns), abs=1e-6)
-    assert mean[-1][0] == REST
+    assert mean[-1][0] == OUTSIDE_SERVER
     assert len({name for name, _ in mean}) == len(mean)
 
 
@@ -130,7 +130,7 @@ def row(outcome: str, latency: float | None = None, cut_off: bool = False, set_:
 
 RESULTS = [
     row(ANSWERED, 500.0), row(ANSWERED, 700.0, cut_off=True), row(ANSWERED_EARLY, cut_off=True),
-    row(SILENT, set_="b"), row(FAILED, set_="b"),
+    row(SILENT, set_="b"), row(CALL_FAILED, set_="b"),
 ]  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def test_every_clip_is_counted_once() -> None:
     assert counted.answered + counted.answered_only_early + counted.silent + counted.failed == counted.clips
     assert counted.cut_off == 2
     assert counted.latency.count == 2 and counted.latency.p50 == 600.0
-    assert mean_waterfall(RESULTS) == [("LLM", 10.0), (REST, 590.0)]
+    assert mean_waterfall(RESULTS) == [("LLM", 10.0), (OUTSIDE_SERVER, 590.0)]
     assert mean_waterfall(RESULTS[2:]) == []
 
 
@@ -183,7 +183,7 @@ def test_an_answer_is_timed_from_the_end_of_speech_and_split() -> None:
 
     result = judged(happen)
     assert (result.outcome, result.cut_off, result.latency_ms) == (ANSWERED, False, 500.0)
-    assert result.parts == ((HEARD_END, 100.0), ("pause", 100.0), ("LLM", 250.0), (REST, 50.0))
+    assert result.parts == ((HEARD_END, 100.0), ("pause", 100.0), ("LLM", 250.0), (OUTSIDE_SERVER, 50.0))
 
 
 def test_an_answer_to_half_of_it_is_a_cut_off_and_the_next_one_counts() -> None:
@@ -198,6 +198,19 @@ def test_an_answer_to_half_of_it_is_a_cut_off_and_the_next_one_counts() -> None:
         250.0,
         600.0,
     )
+    assert result.over_ms == 20.0
+
+
+def test_sound_of_the_agent_over_the_caller_is_counted_up_to_the_end_of_speech() -> None:
+    def happen(caller: LiveCaller) -> None:
+        reply(caller, "half", END - 12_000, END - 9_600)
+        caller.player.play("half", np.zeros(2_400, np.float32), END - 9_600)
+        caller.player.play("half", np.full(12_000, 0.5, np.float32), END - 9_600)
+
+    result = judged(happen)
+    assert result.over_ms == 20.0 + (9_600 - 480 - 2_400) / 24.0
+    counted = bench_latency.count([result, judged(lambda caller: reply(caller, "whole", END, END + 2_400))])
+    assert (counted.over_mean_ms, counted.talked_over) == (150.0, 0)
 
 
 def test_only_an_early_answer_is_reported_as_that() -> None:
@@ -290,7 +303,7 @@ def test_calls_that_all_fail_say_why_and_end_with_1(tmp_path: Path) -> None:
 
 
 def test_why_nothing_was_answered_is_the_most_common_reason() -> None:
-    failed = [replace(row(FAILED), error=error) for error in ("no", "busy", "busy")]
+    failed = [replace(row(CALL_FAILED), error=error) for error in ("no", "busy", "busy")]
     assert bench_latency.nothing_answered([row(ANSWERED, 5.0), *failed]) == ""
     assert bench_latency.nothing_answered([row(SILENT), *failed]) == (
         "none of the 4 clips was answered; most common reason (2 of 4): busy"
@@ -303,29 +316,29 @@ def test_why_nothing_was_answered_is_the_most_common_reason() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="needs Linux")
-def test_a_soak_holds_a_long_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_call_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
-    monkeypatch.setattr(bench_soak, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(bench_call, "SETTLE_SECONDS", 0.1)
     flags = ["--llm", "scripted:llm|It is a sunny day today.", "--stt", "scripted:stt|hello there"]
     flags += ["--tts", "scripted:tts", "--turn", "scripted:turn", "--speech", str(toy_set(tmp_path, "a"))]
-    flags += ["--turns", "22", "--idle", "0.5", "--set", "toy", "--json", str(tmp_path / "soak.json")]
-    result = CliRunner().invoke(bench.app, ["soak", *flags])
+    flags += ["--turns", "22", "--idle", "0.5", "--set", "toy", "--json", str(tmp_path / "long.json")]
+    result = CliRunner().invoke(bench.app, ["longcall", *flags])
     assert result.exit_code == 0, result.output
     assert "memory after 22 turns" in result.stdout and "of one core" in result.stdout
-    written = json.loads((tmp_path / "soak.json").read_text())
+    written = json.loads((tmp_path / "long.json").read_text())
     assert 1e7 < written["early"] < 1e9 and 0.9 < written["ratio"] < 1.2
     assert 0.0 <= written["idle"] < 1.0
 
 
-def test_a_soak_reads_the_memory_and_the_time_of_a_process() -> None:
+def test_the_memory_and_the_time_of_a_process_are_read() -> None:
     process = psutil.Process()
     if not Path("/proc/self/statm").is_file():
-        with pytest.raises(bench_soak.NeedsLinux):
-            bench_soak.check_proc()
+        with pytest.raises(bench_process.NeedsLinux):
+            bench_process.check_proc()
         return
-    assert bench_soak.resident(process.pid) == pytest.approx(process.memory_info().rss, rel=0.05)
+    assert bench_process.resident(process.pid) == pytest.approx(process.memory_info().rss, rel=0.05)
     spent = process.cpu_times()
-    assert bench_soak.processor_seconds(process.pid) == pytest.approx(spent.user + spent.system, abs=0.1)
+    assert bench_process.processor_seconds(process.pid) == pytest.approx(spent.user + spent.system, abs=0.1)
 
 
 def test_unknown_or_empty_sets_are_reported(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """What the command line says about itself, its environment and its address, and the example program."""
 
+import asyncio
+import importlib
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import wave
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,12 +16,13 @@ import numpy as np
 import pytest
 from support import speech
 from support.paths import ROOT
-from support.serving import run_command
+from support.serving import run_command, run_script
 from typer.testing import CliRunner
 
-from rejoinder.agent.bench.reports import output as bench_output
+from rejoinder import Specs, open_models
 from rejoinder.agent.cli import commands
 from rejoinder.agent.cli.app import app
+from rejoinder.agent.cli.bench.group import BENCHES
 from rejoinder.agent.config import OTHER_VARIABLES, Settings, authority, unknown_variables
 from rejoinder.agent.server import serving
 from rejoinder.pipeline import ModelError
@@ -33,7 +37,7 @@ def test_version_prints_the_version_and_no_command_prints_help() -> None:
 
 def test_commands_are_listed_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    for arguments, order in (([], commands.COMMAND_ORDER), (["bench"], bench_output.BENCH_ORDER)):
+    for arguments, order in (([], commands.COMMAND_ORDER), (["bench"], tuple(BENCHES))):
         shown = CliRunner().invoke(app, [*arguments, "--help"]).output
         rows = re.findall(r"^│ ([a-z]+) +(\S.*?) *│$", shown.partition("Commands")[2], re.MULTILINE)
         assert tuple(name for name, _ in rows) == order
@@ -41,13 +45,22 @@ def test_commands_are_listed_as_they_are_needed(monkeypatch: pytest.MonkeyPatch)
             assert sentence.endswith("."), f"{name} is described in one sentence, on one line: {sentence}"
 
 
-def test_help_imports_neither_the_server_nor_the_configuration() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["bench", "--help"]])
+def test_help_imports_neither_the_server_nor_the_configuration(arguments: list[str]) -> None:
     code = (
         "import sys; from typer.testing import CliRunner; from rejoinder.agent.cli.app import app;"
-        "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
-        "assert not {'starlette', 'pydantic', 'websockets', 'soxr'} & set(sys.modules)"
+        f"assert CliRunner().invoke(app, {arguments}).exit_code == 0;"
+        "heavy = {'starlette', 'websockets', 'soxr', 'rejoinder.agent.config', 'rejoinder.agent.server'};"
+        "assert not heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_list_of_benches_has_the_first_sentence_of_each() -> None:
+    benches = commands.loaded(app).commands["bench"]
+    assert isinstance(benches, commands.LazyGroup)
+    for name, sentence in BENCHES.items():
+        assert (benches.commands[name].help or "").partition("\n")[0] == sentence
 
 
 def test_an_address_of_ipv6_stands_in_brackets() -> None:
@@ -56,8 +69,10 @@ def test_an_address_of_ipv6_stands_in_brackets() -> None:
 
 
 def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(settings: Settings, sock: socket.socket, report: serving.Report, away: serving.Away) -> None:
-        for spec in ("a", "b", "c", "d"):
+    def run(
+        settings: Settings, sock: socket.socket, report: serving.Report, away: serving.Away, *agent: object
+    ) -> None:
+        for spec in ("a", "b", "c", "piper:/voices/[old]/d.onnx"):
             report(spec, 0.1)
         away("e", ModelError("e", "it is down"))
         report("e", 0.1)
@@ -71,6 +86,13 @@ def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPa
     result = CliRunner().invoke(app, ["serve", "--host", "::1"])
     assert result.stdout == "Talk to it at http://[::1]:4711/\n", "once"
     assert "no answer yet from e: it is down\n" in result.stderr
+    assert "  piper:/voices/[old]/d.onnx ready in 0.1 s\n" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["serve"], ["demo"], ["talk"], ["doctor"], ["ask", "question.wav"]])
+def test_a_configuration_that_cannot_be_used_ends_every_command_with_2(command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "--profile", "none-such"])
+    assert result.exit_code == 2 and "none-such" in result.stderr
 
 
 def test_unknown_rejoinder_variables_are_reported() -> None:
@@ -104,9 +126,8 @@ def test_serve_warns_in_one_line(tmp_path: Path) -> None:
     assert result.stderr == "warning: there is no setting for: REJOINDER_TSS (did you mean REJOINDER_TTS?)\n"
 
 
-def example(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "examples" / "embed.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+def example(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_script(ROOT / "examples" / "embed.py", *arguments)
 
 
 def test_the_example_says_how_it_is_used_and_stays_small() -> None:
@@ -128,10 +149,10 @@ def test_other_extras_are_installed_where_some_already_are(tmp_path: Path) -> No
 
     assert "pip install" not in planned("setup")
     assert "pip install" not in planned("setup", "EXTRAS=piper, hibari")
-    assert "-e '.[server,local,openai,hibari]'" in planned("setup", "EXTRAS=hibari")
-    assert "-e '.[server,local,openai,piper,hibari,demo]'" in planned("demo")
-    assert "-e '.[server,local,openai,piper,hibari,bench]'" in planned("bench")
-    assert "-e '.[server,local,openai,hibari,dev]'" in planned("check", "EXTRAS=hibari")
+    assert "-e '.[server,reload,local,openai,hibari]'" in planned("setup", "EXTRAS=hibari")
+    assert "-e '.[server,reload,local,openai,piper,hibari,demo]'" in planned("demo")
+    assert "-e '.[server,reload,local,openai,piper,hibari,bench]'" in planned("bench")
+    assert "-e '.[server,reload,local,openai,hibari,dev]'" in planned("check", "EXTRAS=hibari")
     assert "make run" in planned("setup") and "Next" not in planned("run")
 
 
@@ -156,17 +177,33 @@ def write(path: Path, samples: "np.typing.NDArray[np.int16]") -> str:
 
 
 @pytest.mark.weights
-def test_the_example_ends_without_words_and_answers_a_question(tmp_path: Path) -> None:
+def test_the_example_ends_without_words_and_answers_a_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its three runs share the models."""
     speech.need("smart-turn", "whisper:tiny.en", "piper")
     answer = tmp_path / "answer.wav"
-    noise = np.random.default_rng(0).normal(0.0, 300.0, 32_000)
-    for name, samples in (("silence", np.zeros(32_000)), ("noise", noise)):
-        result = example(write(tmp_path / f"{name}.wav", samples), str(answer))
-        assert result.returncode == 1 and "there is no answer to" in result.stderr, result.stderr
-        assert not answer.exists()
+    quiet = {
+        "silence": np.zeros(32_000, np.int16),
+        "noise": np.random.default_rng(0).normal(0.0, 300.0, 32_000).astype(np.int16),
+    }
     [question] = speech.recordings("assistant_utterances", 1)
-    pcm = np.frombuffer(speech.heard(question).pcm, "<i2")
-    result = example(write(tmp_path / "question.wav", pcm), str(answer))
-    assert result.returncode == 0 and "you: " in result.stdout and "agent: " in result.stdout, result.stderr
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    embed = importlib.import_module("embed")
+
+    async def runs() -> None:
+        async with open_models(Specs()) as models:
+            monkeypatch.setattr(embed, "open_models", lambda specs: nullcontext(models))
+            for name, samples in quiet.items():
+                with pytest.raises(SystemExit) as ended:
+                    await embed.main(write(tmp_path / f"{name}.wav", samples), str(answer))
+                assert "there is no answer to" in str(ended.value)
+                assert not answer.exists()
+            pcm = np.frombuffer(speech.heard(question).pcm, "<i2")
+            await embed.main(write(tmp_path / "question.wav", pcm), str(answer))
+
+    asyncio.run(runs())
+    said = capsys.readouterr().out
+    assert "you: " in said and "agent: " in said
     with wave.open(str(answer)) as file:
         assert file.getnframes() > 4000

@@ -13,20 +13,14 @@ import pytest
 from support.paths import ROOT
 from support.serving import run_command
 
-from rejoinder.agent import config
 from rejoinder.agent.config import ConfigError, load, unknown_variables
+from rejoinder.pipeline import Endpointing, turn_taking
 
 SECRET = "sk-very-secret"
 HASHES = "the hashes of keys, as `rejoinder key` prints them, HASH or HASH:CALLS:PER_MINUTE each"
 
 
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read no configuration of this folder or environment."""
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("REJOINDER_") and name not in config.OTHER_VARIABLES:
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
@@ -57,7 +51,7 @@ def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
         ('device = "gpu"', "device is 'gpu' and has to be cpu or cuda"),
         (
             'profile = "huge"',
-            "profile is 'huge' and has to be auto, cpu-small, cpu, gpu or gpu-large",
+            "profile is 'huge' and has to be auto, cpu-small, cpu, cpu-large, gpu or gpu-large",
         ),
         (
             'public_url = "http://x"',
@@ -82,7 +76,7 @@ def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
         ),
         (
             "min_wait_ms = 5000",
-            "min_wait_ms is 5000, which is more than 2200, the value of max_wait_ms (default)",
+            "min_wait_ms is 5000, which is more than 2200, the value of max_wait_ms (balanced)",
         ),
     ],
 )
@@ -135,11 +129,26 @@ def test_a_variable(name: str, value: str, sentence: str, monkeypatch: pytest.Mo
     [
         ({"port": "x"}, "--port is 'x' and has to be a whole number from 0 to 65535"),
         ({"max_sessions": "0"}, "--max-sessions is '0' and has to be a whole number from 1 to 10000"),
+        ({"turn_taking": "hasty"}, "--turn-taking is 'hasty' and has to be eager, balanced or patient"),
         ({"log_level": "loud"}, "--log-level is 'loud' and has to be debug, info, warning or error"),
     ],
 )
 def test_a_flag(flags: dict[str, str], sentence: str) -> None:
     assert mistakes_of(flags) == [sentence]
+
+
+def test_an_operating_point_and_what_replaces_parts_of_it(tmp_path: Path) -> None:
+    (tmp_path / "rejoinder.toml").write_text(
+        'turn_taking = "eager"\nphone_turn_taking = "patient"\nmax_wait_ms = 1000\n'
+    )
+    settings, _ = load({})
+    talk, phone = settings.options().endpointing, settings.options(phone=True).endpointing
+    assert talk == turn_taking("eager", max_wait_ms=1000)
+    assert phone == turn_taking("patient", max_wait_ms=1000)
+    (tmp_path / "rejoinder.toml").write_text("patience = 7\n")
+    settings, _ = load({})
+    assert settings.options().endpointing == settings.options(phone=True).endpointing
+    assert settings.options().endpointing == Endpointing(patience=7.0)
 
 
 def test_a_long_value_is_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +167,7 @@ def test_a_variable_of_vllm_without_a_setting_is_no_error(monkeypatch: pytest.Mo
 def test_the_tutorial_says_the_same_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tutorial = (ROOT / "docs" / "start" / "tutorial.md").read_text()
     section = tutorial.partition("## 3. Change the voice, the model, the prompt\n")[2].partition("\n## ")[0]
-    commands = re.findall(r"^    \.venv/bin/rejoinder (serve .*)$", section, re.MULTILINE)
+    commands = re.findall(r"^    rejoinder (serve .*)$", section, re.MULTILINE)
     assert len(commands) == 3
     flags = {}
     for command in commands:
@@ -190,8 +199,17 @@ def test_all_mistakes_are_reported_at_once_one_line_each(tmp_path: Path) -> None
     assert result.stderr.splitlines() == [
         "error: --port is 'eighty' and has to be a whole number from 0 to 65535",
         "error: REJOINDER_DEVICE is 'gpu' and has to be cpu or cuda",
-        "error: rejoinder.toml: patience is 'high' and has to be a number above 0, 1000 at most",
         "error: --max-sessions is 'many' and has to be a whole number from 1 to 10000",
         "error: rejoinder.toml: twilio_auth_token has to be a string",
+        "error: rejoinder.toml: patience is 'high' and has to be a number above 0, 1000 at most",
         "error: rejoinder.toml: there is no setting 'tss'; did you mean tts?",
     ]
+
+
+def test_the_longest_conversation_is_a_setting_and_short_for_the_embedded_model() -> None:
+    settings, _ = load({"llm": "openai:http://localhost:1/v1#m"})
+    assert settings.options().prompt_tokens == 0, "what the model's context leaves"
+    settings, _ = load({"prompt_tokens": 500})
+    assert settings.options().prompt_tokens == 500
+    settings, _ = load({})
+    assert 0 < settings.options().prompt_tokens < 500

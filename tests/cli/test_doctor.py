@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli.app import app
+from rejoinder.agent.cli.doctor import extras
 from rejoinder.agent.cli.doctor import machine as checks
 from rejoinder.agent.cli.doctor import models as model_checks
 from rejoinder.agent.cli.doctor.machine import Library, check_gpu, check_library
@@ -82,7 +84,8 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+    monkeypatch.setattr(model_checks, "ANSWER_SECONDS", 60.0)  # a busy machine may need more than 2 s
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         server.answers = {}  # type: ignore[attr-defined]
         serving = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -124,6 +127,40 @@ def test_paths_and_commands_are_whole_and_nothing_else_is_wide(
     for line in alone:
         assert line in lines
     assert [line for line in lines if len(line) > 80 and not line.startswith("    ")] == []
+
+
+USES = {
+    "otel": ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318", "opentelemetry.sdk"),
+    "redis": ("REJOINDER_ANSWER_CACHE", "redis://127.0.0.1", "redis"),
+    "mcp": ("REJOINDER_ALLOWED_MCP_URLS", "*", "mcp"),
+    "phone": ("REJOINDER_TWILIO_AUTH_TOKEN", "secret", "cryptography"),
+    "guard": ("REJOINDER_GUARD_REDACT", '["phone"]', "phonenumbers"),
+    "openai": ("REJOINDER_GUARD_MODERATION", "openai:http://127.0.0.1/v1#m", "openai"),
+}
+"""A setting that uses each extra, and a module of the extra."""
+
+
+def test_extras_that_no_setting_uses_are_not_listed(scripted: None, cache: Path) -> None:
+    assert not [part for part in report()[2] if part.startswith("[")]
+
+
+@pytest.mark.parametrize("extra", USES)
+def test_an_extra_that_a_setting_uses_is_checked(
+    extra: str, scripted: None, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable, value, module = USES[extra]
+    monkeypatch.setenv(variable, value)
+    code, _, found = report()
+    assert code == 0 and found[f"[{extra}]"]["state"] == "ok"
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == module else find_spec(name))
+    code, whole, found = report()
+    missing = found[f"[{extra}]"]
+    assert code == 1 and missing["state"] == "missing" and module in missing["detail"]
+    assert missing["fix"] == hints.install(extra) and missing["fix"] in whole["fixes"]
+
+
+def test_a_module_inside_a_missing_package_is_missing() -> None:
+    assert extras.installed("json.decoder") and not extras.installed("no_such_package.inside")
 
 
 @pytest.mark.weights
@@ -168,13 +205,13 @@ def test_a_file_of_the_wrong_size_is_reported(scripted: None, cache: Path) -> No
             "nobody:model",
             "broken",
             "there is no adapter of this name",
-            "set stt to one of: scripted, whisper",
+            "set stt to one of: ray, scripted, whisper",
         ),
         (
             "piper:en_US-joe-medium",
             "broken",
-            "is no speech recogniser",
-            "set stt to one of: scripted, whisper",
+            "is not a speech recogniser",
+            "set stt to one of: ray, scripted, whisper",
         ),
         (
             "whisper:huge",
@@ -184,7 +221,7 @@ def test_a_file_of_the_wrong_size_is_reported(scripted: None, cache: Path) -> No
         ),
         ("llama:huge", "missing", "huge is neither", "one of: llama:smollm2-135m-instruct"),
         ("whisper:/no/where", "missing", "/no/where is neither", "set stt to a path that exists"),
-        ("silero:huge", "broken", "there is one model only", "set vad to silero"),
+        ("silero:huge", "broken", "it has one model only", "set vad to silero"),
         ("openai:somewhere", "broken", "is not URL#MODEL", "openai:http://HOST/v1#MODEL"),
         ("hibari", "ok", "needs no weights of ours", ""),
         (f"whisper:{Path(__file__).parent}", "ok", "your own weights", ""),
@@ -225,6 +262,20 @@ def test_a_language_model_server_is_checked(
     for odd in ([], {"data": None}, {"data": [3]}, "text"):
         answers["/v1/models"] = 200, odd
         assert check_server(f"{url}#good")[0] == "ok"
+
+
+def test_a_model_in_triton_is_checked(server: ThreadingHTTPServer, tmp_path: Path) -> None:
+    answers = server.answers  # type: ignore[attr-defined]
+    spec = f"triton:http://127.0.0.1:{server.server_port}#ensemble@{tmp_path}"
+    assert check_model("llm", "triton:http://h#m")[0] == "broken"
+    state, said, fix = check_model("llm", spec)
+    assert state == "broken" and "tokenizer_config.json" in said and fix.endswith("#MODEL@TOKENIZER")
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    assert check_model("llm", spec)[:2] == ("broken", "answers HTTP 404 for ensemble")
+    answers["/v2/models/ensemble/config"] = 200, {"name": "ensemble"}
+    assert check_model("llm", spec) == ("ok", "answers", "")
+    down = spec.replace(f":{server.server_port}#", ":9#")
+    assert check_model("llm", down)[1].startswith("does not answer: ")
 
 
 @pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\n\r\nhello", None])
@@ -300,7 +351,8 @@ def test_a_gpu_is_found_through_its_driver(
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setattr(checks, "GPU_SECONDS", 0.5)
+    # A busy machine may need more to start the program.
+    monkeypatch.setattr(checks, "NVIDIA_SMI_SECONDS", 0.5 if "sleep" in script else 60.0)
     found = check_gpu()
     assert found.state == state and said in found.detail and not found.needed
 

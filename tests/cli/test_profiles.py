@@ -13,7 +13,7 @@ import pytest
 from support.paths import ROOT
 from typer.testing import CliRunner
 
-from rejoinder.agent import config, machine, profiles
+from rejoinder.agent import machine, profiles
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.doctor import machine as checks
 from rejoinder.agent.config import ConfigError, Settings, load, unknown_variables
@@ -29,27 +29,38 @@ from rejoinder.pipeline.errors import ModelError
 NAMES = list(PROFILES)
 
 
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read no configuration of this folder or environment."""
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("REJOINDER_") and name not in config.OTHER_VARIABLES:
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.mark.parametrize(
-    "cores, gpu_gib, names",
+    "cores, gpu_gib, gib, names",
     [
-        (1, 0.0, ["cpu-small"]),
-        (7, 8.0, ["cpu-small"]),
-        (8, 0.0, ["cpu", "cpu-small"]),
-        (4, 23.7, ["gpu", "cpu-small"]),
-        (16, 79.6, ["gpu-large", "gpu", "cpu", "cpu-small"]),
+        (1, 0.0, 1.9, ["cpu-small"]),
+        (2, 0.0, 23.4, ["cpu-small"]),  # more memory makes no model faster
+        (7, 8.0, 31.2, ["cpu-small"]),
+        (8, 0.0, 3.8, ["cpu", "cpu-small"]),
+        (8, 0.0, 0.0, ["cpu", "cpu-small"]),  # the system does not tell its memory
+        (8, 0.0, 7.6, ["cpu-large", "cpu", "cpu-small"]),
+        (4, 23.7, 15.5, ["gpu", "cpu-small"]),
+        (16, 79.6, 62.8, ["gpu-large", "gpu", "cpu-large", "cpu", "cpu-small"]),
     ],
 )
-def test_profiles_that_fit_a_machine(cores: int, gpu_gib: float, names: list[str]) -> None:
-    assert fitting(cores, gpu_gib) == names
+def test_profiles_that_fit_a_machine(cores: int, gpu_gib: float, gib: float, names: list[str]) -> None:
+    assert fitting(cores, gpu_gib, gib) == names
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("max", None), ("536870912", 536870912), ("99999999999999", None)]
+)
+def test_the_memory_of_a_container_is_its_limit(
+    limit: str, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "CGROUP_LIMIT", tmp_path / "none")
+    whole = machine.memory()
+    assert whole > 536870912
+    (tmp_path / "memory.max").write_text(limit + "\n")
+    monkeypatch.setattr(machine, "CGROUP_LIMIT", tmp_path / "memory.max")
+    assert machine.memory() == (expected or whole)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,7 +82,13 @@ def test_every_profile_is_a_configuration(name: str) -> None:
 
 @pytest.mark.parametrize(
     "missing, name",
-    [((), "gpu"), (("gpu",), "cpu"), (("gpu", "cpu"), "cpu-small"), (NAMES, "cpu-small")],
+    [
+        ((), "gpu"),
+        (("gpu",), "cpu-large"),
+        (("gpu", "cpu-large"), "cpu"),
+        (("gpu", "cpu-large", "cpu"), "cpu-small"),
+        (NAMES, "cpu-small"),
+    ],
 )
 def test_the_largest_that_fits_and_is_here_is_chosen(
     missing: tuple[str, ...], name: str, monkeypatch: pytest.MonkeyPatch
@@ -81,6 +98,7 @@ def test_the_largest_that_fits_and_is_here_is_chosen(
 
     monkeypatch.setattr(profiles, "cores", lambda: 8)
     monkeypatch.setattr(profiles, "gpu_memory", lambda: 24 << 30)
+    monkeypatch.setattr(profiles, "memory", lambda: 16 << 30)
     monkeypatch.setattr(profiles, "lacking", lacks)
     assert chosen() == name
     settings, sources = load({})
@@ -169,6 +187,7 @@ def test_doctor_names_what_a_larger_profile_lacks(monkeypatch: pytest.MonkeyPatc
     settings = Settings(profile="cpu-small")
     monkeypatch.setattr(checks, "cores", lambda: 2)
     monkeypatch.setattr(checks, "gpu_memory", lambda: 0)
+    monkeypatch.setattr(checks, "memory", lambda: 4 << 30)
     assert checks.check_profile(settings).detail == "cpu-small"
     monkeypatch.setattr(checks, "gpu_memory", lambda: 24 << 30)
     monkeypatch.setattr("rejoinder.models.hints.find_spec", lambda name: None if name == "vllm" else name)
@@ -193,7 +212,8 @@ def test_the_memory_of_a_gpu(script: str, size: int, tmp_path: Path, monkeypatch
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setattr(machine, "GPU_SECONDS", 0.5)
+    # A busy machine may need more to start the program.
+    monkeypatch.setattr(machine, "NVIDIA_SMI_SECONDS", 0.5 if "sleep" in script else 60.0)
     assert gpu_memory() == size
 
 
@@ -247,7 +267,7 @@ def test_a_hub_that_is_out_of_reach_says_how_to_get_on(name: str, tmp_path: Path
         timeout=120,
     )
     assert fetched.returncode == 1
-    assert f"error: {name}: the hub does not give it: " in fetched.stderr
+    assert f"error: {name}: cannot fetch it from the hub: " in fetched.stderr
     assert "copy the folder here and name its path" in fetched.stderr
     assert "Traceback" not in fetched.stderr
 

@@ -45,11 +45,46 @@ from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import AudioChunk, to_float, to_pcm
 
 
+class PatientSounddevice(FakeSounddevice):
+    """A headset that stays until so many seconds of sound were heard: a busy machine leaves gaps in them."""
+
+    sound = 0.0
+
+    def _record(self, callback: Any) -> bool:
+        goes_on = super()._record(callback)
+        heard = np.count_nonzero(np.frombuffer(bytes(self.heard), "<i2")) / RATE if not goes_on else 0.0
+        return goes_on or (heard < self.sound and self._recorded < 5000)
+
+
 @pytest.fixture
-def headset(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSounddevice]:
-    fake = FakeSounddevice()
+def headset(monkeypatch: pytest.MonkeyPatch) -> Iterator[PatientSounddevice]:
+    fake = PatientSounddevice()
     monkeypatch.setattr(devices, "import_module", lambda name: fake)
     yield fake
+
+
+def test_a_handover_gives_a_block_that_arrives_just_before_the_end() -> None:
+    class Lock:
+        """Lets the recorder's thread run when ``get`` has looked for a block and leaves the lock."""
+
+        entered = 0
+
+        def __enter__(self) -> None:
+            self.entered += 1
+
+        def __exit__(self, *error: object) -> None:
+            if self.entered == 1:
+                handover.put(b"last")
+                handover.close()
+
+    async def main() -> list[bytes | None]:
+        nonlocal handover
+        handover = Handover()
+        handover._lock = Lock()  # type: ignore[assignment]
+        return [await handover.get(), await handover.get()]
+
+    handover: Handover
+    assert asyncio.run(main()) == [b"last", None]
 
 
 def test_a_handover_gives_blocks_from_another_thread_in_order() -> None:
@@ -59,7 +94,7 @@ def test_a_handover_gives_blocks_from_another_thread_in_order() -> None:
             target=lambda: [handover.put(bytes([n])) for n in range(5)] + [handover.close()]
         )
         recorder.start()
-        got = [await asyncio.wait_for(handover.get(), 5) for _ in range(6)]
+        got = [await asyncio.wait_for(handover.get(), 60) for _ in range(6)]
         recorder.join()
         return got
 
@@ -323,14 +358,32 @@ def test_a_loudspeaker_knows_how_much_of_an_item_was_played(rate: int) -> None:
     assert playback.waiting == pytest.approx(4 * rate, abs=8)
     playback.take(2 * rate // 4)
     loudspeaker.play("c", second)
+    assert loudspeaker.position() == ("a", 250)
     assert loudspeaker.cut() == [("a", 250), ("b", 0), ("c", 0)]
+    assert loudspeaker.position() is None
     loudspeaker.play("b", second)
     assert playback.waiting == 0, "what still comes of an item that was cut is not played"
     for item in ("d", "e"):
         loudspeaker.play(item, second)
         loudspeaker.finish()
         playback.take(playback.waiting)
+    assert loudspeaker.position() == ("e", pytest.approx(1000, abs=1))
     assert loudspeaker.cut() == [], "all of it was heard"
+
+
+def test_a_loudspeaker_plays_an_item_that_the_server_sends_again() -> None:
+    loudspeaker = Loudspeaker(playback := Playback(24_000, seconds=60.0), 24_000)
+    loudspeaker.play("a", LOUD * 25)
+    loudspeaker.cut()
+    loudspeaker.play("b", LOUD * 25)
+    loudspeaker.clear()
+    assert playback.waiting == 0 and loudspeaker.position() is None
+    loudspeaker.play("a", LOUD * 25)
+    assert playback.waiting == 0, "it was cut before"
+    loudspeaker.play("b", LOUD * 25)
+    loudspeaker.finish()
+    playback.take(24_000)
+    assert loudspeaker.position() == ("b", 500)
 
 
 def test_an_address_requests_pause_events() -> None:
@@ -341,7 +394,7 @@ def test_an_address_requests_pause_events() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--url", "8080"), "is no address of a server"),
+        (("--url", "8080"), "is not the address of a server"),
         (("--url", "ws://localhost:8080", "--llm", "ort:smollm2"), "--llm applies only to a server that"),
     ],
 )
@@ -359,7 +412,7 @@ def hold(headset: FakeSounddevice, *given: Any, colour: bool = False, **more: An
 
 
 def test_a_whole_conversation_until_the_headset_is_unplugged(
-    headset: FakeSounddevice, monkeypatch: pytest.MonkeyPatch
+    headset: PatientSounddevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
     flags = {
@@ -371,6 +424,7 @@ def test_a_whole_conversation_until_the_headset_is_unplugged(
     before = set(
         psutil.Process().children()
     )  # other tests in this process may have left a helper of Python's
+    headset.sound = 0.9 * 4 * SECONDS_PER_CHARACTER
     output, failure = hold(headset, flags, load(flags)[0])
     assert failure == "Headset has stopped recording"
     assert HEADPHONES in output
@@ -385,9 +439,11 @@ def test_a_whole_conversation_until_the_headset_is_unplugged(
 
 
 def test_struck_words_are_those_that_the_headset_has_not_played(
-    headset: FakeSounddevice, tmp_path: Path
+    headset: PatientSounddevice, tmp_path: Path
 ) -> None:
     headset.interrupts, headset.patience = 60, 100
+    # All of the second answer, and a part of the first one.
+    headset.sound = len(3 * LINE) * SECONDS_PER_CHARACTER + 0.3
     with serving(tmp_path, llm=THREE_LINES) as server:
         output, failure = hold(headset, {}, load({})[0], colour=True, server=(server.http, None))
         server.wait_idle()

@@ -24,6 +24,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from rejoinder.agent.client import socket as client_socket
 from rejoinder.agent.client.audio import CLIENT_RATE, mono
 from rejoinder.agent.client.call import Call, connect
+from rejoinder.agent.client.conversation import Conversation
 from rejoinder.agent.client.events import (
     AgentAudio,
     AgentDelta,
@@ -120,7 +121,7 @@ def test_the_address_of_a_server_is_enough(given: str, url: str) -> None:
 
 @pytest.mark.parametrize("given", ["", "127.0.0.1:8080", "localhost", "ftp://h/", "ws://"])
 def test_what_is_no_address_is_said_to_be_none(given: str) -> None:
-    with pytest.raises(ValueError, match="no address of a server"):
+    with pytest.raises(ValueError, match="not the address of a server"):
         realtime_url(given)
 
 
@@ -128,6 +129,18 @@ def test_a_returning_client_names_the_conversation_and_the_last_event() -> None:
     assert returning("ws://h/v1/realtime?model=m", "", "") == "ws://h/v1/realtime?model=m"
     url = returning("ws://h/v1/realtime?hold=true", "conv_1", "event_2")
     assert url == "ws://h/v1/realtime?hold=true&conversation_id=conv_1&last_event_id=event_2"
+    assert returning("ws://h/", "conv_1", "", ("item_3", 250)).endswith("&item_id=item_3&audio_end_ms=250")
+
+
+def test_what_was_played_counts_from_where_an_item_was_sent_again() -> None:
+    conversation = Conversation()
+    assert conversation.played() is None
+    conversation.position = lambda: ("item_1", 200)
+    assert conversation.played() == ("item_1", 200)
+    conversation.resent("item_1", 1500)
+    assert conversation.played() == ("item_1", 1700)
+    conversation.position = lambda: ("item_2", 100)
+    assert conversation.played() == ("item_2", 100)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +336,9 @@ def lost(url: str, key: str | None = None, **options: Any) -> str:
 
 def test_a_refused_call_says_what_to_do(server: Server) -> None:
     assert "is the server running there?" in lost("ws://127.0.0.1:9")
-    assert "there is no WebSocket at /elsewhere, but at /v1/realtime" in lost(f"{address(server)}/elsewhere")
+    assert "there is no WebSocket at /elsewhere: use one of /v1/realtime" in lost(
+        f"{address(server)}/elsewhere"
+    )
 
 
 def test_a_key_that_is_missing_or_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,9 +411,9 @@ def test_a_server_that_speaks_something_else() -> None:
         async with serve(chatter, "127.0.0.1", 0) as other:
             url = f"ws://127.0.0.1:{next(iter(other.sockets)).getsockname()[1]}"
             for reason in (
-                "no Realtime server",
-                "no Realtime server",
-                "no Realtime server",
+                "not a Realtime server",
+                "not a Realtime server",
+                "not a Realtime server",
                 "the model is gone",
             ):
                 with pytest.raises(CallLost, match=reason):
@@ -410,10 +425,23 @@ def test_a_server_that_speaks_something_else() -> None:
     asyncio.run(converse())
 
 
-def test_an_event_that_cannot_be_read_ends_the_call_for_good() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        "hello",
+        "[1]",
+        '{"type": 5}',
+        '{"type": "response.created"}',
+        '{"type": "session.updated"}',
+        '{"type": "conversation.created"}',
+        '{"type": "conversation.item.added", "item": "a"}',
+        '{"type": "error", "error": {"message": "no", "event_id": 5}}',
+    ],
+)
+def test_an_event_that_cannot_be_read_ends_the_call_for_good(message: str) -> None:
     async def broken(socket: ServerConnection) -> None:
         await socket.send('{"type": "session.created", "session": {"id": "s"}}')
-        await socket.send('{"type": "response.created"}')
+        await socket.send(message)
         await socket.wait_closed()
 
     async def converse() -> None:
@@ -615,7 +643,7 @@ def test_a_late_reader_loses_no_event(server: Server, monkeypatch: pytest.Monkey
                 seconds += len(event.pcm) / (2 * CLIENT_RATE)
 
     monkeypatch.setattr(client_socket, "PING_SECONDS", 0.5)
-    monkeypatch.setattr(client_socket, "PONG_SECONDS", 2.0)
+    monkeypatch.setattr(client_socket, "PONG_SECONDS", 3.0)
     leaving_no_task(converse())
     server.wait_idle()
 

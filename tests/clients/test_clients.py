@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 from checks import CALL, END, PARTS, ROWS, STORY
+from support.desk import desk
+from support.servers.chat import chat_server
+from support.servers.obedient import Obedient
 from support.serving import Server, serving
 
 from rejoinder.agent.bench.cases.recordings import read_set, speech_folder
+from rejoinder.agent.server.own_server import free_port
 from rejoinder.pipeline import to_pcm
 
 pytestmark = pytest.mark.clients
@@ -64,3 +68,29 @@ def test_client_of_another_project(client: str, server: Server, recordings: list
     ROWS[-1][1:] = [seen["version"], *("no" if wrong[name] else "yes" for name in PARTS)]
     assert (set(wrong.values()), seen["errors"]) == ({""}, []), (wrong, seen)
     server.wait_idle()
+
+
+@pytest.mark.parametrize("approval", ["never", "always"])
+def test_openai_agents_uses_an_mcp_server(approval: str, tmp_path: Path) -> None:
+    llm, port = Obedient(), free_port()
+    with desk("http", tmp_path) as one, chat_server(port, llm.answer):
+        allowed = {"llm": f"openai:http://127.0.0.1:{port}/v1#m", "allowed_mcp_urls": one.url}
+        with serving(tmp_path, **allowed) as server:
+            command = [
+                ENVIRONMENTS / "node/bin/node",
+                "openai_agents_mcp.mjs",
+                server.http,
+                one.url,
+                approval,
+            ]
+            ran = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=SECONDS)
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+            server.wait_idle()
+    seen = json.loads(ran.stdout.splitlines()[-1])
+    assert (seen["tools"], seen["output"], seen["said"], seen["errors"]) == (
+        ["add"],
+        "42",
+        "It says: 42.",
+        [],
+    )
+    assert seen["approved"] == (approval == "always")

@@ -26,9 +26,20 @@ with atheris.instrument_imports(include=["rejoinder.agent"]):
     from support.scrambled.phone import HAPPENS, AudioSocketCall, Driven, whole
     from support.scrambled.realtime import ACTS, SCRIPT, Line, check_items, check_responses
 
+    from rejoinder.agent.server.http.completion_request import MAX_BODY
+    from rejoinder.agent.server.http.completion_request import read as read_completion
     from rejoinder.agent.wires.audiosocket.protocol import packet
+    from rejoinder.agent.wires.commands import Hear as HearCommand
+    from rejoinder.agent.wires.commands import ReadMore
+    from rejoinder.agent.wires.pcm.protocol import Pcm
+    from rejoinder.agent.wires.wyoming.protocol import Event, Events, encode
+    from rejoinder.agent.wires.wyoming.requests import Hear as HearRequest
+    from rejoinder.agent.wires.wyoming.requests import Requests
+    from rejoinder.pipeline import Options, ProtocolError
 
 ACT = sorted(HAPPENS)
+MOST_ERROR = 500
+"""Most characters of an error message: it may quote the input."""
 
 
 def frames(data: bytes) -> list[str | bytes]:
@@ -75,6 +86,44 @@ def handshakes(data: bytes) -> None:
     handshake([piece for piece in (data[1:place], data[place:]) if piece])
 
 
+def pcm(data: bytes) -> None:
+    """Hold a call of raw PCM, in which something happens behind each message."""
+    rates = ("8000", "16000", "44100", "48000")
+    query = {"rate": rates[len(data) % 4], "hold": "true" if len(data) % 3 else "false"}
+    wire = Pcm.of(Options(), query)
+    wire.open()
+    for frame in frames(data):
+        answers = wire.receive(frame)
+        while any(isinstance(one, ReadMore) for one in answers):
+            answers = wire.read_more()
+        for one in answers:
+            assert not isinstance(one, HearCommand) or len(one.pcm) % 2 == 0
+        for event in HAPPENS[ACT[len(frame) % len(ACT)]]:
+            wire.handle(event)
+            wire.flush()
+
+
+def wyoming(data: bytes) -> None:
+    """Send events of Wyoming in two pieces, and decode the audio in them."""
+    events, requests = Events(), Requests()
+    try:
+        for piece in (data[: len(data) // 2], data[len(data) // 2 :]):
+            for event in events.feed(piece):
+                request = requests.take(event)
+                if isinstance(request, HearRequest):
+                    assert len(request.audio.pcm) % 2 == 0
+    except ProtocolError as error:
+        assert error.code and len(str(error)) < MOST_ERROR
+
+
+def completion(data: bytes) -> None:
+    """Read the body of a text request."""
+    try:
+        read_completion(data[:MAX_BODY])
+    except ProtocolError as error:
+        assert error.code
+
+
 def joined(messages: list[str | bytes]) -> bytes:
     """Return messages as an input."""
     return b"\n".join(one.encode() if isinstance(one, str) else one for one in messages)
@@ -82,6 +131,8 @@ def joined(messages: list[str | bytes]) -> bytes:
 
 PCM = base64.b64encode(bytes(16)).decode()
 CLIENT = [json.dumps({**one, "audio": PCM} if "audio" in one else one) for one in SCRIPT]
+FORMAT = {"rate": 16_000, "width": 2, "channels": 1}
+MADE = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
     "phone": (phone, [joined(whole(sim())) for sim in SIMS]),
     "audiosocket": (
@@ -96,6 +147,48 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
         [b"\x80" + head + odd + b"\r\n" for head in (HEAD, PLAIN) for odd, _ in ODD.values()],
     ),
     "realtime": (realtime, [joined([*CLIENT]), *(one.encode() for one in CLIENT)]),
+    "pcm": (
+        pcm,
+        [
+            joined([bytes(640), '{"type": "text", "text": "hi"}', '{"type": "interrupt"}']),
+            joined(['{"type": "played", "turn": 1, "ms": 30}', bytes(640), '{"type": "x"}']),
+        ],
+    ),
+    "wyoming": (
+        wyoming,
+        [
+            b"".join(map(encode, call))
+            for call in (
+                [Event("describe"), Event("ping", {"text": "x"})],
+                [
+                    Event("transcribe", {"language": "en"}),
+                    Event("audio-start", FORMAT),
+                    *[Event("audio-chunk", {**FORMAT, "width": width}, bytes(96)) for width in (1, 2, 3, 4)],
+                    Event("audio-stop"),
+                ],
+                [
+                    Event("synthesize-start", {"voice": {"name": "default"}}),
+                    Event("synthesize-chunk", {"text": "Hello."}),
+                    Event("synthesize-stop"),
+                    Event("transcript", {"text": "hi", "context": {"conversation_id": "1"}}),
+                ],
+            )
+        ],
+    ),
+    "completion": (
+        completion,
+        [
+            json.dumps({"model": "default", "stream": True, "stop": ["a"], "messages": messages}).encode()
+            for messages in (
+                [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+                [
+                    {"role": "system", "content": "Be kind."},
+                    {"role": "assistant", "tool_calls": [MADE]},
+                    {"role": "tool", "tool_call_id": "c", "content": "1"},
+                ],
+            )
+        ],
+    ),
 }
 
 

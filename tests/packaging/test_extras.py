@@ -22,16 +22,20 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FILES = sorted(path for folder in ("pipeline", "models", "agent") for path in (ROOT / folder).rglob("*.py"))
 DISTRIBUTIONS = {
     "hibari": "hibari-tts",
+    "jwt": "pyjwt",
     "markdown_it": "markdown-it-py",
+    "opentelemetry": "opentelemetry-sdk",
     "piper": "piper-tts",
+    "pynvml": "nvidia-ml-py",
     "sklearn": "scikit-learn",
     "torch": "vllm",
+    "yaml": "pyyaml",
 }
 """Distributions that are not called like their module; torch comes with vLLM."""
-TRANSITIVE = {"pydantic_core", "transformers", "xgrammar"}
-"""What pydantic and vLLM bring and bind to a version of their own."""
-BROUGHT = {"markdown_it"}
-"""What rich, which is in the extra server, brings."""
+TRANSITIVE = {"pydantic_core", "pytest", "transformers", "xgrammar"}
+"""What pydantic and vLLM bring and bind to a version of their own; pytest itself loads its plugin."""
+BROUGHT = {"markdown_it", "opentelemetry"}
+"""What rich, which is in the extra server, brings; mcp brings the interface of OpenTelemetry."""
 
 ONLY = """
 import sys
@@ -61,7 +65,7 @@ def extra(name: str) -> set[str]:
             for included in line.removeprefix("rejoinder[").removesuffix("]").split(","):
                 found |= extra(included)
         else:
-            found.add(line.translate({ord(char): " " for char in "<>=!,"}).split()[0])
+            found.add(line.translate({ord(char): " " for char in "<>=!,["}).split()[0])
     return found
 
 
@@ -79,7 +83,7 @@ def distribution(module: str) -> str:
 def run(code: str, allowed: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run code where only what is allowed can be imported."""
     command = [sys.executable, "-W", "error", "-c", ONLY.replace("{allowed}", allowed) + code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300)
 
 
 MAIN = "from rejoinder.__main__ import main; main()"
@@ -118,10 +122,10 @@ def test_an_adapter_has_its_packages_in_the_extra_that_it_names(adapter: str) ->
 
 
 def test_make_installs_the_extra_all() -> None:
-    made = {"server", "local", "openai", "piper", "hibari"}
+    made = {"server", "reload", "local", "openai", "piper", "hibari"}
     assert extra("all") == set().union(*map(extra, made))
     makefile = (ROOT / "Makefile").read_text()
-    assert "ALWAYS := server,local,openai\n" in makefile and "EXTRAS ?= piper,hibari\n" in makefile
+    assert "ALWAYS := server,reload,local,openai\n" in makefile and "EXTRAS ?= piper,hibari\n" in makefile
 
 
 CALL = """
@@ -162,6 +166,7 @@ def test_the_command_says_in_one_sentence_which_extra_it_needs(
         ("from rejoinder import connect", "rejoinder.connect needs ", "[client]"),
         ("from rejoinder import open_models", "rejoinder.open_models needs ", "[local]"),
         ("from rejoinder import Specs", "rejoinder.Specs needs ", "[local]"),
+        ("from rejoinder import McpServer", "rejoinder.McpServer needs ", "[mcp]"),
     ],
 )
 def test_an_import_says_which_extra_it_needs(code: str, start: str, named: str, tmp_path: Path) -> None:
@@ -179,6 +184,8 @@ def test_an_import_says_which_extra_it_needs(code: str, start: str, named: str, 
         ("from rejoinder import open_models, Specs", ("models",)),
         ("import rejoinder.agent.server.serving", ("server",)),
         ("import rejoinder.agent.client.devices", ("mic",)),
+        # The SDK itself brings cryptography, which the extra phone has, too.
+        ("from rejoinder import McpServer; import rejoinder.agent.app.mcp.servers", ("mcp", "phone")),
     ],
 )
 def test_an_extra_is_enough_for_what_it_is_for(code: str, extras: tuple[str, ...], tmp_path: Path) -> None:
@@ -219,6 +226,7 @@ def test_serve_names_the_extra_of_the_first_model_that_cannot_be_loaded(tmp_path
         ("ort", "local"),
         ("llama", "llama"),
         ("openai:http://localhost/v1#m", "openai"),
+        ("triton:http://localhost:8000#m@/", "triton"),
         ("piper", "piper"),
         ("hibari", "hibari"),
         ("vllm:/", "vllm"),

@@ -35,7 +35,7 @@ class Release:
 def run(*command: object, folder: Path) -> str:
     """Return what a command prints; it has to succeed."""
     line = [str(part) for part in command]
-    ran = subprocess.run(line, capture_output=True, text=True, cwd=folder, timeout=120)
+    ran = subprocess.run(line, capture_output=True, text=True, cwd=folder, timeout=600)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -77,8 +77,8 @@ def python(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out_of_the_wheel(python: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Serve with the command that the wheel brought."""
 
-    def installed(port: int, flags: dict[str, str | None]) -> list[str]:
-        _, _, _, *arguments = command_line(port, flags)
+    def installed(port: int, flags: dict[str, str | None], agent: str | None = None) -> list[str]:
+        _, _, _, *arguments = command_line(port, flags, agent)
         return [str(python.with_name("rejoinder")), *arguments]
 
     monkeypatch.setattr(support, "command_line", installed)

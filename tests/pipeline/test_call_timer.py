@@ -129,7 +129,7 @@ def test_a_silence_can_be_hung_up_on_anywhere() -> None:
 def over(caller: Caller) -> Call:
     call = caller.prepared()
     with pytest.raises(CallOver, match="longest duration of 10 s"):
-        virtual_clock.run(call.hold())
+        virtual_clock.run(call.converse())
     check(call)
     return call
 
@@ -143,7 +143,7 @@ def test_a_call_that_lasts_too_long_ends_in_silence() -> None:
 def test_a_user_who_speaks_at_the_end_of_a_call_may_finish() -> None:
     call = over(Caller(Attentive(), options(max_call_s=10.0)).waits(9.5).says("how is it?").waits(60.0))
     assert call.heard == [FORECAST]
-    assert call.ended == pytest.approx(12.9, abs=0.2)
+    assert call.ended == pytest.approx(13.2, abs=0.2)
 
 
 def test_the_grace_period_at_the_end_of_a_call_is_limited() -> None:
@@ -231,7 +231,7 @@ def test_a_client_sets_its_own_idle_timeout_and_gets_the_event() -> None:
 
 @pytest.mark.server
 def test_the_server_asks_and_then_hangs_up_with_a_reason(tmp_path: Path) -> None:
-    (tmp_path / "rejoinder.toml").write_text("idle_s = 0.3\nidle_prompts = 1\nmax_call_s = 1\n")
+    (tmp_path / "rejoinder.toml").write_text("idle_s = 0.3\nidle_prompts = 1\nmax_call_s = 2\n")
     with serving(tmp_path, llm="scripted:llm|Hello?") as server, Talk(server) as talk:
         talk.until("input_audio_buffer.timeout_triggered")
         assert talk.until("response.done")["response"]["status"] == "completed"
@@ -240,6 +240,6 @@ def test_the_server_asks_and_then_hangs_up_with_a_reason(tmp_path: Path) -> None
         conforms(talk.seen)
         error = talk.seen[-1]["error"]
         assert (error["type"], error["code"]) == ("invalid_request_error", "session_expired")
-        assert error["message"] == "Your session hit the maximum duration of 1 seconds."
+        assert error["message"] == "Your session hit the maximum duration of 2 seconds."
         assert (talk.socket.close_code, talk.socket.close_reason) == (1001, error["message"])
         server.wait_idle()

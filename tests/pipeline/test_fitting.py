@@ -272,9 +272,13 @@ def test_simulated_models_fit() -> None:
 def adapters() -> list[tuple[str, type]]:
     from rejoinder.models.llm import llama_cpp, openai
     from rejoinder.models.llm.ort import adapter as ort
+    from rejoinder.models.llm.triton import adapter as triton
     from rejoinder.models.llm.vllm import adapter as vllm
     from rejoinder.models.llm.vllm.tools import ToolVllm
-    from rejoinder.models.stt import whisper
+    from rejoinder.models.ray.recogniser import RayStt, RaySttStream
+    from rejoinder.models.ray.turn_model import RayTurnModel
+    from rejoinder.models.ray.voice import RayVoice
+    from rejoinder.models.stt import whisper, whisper_stream
     from rejoinder.models.tts import hibari, piper
     from rejoinder.models.turn import smart_turn
     from rejoinder.models.vad import silero
@@ -287,13 +291,18 @@ def adapters() -> list[tuple[str, type]]:
         ("vad stream", silero.SileroStream),
         ("turn", smart_turn.SmartTurn),
         ("stt", whisper.Whisper),
-        ("stt stream", whisper.WhisperStream),
+        ("stt stream", whisper_stream.WhisperStream),
         ("llm", llama_cpp.LlamaCpp),
         ("llm", ort.OrtLlm),
         ("llm", openai.OpenAiChat),
+        ("llm", triton.TritonLlm),
         ("llm", vllm.Vllm),
         ("llm", ToolVllm),
         ("tts", Voice),
+        ("stt", RayStt),
+        ("stt stream", RaySttStream),
+        ("turn", RayTurnModel),
+        ("tts", RayVoice),
     ]
 
 

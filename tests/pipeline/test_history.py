@@ -7,8 +7,13 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.history import MAX_ENTRIES, PROMPT_CHARACTERS, History
-from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.context.tokens import CONVERSATION_TOKENS, ENTRY_TOKENS
+from rejoinder.pipeline.history import MAX_ENTRIES, History
+from rejoinder.pipeline.interfaces import Message, ToolCall
+from rejoinder.pipeline.prompt import LONG_PROMPT, Entry, is_long
+
+TOKENS = 1_600
+"""Most tokens of the conversation in these tests."""
 
 
 def said(history: History, text: str | None = None) -> list[tuple[str, str]]:
@@ -77,21 +82,21 @@ def test_truncating_corrects_what_was_heard() -> None:
 
 
 def test_forgetting_goes_by_blocks_so_that_the_beginning_stays_put() -> None:
-    history = History()
+    history = History(tokens=TOKENS)
     beginnings = []
     for turn in range(400):
-        history.add_user(f"{turn:03d} " + "x" * 96)
-        add_reply(history, turn + 1, "y" * 100, cut=False)
+        history.add_user(f"{turn:03d} " + "x" * 98)
+        add_reply(history, turn + 1, "y" * 102, cut=False)
         beginnings.append(history.messages()[0]["content"][:3])
-        size = sum(len(entry["content"]) for entry in history.messages())
-        assert size <= PROMPT_CHARACTERS
-        assert size >= min(200 * (turn + 1), PROMPT_CHARACTERS // 2)
+        size = sum(len(entry["content"]) // 3 + ENTRY_TOKENS for entry in history.messages())
+        assert size == history.size <= TOKENS
+        assert size >= min(80 * (turn + 1), TOKENS // 2)
     changes = sum(one != other for one, other in pairwise(beginnings))
-    assert 0 < changes <= 400 * 200 // (PROMPT_CHARACTERS // 2)
+    assert 0 < changes <= 400 * 80 // (TOKENS // 2)
 
 
 def test_truncating_what_was_forgotten_forgets_nothing_else() -> None:
-    history = History()
+    history = History(tokens=TOKENS)
     for turn in range(1, 41):
         history.add_user(f"question {turn:02d} " + "x" * 90)
         add_reply(history, turn, "y" * 100, cut=False)
@@ -102,8 +107,8 @@ def test_truncating_what_was_forgotten_forgets_nothing_else() -> None:
 
 def test_the_newest_words_stay_however_long() -> None:
     history = History()
-    history.add_user("x" * (2 * PROMPT_CHARACTERS))
-    assert len(said(history)[0][1]) == 2 * PROMPT_CHARACTERS
+    history.add_user("x" * (6 * CONVERSATION_TOKENS))
+    assert len(said(history)[0][1]) == 6 * CONVERSATION_TOKENS
 
 
 ENTRIES = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), st.text("ab ", max_size=900)))
@@ -131,3 +136,28 @@ def test_a_long_conversation_is_bounded() -> None:
             history.messages()
     assert len(history.entries) == MAX_ENTRIES
     assert said(history)[0][1].endswith(f" {3 * MAX_ENTRIES - 1}")
+
+
+@given(st.lists(st.sampled_from(["user", "assistant", "silent", "call", "result", "system"]), max_size=8))
+def test_the_end_of_the_prompt_is_known_without_building_it(kinds: list[str]) -> None:
+    history, calls = History(), 0
+    for turn, kind in enumerate(kinds):
+        if kind == "call":
+            history.add_call(ToolCall(f"c{calls}", "look", ""))
+            calls += 1
+        elif kind == "result":
+            id_ = f"c{calls - 1}"
+            history.insert(Entry("tool", "found", ("item", turn), call=id_), ("call", id_))
+        elif kind in ("assistant", "silent"):
+            add_reply(history, turn, "words" if kind == "assistant" else "", cut=False)
+        else:
+            history.add(kind, "words")
+    messages = history.messages()
+    assert history.ends_with_agent == (bool(messages) and messages[-1]["role"] == "assistant")
+
+
+def test_arguments_of_calls_make_a_prompt_long() -> None:
+    history = History()
+    history.add_user("book it")
+    history.add_call(ToolCall("a", "book", '{"notes": "' + "x" * LONG_PROMPT + '"}'))
+    assert is_long(history.messages()) and not is_long(history.messages()[:1])

@@ -170,6 +170,7 @@ def test_barge_in() -> None:
         "3.040 OverlapStarted(at=47616)",
         "3.780 SpeechStarted(at=47616)",
         "3.780 reply 1 cancelled: It is sunny today. Take a",  # what was sent before the pause was played
+        "3.800 partial: never mind",
         "4.080 PauseStarted(at=64000)",
         "4.140 Transcribed(text='never mind')",
         "4.140 EagerEndOfTurn(text='never mind')",
@@ -326,7 +327,7 @@ def test_a_judgement_that_comes_late_is_about_its_own_pause() -> None:
 def test_a_partial_transcript_does_not_hold_up_the_final_one(hundredths: int) -> None:
     talk = Talk("one two three four")
     talk.says(hundredths / 100, at=0.2)
-    talk.run(until=2.5, debug=False)
+    talk.run(until=2.5)
     assert talk.when(EagerEndOfTurn)[0] - talk.when(PauseStarted)[0] < 0.081  # itself, or one chunk more
 
 
@@ -365,6 +366,7 @@ def test_an_unsure_turn_model_waits_longer() -> None:
 
 def test_a_turn_that_is_too_long_is_answered() -> None:
     talk = Talk("on and on", endpointing=Endpointing(pause_ms=64, max_turn_ms=960))
+    talk.stt.words_per_second = 9  # the first 0.3 s of the second turn have words
     talk.says(1.5, at=0.2)
     talk.run(until=8.0)
     ends = talk.of(EndOfTurn)
@@ -394,7 +396,7 @@ def test_the_turn_model_hears_the_turn_and_no_more_than_it_needs() -> None:
     for seconds in (1.2, 12.0):
         talk = Talk("one two", turn=Noting())
         talk.says(seconds, at=0.4)
-        talk.run(until=seconds + 1.5, debug=False)
+        talk.run(until=seconds + 1.5)
         start, end = talk.of(SpeechStarted)[0].at - 4800, talk.of(EndOfTurn)[0].at
         length, text = heard[0]
         assert text == "one two"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rejoinder.agent.simulate.scenario import QUIET, SPEECH_CHUNK, Talk
+from rejoinder.agent.simulate.scenario import SILENT_CHUNK, SPEECH_CHUNK, Talk
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
@@ -262,6 +262,21 @@ def test_cleared_audio_is_not_heard_in_a_burst_either() -> None:
     assert talk.of(EndOfTurn) == [EndOfTurn("hello", 30 * 320)]
 
 
+def test_clearing_keeps_the_turn_that_was_ended_before() -> None:
+    starts: list[int | None] = []
+    talk = manual(stt=ScriptedStt(["hello", "more"], seconds=0.3))
+    talk.says(0.6, at=0.2)
+    talk.does(lambda session: session.end_user_turn(), at=1.01)
+    talk.does(lambda session: session.respond(), at=1.02)
+    talk.does(lambda session: session.clear_audio(), at=1.21)  # before the final transcript
+    talk.does(lambda session: starts.append(session.floor.turn_start), at=1.9)
+    talk.does(lambda session: session.end_user_turn(), at=2.01)
+    talk.run(until=4.0)
+    assert talk.of(EndOfTurn) == [EndOfTurn("hello", 16_000), EndOfTurn("more", 32_000)]
+    assert starts == [19_200], "the audio between the end of the turn and the clear is dropped"
+    assert talk.llm.prompts[0] == [{"role": "user", "content": "hello"}]
+
+
 def test_clearing_drops_a_guess_and_lets_a_reply_speak() -> None:
     talk = Talk("one", "two", replies=(WEATHER,), turn=ScriptedTurnModel(0.0))
     talk.says(1.2, at=0.2)
@@ -449,10 +464,21 @@ def test_options_change_from_the_next_turn_on() -> None:
     assert talk.when(ReplyStarted) == [1.74, 7.0]
 
 
+def test_the_longest_prompt_is_an_option_that_may_change() -> None:
+    talk = Talk("one", "two")
+    talk.says(1.2, at=0.2)
+    options = Options(prompt_tokens=1, retention=None)
+    talk.does(lambda session: session.configure(options), at=5.0)
+    talk.says(1.2, at=6.0)
+    talk.run(until=9.0)
+    assert [status for _, status, _ in talk.done()] == ["completed", "failed"]
+    assert "at most 1 are allowed" in talk.of(ReplyDone)[-1].error
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 320, 16_000, 48_000])
 def test_the_size_of_chunks_makes_no_difference(chunk: int) -> None:
     """Three turns' worth of audio, much faster than real time and in pieces of any size."""
-    pcm = 16 * QUIET + 50 * SPEECH_CHUNK + 100 * QUIET
+    pcm = 16 * SILENT_CHUNK + 50 * SPEECH_CHUNK + 100 * SILENT_CHUNK
 
     async def hear(session: Session) -> None:
         for first in range(0, len(pcm), 2 * chunk):
@@ -460,7 +486,7 @@ def test_the_size_of_chunks_makes_no_difference(chunk: int) -> None:
 
     talk = Talk("one", llm=ScriptedLlm(["Yes."], first=0.0))
     talk.does(hear, at=0.0)
-    talk.run(until=5.0, microphone=False, debug=False)
+    talk.run(until=5.0, microphone=False)
     assert [event for event in talk.of(SpeechStarted, EndOfTurn)] == [
         SpeechStarted(10 * 512),
         EndOfTurn("one", 42 * 512),
@@ -476,7 +502,7 @@ def test_faster_than_real_time_waits_for_the_recogniser() -> None:
 
     talk = Talk(stt=ScriptedStt(["on"], seconds=1.0))
     talk.does(hear, at=0.0)
-    talk.run(until=60.0, microphone=False, debug=False)
+    talk.run(until=60.0, microphone=False)
     assert talk.session.received == 50 * 16_000
     assert talk.session._user_audio.chunks.peak == 50
     assert len(talk.of(PartialTranscript)) > 3

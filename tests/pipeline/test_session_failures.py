@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.scenario import QUIET, SCENARIO_ENDPOINTING, SPEECH_CHUNK, Act, Talk
+from rejoinder.agent.simulate.scenario import SCENARIO_ENDPOINTING, SILENT_CHUNK, SPEECH_CHUNK, Act, Talk
 from rejoinder.models.scripted import (
     ScriptedLlm,
     ScriptedStt,
@@ -31,6 +31,7 @@ from rejoinder.pipeline import (
     Overloaded,
     ReplyAudio,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     Session,
     SpeechStarted,
@@ -38,6 +39,7 @@ from rejoinder.pipeline import (
     Usage,
     open_session,
 )
+from rejoinder.pipeline.audio.chunk import Samples
 from rejoinder.pipeline.listening.recent_audio import MEMORY_SAMPLES
 from rejoinder.pipeline.listening.transcriber import TurnTranscriber
 
@@ -103,7 +105,7 @@ def test_a_guess_that_failed_is_forgotten_when_it_is_dropped() -> None:
     talk.run(until=6.0)
     assert len(talk.llm.prompts) == 2
     assert talk.done() == [(2, "completed", "Yes.")]
-    assert len(talk.session._cancelled) == 0
+    assert len(talk.session._replies.cancelled) == 0
 
 
 class FailingTts(ScriptedTts):
@@ -163,7 +165,8 @@ def test_a_model_that_fails_while_it_is_cancelled(at: float) -> None:
     talk.does(lambda session: session.add_text("typed"), at=at)
     talk.does(lambda session: session.respond(), at=at)
     talk.does(
-        lambda session: gone.append(len(session._cancelled) == 0 and session.reply is not None), at=at + 0.2
+        lambda session: gone.append(len(session._replies.cancelled) == 0 and session.reply is not None),
+        at=at + 0.2,
     )
     talk.run(until=at + 0.5)
     assert gone == [True]  # the failed one is gone, and the one that replaced it is not
@@ -191,6 +194,20 @@ def test_warming_that_fails_or_takes_long_only_costs_time() -> None:
     assert talk.done() == [(1, "completed", "Yes.")]
 
 
+def test_given_words_do_not_wait_for_the_cache() -> None:
+    class Slow(ScriptedLlm):
+        async def warm(self, messages: Sequence[Message]) -> None:
+            await asyncio.sleep(60.0)
+
+    talk = Talk("one", llm=Slow(["Yes."]))
+    talk.says(1.2, at=0.2)
+    talk.does(lambda session: session.clear_audio(), at=1.45)
+    talk.does(lambda session: session.respond(ReplyRequest(words="Hello.")), at=2.0)
+    talk.run(until=4.0)
+    assert talk.when(ReplyAudio)[0] == 2.0 + 0.05
+    assert [done[1:] for done in talk.done()] == [("completed", "Hello.")]
+
+
 def test_warming_ends_with_the_session() -> None:
     class Frozen(ScriptedLlm):
         async def warm(self, messages: Sequence[Message]) -> None:
@@ -202,23 +219,92 @@ def test_warming_ends_with_the_session() -> None:
     assert talk.done() == [(1, "cancelled", "")]
 
 
-# --- listening models: the session ends ---------------------------------------------------------------------
+def test_calls_of_the_turn_model_end_with_their_pause() -> None:
+    class Slow(ScriptedTurnModel):
+        asked = cancelled = 0
+
+        async def probability(self, audio: Samples, text: str) -> float:
+            self.asked += 1
+            try:
+                return await asyncio.sleep(60.0, 1.0)
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+
+    model, counts = Slow(), list[tuple[int, int]]()
+    talk = Talk("one", turn=model)
+    talk.says(0.8, at=0.2)
+    talk.does(lambda session: counts.append((model.asked, model.cancelled)), at=1.2)
+    talk.says(0.8, at=1.25)
+    talk.does(lambda session: counts.append((model.asked, model.cancelled)), at=1.6)
+    talk.run(until=1.7)
+    (early, none), (asked, cancelled) = counts
+    assert early and not none and cancelled == asked
+
+
+# --- listening models ---------------------------------------------------------------------------------------
 
 
 class DeafStt(ScriptedStt):
+    """Fails a number of times, whatever it is asked for."""
+
+    def __init__(self, lines: list[str], failures: int = 1000, code: str = "model_error") -> None:
+        super().__init__(lines)
+        self.failures, self.code, self.finals = failures, code, 0
+
     def stream(self) -> ScriptedSttStream:
         return DeafStream(self)
 
 
 class DeafStream(ScriptedSttStream):
+    _stt: DeafStt
+
     async def transcribe(self, is_final: bool) -> Transcript:
-        await super().transcribe(is_final)
-        raise ModelError("deaf", "no ears")
+        heard = await super().transcribe(is_final)
+        self._stt.finals += is_final
+        if is_final and self._stt.finals <= self._stt.failures:
+            raise ModelError("deaf", "no ears", self._stt.code)
+        return heard
 
 
 class LostTurnModel(ScriptedTurnModel):
-    async def probability(self, audio: object, text: str) -> float:
+    async def probability(self, audio: Samples, text: str) -> float:
         raise ModelError("lost", "no idea")
+
+
+def test_a_final_transcript_that_fails_once_is_made_again() -> None:
+    stt = DeafStt(["one"], failures=1)
+    talk = Talk("one", stt=stt, llm=ScriptedLlm(["Yes."]))
+    talk.says(1.2, at=0.2)
+    talk.run(until=6.0)
+    assert talk.said() == [("user", "one"), ("assistant", "Yes.")]
+    assert stt.finals == 2
+
+
+@pytest.mark.parametrize(("apology", "status"), [("Pardon?", "completed"), ("", "failed")])
+def test_a_turn_that_is_not_understood_fails_and_the_next_one_is_answered(apology: str, status: str) -> None:
+    """A step that hangs is not tried again: it would hold up another thread."""
+    stt = DeafStt(["one", "two"], failures=1, code="model_timeout")
+    talk = Talk("one", "two", stt=stt, llm=ScriptedLlm(["Yes."]), apology=apology)
+    talk.says(1.2, at=0.2)
+    talk.says(1.2, at=8.0)
+    talk.run(until=14.0)
+    first, second = talk.of(ReplyDone)
+    assert isinstance(first.cause, ModelError) and first.cause.role == "speech recogniser"
+    assert (first.status, first.heard) == ("failed", apology)
+    assert (second.status, second.heard) == ("completed", "Yes.")
+    spoken = [("assistant", apology)] if apology else []
+    assert talk.said() == [*spoken, ("user", "two"), ("assistant", "Yes.")]
+
+
+def test_turns_end_by_silence_where_the_turn_model_fails(caplog: pytest.LogCaptureFixture) -> None:
+    talk = Talk("one", "two", turn=LostTurnModel(), llm=ScriptedLlm(["Yes."]))
+    talk.says(1.2, at=0.2)
+    talk.says(1.2, at=8.0)
+    talk.run(until=14.0)
+    assert [done.status for done in talk.of(ReplyDone)] == ["completed", "completed"]
+    (record,) = caplog.records
+    assert "silence alone ends the turns: lost: no idea" in record.getMessage()
 
 
 class BrokenVad(ScriptedVad):
@@ -235,19 +321,20 @@ class BrokenStream(ScriptedVadStream):
     ("models", "message"),
     [
         ({"stt": DeafStt(["one"])}, "deaf: no ears"),
-        ({"turn": LostTurnModel()}, "lost: no idea"),
         ({"vad": BrokenVad()}, "broken: no sound"),
     ],
 )
 def test_a_listening_model_that_fails_ends_the_session(models: dict[str, Any], message: str) -> None:
     talk = Talk("one", **models)
-    talk.says(1.2, at=0.2)
+    for turn in range(3):  # the third turn in a row that the recogniser misses
+        talk.says(1.2, at=0.2 + 6.0 * turn)
 
     async def main() -> None:
         told = Models(talk.vad, talk.stt, talk.llm, talk.tts, talk.turn_model)
         with pytest.raises(ModelError, match=message):
-            async with open_session(told) as session:
+            async with open_session(told) as session, asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
                 talk.session = session
+                tasks.create_task(talk._note(session))
                 await talk._speak()
 
     virtual_clock.run(main())
@@ -286,7 +373,7 @@ def hold(acts: list[tuple[float, Act]], until: float, llm: ScriptedLlm, tts: Scr
                     await doing
             await asyncio.sleep(until)
 
-    virtual_clock.run(main(), debug=False)
+    virtual_clock.run(main())
     return sessions
 
 
@@ -307,7 +394,7 @@ def test_a_client_that_does_not_read_holds_the_voice_up() -> None:
 def test_a_client_that_never_reads_is_given_up_on() -> None:
     async def speak(session: Session) -> None:
         for _ in range(200):
-            await session.hear(25 * SPEECH_CHUNK + 75 * QUIET)
+            await session.hear(25 * SPEECH_CHUNK + 75 * SILENT_CHUNK)
             await asyncio.sleep(1.0)
 
     with pytest.raises(Overloaded, match="events are not read"):
@@ -324,13 +411,13 @@ def test_an_hour_of_silence_leaves_nothing_behind() -> None:
 
     async def hour(session: Session) -> None:
         for _ in range(3600):
-            await session.hear(50 * QUIET)
+            await session.hear(50 * SILENT_CHUNK)
             await asyncio.sleep(1.0)
         assert len(asyncio.all_tasks()) <= 6
 
     talk = Talk(vad=vad)
     talk.does(hour, at=0.0)
-    talk.run(until=3600.0, debug=False, microphone=False)
+    talk.run(until=3600.0, microphone=False)
     assert talk.session.received == 3600 * 16_000
     assert talk.log == []
     assert len(talk.session._user_audio._arrivals) <= 512
@@ -342,7 +429,7 @@ def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
         floor = Endpointer()
         floor.configure(Options(detect_turns=False))
         models = Models(ScriptedVad(), ScriptedStt(["one"]), ScriptedLlm(), ScriptedTts())
-        transcriber = TurnTranscriber(models, floor, lambda event: None)
+        transcriber = TurnTranscriber(models, floor, lambda event: None, lambda error: None)
         channel: Channel[AudioChunk] = Channel(4)
         transcribing = asyncio.create_task(transcriber.transcribe(channel))
         for _ in range(1000):
@@ -350,12 +437,12 @@ def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
         await asyncio.sleep(1.0)
         assert len(transcriber._recent) == 0
         for start in range(0, 20 * 16_000, 320):
-            await channel.send(AudioChunk(QUIET, 16_000, start))
+            await channel.send(AudioChunk(SILENT_CHUNK, 16_000, start))
         channel.close()
         await transcribing
         assert len(transcriber._recent) == MEMORY_SAMPLES
 
-    virtual_clock.run(main(), debug=False)
+    virtual_clock.run(main())
 
 
 class GatedStt(ScriptedStt):

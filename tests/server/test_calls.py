@@ -26,6 +26,7 @@ from websockets.typing import Origin
 
 from rejoinder.agent.server import requests
 from rejoinder.agent.server.access import may_call
+from rejoinder.agent.server.connection import SocketConnection
 from rejoinder.agent.server.serving import listen
 from rejoinder.pipeline import LoadShedder
 
@@ -113,11 +114,11 @@ def test_client_that_stops_reading_is_dropped_with_its_socket(server: Server) ->
         port = client.socket.getsockname()[1]
         before = server.memory()
         client.send("response.create")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 70  # the reply lasts longer
         while port in {c.raddr.port for c in process.net_connections() if c.raddr}:
             assert time.monotonic() < deadline, "the server kept a client that does not read"
             time.sleep(0.1)
-        assert server.sessions() == 1
+        server.wait_idle(1)
         assert server.memory() < before + 20 * 2**20
         taken = (client.received + client.rest()).count(b"response.output_audio.delta") * 0.04
         # Left alone, the kernel takes more than a minute of audio before it reports the loss.
@@ -133,7 +134,8 @@ def test_silence_is_read_in_bursts(server: Server) -> None:
         for frame in range(150):
             talk.append(bytes(960))
             time.sleep(max(0.0, came + 0.02 * (frame + 1) - time.monotonic()))
-        assert process.num_ctx_switches().voluntary - before < 120  # 10 a second without any call
+        switches = process.num_ctx_switches().voluntary - before
+        assert switches < 40 * (time.monotonic() - came)  # 10 a second without any call
         talk.send("conversation.item.create", item={"type": "message", "role": "user", "content": TYPED})
         talk.send("response.create")
         talk.until("response.output_audio.delta")
@@ -242,7 +244,9 @@ def test_refused_call_does_not_end_a_conversation_that_waits(monkeypatch: pytest
                     pass
                 client.transport.abort()
             (call,) = program.calls
-            await until(lambda: any(one.socket.waits for one in program.conversations._tasks.values()))
+            await until(
+                lambda: any(one.socket.waits for one in program.switchboard.conversations._tasks.values())
+            )
             assert program.models is not None
             monkeypatch.setattr(LoadShedder, "refuse", lambda shedder, now: "too busy")
             async with connect(url, proxy=None, origin=Origin(f"http://127.0.0.1:{port}")) as page:
@@ -284,7 +288,6 @@ def test_clients_mistakes_leave_no_task_behind() -> None:
     ],
 )
 def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.5)
 
     async def trickle(writer: asyncio.StreamWriter) -> None:
@@ -294,10 +297,10 @@ def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch)
             writer.write(b"x")
 
     async def stall() -> None:
-        async with served_here() as (_, port):
+        async with served_here(handshake_s=0.5) as (_, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             trickling = asyncio.create_task(trickle(writer))
-            async with asyncio.timeout(3.0):
+            async with asyncio.timeout(20):
                 with suppress(ConnectionError):
                     await reader.read()
             trickling.cancel()
@@ -307,7 +310,6 @@ def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "REQUEST_SECONDS", 0.3)
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.3)
     body = json.dumps(
         {
@@ -319,7 +321,7 @@ def test_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch
     )
 
     async def wait() -> None:
-        async with served_here() as (program, port):
+        async with served_here(handshake_s=0.3) as (program, port):
             async with connect(f"ws://127.0.0.1:{port}/v1/realtime", proxy=None) as client:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
                 for _ in range(2):
@@ -348,11 +350,39 @@ def test_late_pong_ends_no_call() -> None:
             writer.write(HANDSHAKE)
             await asyncio.sleep(1.5)  # a hundred times as fast, these are minutes
             assert len(program.calls) == 1
-            assert (await reader.read(2**20)).count(b"\x89\x04") > 3, "pings keep proxies from giving up"
+            said = b""
+            async with asyncio.timeout(PATIENCE):  # pings keep proxies from giving up
+                while said.count(b"\x89\x04") <= 3:
+                    said += (more := await reader.read(2**20))
+                    assert more, "the call has ended"
             writer.close()
             await until(lambda: not program.calls)
 
     asyncio.run(hold())
+
+
+def test_server_that_ends_while_a_client_says_goodbye() -> None:
+    """The close frame is answered already, so the server has none to send."""
+    ended: list[SocketConnection] = []
+
+    class EndsThen(SocketConnection):
+        def handle_close(self, event: Frame) -> None:
+            super().handle_close(event)
+            self.shutdown()
+            ended.append(self)
+
+    def change(config: uvicorn.Config) -> None:
+        config.ws = EndsThen
+
+    async def leave() -> None:
+        async with served_here(change) as (_, port):
+            async with connect(f"ws://127.0.0.1:{port}/v1/realtime", proxy=None) as client:
+                await client.recv()
+                await client.close(1001, "bye")
+            assert (client.close_code, client.close_reason) == (1001, "bye")
+        assert [one.transport.is_closing() for one in ended] == [True]
+
+    asyncio.run(leave())
 
 
 def test_call_while_models_load_is_closed_with_try_again(tmp_path: Path) -> None:
@@ -361,7 +391,7 @@ def test_call_while_models_load_is_closed_with_try_again(tmp_path: Path) -> None
         silent.listen()
         llm = f"openai:http://127.0.0.1:{silent.getsockname()[1]}/v1#m"
         with serving(tmp_path, wait=False, llm=llm) as server:
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + 120
             while not answers(server):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -403,7 +433,7 @@ def test_other_addresses_are_no_calls(server: Server) -> None:
         refusal.value.close()
 
     async def call() -> None:
-        async with connect(f"ws://127.0.0.1:{server.port}/v1/other", proxy=None):
+        async with connect(f"ws://127.0.0.1:{server.port}/v1/other", proxy=None, open_timeout=PATIENCE):
             pass
 
     with pytest.raises(InvalidStatus) as status:

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from support.callers.carriers import ExotelSim, TwilioSim
 from support.servers.chat import chat_server, token
-from support.serving import PATIENCE, Server, Talk, serving
+from support.serving import BLOCKED, PATIENCE, Server, Talk, serving, unused_port
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from rejoinder.agent.config import Settings
 from rejoinder.agent.logs import HIDDEN, LONGEST_LOGGED, PATTERNS, SafeRecord, safe, secrets_of
 from rejoinder.agent.server.keys import PROTOCOL, hashed
-from rejoinder.agent.server.own_server import free_port
-from rejoinder.agent.wires.audiosocket.protocol import UUID, packet
+from rejoinder.agent.wires.audiosocket.protocol import UUID_PACKET, packet
 
 KEY = "rj_the-key_of-these~tests"
 LLM_KEY = "a/key+of the=language model"
@@ -53,11 +53,12 @@ def created(talk: Talk) -> str:
 @pytest.mark.parametrize("level", ["debug", "info"])
 def test_no_secret_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     """Calls with a key, with a secret and over a second socket; the model behind HTTP wants a key, too."""
-    port = free_port()
+    port = unused_port()
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     monkeypatch.setenv("REJOINDER_LLM_KEY", LLM_KEY)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-of_another-one")
     monkeypatch.setenv("REJOINDER_LOG_LEVEL", level)
+    monkeypatch.setenv("REJOINDER_LOG_WORDS", "true")
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, says_yes), serving(tmp_path, llm=llm) as server:
         with Talk(server, additional_headers=SHOWN) as talk:
@@ -112,7 +113,7 @@ def test_no_secret_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "%22sk-short-but-long%22",
         "Incorrect API key provided: sk-proj-short.",
         '{"value": "ek_short-but-long"}',
-        "no conversation conv_short_but_long to go on with",
+        "conversation conv_short_but_long cannot be resumed",
         """< TEXT '{"type": "conversation.created", "id": ...short-but-long"}' [206 bytes]""",
         "s3cret/of=short+the settings",
         "http://h/?x=s3cret%2Fof%3Dshort%2Bthe%20settings",
@@ -123,11 +124,20 @@ def test_secrets_are_hidden_in_log_lines(text: str) -> None:
     assert "short" not in written and HIDDEN in written
 
 
+def test_each_secret_setting_is_hidden() -> None:
+    kinds = {name: field.annotation for name, field in Settings.model_fields.items()}
+    names = [name for name, kind in kinds.items() if kind is SecretStr]
+    assert {"telnyx_api_key", "plivo_auth_token", "vonage_private_key", "ari_password"} <= set(names)
+    settings = Settings().model_copy(update={name: SecretStr(f"value-of-{name}") for name in names})
+    secrets = secrets_of(settings, {})
+    assert [safe(f"value-of-{name}", secrets) for name in names] == [HIDDEN] * len(names)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "a call to /v1/realtime was refused: this server wants one of its API keys, as a bearer token",
-        "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url",
+        "X-Twilio-Signature is wrong: check the settings twilio_auth_token and public_url",
         "call sess_0123456789abcdef began: realtime, key 1a2b3c4d, 127.0.0.1",
         "task-oriented, a disk-based key: none of these is one; Task-1234567",
         "GET /v1/sessions/sess_1/events?last_event_id=event_1 HTTP/1.1",
@@ -201,10 +211,12 @@ def test_log_at_its_default_level_is_two_lines_a_call(tmp_path: Path) -> None:
         begun, ended = ours(server)
         assert begun == f"INFO call {id_} began: realtime, no key, 127.0.0.1"
         about = (
-            rf"INFO call {id_} ended: realtime, no key, 127\.0\.0\.1, \d+\.\d s, 2 turns: the client has left"
+            rf"INFO call {id_} ended: realtime, no key, 127\.0\.0\.1, \d+\.\d s, 2 turns, "
+            r"longest silence \d+\.\d s: the client has left"
         )
         assert re.fullmatch(about, ended)
-    others = [line for line in server.log.read_text().splitlines() if ".call_log " not in line]
+    lines = server.log.read_text().splitlines()
+    others = [line for line in lines if ".call_log " not in line and BLOCKED not in line]
     assert all(" ready in " in line or line.startswith("Talk to it at ") for line in others), others
 
 
@@ -218,16 +230,22 @@ def typed(talk: Talk) -> None:
 def test_log_has_the_loss_and_the_return_of_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     with serving(tmp_path, resume_s="1") as server:
-        with Talk(server, additional_headers=SHOWN) as talk:
-            id_, query = talk.seen[0]["session"]["id"], f"&conversation_id={created(talk)}"
-            typed(talk)
-            talk.cut()
-        with Talk(server, query=query, additional_headers=SHOWN) as back:
-            back.cut()
-        server.wait_idle()
+        for _ in range(10):  # on a busy machine a client may come too late, and begins a new call
+            with Talk(server, additional_headers=SHOWN) as talk:
+                id_, query = talk.seen[0]["session"]["id"], f"&conversation_id={created(talk)}"
+                typed(talk)
+                talk.cut()
+            with Talk(server, query=query, additional_headers=SHOWN) as back:
+                came_back = id_ in [e["session"]["id"] for e in back.seen if e["type"] == "session.created"]
+                if came_back:
+                    back.cut()
+            server.wait_idle()
+            if came_back:
+                break
+        assert came_back
         who = f"realtime, key {hashed(KEY)[:8]}, 127.0.0.1"
         lost = "lost its socket: it broke off; it waits 1 s for its client"
-        begun, first, came, second, ended = ours(server)
+        begun, first, came, second, ended = ours(server)[-5:]
         assert begun == f"INFO call {id_} began: {who}"
         assert first == second == f"INFO call {id_} {lost}"
         assert re.fullmatch(rf"INFO call {id_} came back after \d+\.\d s: 127\.0\.0\.1", came)
@@ -255,7 +273,9 @@ def test_log_has_the_last_digits_of_a_callers_number(tmp_path: Path) -> None:
     sims[1].parameters = {"From": "+15550199"}  # type: ignore[misc]
     with serving(tmp_path) as server:
         for sim in sims:
-            with connect(f"ws://127.0.0.1:{server.port}/v1/phone", proxy=None) as phone:
+            with connect(
+                f"ws://127.0.0.1:{server.port}/v1/phone", proxy=None, open_timeout=PATIENCE
+            ) as phone:
                 for frame in [*sim.start(), sim.stop()]:
                     phone.send(str(frame))
                 with pytest.raises(ConnectionClosed):
@@ -272,7 +292,7 @@ def test_log_has_the_last_digits_of_a_callers_number(tmp_path: Path) -> None:
 
 
 def test_call_that_is_refused_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = free_port()
+    port = unused_port()
     monkeypatch.setenv("REJOINDER_AUDIOSOCKET_PORT", str(port))
     monkeypatch.setenv("REJOINDER_API_KEYS", f"{hashed(KEY)}:1:100")
     with serving(tmp_path, max_sessions="1") as server:
@@ -281,7 +301,9 @@ def test_call_that_is_refused_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
             before = len(ours(server))
             with (
                 suppress(InvalidStatus),
-                connect(f"ws://127.0.0.1:{server.port}{path}", proxy=None, **options) as call,
+                connect(
+                    f"ws://127.0.0.1:{server.port}{path}", proxy=None, open_timeout=PATIENCE, **options
+                ) as call,
             ):
                 with suppress(ConnectionClosed):
                     while True:
@@ -303,10 +325,12 @@ def test_call_that_is_refused_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
         evil = {**SHOWN, "Origin": "https://evil.example"}
         assert "WARNING a call to /v1/realtime was refused: this server wants" in refused("/v1/realtime")
         assert "pages from https://evil.example may not" in refused("/v1/pcm", additional_headers=evil)
-        assert "no such parameter here" in refused("/v1/pcm?codec=1", additional_headers=SHOWN)
+        assert "unknown parameter codec" in refused("/v1/pcm?codec=1", additional_headers=SHOWN)
         assert "there is no WebSocket at /v1" in refused("/v1")
         with Talk(server, additional_headers=SHOWN):
-            assert "no more calls at once than 1" in refused("/v1/realtime", additional_headers=SHOWN)
-            assert ": all 1 lines are busy (127.0.0.1)" in asterisk(packet(UUID, bytes(16)) + AUDIO)
+            assert "limit of calls at a time: 1" in refused("/v1/realtime", additional_headers=SHOWN)
+            assert ": all 1 lines are busy (127.0.0.1)" in asterisk(packet(UUID_PACKET, bytes(16)) + AUDIO)
         server.wait_idle()
-        assert "WARNING a call to AudioSocket was refused: it begins with b'GET'" in asterisk(b"GET /")
+        assert "WARNING a call to AudioSocket was refused: the connection begins with b'GET'" in asterisk(
+            b"GET /"
+        )

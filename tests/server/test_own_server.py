@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 from rich.console import Console
 from support.servers.chat import chat_server, token
-from support.serving import PATIENCE, SCRIPTED
+from support.serving import PATIENCE, SCRIPTED, unused_port
 from websockets.asyncio.client import connect
 
-from rejoinder.agent.server.own_server import free_port, own_process
+from rejoinder.agent.server.own_server import own_process
 
 PROGRAM = """
 import asyncio
@@ -52,8 +52,8 @@ def begin_and_end(environment: dict[str, str]) -> None:
         server = psutil.Process(int(client.stdout.readline()))
         assert server.is_running()
         client.send_signal(signal.SIGTERM)
-        assert client.wait(30) == 128 + signal.SIGTERM
-        deadline = time.monotonic() + 10
+        assert client.wait(60) == 128 + signal.SIGTERM
+        deadline = time.monotonic() + PATIENCE
         while psutil.pid_exists(server.pid) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not psutil.pid_exists(server.pid)
@@ -61,7 +61,7 @@ def begin_and_end(environment: dict[str, str]) -> None:
 
 def test_console_shows_why_an_answer_failed() -> None:
     """Clients get only the message that the language model failed."""
-    port, out = free_port(), io.StringIO()
+    port, out = unused_port(), io.StringIO()
 
     def works(handler: Any, messages: list[dict[str, str]]) -> None:
         handler.wfile.write(token("All is well.") + token(None, "stop") + b"data: [DONE]\n\n")
@@ -73,7 +73,7 @@ def test_console_shows_why_an_answer_failed() -> None:
                 vad = {"REJOINDER_VAD": "scripted:vad"}
                 server = own_process(flags, Console(file=out, width=500), vad)
                 url, _ = await stack.enter_async_context(server)
-            async with asyncio.timeout(PATIENCE), connect(url, proxy=None) as call:
+            async with asyncio.timeout(PATIENCE), connect(url, proxy=None, open_timeout=PATIENCE) as call:
                 await call.send(json.dumps({"type": "response.create"}))
                 while "response.done" not in (said := str(await call.recv())):
                     pass

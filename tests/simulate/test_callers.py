@@ -156,10 +156,11 @@ def test_the_options_are_those_of_the_session() -> None:
     assert call.heard[0].endswith("if you go out.")
 
 
+@pytest.mark.server
 def test_the_example_passes_and_stays_small() -> None:
     path = ROOT / "examples" / "test_my_agent.py"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(path.parent)]
-    result = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stdout
     assert "4 passed" in result.stdout
     assert len(path.read_text().splitlines()) < 60

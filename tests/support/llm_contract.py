@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rejoinder.models.llm.llama_cpp import LLAMA_SLOTS
-from rejoinder.models.llm.openai import OpenAiChat
+from rejoinder.models.llm.openai import ChatOptions, OpenAiChat
 from rejoinder.pipeline.interfaces import Llm, Message
 
 LONG = "Tell me a very long story about the sea, with many people in it."
@@ -152,7 +152,8 @@ async def serving(handler: Handler, token_seconds: float = SOON) -> AsyncIterato
     server = Server(handler)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.url = "http://{}:{}/v1".format(*listener.sockets[0].getsockname())
-    chat = OpenAiChat(server.url, "toy", token_seconds=token_seconds, can_warm=True)
+    options = ChatOptions(token_seconds, token_seconds)
+    chat = OpenAiChat(server.url, "toy", can_warm=True, options=options)
     try:
         async with asyncio.timeout(SOON):
             yield server, chat

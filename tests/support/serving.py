@@ -1,29 +1,30 @@
 """The real server as a process of its own, with scripted models where the models do not matter."""
 
 import base64
+import itertools
 import json
 import os
+import random
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
-from support.forking import Fork
+from support.forks.forking import Fork, run_forked
 from websockets.sync.client import ClientConnection, connect
 
-from rejoinder.agent.server.own_server import command_line, free_port
+from rejoinder.agent.server.own_server import command_line
 
 LINE = "This is a sentence of the answer. "
 SCRIPTED = {
@@ -34,9 +35,35 @@ SCRIPTED = {
 }
 THREE_LINES = f"scripted:llm|{LINE * 3}"
 """For answers that have to last for six seconds. The scripted one lasts for two."""
+BLOCKED = "the event loop has been blocked for"
+"""In a line that a busy machine may add to any log."""
 BAD_SIGNS = ("Traceback", "never retrieved", "never awaited", "was destroyed")
+ENVIRONMENT = (
+    "conversations",
+    "max_sessions",
+    "behind_balancer",
+    "resume_s",
+    "max_call_s",
+    "api_keys",
+    "api_keys_file",
+    "wyoming_port",
+    "audiosocket_port",
+    "drain_s",
+    "drain_goodbye",
+    "allowed_mcp_urls",
+    "apology",
+    "cut_apology",
+    "recordings",
+    "recording",
+    "recording_key_file",
+    "recording_format",
+)
+"""Settings that are passed on in the environment."""
 COMMAND = [sys.executable, "-m", "rejoinder"]
 PATIENCE = 20.0
+FIRST_PORT, WORKERS, PORTS = 10_100, 11, 2_000
+"""The ports of servers: ``PORTS`` for each worker of the tests, all below those that the kernel gives."""
+PORT_NUMBERS = itertools.count(random.randrange(PORTS))
 
 
 @dataclass
@@ -52,14 +79,14 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.http + path, timeout=5) as response:
+        with urllib.request.urlopen(self.http + path, timeout=PATIENCE) as response:
             return json.load(response)
 
     def call(self, query: str = "", **options: Any) -> AbstractContextManager[ClientConnection]:
         """Return a call to be entered; the greeting is still to be received."""
         url = f"ws://127.0.0.1:{self.port}/v1/realtime?model=default{query}"
         # No pings: this client sees a pong only while a test reads, and would hang up on itself.
-        options = {"ping_interval": None, **options}
+        options = {"ping_interval": None, "open_timeout": PATIENCE, **options}
         call: AbstractContextManager[ClientConnection] = connect(url, proxy=None, max_size=None, **options)
         return call
 
@@ -79,22 +106,30 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str) -> Iterator[Server]:
+def serving(
+    folder: Path,
+    *,
+    wait: bool = True,
+    clean: bool = True,
+    agent: str | None = None,
+    module: str = "",
+    port: int = 0,
+    **flags: str,
+) -> Iterator[Server]:
     """Serve for the length of the block; ends with SIGTERM, which must be orderly and leave a clean log.
 
     flags: override the scripted models; ``max_sessions`` and the like pass through. wait: until it is ready.
+    agent: as the command names it, None for none. module: runs in place of the package, "" for the package.
+    port: 0 for any.
     """
-    port = free_port()
+    port = port or unused_port()
     given = {**SCRIPTED, **flags}
     log = folder / "server.log"
-    environment = {**os.environ, "REJOINDER_VAD": given.pop("vad", "scripted:vad")}
-    environment |= {
-        f"REJOINDER_{name.upper()}": given.pop(name)
-        for name in ("max_sessions", "resume_s", "max_call_s", "api_keys", "wyoming_port")
-        if name in given
-    }
+    usual = {"REJOINDER_LOG_FORMAT": "pretty", "REJOINDER_DRAIN_S": "0"}
+    environment = {**usual, **os.environ, "REJOINDER_VAD": given.pop("vad", "scripted:vad")}
+    environment |= {f"REJOINDER_{name.upper()}": given.pop(name) for name in ENVIRONMENT if name in given}
     log.write_bytes(b"")
-    process = _start(command_line(port, given), folder, environment, log)
+    process = _start(command_line(port, given, agent), folder, environment, log, module)
     server = Server(port, process, log)
     try:
         deadline = time.monotonic() + 120.0
@@ -104,17 +139,36 @@ def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str
             time.sleep(0.02)
         yield server
     finally:
-        if process.poll() is None:
+        # A second signal would end it by force.
+        if process.poll() is None and not getattr(process, "ending", False):
             process.send_signal(signal.SIGTERM)
-        code = process.wait(timeout=PATIENCE)
+        code = process.wait(timeout=3 * PATIENCE)
     said = log.read_text()
     if clean:
         assert code == 0, said
         assert not [sign for sign in BAD_SIGNS if sign in said], said
 
 
+def patiently(folder: Path, **given: Any) -> AbstractContextManager[Server]:
+    """Serve as ``serving`` does, with long limits where a busy machine is slow: see ``forks/patient.py``."""
+    return serving(folder, module="support.forks.patient", **given)
+
+
+def unused_port() -> int:
+    """Return a loopback port that nobody else takes before a server does.
+
+    The kernel gives the ports of ``free_port`` to any process that asks for one meanwhile.
+    """
+    worker = int("0" + os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")) % WORKERS
+    while True:
+        port = FIRST_PORT + PORTS * worker + next(PORT_NUMBERS) % PORTS
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 def _start(
-    command: list[str], folder: Path, environment: dict[str, str], log: Path
+    command: list[str], folder: Path, environment: dict[str, str], log: Path, module: str
 ) -> Fork | subprocess.Popen[bytes]:
     """Start the server, as a fork where it can be one.
 
@@ -122,7 +176,7 @@ def _start(
     vLLM: a fork may have no processes of its own.
     """
     if command[:3] == COMMAND and not any(word.startswith("vllm:") for word in command):
-        return Fork(command[3:], folder, environment, log, log)
+        return Fork(command[3:], folder, environment, log, log, module=module)
     with log.open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=folder)
 
@@ -189,7 +243,9 @@ class Talk:
 
 def run_command(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``rejoinder ARGUMENTS`` to its end."""
-    with tempfile.TemporaryDirectory() as made:
-        out, err = Path(made, "out"), Path(made, "err")
-        code = Fork(arguments, folder, {**os.environ, **environment}, out, err).wait(timeout=60)
-        return subprocess.CompletedProcess([*COMMAND, *arguments], code, out.read_text(), err.read_text())
+    return run_forked(arguments, folder, {**os.environ, **environment})
+
+
+def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python SCRIPT ARGUMENTS`` to its end."""
+    return run_forked(arguments, Path.cwd(), {**os.environ, **environment}, script)

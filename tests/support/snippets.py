@@ -5,12 +5,14 @@ The info string of a block (the words behind its fence) says how to check it. Ea
 - ``python``: a whole program. It runs beside a server with scripted models, where ``question.wav`` is.
   127.0.0.1:8080 (any port of 80..) becomes the address of that server. One that reads ``sys.argv`` is given
   the address, ``question.wav`` and ``answer.wav``.
+- ``python agent=FILE``: an agent, which is loaded. Commands on any page find it under this name.
 - ``python of=FILE`` and ``js of=FILE``: an excerpt of a program that is run elsewhere, such as with a client
   that is not installed here. Its syntax is checked, and each name in it is one of that program.
 - ``js``: its syntax is checked.
 - ``sh``, and indented blocks, which have no info string: commands. ``console``: those behind ``$``, with what
   they print.
 - ``toml``: a configuration, which is loaded; ``toml of=FILE``: another file, which has the same tables.
+- ``yaml``: the calls of ``rejoinder eval``, whose fields are checked.
 - ``json``: is parsed; ``json of=realtime`` or ``of=pcm``: messages of a client, one a line, for the wire's
   own parser.
 - ``mermaid``: a diagram; Python files that it names exist.
@@ -28,9 +30,9 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,12 +40,15 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
+from support.forks.forking import run_forked
 from support.paths import ROOT
 from typer.testing import CliRunner
 
+from rejoinder.agent.app.loading import load_agent
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import load, unknown_variables
+from rejoinder.agent.simulate.evaluation.plan import read_plan
 from rejoinder.agent.wires.pcm import messages as pcm_messages
 from rejoinder.agent.wires.realtime.reading import read_message
 
@@ -84,8 +89,10 @@ class Place:
     folder: Path
 
 
-FILES = ("load.json", "seen.json.gz")
+FILES = ("load.json", "overhead.json", "seen.json.gz")
 """Files that some commands in the documentation write and later ones read."""
+AGENT = "python agent="
+"""Begins the info string of an agent's file."""
 INLINE = re.compile(r"(\w+=\S+ )*(\.venv/bin/)?(rejoinder|make|python|pytest) ")
 
 
@@ -104,8 +111,22 @@ def found_in(path: Path) -> Iterator[Snippet]:
                 yield Snippet(page, line, "in the text", child.content)
 
 
+def _write_agents(place: Place) -> None:
+    """Write the agents of all pages into the folder in which commands run."""
+    for page in PAGES:
+        for snippet in found_in(page) if AGENT in page.read_text() else ():
+            if snippet.kind.startswith(AGENT):
+                (place.folder / snippet.kind.removeprefix(AGENT)).write_text(snippet.code)
+
+
 def check(snippet: Snippet, place: Place) -> str:
     """Raise Wrong if a snippet does not work for its reader. Return the output of a program, else ""."""
+    if snippet.kind.startswith(AGENT):
+        _write_agents(place)
+        file = place.folder / snippet.kind.removeprefix(AGENT)
+        file.write_text(snippet.code)  # a page may go on with the same file
+        load_agent(str(file), again=True)
+        return ""
     kind, _, program = snippet.kind.partition(" of=")
     if kind not in CHECKS:
         known = ", ".join(CHECKS)
@@ -127,10 +148,12 @@ def _python(code: str, program: str, place: Place) -> str:
     arguments = [f"http://{place.server}", "question.wav", "answer.wav"] if "sys.argv" in code else []
     file = place.folder / "snippet.py"
     file.write_text(ADDRESS.sub(place.server, code))
-    said = _run([sys.executable, "-W", "error", str(file), *arguments], place.folder)
-    if "print(" in code and not said:
+    done = run_forked(arguments, place.folder, {**os.environ, "PYTHONWARNINGS": "error"}, file)
+    if done.returncode:
+        raise Wrong(f"it ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    if "print(" in code and not done.stdout:
         raise Wrong("it prints nothing")
-    return said
+    return done.stdout
 
 
 def _js(code: str, program: str, place: Place) -> None:
@@ -175,6 +198,15 @@ def _toml(code: str, program: str, place: Place) -> None:
     file.write_text(code)
     try:
         load({}, file)
+    except Exception as error:
+        raise Wrong(str(error)) from None
+
+
+def _yaml(code: str, program: str, place: Place) -> None:
+    file = place.folder / "calls.yaml"
+    file.write_text(code)
+    try:
+        read_plan(file)
     except Exception as error:
         raise Wrong(str(error)) from None
 
@@ -293,7 +325,9 @@ def _rejoinder(words: list[str], environment: dict[str, str], place: Place) -> N
         reason = error.format_message() if hasattr(error, "format_message") else str(error)
         raise Wrong(f"rejoinder {shlex.join(words)}: {reason}") from error
     if words[0] == "serve" and "--config" not in words:
-        done = CliRunner(env=environment).invoke(app, [*words, "--print-config"])
+        _write_agents(place)
+        with chdir(place.folder):
+            done = CliRunner(env=environment).invoke(app, [*words, "--print-config"])
         if done.exit_code:
             raise Wrong(f"rejoinder {shlex.join(words)}: {done.output}")
 
@@ -318,6 +352,8 @@ def _make(words: list[str], environment: dict[str, str], place: Place) -> None:
 def _python_command(words: list[str], environment: dict[str, str], place: Place) -> None:
     if words[:2] == ["-m", "pytest"]:
         _pytest(words[2:], environment, place)
+    elif words[:2] == ["-m", "pip"]:
+        _pip(words[2:], environment, place)
     elif words[:2] == ["-m", "rejoinder"]:
         _rejoinder(words[2:], environment, place)
     elif not (ROOT / words[0]).is_file():
@@ -348,6 +384,11 @@ def _curl(words: list[str], environment: dict[str, str], place: Place) -> None:
         raise Wrong("the server answers nothing")
 
 
+def _source(words: list[str], environment: dict[str, str], place: Place) -> None:
+    if words != [".venv/bin/activate"]:
+        raise Wrong(f"source {shlex.join(words)}: the environment of a clone is .venv/bin/activate")
+
+
 PROGRAMS: dict[str, Callable[[list[str], dict[str, str], Place], None]] = {
     "rejoinder": _rejoinder,
     "export": _export,
@@ -356,6 +397,7 @@ PROGRAMS: dict[str, Callable[[list[str], dict[str, str], Place], None]] = {
     "pytest": _pytest,
     "pip": _pip,
     "curl": _curl,
+    "source": _source,
 }
 
 CHECKS: dict[str, Callable[[str, str, Place], str | None]] = {
@@ -365,6 +407,7 @@ CHECKS: dict[str, Callable[[str, str, Place], str | None]] = {
     "in the text": _in_the_text,
     "console": _console,
     "toml": _toml,
+    "yaml": _yaml,
     "json": _json,
     "mermaid": _mermaid,
     "text": _text,

@@ -34,7 +34,7 @@ def truncate(audio_end_ms: Any) -> dict[str, Any]:
 
 
 PARTS = "item.content.0.type"
-NO_OTHERS = "are not understood here, only text"
+NO_OTHERS = "are not supported: send text"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ NO_OTHERS = "are not understood here, only text"
             item(content=[]),
             INVALID,
             "item.content",
-            "item.content: has too few entries: 1 is the least",
+            "item.content: has too few entries: the minimum is 1",
         ),
         (
             item(content=[{"type": "input_text"}]),
@@ -61,13 +61,13 @@ NO_OTHERS = "are not understood here, only text"
             item(content=[{"type": "input_image"}]),
             UNREAD,
             PARTS,
-            f"{PARTS}: images are not understood here, only text",
+            f"{PARTS}: images are not supported: send text",
         ),
         (
             item(content=[{"type": "input_file"}]),
             UNREAD,
             PARTS,
-            f"{PARTS}: files are not understood here, only text",
+            f"{PARTS}: files are not supported: send text",
         ),
         (
             {"type": "response.create", "response": {"max_output_tokens": "some"}},
@@ -84,7 +84,7 @@ def test_realtime(message: Any, code: str, param: str | None, sentence: str) -> 
 def test_error_for_an_unknown_event_lists_the_known_ones() -> None:
     code, param, sentence = complaint(understood, '{"type": "nope"}')
     assert (code, param) == ("unknown_event", "type")
-    assert sentence.startswith("type: 'nope' is none of 'session.update', ")
+    assert sentence.startswith("type: 'nope' is not one of 'session.update', ")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_error_for_an_unknown_event_lists_the_known_ones() -> None:
         (
             {"audio": {"input": {"turn_detection": {"type": "x"}}}},
             "audio.input.turn_detection.type",
-            "'x' is none of 'server_vad', 'semantic_vad'",
+            "'x' is not one of 'server_vad', 'semantic_vad'",
         ),
     ],
 )
@@ -109,10 +109,10 @@ def test_session(session: Any, param: str, sentence: str) -> None:
     ("message", "sentence"),
     [
         ("[]", "the message has to be an object"),
-        ("x", "not JSON: expected value at line 1 column 1"),
+        ("x", "the message is not valid JSON: expected value at line 1 column 1"),
         ('{"type": "played", "turn": "a", "ms": 1}', "turn: has to be a whole number"),
-        ('{"type": "text", "text": "a", "b": 1}', "b: there is no such field"),
-        ('{"type": "text", "text": ""}', "text: has too few characters: 1 is the least"),
+        ('{"type": "text", "text": "a", "b": 1}', "b: unknown field"),
+        ('{"type": "text", "text": ""}', "text: has too few characters: the minimum is 1"),
     ],
 )
 def test_raw_pcm(message: str, sentence: str) -> None:
@@ -143,7 +143,7 @@ CONTENT, PART = "messages.0.content", "messages.0.content.0.type"
             {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]},
             UNREAD,
             PART,
-            "audio is not understood here, only text",
+            "audio is not supported: send text",
         ),
     ],
 )

@@ -27,7 +27,7 @@ from websockets.sync.client import connect
 from rejoinder.agent.cli.talk import run
 from rejoinder.agent.client import devices
 from rejoinder.agent.config import load
-from rejoinder.agent.server.own_server import free_port, own_server
+from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.simulate.scenario import Talk as Scenario
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import AudioChunk, ReplyDone, ReplyRequest, ReplyStarted, ReplyText
@@ -143,7 +143,7 @@ def test_realtime_a_conversation_that_is_gone_is_a_new_one_and_greeted(server: S
 
 def greeted(server: Server) -> tuple[list[dict[str, Any]], bytes]:
     """Return a device's messages until the end of the first reply, and its audio."""
-    with connect(f"ws://127.0.0.1:{server.port}/v1/pcm", proxy=None) as socket:
+    with connect(f"ws://127.0.0.1:{server.port}/v1/pcm", proxy=None, open_timeout=PATIENCE) as socket:
         told: list[dict[str, Any]] = []
         audio = b""
         while not told or told[-1]["type"] != "reply_ended":
@@ -207,6 +207,7 @@ def test_talk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server that it starts greets, too: other callers of such a server speak first."""
     headset = FakeSounddevice()
     headset._recorded = 50  # it says nothing
+    headset.least = int(0.8 * SECONDS / 0.02)
     monkeypatch.setattr(devices, "import_module", lambda name: headset)
     monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
     monkeypatch.setenv("REJOINDER_GREETING", GREETING)
@@ -230,13 +231,10 @@ def test_recorded_question_is_no_call(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REJOINDER_VAD", "scripted:vad")
-
+def test_page(server: Server, tmp_path: Path) -> None:
     async def act() -> None:
-        flags = {**SCRIPTED, "greeting": GREETING}
-        async with own_server(flags) as url, browsing(tmp_path, [silence(30)]) as (page, errors):
-            await page.goto(url.replace("ws://", "http://").partition("v1/")[0])
+        async with browsing(tmp_path, [silence(30)]) as (page, errors):
+            await page.goto(server.http)
             await page.click("#talk")
             await page.wait_for_selector(f".entry.agent:has-text('{GREETING}')")
             await page.wait_for_selector("#state[data-state=listening]")

@@ -26,7 +26,7 @@ from starlette.websockets import WebSocketState
 from support.paths import ROOT
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.wires.call import Call
+from rejoinder.agent.wires.call import WireCall
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import ResumableSocket, SocketLease
@@ -136,10 +136,10 @@ def walk(kind: str) -> Walks:
         if kind == "realtime":
             wire = Realtime(Options())
             socket = ResumableSocket(SocketLease(line), wire, 30.0)
-            await Call(socket, models, Options(), wire, None).run()
+            await WireCall(socket, models, Options(), wire, None).run()
         else:
             wire = Pcm(Options(), 24_000, 24_000)
-            await Call(PlainSocket(line), models, Options(), wire, None).run()
+            await WireCall(PlainSocket(line), models, Options(), wire, None).run()
 
     sys.setprofile(walks.profile)
     try:

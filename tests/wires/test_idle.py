@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from starlette.websockets import WebSocketState
 
 from rejoinder.agent.simulate import virtual_clock
-from rejoinder.agent.simulate.scenario import QUIET, SPEECH_CHUNK
-from rejoinder.agent.wires.call import Call
+from rejoinder.agent.simulate.scenario import SILENT_CHUNK, SPEECH_CHUNK
+from rejoinder.agent.wires.call import WireCall
 from rejoinder.agent.wires.idle_reads import (
     CLOCK_SECONDS,
     GROUP_READ_SECONDS,
@@ -26,7 +26,7 @@ from rejoinder.agent.wires.idle_reads import (
     until_next_read,
 )
 from rejoinder.agent.wires.pcm.protocol import Pcm
-from rejoinder.agent.wires.realtime.input import HELD_SECONDS
+from rejoinder.agent.wires.realtime.input import MAX_BATCH_SECONDS
 from rejoinder.agent.wires.socket import BEHIND, PlainSocket
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad, ScriptedVadStream
 from rejoinder.pipeline import RATE, AudioChunk, Models, Options, Vad
@@ -122,7 +122,7 @@ class Line:
 
     def _next(self) -> MutableMapping[str, Any]:
         self._sent += 1
-        sound = SPEECH_CHUNK if self._sent * FRAME_SECONDS > self._speaks else QUIET
+        sound = SPEECH_CHUNK if self._sent * FRAME_SECONDS > self._speaks else SILENT_CHUNK
         return {"type": "websocket.receive", "bytes": sound}
 
     async def send_text(self, data: str) -> None:
@@ -169,7 +169,7 @@ def hold(line: Line, busy: Busy, options: Options | None = None, vad: Vad | None
         vad, ScriptedStt(["hello"]), ScriptedLlm([said]), ScriptedTts(), load_shedder=LoadShedder()
     )
     models.load_shedder.engines = [busy]  # type: ignore[list-item]
-    virtual_clock.run(Call(PlainSocket(line), models, options or Options(), Pcm(Options()), None).run())
+    virtual_clock.run(WireCall(PlainSocket(line), models, options or Options(), Pcm(Options()), None).run())
 
 
 def test_long_silent_call_is_not_read_while_others_wait() -> None:
@@ -220,4 +220,4 @@ def test_call_with_a_recent_reply_is_read_while_others_wait() -> None:
 
 
 def test_messages_read_together_reach_the_session_together() -> None:
-    assert LATEST_READ_SECONDS <= HELD_SECONDS and LATEST_READ_SECONDS * RATE <= IDLE_SLICE
+    assert LATEST_READ_SECONDS <= MAX_BATCH_SECONDS and LATEST_READ_SECONDS * RATE <= IDLE_SLICE

@@ -4,6 +4,7 @@ import base64
 import json
 import tracemalloc
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from rejoinder.agent.server.frames import PACKED, PORTION_BYTES, Portions
 from rejoinder.agent.server.http.completion_request import MAX_BODY, read
 from rejoinder.agent.wires.commands import AddItem, AddRecording, Hear, ReadMore
 from rejoinder.agent.wires.json_limits import MAX_DEPTH, early, excess
-from rejoinder.agent.wires.long_messages import MAX_TEXT, SHORTEST, Long
+from rejoinder.agent.wires.long_messages import MAX_MESSAGE_CHARS, SHORTEST, Long
 from rejoinder.agent.wires.realtime.messages import LongAudioAppend
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.reading import read_message
@@ -26,8 +27,19 @@ from rejoinder.agent.wires.realtime.shapes import MAX_RECORDING
 from rejoinder.pipeline import Options, ProtocolError
 
 MOST = 15 * 2**20
-NOISE = np.random.default_rng(0).integers(-(2**15), 2**15, MOST * 3 // 8 - 64).astype("<i2").tobytes()
-AUDIO = base64.b64encode(NOISE).decode()
+
+
+@cache
+def noise() -> bytes:
+    """Return almost as much audio as a message may have."""
+    made = np.random.default_rng(0).integers(-(2**15), 2**15, MOST * 3 // 8 - 64)
+    return made.astype("<i2").tobytes()
+
+
+@cache
+def recorded() -> str:
+    """Return it in base64."""
+    return base64.b64encode(noise()).decode()
 
 
 def receive(text: str) -> list[Any]:
@@ -74,8 +86,10 @@ LONG = {
     "broken": lambda: update(list_of("0", MOST - 200))[:-3],
     "instructions": lambda: update(f'"{"a word " * (MOST // 7 - 200)}"'),
     "instructions in French": lambda: update(f'"{"é" * (MOST // 2 - 200)}"'),
-    "instructions that look like audio": lambda: update(f'"{AUDIO[:-200]}"'),
-    "audio in another place": lambda: append(AUDIO).replace("input_audio_buffer.append", "response.create"),
+    "instructions that look like audio": lambda: update(f'"{recorded()[:-200]}"'),
+    "audio in another place": lambda: append(recorded()).replace(
+        "input_audio_buffer.append", "response.create"
+    ),
 }
 
 
@@ -84,7 +98,7 @@ def test_what_may_not_be_long_is_refused_without_being_parsed(name: str) -> None
     text = LONG[name]()
     error = refusal(text)
     assert (error["code"], error["event_id"]) == ("invalid_value", "mine")
-    assert str(len(text.encode())) in error["message"] and str(MAX_TEXT) in error["message"]
+    assert str(len(text.encode())) in error["message"] and str(MAX_MESSAGE_CHARS) in error["message"]
     assert peak(lambda: receive(text)) < 2.5 * len(text), "what came is not built into objects"
 
 
@@ -98,8 +112,8 @@ def test_of_what_comes_in_pieces_only_the_audio_is_kept() -> None:
 
     kept = LONG["list"]().encode()
     assert peak(lambda: feed(kept)) < 2**20
-    assert feed(kept).too_long and len(feed(kept).text) == MAX_TEXT
-    assert len(feed(append(AUDIO).encode()).text) < 2**14, "marks"
+    assert feed(kept).too_long and len(feed(kept).text) == MAX_MESSAGE_CHARS
+    assert len(feed(append(recorded()).encode()).text) < 2**14, "marks"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +125,7 @@ def test_of_what_comes_in_pieces_only_the_audio_is_kept() -> None:
 )
 @pytest.mark.parametrize("escapes", [{}, {"/": "\\/"}, {"+": "\\u002B", "/": "\\/", "=": "\\u003d"}])
 def test_15_mib_of_audio_may_be_written_in_any_way(text: str, escapes: dict[str, str]) -> None:
-    audio = base64.b64encode(NOISE[: len(NOISE) * 4 // 5 // 6 * 6 - 2]).decode()
+    audio = base64.b64encode(noise()[: len(noise()) * 4 // 5 // 6 * 6 - 2]).decode()
     assert audio.endswith("=")
     for plain, escaped in escapes.items():
         audio = audio.replace(plain, escaped)
@@ -136,21 +150,29 @@ def test_long_audio_is_heard_as_short_audio_is(kind: str) -> None:
             answers[-1:] = wire.read_more()
         return b"".join(answer.pcm for answer in answers if isinstance(answer, Hear))
 
-    data = NOISE[:200_000]
-    assert len(base64.b64encode(data)) > MAX_TEXT
+    data = noise()[:200_000]
+    assert len(base64.b64encode(data)) > MAX_MESSAGE_CHARS
     short = b"".join(heard(wires[0], data[at : at + 8_000]) for at in range(0, len(data), 8_000))
     assert heard(wires[1], data) == short
 
 
-@pytest.mark.parametrize("audio", [AUDIO[:-1], f"{AUDIO[:-8]}=AAA", f"====={AUDIO[:-5]}", AUDIO + "===="])
+BROKEN: dict[str, Callable[[str], str]] = {
+    "too short": lambda audio: audio[:-1],
+    "goes on after its end": lambda audio: f"{audio[:-8]}=AAA",
+    "begins with its end": lambda audio: f"====={audio[:-5]}",
+    "ends twice": lambda audio: audio + "====",
+}
+
+
+@pytest.mark.parametrize("audio", BROKEN)
 def test_long_audio_that_is_no_base64_is_refused(audio: str) -> None:
-    error = refusal(append(audio))
-    assert error["message"] == "audio: not base64"
+    error = refusal(append(BROKEN[audio](recorded())))
+    assert error["message"] == "audio is not valid base64"
     assert (error["code"], error["param"], error["event_id"]) == ("invalid_value", "audio", "mine")
 
 
 def test_long_audio_with_half_a_sample_is_refused() -> None:
-    audio = base64.b64encode(NOISE[:999_999]).decode()
+    audio = base64.b64encode(noise()[:999_999]).decode()
     error = refusal(append(audio))
     assert error["param"] == "audio" and "not 999999" in error["message"]
 
@@ -161,7 +183,7 @@ def item(*content: dict[str, Any]) -> str:
 
 
 def test_an_item_may_have_long_audio() -> None:
-    audio = base64.b64encode(NOISE[: 48_000 * 20]).decode()
+    audio = base64.b64encode(noise()[: 48_000 * 20]).decode()
     (_, recording) = receive(item({"type": "input_audio", "audio": audio}))
     assert isinstance(recording, AddRecording) and abs(len(recording.pcm) - 32_000 * 20) < 200
     said = {"type": "input_audio", "transcript": "hello", "audio": audio}
@@ -171,10 +193,10 @@ def test_an_item_may_have_long_audio() -> None:
 
 
 def test_the_audio_of_an_item_has_a_limit_of_its_own() -> None:
-    error = refusal(item({"type": "input_audio", "audio": AUDIO}))
+    error = refusal(item({"type": "input_audio", "audio": recorded()}))
     assert error["param"] == "item.content.0.audio" and str(MAX_RECORDING) in error["message"]
-    error = refusal(item({"type": "input_text", "text": AUDIO}))
-    assert str(MAX_TEXT) in error["message"]
+    error = refusal(item({"type": "input_text", "text": recorded()}))
+    assert str(MAX_MESSAGE_CHARS) in error["message"]
 
 
 def test_broken_json_is_read_once_and_its_event_id_is_found_all_the_same() -> None:
@@ -191,7 +213,7 @@ def test_broken_json_is_read_once_and_its_event_id_is_found_all_the_same() -> No
         (update(list_of("[]", 60_000)), "more than 8192 values"),
         (update(keys(9_000, "{}")), "more than 8192 values"),
         (update(list_of('"' + "[,{" * 6 + '"', 100_000)), ""),
-        (update(list_of("1" * 4_000, 100_000)), "a number of more than 1000 digits"),
+        (update(list_of("1" * 4_000, 100_000)), "a number with more than 1000 digits"),
     ],
 )
 def test_what_takes_long_to_parse_for_its_length_is_refused(text: str, reason: str) -> None:
@@ -307,7 +329,12 @@ def test_a_text_whose_audio_was_cut_out_says_the_same(
         audio = long.audio(found)
         return found if audio is None else b"".join(audio.pieces).decode()
 
-    if len(text) <= MAX_TEXT and "\\" not in str(value) and " " not in str(value) and "é" not in str(value):
+    if (
+        len(text) <= MAX_MESSAGE_CHARS
+        and "\\" not in str(value)
+        and " " not in str(value)
+        and "é" not in str(value)
+    ):
         assert whole(from_json(long.text)) == value == json.loads(text)
         assert long.is_found
 
@@ -330,7 +357,7 @@ def test_frames_in_portions_say_the_same(
     sent, wanted = b"", []
     for opcode, size, fin, packed in frames:
         control = opcode in (Opcode.PING, Opcode.CLOSE)
-        data = NOISE[:125] if control else NOISE[:size]
+        data = noise()[:125] if control else noise()[:size]
         frame, packed = Frame(opcode, data, fin or control), packed and opcode in (Opcode.TEXT, Opcode.BINARY)
         written = bytearray(frame.serialize(mask=True))
         written[0] |= PACKED if packed else 0
@@ -373,7 +400,7 @@ def test_frames_in_portions_say_the_same(
 @pytest.mark.parametrize("begin", [b"\xff\xff", b"\x81\x05", b"\x83\x80", b"\xa1\xff", b"\x8b\x80"])
 def test_what_is_no_frame_of_a_client_passes_at_once(begin: bytes) -> None:
     portions = Portions(MOST)
-    before = Frame(Opcode.TEXT, NOISE[:20]).serialize(mask=True)
+    before = Frame(Opcode.TEXT, noise()[:20]).serialize(mask=True)
     portions.add(before + begin[:1])
     assert portions.take() == before
     portions.add(begin[1:] + bytes(100_000))

@@ -28,7 +28,6 @@ from rejoinder.agent.server.connection import (
     up_to_the_end,
 )
 from rejoinder.agent.server.frames import Portions
-from rejoinder.agent.server.requests import REQUEST_SECONDS
 from rejoinder.agent.wires.socket import BEHIND
 
 MANY = 1000
@@ -87,14 +86,15 @@ def test_calls_beyond_the_last_line_are_refused_with_a_reason(tmp_path: Path) ->
         server.wait_idle()
 
 
-def test_connections_without_a_request_are_dropped(tmp_path: Path) -> None:
+def test_connections_without_a_request_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_HANDSHAKE_S", "5")
     with serving(tmp_path) as server:
         with sockets(server, b"", MANY // 2) as silent, sockets(server, HANDSHAKE[:60], MANY // 2) as halves:
             with Talk(server) as talk:
                 assert talk.turn()["status"] == "completed"
                 talk.append(bytes(960))
                 for client in (*silent, *halves):
-                    client.settimeout(REQUEST_SECONDS + PATIENCE)
+                    client.settimeout(5.0 + PATIENCE)
                     with suppress(ConnectionResetError):
                         assert client.recv(1) == b""
                 talk.send("session.update", session={})
@@ -126,8 +126,12 @@ def test_reason_fits_into_its_frame(reason: str) -> None:
 def test_carrier_gets_an_error_for_invalid_messages(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         url = f"ws://127.0.0.1:{server.port}/v1/phone"
-        for event, told in (("😀" * 40, "😀" * 30), ("\ud800", "? before the start"), ("é" * 100, "é" * 30)):
-            with connect(url, proxy=None) as call:
+        for event, told in (
+            ("😀" * 40, "😀" * 30),
+            ("\ud800", "? came before the start"),
+            ("é" * 100, "é" * 30),
+        ):
+            with connect(url, proxy=None, open_timeout=PATIENCE) as call:
                 call.send(json.dumps({"event": event}))
                 with pytest.raises(ConnectionClosed) as closed:
                     call.recv(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""Idle callers, which send silence, in a separate process from the callers that speak."""
+"""Idle callers, which send silence or nothing, in a separate process from the callers that speak."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from websockets.exceptions import WebSocketException
 from websockets.protocol import State
 
 from rejoinder.agent.bench.overhead import append, subject
-from rejoinder.agent.bench.overhead_subject import Workload, sounds
+from rejoinder.agent.bench.overhead_subject import END_COMMAND, Workload, sounds
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
 
 HOUR = 3600.0
 """Longest call, in seconds: the callers hang up earlier."""
-TICK_SECONDS = 0.002
+SENT_TOGETHER_SECONDS = 0.002
 """Frames of different callers that are due within this time are sent together. A wake-up costs more than a
 frame, and here the server shares the processor."""
 
@@ -33,36 +33,38 @@ class Idle:
 
 
 @asynccontextmanager
-async def idle_callers(url: str, key: str | None, number: int) -> AsyncIterator[Idle]:
+async def idle_callers(
+    url: str, key: str | None, number: int, is_sending: bool = True
+) -> AsyncIterator[Idle]:
     """Hold ``number`` idle calls while the block runs. Raises CallLost if one cannot begin or is lost.
 
-    Cancelling the block hangs up.
+    is_sending: False to send nothing at all. Cancelling the block hangs up.
     """
     idle = Idle()
     if not number:
         yield idle
         return
-    async with subject(call_and_be_silent, url, key, number) as pipe:
+    async with subject(call_and_be_silent, url, key, number, is_sending) as pipe:
         if reason := await asyncio.to_thread(pipe.recv):
             raise CallLost(reason)
         try:
             yield idle
         finally:
-            pipe.send("end")
+            pipe.send(END_COMMAND)
         kept, idle.cores = await asyncio.to_thread(pipe.recv)
         if kept < number:
-            raise CallLost(f"only {kept} of {number} idle callers were kept on the line (max_sessions?)")
+            raise CallLost(f"only {kept} of {number} idle calls survived: raise max_sessions")
 
 
-def call_and_be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
-    """Open N idle calls; report the error or "", then which calls survived and the CPU they used."""
+def call_and_be_silent(url: str, key: str | None, number: int, is_sending: bool, pipe: Pipe) -> None:
+    """Open idle calls. Send the error or "", and at the end how many survived and the cores they used."""
     try:
-        asyncio.run(_be_silent(url, key, number, pipe))
+        asyncio.run(_be_silent(url, key, number, is_sending, pipe))
     except (OSError, WebSocketException) as error:
         pipe.send(f"an idle caller cannot call {url}: {error}")
 
 
-async def _be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None:
+async def _be_silent(url: str, key: str | None, number: int, is_sending: bool, pipe: Pipe) -> None:
     quiet, headers = append(sounds(CLIENT_RATE)[0]), {"Authorization": f"Bearer {key}"} if key else {}
     async with AsyncExitStack() as stack:
         calls: list[ClientConnection] = []
@@ -75,7 +77,11 @@ async def _be_silent(url: str, key: str | None, number: int, pipe: Pipe) -> None
             calls[session].transport.write(quiet)
 
         spent, began = time.process_time(), time.perf_counter()
-        feeding = asyncio.create_task(Workload(number, 0, 0.0, HOUR).feed(send, TICK_SECONDS))
+        feeding = asyncio.create_task(
+            Workload(number, 0, 0.0, HOUR).feed(send, SENT_TOGETHER_SECONDS)
+            if is_sending
+            else asyncio.sleep(HOUR)
+        )
         asyncio.get_running_loop().add_reader(pipe.fileno(), feeding.cancel)
         await asyncio.wait([feeding])
         cores = (time.process_time() - spent) / (time.perf_counter() - began)

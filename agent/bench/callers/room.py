@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rejoinder.agent.bench.callers.microphone import MICROPHONE_FRAME
 from rejoinder.agent.client.audio import CLIENT_RATE
-from rejoinder.agent.simulate.player import MICROPHONE_FRAME, Player
+from rejoinder.agent.simulate.player import Player
 from rejoinder.pipeline.audio.chunk import Samples
 
 LONGEST_RESPONSE = int(0.6 * CLIENT_RATE)

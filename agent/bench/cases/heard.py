@@ -1,4 +1,4 @@
-"""Replies for ``rejoinder bench heard``: words as they are written, each with the words in which it is said.
+"""Replies for ``rejoinder bench heard``: words as they are written, each with its spoken form.
 
 The spoken form is written by hand, so that the bench does not depend on the code that it measures.
 ``[$5|five dollars]`` is one written word and its spoken form. A word without brackets is spoken as written.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 Word = tuple[str, str]
-"""A word as it is written, and what is said for it, which may be nothing."""
+"""A word as it is written, and its spoken form, which may be empty."""
 
 WRITTEN = """
 It costs [$12.50|twelve dollars fifty cents] in total, and the delivery is free.
@@ -44,7 +44,7 @@ _WORD = re.compile(r"\[([^|]*)\|([^]]*)\]([^\s\[]*)|(\S+)")
 
 
 def written() -> list[list[Word]]:
-    """Return the replies of which some words are said in others."""
+    """Return the replies in which the spoken form of some words differs."""
     return [words(line) for line in WRITTEN.strip().splitlines()]
 
 

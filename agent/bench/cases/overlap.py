@@ -80,7 +80,7 @@ class OverlapSound:
 
 
 def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> list[OverlapSound]:
-    """Return beginnings of utterances; each fourth has only one or two words. Raises RecordingsMissing."""
+    """Return beginnings of utterances; every fourth is only one or two words. Raises RecordingsMissing."""
     found: list[OverlapSound] = []
     for recording in choose(folder, sets, 2 * count, seed):
         audio = recording.load(CLIENT_RATE)
@@ -97,7 +97,7 @@ def interruptions(folder: Path, sets: Sequence[str], count: int, seed: int) -> l
                 begin + int(MOST_INTERRUPTION_SECONDS * CLIENT_RATE),
             )
             heard = audio[first : last if kind == REAL else min(last, _gap(audio, begin))]
-            if voiced - first < len(heard):  # else the first word has no voice, as "sh"
+            if voiced - first < len(heard):  # otherwise the first sound is unvoiced, such as "sh"
                 found.append(
                     OverlapSound(kind, f"{recording.set}/{recording.path.name}", heard, voiced - first)
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import soxr
 
-from rejoinder.agent.bench.cases.recordings import loud_hops
+from rejoinder.agent.bench.cases.recordings import HOP_SECONDS, loud_hops
 from rejoinder.pipeline.audio.chunk import Samples
 
 LOW_RATE = 2_000
@@ -14,8 +14,6 @@ PITCH_RANGE = (70, 400)
 """Hertz: the lowest and the highest voice."""
 PITCH_FRAME_SECONDS = 0.03
 """Length of a frame."""
-HOP_SECONDS = 0.01
-"""Distance between two frames."""
 PERIODIC = 0.6
 """Correlation of a frame with itself a period later above which it is voiced; noise has 0.2 to 0.5."""
 VOICED_HOPS = 3

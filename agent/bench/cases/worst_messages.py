@@ -158,4 +158,4 @@ WORST = (
     Worst(WYOMING, "lists, 64 KiB", lambda: _header(_list(LINE, "[]"))),
     Worst(WYOMING, "keys, 64 KiB", lambda: _header(_keys(LINE))),
 )
-"""The messages, each with what makes it costly."""
+"""The messages by protocol, each named after what makes it expensive."""

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Measure one NVIDIA GPU without a network; everything goes into one folder (docs/guides/gpu.md).
+# Measure one NVIDIA GPU without a network, and write all results into one folder (docs/guides/gpu.md).
 #
-#   agent/bench/gpu/gpu.sh                  on a GPU; weights that are not here are stood in for
-#   agent/bench/gpu/gpu.sh --dry            every part once, on the processor, with small sizes
+#   agent/bench/gpu/gpu.sh                  on a GPU; stand-ins replace missing weights
+#   agent/bench/gpu/gpu.sh --dry            run each part once on the processor, with small models
 #
 # PYTHON: the environment with Rejoinder and vLLM in it. LLM, WHISPER: folders with a real language model and a real
-# recogniser, by their whole paths. SHAPE: of the stand-in, 8b or 30b-a3b. OUT: the folder for what is measured.
-# REJOINDER_SPEECH: recordings; without them the whole pipeline is not measured.
+# recogniser, by their absolute paths. SHAPE: of the stand-in, 8b or 30b-a3b. OUT: the folder of the results.
+# REJOINDER_SPEECH: recordings; without them, turns, calls and load are not measured.
 set -uo pipefail
 cd "$(dirname "$0")/../../.."
 PYTHON=${PYTHON:-.venv/bin/python}
@@ -17,7 +17,7 @@ failed=()
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 
-# part NAME COMMAND...: run it, keep what it says, and go on where it fails.
+# part NAME COMMAND...: run the command, keep its output, and go on if it fails.
 part() {
     local name=$1
     shift
@@ -35,7 +35,7 @@ if [[ ${1:-} == --dry ]]; then
     export REJOINDER_VLLM_MAX_MODEL_LEN=2048 REJOINDER_VLLM_MAX_NUM_SEQS=4
     SHAPE=tiny
 else
-    nvidia-smi | tee "$OUT/nvidia-smi.txt" || { echo "no NVIDIA GPU is seen here; --dry does without"; exit 1; }
+    nvidia-smi | tee "$OUT/nvidia-smi.txt" || { echo "nvidia-smi finds no NVIDIA GPU; --dry needs none"; exit 1; }
     profile=gpu
     llm=(--shape "$SHAPE" --callers 1,2,4,8,16,32,64 --set gpu_memory_utilization=0.8)
     whisper=(--shape large-v3-turbo --device cuda --batches 1,2,4,8,16,32)
@@ -50,7 +50,7 @@ else
     "$PYTHON" -c 'import pathlib, sys; from rejoinder.agent.bench.gpu.stand_in import language_model
 language_model(pathlib.Path(sys.argv[1]), sys.argv[2])' "$LLM" "$SHAPE" || failed+=(stand-in)
 fi
-stt=whisper:tiny.en # made-up weights write down nothing that a turn could end with
+stt=whisper:tiny.en # random weights recognise no words, so no turn would end
 if [[ -n ${WHISPER:-} ]]; then
     whisper+=(--model "$WHISPER")
     stt=whisper:$WHISPER
@@ -71,7 +71,7 @@ else
     echo "calls were not measured: REJOINDER_SPEECH names no folder of recordings" | tee "$OUT/calls.txt"
 fi
 
-echo "What was measured is in $OUT"
+echo "The results are in $OUT"
 if ((${#failed[@]})); then
     echo "failed: ${failed[*]}"
     exit 1

@@ -9,16 +9,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 import time
 from contextlib import aclosing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rejoinder.agent.bench.gpu.stand_in import LANGUAGE_MODELS, language_model
+from rejoinder.agent.bench.process import descendants, processor_seconds
+from rejoinder.models.llm.ort.sampling import Sampling
 from rejoinder.models.llm.vllm.adapter import Vllm
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.pipeline import Message
@@ -35,6 +39,10 @@ TALK = [
 """The conversation before the question."""
 
 
+GREEDY = Sampling(temperature=0.0, penalty=1.0)
+"""What speculative decoding on a processor needs."""
+
+
 async def answered(llm: Vllm, number: int, tokens: int) -> tuple[float, float, int]:
     """Send one request. Return seconds to the first token, seconds to the last, and the number of tokens.
 
@@ -45,17 +53,18 @@ async def answered(llm: Vllm, number: int, tokens: int) -> tuple[float, float, i
     )
     began, first, count = time.perf_counter(), 0.0, 0
     async with aclosing(llm.reply([Message(role="system", content=SYSTEM), *TALK, question])) as pieces:
-        async for _ in pieces:
+        async for piece in pieces:
             first = first or time.perf_counter() - began
-            count += 1
-            if count == tokens:
+            count += llm.tokens_in(piece)  # a piece is several tokens with speculative decoding
+            if count >= tokens:
                 break
     return first or time.perf_counter() - began, time.perf_counter() - began, count
 
 
 async def level(llm: Vllm, callers: int, rounds: int, tokens: int) -> dict[str, Any]:
-    """Send ``callers`` requests at the same moment, several times: the worst case. Cancelling aborts them."""
-    firsts, rates = [], []
+    """Send ``callers`` requests at once, ``rounds`` times: the worst case. Cancelling aborts them."""
+    firsts, rates, tokens_written = [], [], 0
+    before = engine_seconds()
     for turn in range(rounds):
         began = time.perf_counter()
         results = await asyncio.gather(
@@ -63,24 +72,31 @@ async def level(llm: Vllm, callers: int, rounds: int, tokens: int) -> dict[str, 
         )
         firsts += [1000 * first for first, _, _ in results]
         rates.append(sum(count for _, _, count in results) / (time.perf_counter() - began))
+        tokens_written += sum(count for _, _, count in results)
     p50, p95, p99 = (round(float(np.percentile(firsts, share)), 1) for share in (50, 95, 99))
     return {
         "callers": callers,
         "ttft_ms": {"p50": p50, "p95": p95, "p99": p99},
         "tokens_per_second": round(float(np.median(rates)), 1),
         "each": round(float(np.median(rates)) / callers, 1),
+        "cpu_ms_per_token": round(1000 * (engine_seconds() - before) / max(1, tokens_written), 1),
     }
+
+
+def engine_seconds() -> float:
+    """Return the CPU seconds of vLLM's processes, which other programs hardly change; 0 without /proc."""
+    return sum(map(processor_seconds, descendants(os.getpid())))
 
 
 async def measure(model: Path, settings: VllmSettings, given: argparse.Namespace) -> dict[str, Any]:
     """Start the engine, measure each level, and stop the engine. Cancelling stops the engine."""
     began = time.perf_counter()
     llm = await asyncio.get_running_loop().run_in_executor(
-        None, lambda: Vllm(str(model), given.threads, settings)
+        None, lambda: Vllm(str(model), given.threads, settings, GREEDY if given.greedy else None)
     )
     try:
         report: dict[str, Any] = {"start_seconds": round(time.perf_counter() - began, 1)}
-        await level(llm, max(given.callers), 1, 4)  # compiles what it compiles at its first use
+        await level(llm, max(given.callers), 1, 4)  # the first use compiles kernels
         report["levels"] = []
         for callers in given.callers:
             report["levels"].append(await level(llm, callers, given.rounds, given.tokens))
@@ -88,9 +104,14 @@ async def measure(model: Path, settings: VllmSettings, given: argparse.Namespace
             print(
                 f"{callers:>4} callers: first token {row['ttft_ms']['p50']:>8.1f} ms p50 "
                 f"{row['ttft_ms']['p95']:>8.1f} ms p95, {row['tokens_per_second']:>8.1f} tokens/s, "
-                f"{row['each']:>6.1f} each",
+                f"{row['each']:>6.1f} each, {row['cpu_ms_per_token']:>6.1f} ms of CPU a token",
                 flush=True,
             )
+        report["statistics"] = asdict(llm.statistics)
+        print(
+            f"in the KV cache: {llm.statistics.cached_share:.0%} of the prompts' tokens; "
+            f"accepted: {llm.statistics.accepted_share:.0%} of {llm.statistics.drafted_tokens} guesses"
+        )
         return report
     finally:
         await llm.aclose()
@@ -106,9 +127,10 @@ def main() -> None:
     )
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--tokens", type=int, default=60, help="of an answer: two spoken sentences")
-    options.add_argument("--threads", type=int, default=1, help="where there is no GPU")
+    options.add_argument("--threads", type=int, default=1, help="without a GPU")
+    options.add_argument("--greedy", action="store_true", help="a temperature of 0, without a penalty")
     options.add_argument("--set", action="append", default=[], metavar="NAME=JSON", help="a setting of vLLM")
-    options.add_argument("--json", type=Path, help="where the report goes")
+    options.add_argument("--json", type=Path, help="write the report to this file")
     given = options.parse_args()
     fields = {name: json.loads(value) for name, _, value in (each.partition("=") for each in given.set)}
     fields = {"max_model_len": 4096, "max_num_seqs": max(given.callers), **fields}

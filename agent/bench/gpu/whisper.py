@@ -45,7 +45,7 @@ def measure(model: Any, batch: int, window: int, tokens: int, rounds: int) -> di
     features = ctranslate2.StorageView.from_array(noise)
 
     def encode() -> Any:
-        # On the processor at the end: nothing is measured before it is made.
+        # The copy to the processor waits for the result, so that the time includes all work.
         return model.encode(features, to_cpu=True)
 
     encoded = model.encode(features)
@@ -67,7 +67,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=10)
     options.add_argument("--tokens", type=int, default=20, help="of one utterance")
     options.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    options.add_argument("--json", type=Path, help="where the report goes")
+    options.add_argument("--json", type=Path, help="write the report to this file")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = given.model or recogniser(Path(folder), given.shape)

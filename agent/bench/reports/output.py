@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,37 +12,8 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from typer.core import TyperGroup
 
 from rejoinder.pipeline.errors import PipelineError
-
-BENCH_ORDER = ("load", "turns", "bargein", "heard", "echo", "stt", "soak", "overhead", "simulate")
-"""The order in which help lists the benches: what a caller notices most comes first."""
-
-
-class Benches(TyperGroup):
-    """The group of benches. ``--json`` without a file means ``--json -``: the report goes to stdout."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the benches in ``BENCH_ORDER``."""
-        return sorted(super().list_commands(ctx), key=BENCH_ORDER.index)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, with a dash after each bare ``--json``."""
-        return super().parse_args(ctx, with_report(args))
-
-
-def with_report(args: Sequence[str]) -> list[str]:
-    """Return the arguments with a dash after each ``--json`` without a file.
-
-    Typer has no options with an optional value.
-    """
-    given: list[str] = []
-    for word in [*args, "--"]:
-        if given[-1:] == ["--json"] and word.startswith("--"):
-            given.append("-")
-        given.append(word)
-    return given[:-1]
 
 
 def progress_bar(console: Console) -> Progress:

@@ -13,9 +13,7 @@ from rich.text import Text
 
 from rejoinder.agent.bench import bargein as bench_bargein
 from rejoinder.agent.bench.cases import overlap as overlap_cases
-from rejoinder.agent.bench.cases.recordings import (
-    speech_folder,
-)
+from rejoinder.agent.bench.cases.recordings import speech_folder
 from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.cli.options import (

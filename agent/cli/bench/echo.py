@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from rejoinder.agent.bench import bargein as bench_bargein
-from rejoinder.agent.bench import cancellers as bench_cancellers
-from rejoinder.agent.bench import echo as bench_echo
 from rejoinder.agent.bench.cases import overlap as overlap_cases
 from rejoinder.agent.bench.cases.recordings import speech_folder
+from rejoinder.agent.bench.echo import cancellers as bench_cancellers
+from rejoinder.agent.bench.echo import measuring as bench_echo
 from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.cli.options import JsonOption, PlotOption, SeedOption, SpeechOption, SttOption, TtsOption

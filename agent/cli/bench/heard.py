@@ -11,18 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from rejoinder.agent.bench import heard as bench_heard
-from rejoinder.agent.bench.cases.recordings import (
-    choose,
-    speech_folder,
-)
+from rejoinder.agent.bench.cases.recordings import choose, speech_folder
 from rejoinder.agent.bench.reports.output import console_beside, leave, write
-from rejoinder.agent.cli.options import (
-    JsonOption,
-    SeedOption,
-    SpeechOption,
-    TextSetsOption,
-    names_of,
-)
+from rejoinder.agent.cli.options import JsonOption, SeedOption, SpeechOption, TextSetsOption, names_of
 from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 

@@ -1,72 +1,41 @@
-"""``rejoinder bench``: the latency of a whole conversation turn."""
+"""``rejoinder bench`` without a further command: the latency of a whole conversation turn."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from rejoinder.agent.bench import latency as bench_latency
-from rejoinder.agent.bench.cases.recordings import (
-    DEFAULT_SETS,
-    MAX_RECORDING_SECONDS,
-    Recording,
-    choose,
-    speech_folder,
-)
+from rejoinder.agent.bench.cases.recordings import MAX_RECORDING_SECONDS, Recording, choose, speech_folder
 from rejoinder.agent.bench.latency import ClipResult
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
-from rejoinder.agent.cli.options import (
-    JsonOption,
-    KeyOption,
-    LlmOption,
-    ProfileOption,
-    SeedOption,
-    SetsOption,
-    SpeechOption,
-    SttOption,
-    TtsOption,
-    TurnOption,
-    UrlOption,
-    check_server,
-    names_of,
-)
+from rejoinder.agent.cli.options import check_server, names_of
 from rejoinder.agent.machine import occasion
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError
 
-SETS = ",".join(DEFAULT_SETS)
-"""The default of ``--sets``, with commas."""
 
-
-def latency(
-    context: typer.Context,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    clips: Annotated[int, typer.Option(min=1, help="recordings to play")] = 44,
-    sets: SetsOption = SETS,
-    seed: SeedOption = 0,
-    llm: LlmOption = None,
-    stt: SttOption = None,
-    tts: TtsOption = None,
-    turn: TurnOption = None,
-    profile: ProfileOption = None,
-    speech: SpeechOption = None,
-    json_file: JsonOption = None,
+def run(
+    url: str | None,
+    key: str | None,
+    clips: int,
+    sets: str,
+    seed: int,
+    flags: dict[str, str | None],
+    speech: Path | None,
+    json_file: Path | None,
 ) -> None:
-    """Measure the time from the last sample of speech to the first audible sample of the answer.
+    """Measure the latency, and write the tables and the report. Exits with 1 if no recording is answered.
 
-    Each recording of a person plays in real time, in its own call. The first audible sample is the first
-    above -50 dBFS, at the moment when a client without a buffer plays it.
+    flags: options of ``rejoinder serve`` for a server of its own, which this starts if ``url`` is None. The
+    other arguments are options of the command.
     """
-    if context.invoked_subcommand is not None:
-        return
-    flags = {"llm": llm, "stt": stt, "tts": tts, "turn": turn, "profile": profile}
     check_server(url, flags)
     report: dict[str, Any] = {**occasion(), "url": url, "models": flags, "seed": seed}
     console = console_beside(json_file)

@@ -17,9 +17,9 @@ from rejoinder.agent.bench.callers.idle import idle_callers
 from rejoinder.agent.bench.cases.recordings import DEFAULT_SETS, Recording, choose, speech_folder
 from rejoinder.agent.bench.latency import ClipResult
 from rejoinder.agent.bench.load import LoadedRecording
+from rejoinder.agent.bench.process import check_proc
 from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
-from rejoinder.agent.bench.soak import check_proc
 from rejoinder.agent.cli.options import (
     JsonOption,
     KeyOption,
@@ -82,7 +82,7 @@ def load(
             check_proc()
         recordings = choose(speech_folder(speech), names_of(sets), MAX_RECORDINGS, seed)
         measured, idle_cores = asyncio.run(
-            _measure(url, key, flags, recordings, levels, idle, seconds, console)
+            _measure(url, key, flags, recordings, levels, idle, seconds, seed, console)
         )
     except PipelineError as error:
         leave(error)
@@ -105,6 +105,7 @@ async def _measure(
     levels: list[int],
     idle: int,
     seconds: float,
+    seed: int,
     console: Console,
 ) -> tuple[list[bench_load.Level], float]:
     """Return the results of each level, and the cores that the idle callers used.
@@ -116,7 +117,7 @@ async def _measure(
         async with idle_callers(address, key, idle) as silent:
             with progress_bar(console) as progress:
                 spoken = [LoadedRecording.of(recording) for recording in recordings]
-                planned = [bench_load.plan(cycle(spoken), level, seconds) for level in levels]
+                planned = [bench_load.plan(cycle(spoken), level, seconds, seed) for level in levels]
                 turns = sum(len(caller) for callers in planned for caller in callers)
                 task = progress.add_task("calling", total=turns)
 

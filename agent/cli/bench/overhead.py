@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -17,6 +17,7 @@ from rejoinder.agent.bench.cases.worst_messages import WORST
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.cli.options import JsonOption, numbers_of
 from rejoinder.agent.machine import occasion
+from rejoinder.agent.recording_settings import Form
 from rejoinder.pipeline.errors import PipelineError
 
 WAYS = {"session": [bench_overhead.SESSION], "websocket": [bench_overhead.WEBSOCKET]}
@@ -31,12 +32,16 @@ def overhead(
     seconds: Annotated[float, typer.Option(min=0.5, help="seconds that each run measures")] = 5.0,
     way: Annotated[str, typer.Option(help="session, websocket, both, or messages")] = "both",
     vad: Annotated[str, typer.Option(help="VAD; silero includes its cost")] = "scripted:vad",
+    metrics: Annotated[bool, typer.Option(help="let the server measure its calls")] = True,
+    conversations: Annotated[str, typer.Option(help="store of conversations, as in the settings")] = "",
+    one_in: Annotated[int, typer.Option(min=1, help="sessions for each one that speaks")] = 10,
+    recording: Annotated[str, typer.Option(help="let the server record its calls: flac or opus")] = "",
     json_file: JsonOption = None,
 ) -> None:
     """Measure the cost of everything except the models.
 
     Frames arrive in real time, into sessions in one process and over WebSockets into one server process. Each
-    load runs twice: with silent callers, and with a tenth of them in conversation. With --way messages, the
+    load runs twice: with silent callers, and with some of them in conversation. With --way messages, the
     command sends each of the most expensive messages three times to its own server, and reports how long the
     message blocked the event loop.
     """
@@ -47,15 +52,28 @@ def overhead(
     if way not in WAYS:
         reason = f"{way!r}: write session, websocket, both or messages"
         raise typer.BadParameter(reason, param_hint="--way")
+    if recording not in ("", *get_args(Form)):
+        raise typer.BadParameter(f"{recording!r}: write flac or opus", param_hint="--recording")
     console = console_beside(json_file)
     try:
-        levels = asyncio.run(_measure(WAYS[way], counts, seconds, vad, console))
+        levels = asyncio.run(
+            _measure(WAYS[way], counts, seconds, vad, metrics, recording, conversations, one_in, console)
+        )
     except PipelineError as error:
         leave(error)
     console.print(bench_overhead.table(levels))
     write(
         json_file,
-        {**occasion(), "seconds": seconds, "vad": vad, "levels": [asdict(level) for level in levels]},
+        {
+            **occasion(),
+            "seconds": seconds,
+            "vad": vad,
+            "metrics": metrics,
+            "conversations": conversations.partition(":")[0],
+            "one_in": one_in,
+            "recording": recording,
+            "levels": [asdict(level) for level in levels],
+        },
     )
 
 
@@ -73,7 +91,15 @@ def _messages(vad: str, json_file: Path | None) -> None:
 
 
 async def _measure(
-    ways: list[str], counts: list[int], seconds: float, vad: str, console: Console
+    ways: list[str],
+    counts: list[int],
+    seconds: float,
+    vad: str,
+    metrics: bool,
+    recording: str,
+    conversations: str,
+    one_in: int,
+    console: Console,
 ) -> list[bench_overhead.Overhead]:
     with progress_bar(console) as progress:
         task = progress.add_task("measuring", total=2 * len(ways) * len(counts))
@@ -83,4 +109,6 @@ async def _measure(
             load = f"{level.way}, {level.sessions} sessions, {level.speaking} speaking"
             progress.console.print(Text(f"  {load}: {level.microseconds:.0f} us a frame", style="dim"))
 
-        return await bench_overhead.measure(ways, counts, seconds, vad, tell)
+        return await bench_overhead.measure(
+            ways, counts, seconds, vad, tell, metrics, recording, conversations, one_in
+        )

@@ -8,9 +8,7 @@ import typer
 
 from rejoinder.agent.bench import simulate as bench_simulate
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
-from rejoinder.agent.cli.options import (
-    JsonOption,
-)
+from rejoinder.agent.cli.options import JsonOption
 from rejoinder.agent.machine import occasion
 from rejoinder.models.threads import cores
 from rejoinder.pipeline.errors import PipelineError

@@ -20,13 +20,7 @@ from rejoinder.agent.bench.cases.recordings import (
     speech_folder,
 )
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
-from rejoinder.agent.cli.options import (
-    JsonOption,
-    SpeechOption,
-    TextSetsOption,
-    WhisperOption,
-    names_of,
-)
+from rejoinder.agent.cli.options import JsonOption, SpeechOption, TextSetsOption, WhisperOption, names_of
 from rejoinder.agent.machine import occasion
 from rejoinder.pipeline.errors import PipelineError
 

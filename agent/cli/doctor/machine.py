@@ -15,15 +15,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.machine import gpu_memory
+from rejoinder.agent.machine import NVIDIA_SMI_SECONDS, gpu_memory, memory
 from rejoinder.agent.profiles import PROFILES, fitting, lacking
 from rejoinder.models.hints import NEEDED_BY, install, pip
+from rejoinder.models.specs import weights
 from rejoinder.models.threads import cores
 from rejoinder.models.weights.catalog import Weights, catalog
 from rejoinder.models.weights.fetch import cache_dir
 
-GPU_SECONDS = 5.0
-"""Timeout of nvidia-smi: a broken driver can take minutes to answer."""
 OLDEST_PYTHON = (3, 11)
 """The oldest supported version of Python."""
 
@@ -112,7 +111,7 @@ def check_machine(settings: Settings) -> Iterator[Check]:
 
 def check_profile(settings: Settings) -> Check:
     """Return the profile; if a larger one fits this machine, also what that one lacks."""
-    (largest, *_) = fitting(cores(), gpu_memory() / 2**30)
+    (largest, *_) = fitting(cores(), gpu_memory() / 2**30, memory() / 2**30)
     names = list(PROFILES)
     if names.index(largest) <= names.index(settings.profile):
         return Check("profile", "ok", settings.profile)
@@ -150,7 +149,7 @@ def check_gpu() -> Check:
     if shutil.which("nvidia-smi"):
         command = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
         try:
-            asked = subprocess.run(command, capture_output=True, text=True, timeout=GPU_SECONDS)
+            asked = subprocess.run(command, capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             return Check("GPU", "broken", f"nvidia-smi does not answer: {error}", needed=False)
         if asked.returncode == 0 and asked.stdout.strip():
@@ -189,8 +188,6 @@ def check_cache(settings: Settings) -> Check:
 
 def catalogued(spec: str) -> Weights | None:
     """Return the catalog's entry for the weights of a model, None if the catalog has none for it."""
-    from rejoinder.models.specs import weights
-
     return catalog().get(weights(spec) or "")
 
 

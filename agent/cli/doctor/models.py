@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 from rejoinder.agent.cli.doctor.machine import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
 from rejoinder.models.hints import PackageMissing
-from rejoinder.models.llm.openai import key_from_environment, key_variable
+from rejoinder.models.llm.openai import NO_KEY, key_from_environment, key_variable
+from rejoinder.models.llm.settings import ModelSettings
+from rejoinder.models.llm.spec_list import listed
 from rejoinder.models.registry import adapters, check
 from rejoinder.models.specs import CATALOGUED, ROLES, of_hub, own_path, voices, weights
 from rejoinder.models.weights.catalog import catalog
@@ -33,10 +36,27 @@ MOST_NAMES = 5
 def check_models(settings: Settings) -> Iterator[Check]:
     """Check each configured model."""
     for kind, spec in specs(settings).items():
-        state, detail, fix = check_model(kind, spec)
-        yield Check(kind, state, f"{spec}: {detail}", fix)
+        for one in listed(spec, settings.models) if kind == "llm" else [spec]:
+            table = settings.models.get(one)
+            state, detail, fix = check_table(one, table) if table else check_model(kind, one)
+            yield Check(kind, state, f"{one}: {detail}", fix)
     if not settings.turn:
         yield Check("turn", "ok", "off: only words and silence end a turn")
+
+
+def check_table(name: str, table: ModelSettings) -> tuple[str, str, str]:
+    """Check the language model of a table [models.NAME]."""
+    try:
+        key = table.key(name) or NO_KEY
+    except ModelError as error:
+        return (
+            "broken",
+            str(error).removeprefix(f"{name}: "),
+            f"set key_file or key_env below [models.{name}]",
+        )
+    if table.remote:
+        return check_server(table.full_spec.partition(":")[2], key)
+    return check_model("llm", table.full_spec)
 
 
 def check_model(kind: str, spec: str) -> tuple[str, str, str]:
@@ -60,9 +80,11 @@ def _look(kind: str, spec: str) -> tuple[str, str, str]:
     if prefix not in adapters():
         return "broken", "there is no adapter of this name", fix
     if prefix not in adapters(kind):
-        return "broken", f"is no {ROLES[kind]}", fix
+        return "broken", f"is not a {ROLES[kind]}", fix
     if prefix == "openai":
         return check_server(argument)
+    if prefix == "triton":
+        return check_triton(argument)
     if prefix == "vllm" or of_hub(spec):
         return _of_hub(kind, spec)
     if prefix not in CATALOGUED:
@@ -70,7 +92,7 @@ def _look(kind: str, spec: str) -> tuple[str, str, str]:
     if (name := weights(spec)) is None:
         return _own(own_path(spec), f"set {kind} to a path that exists")
     if argument and "{}" not in CATALOGUED[prefix]:
-        return "broken", "there is one model only", f"set {kind} to {prefix}, or to a path with a /"
+        return "broken", "it has one model only", f"set {kind} to {prefix}, or to a path with a /"
     if not (known := catalogued(spec)):
         return _own(Path(name), f"set {kind} to a path, or one of: {_names(prefix)}")
     if lacking := absent(known):
@@ -90,12 +112,12 @@ def _of_hub(kind: str, spec: str) -> tuple[str, str, str]:
     return "ok", "your own weights", ""
 
 
-def check_server(address: str) -> tuple[str, str, str]:
+def check_server(address: str, key: str = "") -> tuple[str, str, str]:
     """Check the model at an OpenAI-compatible server, ``URL#MODEL``, by its list of models."""
     url, _, model = address.partition("#")
     if not url.startswith(("http://", "https://")) or not model:
         return "broken", "is not URL#MODEL", "set llm to openai:http://HOST/v1#MODEL"
-    headers = {"Authorization": f"Bearer {key_from_environment()}"}
+    headers = {"Authorization": f"Bearer {key or key_from_environment()}"}
     request = urllib.request.Request(f"{url.rstrip('/')}/models", headers=headers)
     try:
         answer = _json(request)
@@ -116,6 +138,37 @@ def check_server(address: str) -> tuple[str, str, str]:
     if names and model not in names:
         shown = ", ".join(names[:MOST_NAMES])
         return "broken", f"answers, and has no {model}", f"set llm to openai:{url}#MODEL with one of: {shown}"
+    return "ok", "answers", ""
+
+
+def check_triton(argument: str) -> tuple[str, str, str]:
+    """Check a model in Triton, ``URL#MODEL@TOKENIZER``: its tokenizer's files, and its configuration."""
+    try:
+        check("llm", f"triton:{argument}")
+    except PackageMissing as error:
+        return "missing", str(error), error.fix
+    except ModelError as error:
+        return (
+            "broken",
+            str(error).removeprefix("triton: "),
+            "set llm to triton:http://HOST:8000#MODEL@TOKENIZER",
+        )
+    url, _, named = argument.partition("#")
+    model = named.partition("@")[0]
+    path = f"{url.rstrip('/').removesuffix('/v2')}/v2/models/{urllib.parse.quote(model, safe='')}/config"
+    headers = {"Authorization": f"Bearer {key_from_environment()}"} if key_variable() else {}
+    try:
+        _json(urllib.request.Request(path, headers=headers))
+    except urllib.error.HTTPError as error:
+        error.close()
+        return (
+            "broken",
+            f"answers HTTP {error.code} for {model}",
+            f"look which models the server at {url} has",
+        )
+    except UNANSWERED as error:
+        reason = getattr(error, "reason", error)
+        return "broken", f"does not answer: {reason}", f"start the server at {url}, or set llm to another"
     return "ok", "answers", ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -10,6 +11,8 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
+from rejoinder.agent.cli.doctor.extras import check_extras
+from rejoinder.agent.cli.doctor.files import check_files
 from rejoinder.agent.cli.doctor.machine import Check, check_cache, check_gpu, check_libraries, check_machine
 from rejoinder.agent.cli.doctor.models import check_models, check_port
 from rejoinder.agent.config import Settings
@@ -30,9 +33,11 @@ def examine(settings: Settings) -> list[Check]:
         *check_machine(settings),
         check_gpu(),
         *check_libraries(settings),
+        *check_extras(settings, os.environ),
         check_cache(settings),
         *check_models(settings),
         check_port(settings),
+        *check_files(settings),
     ]
 
 

@@ -1,9 +1,9 @@
-"""Shows a call live on a terminal, or as plain lines elsewhere."""
+"""Shows a call live on a terminal, or as plain lines elsewhere; afterwards, where its latency went."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from rich.console import Console, Group, RenderableType
@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rejoinder.agent.bench.callers.caller import LiveCaller
+from rejoinder.agent.bench.callers.script import Exchange
 from rejoinder.agent.bench.callers.turns import HeardReply, HeardTurn
+from rejoinder.agent.bench.reports.waterfall import mean_parts, ms, summarise, waterfall
 from rejoinder.agent.client.audio import CLIENT_RATE
 
 REFRESH_SECONDS = 0.1
@@ -36,6 +38,19 @@ async def show(caller: LiveCaller, console: Console) -> AsyncIterator[None]:
         printing.cancel()
         await asyncio.wait([printing])
         _print_settled(caller, console, printed, everything=True)
+
+
+def print_latency(exchanges: Sequence[Exchange], console: Console) -> None:
+    """Print the waterfall of the exchanges, if the server sent its traces, and the percentiles."""
+    if turns := [one.parts for one in exchanges if one.parts]:
+        console.print(waterfall(mean_parts(turns), "Where the time goes, in ms", turns))
+    latencies = [one.latency_ms for one in exchanges if one.latency_ms is not None]
+    summary = summarise(latencies)
+    console.print(
+        f"last word to first sound: p50 {ms(summary.p50)} ms, p95 {ms(summary.p95)} ms; "
+        f"{len(latencies)} of {len(exchanges)} turns answered",
+        highlight=False,
+    )
 
 
 def view(caller: LiveCaller) -> RenderableType:
@@ -98,9 +113,8 @@ def _print_settled(caller: LiveCaller, console: Console, printed: set[str], ever
             continue
         printed.add(name)
         who = "caller" if isinstance(entry, HeardTurn) else "agent"
-        console.print(
-            f"{at / CLIENT_RATE:5.1f} s  {who:<6}  {_plain(caller, entry)}", highlight=False, markup=False
-        )
+        line = f"{at / CLIENT_RATE:5.1f} s  {who:<6}  {_plain(caller, entry)}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _is_settled(caller: LiveCaller, entry: HeardTurn | HeardReply) -> bool:

@@ -10,7 +10,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rejoinder.agent.server.access import refusal
-from rejoinder.agent.server.http.sse import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, data
+from rejoinder.agent.server.http.sse import (
+    KEEP_ALIVE,
+    KEEP_ALIVE_SECONDS,
+    MEDIA_TYPE,
+    STREAM_HEADERS,
+    EventStream,
+    data,
+)
 from rejoinder.agent.wires.feed import Feed, Watcher
 from rejoinder.pipeline import Closed
 
@@ -52,8 +59,10 @@ class Captions:
         if not known:
             return refusal(404, "there is no such call, or it is over", "session_not_found")
         feed = max(known, key=lambda one: one.since)  # a carrier may open two streams with the same call id
+        if request.method == "HEAD":  # without a body it would watch until the call ends
+            return Response(headers=STREAM_HEADERS, media_type=MEDIA_TYPE)
         if sum(len(one.watchers) for one in feeds) >= MAX_WATCHERS:
-            reason = f"{MAX_WATCHERS} clients watch calls already, which is the most: try again later"
+            reason = f"{MAX_WATCHERS} clients watch calls already, which is the limit: try again later"
             return refusal(429, reason, "rate_limit_exceeded", retry=5)
         watcher = feed.watch()
 

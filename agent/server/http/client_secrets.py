@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from rejoinder.agent.server.access import Refused, body, shown
+from rejoinder.agent.server.access import LEFT, Refused, body, refusal, shown
 from rejoinder.agent.server.keys import Keys
+from rejoinder.agent.server.limiting.shared_secrets import SharedSecrets
 from rejoinder.agent.wires.json_limits import excess
-from rejoinder.agent.wires.long_messages import MAX_TEXT
-from rejoinder.agent.wires.realtime.events import failure
+from rejoinder.agent.wires.long_messages import MAX_MESSAGE_CHARS
 from rejoinder.agent.wires.realtime.messages import explain
 from rejoinder.agent.wires.realtime.protocol import Realtime
-from rejoinder.agent.wires.realtime.reading import MAX_VALUES
+from rejoinder.agent.wires.realtime.reading import MAX_EVENT_VALUES
 from rejoinder.pipeline import ProtocolError
 
 
@@ -33,30 +33,35 @@ class Wanted(BaseModel):
     session: dict[str, Any] = Field(default_factory=dict)
 
 
-async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
+async def mint(request: Request, keys: Keys, wire: Realtime, shared: SharedSecrets | None = None) -> Response:
     """Answer an authorised request for a secret.
 
-    wire: belongs to no call; it checks the session. The answer contains the session without the server's own
-    instructions. Cancelling creates no secret.
+    wire: belongs to no call; it checks the session. shared: the secrets of all servers, None for this server
+    only. The answer contains the session without the server's own instructions. Cancelling creates no secret
+    that a client could know.
     """
     try:
-        given = await body(request, MAX_TEXT)
-        if reason := excess(given.decode(errors="replace"), MAX_VALUES):
+        given = await body(request, MAX_MESSAGE_CHARS)
+        if reason := excess(given.decode(errors="replace"), MAX_EVENT_VALUES):
             raise ProtocolError(reason, "invalid_json")
         wanted = Wanted.model_validate_json(given or b"{}")
         session = wire.prepare(wanted.session)
         key = shown(request.scope)
         value, expires = keys.mint(wanted.expires_after.seconds, wanted.session, key)
+    except ClientDisconnect:
+        return Response(status_code=LEFT)
     except Refused as error:
-        return _refusal(ProtocolError(str(error), error.code), error.status)
+        return refusal(error.status, str(error), error.code, error.retry)
     except ValidationError as error:
-        return _refusal(explain(error, ""), 400)
+        return _refusal(explain(error, ""))
     except ProtocolError as error:
-        return _refusal(error, 400)
+        return _refusal(error)
+    if shared:
+        await shared.publish(value)
     if "instructions" not in wanted.session:
         del session["instructions"]
     return JSONResponse({"value": value, "expires_at": int(expires), "session": session})
 
 
-def _refusal(error: ProtocolError, status: int) -> Response:
-    return JSONResponse({"error": failure(error, None)["error"]}, status_code=status)
+def _refusal(error: ProtocolError) -> Response:
+    return refusal(400, str(error), error.code, param=error.param)

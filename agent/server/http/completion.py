@@ -23,7 +23,7 @@ class Answer:
         self._most = most
         self._stops = stops
         self.pieces = 0
-        self._held = ""
+        self._pending = ""
 
     def take(self, piece: str | ToolCall) -> str:
         """Take the model's next piece; return the new text for the client.
@@ -35,26 +35,28 @@ class Answer:
             self.calls.append(piece)
             return ""
         self.pieces += 1
-        self._held += piece
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        self._pending += piece
+        found = [at for stop in self._stops if (at := self._pending.find(stop)) >= 0]
         if found:
             self.finish = "stop"
             return self._give(min(found))
         if self.pieces == self._most:
             self.finish = "length"
-            return self._give(len(self._held))
-        return self._give(len(self._held) - max((begun(self._held, stop) for stop in self._stops), default=0))
+            return self._give(len(self._pending))
+        return self._give(
+            len(self._pending) - max((begun(self._pending, stop) for stop in self._stops), default=0)
+        )
 
     def end(self) -> str:
         """End the answer; return the text that was still held back."""
         if self.finish is None:
             cut = self.pieces >= MAX_TOKENS  # the limit of every model here
             self.finish = "tool_calls" if self.calls else "length" if cut else "stop"
-            return self._give(len(self._held))
+            return self._give(len(self._pending))
         return ""
 
     def _give(self, size: int) -> str:
-        given, self._held = self._held[:size], self._held[size:]
+        given, self._pending = self._pending[:size], self._pending[size:]
         self.text += given
         return given
 

@@ -36,8 +36,6 @@ UNSPOKEN: dict[str, tuple[Any, ...]] = {
 }
 """Fields that are not supported, each with the values (beside null) that are allowed because they change
 nothing."""
-
-
 FIRST = Field(fail_fast=True)
 """Validation stops at the first wrong entry of a list: thousands of errors would take seconds."""
 
@@ -98,7 +96,7 @@ class ChatFunction(BaseModel):
     name: str = Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)
 
 
-class Tool(BaseModel):
+class CompletionTool(BaseModel):
     """A tool in OpenAI's chat shape."""
 
     type: Literal["function"]
@@ -141,7 +139,7 @@ class Completion(BaseModel):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     stop: str | Annotated[list[str], FIRST] | None = None
-    tools: list[Tool] = Field(default_factory=list, max_length=128, fail_fast=True)
+    tools: list[CompletionTool] = Field(default_factory=list, max_length=128, fail_fast=True)
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
     parallel_tool_calls: StrictBool | None = None
 
@@ -182,7 +180,7 @@ class Completion(BaseModel):
         if isinstance(choice, str):
             return Tools(functions, choice, parallel)
         if choice.function.name not in [tool.function.name for tool in self.tools]:
-            reason = f"there is no tool {choice.function.name[:64]} to choose"
+            reason = f"the tool {choice.function.name[:64]} is not in tools"
             raise ProtocolError(reason, "invalid_value", "tool_choice")
         return Tools(functions, choice.model_dump(), parallel)
 
@@ -204,7 +202,7 @@ def read(body: bytes) -> Completion:
     for name, harmless in UNSPOKEN.items():
         value = (request.model_extra or {}).get(name)
         if value is not None and value not in harmless:
-            raise ProtocolError(f"{name}: not spoken here", "unsupported_parameter", name)
+            raise ProtocolError(f"{name} is not supported: leave it out", "unsupported_parameter", name)
     return request
 
 

@@ -14,9 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rejoinder.agent.server.access import Refused, body, refusal
+from rejoinder.agent.server.access import LEFT, Refused, body, refusal
 from rejoinder.agent.server.http.completion import Answer, Shape
 from rejoinder.agent.server.http.completion_request import MAX_BODY, read
+from rejoinder.agent.server.http.metering import metered
 from rejoinder.agent.server.http.sse import (
     DONE_EVENT,
     KEEP_ALIVE,
@@ -26,8 +27,10 @@ from rejoinder.agent.server.http.sse import (
     unless_gone,
 )
 from rejoinder.agent.wires.failures import reported
+from rejoinder.agent.wires.operating.departure import SHUTTING_DOWN
 from rejoinder.agent.wires.realtime.events import error_body, kind_of
 from rejoinder.models.llm.priority_gate import text_answer
+from rejoinder.models.llm.trace_context import TRACEPARENT, passed_on
 from rejoinder.pipeline import (
     Channel,
     Closed,
@@ -42,17 +45,15 @@ from rejoinder.pipeline import (
     ToolLlm,
     Tools,
 )
+from rejoinder.pipeline.engines import call_id
 from rejoinder.pipeline.errors import asking
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, AnswerFilter, filtered
+from rejoinder.pipeline.replying.upstream import call_context
 
 log = logging.getLogger(__name__)
 
 MODEL = "default"
 """The name of the one language model, as at /v1/realtime. Requests with any other name get it too."""
-LEFT = 499
-"""nginx's status for a client that has left. No client reads it."""
-SHUTTING_DOWN = "the server is shutting down"
-"""The error message of requests that a shutdown ends."""
 
 Count = Callable[[], Awaitable[int | None]]
 """Returns the tokens of the prompt, None where the model does not count them or the request does not ask for
@@ -104,7 +105,7 @@ class Completions:
 
     models: returns the models, None while they load. refuse: returns the refusal of a request, None where it
     is allowed. most: most answers at a time, so that the model stays free for calls. names: public names of
-    the models.
+    the models. spend: returns what takes the tokens of a request's answer, None where they are not limited.
     """
 
     def __init__(
@@ -113,7 +114,9 @@ class Completions:
         refuse: Callable[[Request], Response | None],
         most: int,
         names: Mapping[str, str],
+        spend: Callable[[Request], Callable[[int], None] | None],
     ) -> None:
+        self._spend = spend
         self._models = models
         self._refuse = refuse
         self._most = most
@@ -127,6 +130,11 @@ class Completions:
             Route("/v1/models", self._list),
             Route("/v1/models/{model:path}", self._one),
         ]
+
+    @property
+    def running(self) -> bool:
+        """Whether an answer is being written."""
+        return bool(self._running)
 
     def end(self) -> None:
         """Stop all answers, because the server ends."""
@@ -155,6 +163,7 @@ class Completions:
 
     async def _complete(self, request: Request) -> Response:
         id_ = f"chatcmpl-{secrets.token_hex(12)}"
+        call_id.current.set(id_)
         try:
             if refused := self._refuse(request):
                 return refused
@@ -164,8 +173,7 @@ class Completions:
         except Refused as error:
             return refusal(error.status, str(error), error.code, error.retry)
         except ProtocolError as error:
-            wrong = error_body(str(error), "invalid_request_error", error.code, error.param)
-            return JSONResponse({"error": wrong}, status_code=400)
+            return refusal(400, str(error), error.code, param=error.param)
         except Exception as error:  # an error ends this request, and nothing else
             return _failed(id_, error)
 
@@ -177,7 +185,7 @@ class Completions:
         answer = Answer(wanted.most, wanted.stops())
         tools = wanted.wanted(isinstance(models.llm, ToolLlm))
         if len(self._running) >= self._most:
-            reason = f"{self._most} text requests are being answered, which is the most at a time"
+            reason = f"{self._most} text requests are being answered, which is the limit: try again later"
             raise Refused(429, reason, "rate_limit_exceeded", retry=1)
         shape = Shape(id_, int(time.time()), wanted.model)
         prompt, llm = wanted.prompt(), models.llm
@@ -191,7 +199,12 @@ class Completions:
                 log.warning("a prompt could not be counted: %s", error)
                 return None
 
-        writing = self._start(_pieces(llm, prompt, tools))
+        context = passed_on(request.headers.get(TRACEPARENT, ""))
+        call_context.set(context)
+        pieces = _pieces(llm, prompt, tools)
+        if spend := self._spend(request):
+            pieces = metered(pieces, llm, prompt, spend, context)
+        writing = self._start(pieces)
         if not wanted.stream:
             try:
                 return JSONResponse(await unless_gone(request, _whole(writing, answer, shape, count)))

@@ -20,6 +20,10 @@ EVENT_SEND_SECONDS = 5.0
 """The stream ends when its client takes no bytes for this long, in seconds."""
 KEEP_ALIVE = ": still here\n\n"
 """A comment that keeps proxies from closing a silent stream."""
+MEDIA_TYPE = "text/event-stream"
+"""The media type of a stream of events."""
+STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""Headers of a stream. Without the second one nginx collects 4 KB of events before it sends them."""
 DONE_EVENT = "data: [DONE]\n\n"
 """The last event of a stream of chat completions."""
 
@@ -36,9 +40,7 @@ class EventStream(StreamingResponse):
     """
 
     def __init__(self, events: AsyncIterable[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        # Without X-Accel-Buffering nginx collects 4 KB of events before it sends them.
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(events, headers=headers, media_type="text/event-stream")
+        super().__init__(events, headers=STREAM_HEADERS, media_type=MEDIA_TYPE)
         self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

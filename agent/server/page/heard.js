@@ -29,14 +29,14 @@ export class SpokenText {
   /** Return the text up to the end of the word that is being spoken. */
   begun(played, rate) {
     const letter = this.#letter(played, rate);
-    if (letter === 0 && played <= 0) return "";
+    if (letter === 0 && !(played > this.pieces[0]?.sample)) return "";
     const end = this.text.indexOf(" ", Math.max(1, letter)); // a delta begins with the blank before it
     return end < 0 ? this.text : this.text.slice(0, end);
   }
 
   #letter(played, rate) {
     const next = this.pieces.findIndex(({ sample }) => sample > played);
-    const from = this.pieces.at(next < 0 ? -1 : next - 1);
+    const from = next < 0 ? this.pieces.at(-1) : this.pieces[next - 1]; // none before the first: a filler plays
     if (!from || played <= 0) return 0;
     const to = next < 0 ? this.#end(from, rate) : this.pieces[next];
     const share = to.sample > from.sample ? Math.min(1, (played - from.sample) / (to.sample - from.sample)) : 1;

@@ -14,21 +14,21 @@ from collections.abc import Iterable, Mapping
 from rejoinder.agent.wires.phone.carrier import Audio, Digit, Format, Frame, Played, Received, Stopped
 from rejoinder.pipeline import Overloaded, ProtocolError
 
-HANG_UP = 0x00
+HANG_UP_PACKET = 0x00
 """Packet kind: either side ends the call."""
-UUID = 0x01
+UUID_PACKET = 0x01
 """Packet kind: the call's identifier, 16 bytes."""
-DTMF = 0x03
+DTMF_PACKET = 0x03
 """Packet kind: a key, one byte."""
-AUDIO = 0x10
+AUDIO_PACKET = 0x10
 """Packet kind: audio at 8 kHz."""
-ERROR = 0xFF
+ERROR_PACKET = 0xFF
 """Packet kind: an error in Asterisk."""
-SPOKEN = {AUDIO: 8000, 0x12: 16000, 0x13: 24000, 0x16: 48000}
+PACKET_RATES = {AUDIO_PACKET: 8000, 0x12: 16000, 0x13: 24000, 0x16: 48000}
 """Sample rate in hertz of each supported audio packet kind: 16-bit PCM, little-endian."""
-TICK_SECONDS = 0.02
+PACKET_SECONDS = 0.02
 """Interval between two packets."""
-MOST_QUEUED = 200
+MAX_QUEUED_PACKETS = 200
 """Most packets that wait to be played: four seconds. A reply is made at most a fifth of a second ahead."""
 
 
@@ -57,19 +57,22 @@ class AudioSocket:
     """One call. Its text messages go to the server's own queue: "mark NAME", "clear", "hold", "release"."""
 
     name = "AudioSocket"
+    account = ""
     number = ""
+    called = ""
     shortest_ms = 20
     clear: Frame | None = "clear"
     hold: Frame | None = "hold"
     release: Frame | None = "release"
+    ending: Frame | None = None
 
     def __init__(self, kind: int) -> None:
-        if kind not in SPOKEN:
-            raise ProtocolError(f"audio of kind {kind:#04x}; 8, 16, 24 and 48 kHz are spoken here")
+        if kind not in PACKET_RATES:
+            raise ProtocolError(f"audio of kind {kind:#04x} is not supported: use 8, 16, 24 or 48 kHz")
         self.kind = kind
         self.id = ""
         self.parameters: Mapping[str, str] = {}
-        self.format_in = self.format_out = Format("pcm", SPOKEN[kind])
+        self.format_in = self.format_out = Format("pcm", PACKET_RATES[kind])
         self.step = self.format_out.size(20)
 
     def receive(self, frame: Frame) -> Iterable[Received]:
@@ -82,13 +85,13 @@ class AudioSocket:
         kind, payload = frame[0], frame[3:]
         if kind == self.kind:
             return [Audio(payload)]
-        if kind == DTMF and len(payload) == 1:
+        if kind == DTMF_PACKET and len(payload) == 1:
             return [Digit(payload.decode("latin-1"))]
-        if kind in (HANG_UP, ERROR):
+        if kind in (HANG_UP_PACKET, ERROR_PACKET):
             return [Stopped()]
-        if kind == UUID:
+        if kind == UUID_PACKET:
             return []
-        raise ProtocolError(f"a packet of kind {kind:#04x} with {len(payload)} bytes")
+        raise ProtocolError(f"unexpected packet of kind {kind:#04x} with {len(payload)} bytes")
 
     def media(self, audio: bytes) -> list[Frame]:
         """Return the packets for audio, 20 ms each."""
@@ -104,11 +107,11 @@ def misbegun(first: bytes) -> str:
 
     A call begins with its UUID of 16 bytes. ``started`` handles calls that are hung up at once.
     """
-    if first[:1] and first[0] not in (UUID, HANG_UP, ERROR):
-        return f"it begins with {first[:3]!r} instead of the call's UUID"
+    if first[:1] and first[0] not in (UUID_PACKET, HANG_UP_PACKET, ERROR_PACKET):
+        return f"the connection begins with {first[:3]!r} instead of the call's UUID"
     size = int.from_bytes(first[1:3], "big")
-    if first[:1] == bytes((UUID,)) and len(first) >= 3 and size != 16:
-        return f"a UUID of {size} bytes, not 16"
+    if first[:1] == bytes((UUID_PACKET,)) and len(first) >= 3 and size != 16:
+        return f"the UUID has {size} bytes, not 16"
     return ""
 
 
@@ -117,16 +120,16 @@ def started(whole: bytes) -> AudioSocket | None:
 
     Raises ProtocolError.
     """
-    if whole[0] in (UUID, DTMF):
+    if whole[0] in (UUID_PACKET, DTMF_PACKET):
         return None
-    if whole[0] in (HANG_UP, ERROR):
-        raise ProtocolError("it was hung up before its start")
+    if whole[0] in (HANG_UP_PACKET, ERROR_PACKET):
+        raise ProtocolError("the caller hung up before the call started")
     return AudioSocket(whole[0])
 
 
 def identifier(whole: bytes) -> str:
     """Return the call's identifier in a packet, "" for packets without one."""
-    return str(uuid.UUID(bytes=whole[3:])) if whole[0] == UUID and len(whole) == 19 else ""
+    return str(uuid.UUID(bytes=whole[3:])) if whole[0] == UUID_PACKET and len(whole) == 19 else ""
 
 
 class Queue:
@@ -144,8 +147,8 @@ class Queue:
                 self._held = False
             case "hold" | "release":
                 self._held = frame == "hold"
-            case _ if len(self._waiting) >= MOST_QUEUED:
-                raise Overloaded("Asterisk does not take its audio")
+            case _ if len(self._waiting) >= MAX_QUEUED_PACKETS:
+                raise Overloaded(f"Asterisk reads too slowly: {MAX_QUEUED_PACKETS} packets of audio wait")
             case _:
                 self._waiting.append(frame)
 

@@ -12,8 +12,8 @@ from starlette.websockets import WebSocketState
 
 from rejoinder.agent.config import ConfigError
 from rejoinder.agent.wires.audiosocket.protocol import (
-    HANG_UP,
-    TICK_SECONDS,
+    HANG_UP_PACKET,
+    PACKET_SECONDS,
     AudioSocket,
     Packets,
     Queue,
@@ -23,14 +23,15 @@ from rejoinder.agent.wires.audiosocket.protocol import (
     started,
 )
 from rejoinder.agent.wires.call_log import Address, refused
+from rejoinder.agent.wires.operating.admission import Admission
 from rejoinder.agent.wires.socket import BEHIND
 from rejoinder.pipeline import Channel, Closed, ProtocolError
 
 log = logging.getLogger(__name__)
 
-READ = 4096
+AUDIOSOCKET_READ_BYTES = 4096
 """Most bytes in one read."""
-HEAD = 3
+PACKET_HEADER_BYTES = 3
 """Bytes before a packet's payload: its kind and its length."""
 FIRST_AUDIO_SECONDS = 10.0
 """Longest wait for the first audio of a connection, in seconds."""
@@ -69,9 +70,9 @@ class Line:
 
     async def _read(self) -> None:
         head = b""
-        while data := await self._reader.read(READ):
-            if len(head) < HEAD:
-                head = (head + data)[:HEAD]
+        while data := await self._reader.read(AUDIOSOCKET_READ_BYTES):
+            if len(head) < PACKET_HEADER_BYTES:
+                head = (head + data)[:PACKET_HEADER_BYTES]
                 self._wrong = misbegun(head)
             if self._wrong:  # drop all further bytes, but read them, so that the hang-up packet arrives
                 self._came.close()
@@ -92,7 +93,7 @@ class Line:
                 async with asyncio.timeout(AUDIOSOCKET_SEND_SECONDS):
                     await self._writer.drain()
             # Do not catch up after a late tick: Asterisk drops packets that arrive too early.
-            due = max(due + TICK_SECONDS, loop.time())
+            due = max(due + PACKET_SECONDS, loop.time())
             await asyncio.sleep(due - loop.time())
 
     async def start(self) -> AudioSocket:
@@ -112,9 +113,9 @@ class Line:
                         carrier.id = id_
                         return carrier
         except TimeoutError:
-            raise ProtocolError(f"no audio within {FIRST_AUDIO_SECONDS:g} s") from None
+            raise ProtocolError(f"no audio arrived within {FIRST_AUDIO_SECONDS:g} s") from None
         except Closed:
-            raise ProtocolError(self._wrong or "it was closed before its start") from None
+            raise ProtocolError(self._wrong or "the connection closed before the call started") from None
 
     async def receive(self) -> dict[str, Any]:
         """Return the next packet, or a mark that was played. Cancelling loses neither."""
@@ -139,7 +140,7 @@ class Line:
         """Hang up. It never waits, so there is nothing to cancel."""
         self.application_state = WebSocketState.DISCONNECTED
         with suppress(OSError):
-            self._writer.write(packet(HANG_UP))
+            self._writer.write(packet(HANG_UP_PACKET))
             self._writer.write_eof()
 
 
@@ -149,12 +150,16 @@ def _message(frame: str | bytes) -> dict[str, Any]:
 
 @asynccontextmanager
 async def listening(
-    host: str, port: int, serve: Callable[[Line], Awaitable[None]], failed: Callable[[Exception], None]
+    host: str,
+    port: int,
+    serve: Callable[[Line], Awaitable[None]],
+    failed: Callable[[Exception], None],
+    admission: Admission,
 ) -> AsyncIterator[None]:
     """Serve AudioSocket for the length of the block, then end its calls. Port 0 serves nothing.
 
-    serve: runs one call. failed: called with the error where the port cannot be opened. Cancelling ends all
-    calls.
+    serve: runs one call. failed: called with the error where the port cannot be opened. admission: decides
+    about calls. Cancelling ends all calls.
     """
     if not port:
         yield
@@ -164,12 +169,21 @@ async def listening(
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = Line(reader, writer)
         running = asyncio.create_task(line.run(), name="audiosocket")
+        client = line.client
+        counted = False
         try:
+            if reason := await admission.begin(client):
+                raise ProtocolError(reason)
+            counted = True
+            if reason := await admission.ask(client):
+                raise ProtocolError(reason)
             await serve(line)
         except ProtocolError as error:
             refused("AudioSocket", line.client, str(error))
             await line.close(reason=str(error))
         finally:
+            if counted:
+                admission.end(client)
             await asyncio.wait([running], timeout=AUDIOSOCKET_LINGER_SECONDS)
             running.cancel()
             await asyncio.wait([running])

@@ -18,11 +18,11 @@ HIGHEST = 48_000
 """Highest sample rate, in hertz."""
 STEP = 25
 """Sample rates are multiples of this, in hertz: that bounds the resampler's filter."""
-MAX_AUDIO = 2**20
+MAX_PCM_AUDIO_BYTES = 2**20
 """Most bytes of audio in one message: 10 s at the highest rate."""
-MAX_TEXT = 2**16
+MAX_PCM_TEXT_CHARS = 2**16
 """Most characters of a JSON message."""
-MAX_VALUES = 64
+MAX_PCM_TEXT_VALUES = 64
 """Most members of a message. Valid messages have at most 4."""
 
 
@@ -34,7 +34,7 @@ class Text(_Words):
     """Typed text of the user. The agent answers it."""
 
     type: Literal["text"]
-    text: str = Field(min_length=1, max_length=MAX_TEXT)
+    text: str = Field(min_length=1, max_length=MAX_PCM_TEXT_CHARS)
 
 
 class StartReply(_Words):
@@ -92,29 +92,31 @@ def rate_of(query: Mapping[str, str], name: str, default: int) -> int:
     if text.isascii() and text.isdigit() and len(text) < 6:
         if LOWEST <= int(text) <= HIGHEST and int(text) % STEP == 0:
             return int(text)
-    reason = f"{name}={text[:20]}: {LOWEST} to {HIGHEST} hertz are spoken here, in steps of {STEP}"
+    reason = f"{name}={text[:20]}: write {LOWEST} to {HIGHEST} hertz, in steps of {STEP}"
     raise ProtocolError(reason, "invalid_rate")
 
 
 def flag_of(query: Mapping[str, str], name: str) -> bool:
     """Return a true or false from a URL's query; false where it is missing. Raises ProtocolError."""
     if (said := query.get(name, "false")) not in ("true", "false"):
-        raise ProtocolError(f"{name}={said[:20]}: it is true or false", "invalid_value")
+        raise ProtocolError(f"{name}={said[:20]}: write true or false", "invalid_value")
     return said == "true"
 
 
 def too_long(size: int, binary: bool) -> ProtocolError:
     """Return the error for a message that is too long. size: its bytes or characters."""
     if binary:
-        return ProtocolError(f"{size} bytes of audio; {MAX_AUDIO} are the most", "invalid_audio")
-    return ProtocolError(f"{size} characters; {MAX_TEXT} are the most", "invalid_message")
+        reason = f"the message has {size} bytes of audio: the limit is {MAX_PCM_AUDIO_BYTES}"
+        return ProtocolError(reason, "invalid_audio")
+    reason = f"the message has {size} characters: the limit is {MAX_PCM_TEXT_CHARS}"
+    return ProtocolError(reason, "invalid_message")
 
 
 def parse(text: str) -> Said:
     """Return the parsed text message. Raises ProtocolError."""
-    if len(text) > MAX_TEXT:
+    if len(text) > MAX_PCM_TEXT_CHARS:
         raise too_long(len(text), binary=False)
-    if reason := excess(text, MAX_VALUES):
+    if reason := excess(text, MAX_PCM_TEXT_VALUES):
         raise ProtocolError(reason, "invalid_message")
     try:
         return _SAID.validate_json(text)

@@ -24,9 +24,10 @@ from rejoinder.agent.wires.commands import (
     Truncate,
     Truncated,
 )
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.long_messages import Long
 from rejoinder.agent.wires.pcm.messages import (
-    MAX_AUDIO,
+    MAX_PCM_AUDIO_BYTES,
     End,
     Played,
     Said,
@@ -39,7 +40,7 @@ from rejoinder.agent.wires.pcm.messages import (
     rate_of,
     too_long,
 )
-from rejoinder.agent.wires.realtime.events import MAX_MESSAGE, new_id
+from rejoinder.agent.wires.realtime.events import MAX_ERROR_CHARS
 from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.agent.wires.wire import Goodbye
 from rejoinder.pipeline import (
@@ -55,6 +56,7 @@ from rejoinder.pipeline import (
     ProtocolError,
     ReplyAudio,
     ReplyDone,
+    ReplyRefused,
     ReplyStarted,
     ReplyText,
     SpeechStarted,
@@ -63,7 +65,7 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.audio.resample import ToSession
 
 Message = dict[str, Any] | bytes
-PARAMETERS = ("rate", "out", "hold")
+URL_PARAMETERS = ("rate", "out", "hold")
 """Parameters of the URL. Others are refused, so that a client's wish, such as another codec, is not
 ignored."""
 
@@ -96,10 +98,13 @@ class Pcm:
         self._corrected: dict[int, str] = {}
 
     @staticmethod
-    def of(options: Options, query: Mapping[str, str]) -> Pcm:
-        """Return the connection that a URL's query asks for. Raises ProtocolError."""
-        if unknown := [name for name in query if name not in PARAMETERS]:
-            reason = f"{unknown[0][:20]}: no such parameter here, only {', '.join(PARAMETERS)}"
+    def of(options: Options, query: Mapping[str, str], others: bool = False) -> Pcm:
+        """Return the connection that a URL's query asks for. Raises ProtocolError.
+
+        others: whether it may have further parameters, which are an agent's.
+        """
+        if not others and (unknown := [name for name in query if name not in URL_PARAMETERS]):
+            reason = f"unknown parameter {unknown[0][:20]}: the parameters are {', '.join(URL_PARAMETERS)}"
             raise ProtocolError(reason, "unknown_parameter")
         hold = flag_of(query, "hold")
         rate_in = rate_of(query, "rate", RATE)
@@ -120,7 +125,7 @@ class Pcm:
                 raise too_long(frame.size, frame.binary)
             return self._request(parse(frame))
         except ProtocolError as error:
-            return [{"type": "error", "code": error.code, "message": str(error)[:MAX_MESSAGE]}]
+            return [{"type": "error", "code": error.code, "message": str(error)[:MAX_ERROR_CHARS]}]
 
     def read_more(self) -> list[Command | Message]:
         """Return the next second of the audio in a message that is longer."""
@@ -135,7 +140,7 @@ class Pcm:
         if len(data) % 2:
             reason = f"16-bit samples need an even number of bytes, not {len(data)}"
             raise ProtocolError(reason, "invalid_audio")
-        if len(data) > MAX_AUDIO:
+        if len(data) > MAX_PCM_AUDIO_BYTES:
             raise too_long(len(data), binary=True)
         self._unread = data
         return self.read_more() if data else []
@@ -186,6 +191,8 @@ class Pcm:
                 return [{"type": "reply_started", "turn": turn}]
             case ReplyText(turn, text):
                 return [{"type": "reply_text", "turn": turn, "text": text}]
+            case ReplyRefused(turn, reason):
+                return [{"type": "reply_refused", "turn": turn, "reason": reason}]
             case ReplyDone():
                 return self._done(event)
             case Truncated(turn, text):
@@ -218,6 +225,7 @@ class Pcm:
                     return before
             elif self._to_client is not None:
                 before = self._say(b"", self._rate_out, last=True)
+                self._to_client = None  # its filter takes no more
         return [*before, self._reply_ended(done)]
 
     def _truncated(self, turn: int, text: str | None) -> list[Command | Message]:
@@ -233,7 +241,9 @@ class Pcm:
     def _reply_ended(self, done: ReplyDone) -> Message:
         ended: dict[str, Any] = {"type": "reply_ended", "turn": done.turn, "status": done.status}
         ended |= {"heard": self._corrected.pop(done.turn, done.heard), "ms": self._ms}
-        return ended | {"error": done.error[:MAX_MESSAGE]} if done.error else ended
+        if done.calls:
+            ended["calls"] = done.calls
+        return ended | {"error": done.error[:MAX_ERROR_CHARS]} if done.error else ended
 
     @property
     def _ms(self) -> int:

@@ -32,17 +32,20 @@ class ChanWebsocket:
     """One channel. It ends when the socket closes."""
 
     name = "Asterisk"
+    account = ""
     number = ""
+    called = ""
     shortest_ms = 60
     clear: Frame | None = command("FLUSH_MEDIA")  # also ends a hold
     hold: Frame | None = command("PAUSE_MEDIA")
     release: Frame | None = command("CONTINUE_MEDIA")
+    ending: Frame | None = command("HANGUP")
 
     def __init__(self, start: Json) -> None:
         announced = start.get("format")
         if announced not in FORMATS:
             known = ", ".join(FORMATS)
-            raise ProtocolError(f"Asterisk announced {announced[:30]}; dial with c() and one of {known}")
+            raise ProtocolError(f"Asterisk announced {announced[:30]}: dial with c() and one of {known}")
         self.format_in = self.format_out = FORMATS[announced]
         self.step = self.format_out.size(20)  # Asterisk drops incomplete frames
         self.parameters: Mapping[str, str] = {}

@@ -16,13 +16,13 @@ from rejoinder.pipeline import ProtocolError
 Frame = str | bytes
 """One WebSocket message: text or binary."""
 
-MAX_AUDIO = 2**16
+MAX_CARRIER_AUDIO_BYTES = 2**16
 """Most bytes of audio in one message. Carriers send 20 to 100 ms, at most 4,800 bytes."""
-MAX_TEXT = 2**18
+MAX_CARRIER_TEXT_CHARS = 2**18
 """Most characters of one message. The longest, a start with many parameters, has a few thousand."""
-MAX_VALUES = 1024
+MAX_CARRIER_TEXT_VALUES = 1024
 """Most members of objects and entries of lists in one message."""
-PARAMETERS = 40
+MAX_CALL_PARAMETERS = 40
 """Most parameters of a call that are kept. Each keeps at most 100 times as many characters."""
 
 
@@ -52,8 +52,9 @@ class Format:
 
         Raises ProtocolError for half a sample, or too much audio.
         """
-        if len(data) % self.width or len(data) > MAX_AUDIO:
-            raise ProtocolError(f"{len(data)} bytes are no {self.encoding} audio of a telephone line")
+        if len(data) % self.width or len(data) > MAX_CARRIER_AUDIO_BYTES:
+            most = f"send whole samples of at most {MAX_CARRIER_AUDIO_BYTES} bytes"
+            raise ProtocolError(f"{len(data)} bytes of {self.encoding} audio: {most}")
         return data if self.encoding == "pcm" else g711.decode(data, self.encoding)
 
     def encode(self, pcm: bytes) -> bytes:
@@ -97,18 +98,22 @@ Received = Audio | Digit | Played | Stopped
 class Carrier(Protocol):
     """One stream of one carrier. It has no clock and does no I/O.
 
-    name: of the carrier. id: its identifier of the call, "" where it has none.
+    name: of the carrier. id: its identifier of the call, "" where it has none. account: the account that the
+    call belongs to, "" where the carrier does not say.
     format_in, format_out: of the caller's and of the agent's audio.
     step: audio is sent in multiples of this, in bytes. shortest_ms: least audio in one message, in
     milliseconds. clear: the message that drops all unplayed audio, None where the carrier has none. hold,
-    release: the messages that pause and resume playback, None where the carrier has none. parameters: the
-    operator's parameters of the call. number: the caller's telephone number, "" where the carrier does not
-    send it.
+    release: the messages that pause and resume playback, None where the carrier has none. ending: the message
+    that hangs up, None where closing the connection does. parameters: the
+    operator's parameters of the call. number, called: the telephone numbers of the caller and of who was
+    called, "" where the carrier does not send them.
     """
 
     name: str
     id: str
+    account: str
     number: str
+    called: str
     format_in: Format
     format_out: Format
     step: int
@@ -116,6 +121,7 @@ class Carrier(Protocol):
     clear: Frame | None
     hold: Frame | None
     release: Frame | None
+    ending: Frame | None
     parameters: Mapping[str, str]
 
     def receive(self, frame: Frame) -> Iterable[Received]:
@@ -139,17 +145,17 @@ class Json:
     def parse(frame: Frame) -> Json:
         """Return a parsed text message. Raises ProtocolError."""
         if isinstance(frame, bytes):
-            raise ProtocolError("audio goes inside of JSON here, in text messages")
-        if len(frame) > MAX_TEXT:
+            raise ProtocolError("this is a binary message: send audio as base64 in JSON text messages")
+        if len(frame) > MAX_CARRIER_TEXT_CHARS:
             raise too_long(len(frame))
-        if reason := excess(frame, MAX_VALUES):
-            raise ProtocolError(f"no JSON to be read here: {reason}")
+        if reason := excess(frame, MAX_CARRIER_TEXT_VALUES):
+            raise ProtocolError(reason)
         try:
             fields = json.loads(frame)
         except (ValueError, RecursionError) as error:
-            raise ProtocolError(f"no JSON: {error}"[:100]) from None
+            raise ProtocolError(f"the message is not valid JSON: {error}"[:100]) from None
         if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
-            raise ProtocolError("no JSON object with an event")
+            raise ProtocolError("the message is not a JSON object with an event")
         return Json(fields["event"], fields)
 
     def find(self, *path: str) -> str | None:
@@ -161,7 +167,7 @@ class Json:
     def get(self, *path: str) -> str:
         """Return the text or number at a path as text. Raises ProtocolError where there is neither."""
         if (found := self.find(*path)) is None:
-            raise ProtocolError(f"{self.event[:30]} without {'.'.join(path)}")
+            raise ProtocolError(f"the event {self.event[:30]} has no {'.'.join(path)}")
         return found
 
     def audio(self, *path: str) -> Audio:
@@ -170,15 +176,15 @@ class Json:
         try:
             return Audio(pybase64.b64decode(payload, validate=True))
         except ValueError:
-            raise ProtocolError(f"{'.'.join(path)} is no base64") from None
+            raise ProtocolError(f"{'.'.join(path)} is not valid base64") from None
 
     def texts(self, *path: str) -> dict[str, str]:
         """Return the members of the object at a path as texts.
 
-        Members that are neither text nor number are left out, and those beyond ``PARAMETERS``.
+        Members that are neither text nor number are left out, and those beyond ``MAX_CALL_PARAMETERS``.
         """
         here = self._at(*path)
-        names = list(here)[:PARAMETERS] if isinstance(here, dict) else []
+        names = list(here)[:MAX_CALL_PARAMETERS] if isinstance(here, dict) else []
         return {clean(name): clean(value) for name in names if (value := self.find(*path, name)) is not None}
 
     def _at(self, *path: str) -> Any:
@@ -190,9 +196,9 @@ class Json:
 
 def too_long(size: int) -> ProtocolError:
     """Return the error for a message that is too long. size: its characters."""
-    return ProtocolError(f"a message of {size} characters; {MAX_TEXT} are the most")
+    return ProtocolError(f"the message has {size} characters: the limit is {MAX_CARRIER_TEXT_CHARS}")
 
 
 def clean(text: str) -> str:
     """Return a carrier's text, cut to the length that is kept, and without unpaired surrogates."""
-    return text[: 100 * PARAMETERS].encode("utf-8", "replace").decode()
+    return text[: 100 * MAX_CALL_PARAMETERS].encode("utf-8", "replace").decode()

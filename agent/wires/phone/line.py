@@ -35,12 +35,12 @@ async def pick_up(websocket: WebSocket) -> Carrier:
             while True:
                 message = await websocket.receive()
                 if message["type"] == "websocket.disconnect":
-                    raise NotStarted("it was closed before its start")
+                    raise NotStarted("the connection closed before the call started")
                 frame = message.get(CUT) or message.get("text")
                 if carrier := sniff(message["bytes"] if frame is None else frame):
                     return carrier
     except TimeoutError:
-        raise NotStarted(f"nothing has started within {START_MESSAGE_SECONDS:g} s") from None
+        raise NotStarted(f"no start message arrived within {START_MESSAGE_SECONDS:g} s") from None
     except ProtocolError as error:
         raise NotStarted(str(error)) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rejoinder.agent.app.call import DETECTION
 from rejoinder.agent.wires.commands import (
     AddText,
     Command,
@@ -49,8 +50,10 @@ MOST_FAILED = 2
 FLUSH_SECONDS = 0.06
 """Audio too short for a message is sent after this time without more of it, in seconds: a clause has
 ended."""
-NUMBER = ("from", "caller", "caller-id", "caller_id")
+CALLER_PARAMETERS = ("from", "caller", "caller-id", "caller_id")
 """Names of the parameter in which operators pass the caller's number."""
+CALLED_PARAMETERS = ("to", "called", "called-id", "called_id", "called_number")
+"""Names of the parameter in which operators pass the called number."""
 
 
 def sniff(frame: Frame | Long) -> Carrier | None:
@@ -58,9 +61,9 @@ def sniff(frame: Frame | Long) -> Carrier | None:
     if isinstance(frame, Long):
         raise too_long(frame.size)
     if isinstance(frame, bytes):
-        raise ProtocolError("audio before the start of the stream")
+        raise ProtocolError("audio came before the start of the stream")
     if frame.startswith("MEDIA_START "):
-        raise ProtocolError("chan_websocket speaks plain text: add f(json) to the dial string")
+        raise ProtocolError("chan_websocket sends plain text: add f(json) to the dial string")
     message = Json.parse(frame)
     match message.event:
         case "connected":
@@ -71,7 +74,7 @@ def sniff(frame: Frame | Long) -> Carrier | None:
             return Vonage(message)
         case "MEDIA_START":
             return ChanWebsocket(message)
-    raise ProtocolError(f"{message.event[:30]} before the start of the stream")
+    raise ProtocolError(f"{message.event[:30]} came before the start of the stream")
 
 
 class Phone:
@@ -110,10 +113,9 @@ class Phone:
         return self.carrier.id
 
     @property
-    def number(self) -> str:
-        """The caller's number, from the carrier or a parameter of the call, "" where neither has it."""
-        given = {name.lower(): value for name, value in self.carrier.parameters.items()}
-        return self.carrier.number or next((given[name] for name in NUMBER if name in given), "")
+    def playing(self) -> bool:
+        """Whether the carrier has audio that it has not played, as far as its marks tell."""
+        return self._marks.waiting or bool(self._waiting)
 
     @property
     def flush_after(self) -> float | None:
@@ -173,14 +175,14 @@ class Phone:
     def handle(self, event: Event | Result) -> list[Command | Frame]:
         """Return the carrier's messages for a session event, and the commands that follow from it.
 
-        Raises Unanswered after ``MOST_FAILED`` failed replies in a row.
+        Raises Unanswered after ``MOST_FAILED`` replies in a row that failed in silence, without an apology.
         """
         match event:
-            case ReplyDone(status="failed", error=error):
+            case ReplyDone(status="failed", heard="", error=error):
                 self._failed += 1
                 if self._failed == MOST_FAILED:
                     raise Unanswered(f"{MOST_FAILED} replies in a row have failed, the last: {error}")
-            case ReplyDone(status="completed" | "incomplete"):
+            case ReplyDone(status="completed" | "incomplete" | "failed"):
                 self._failed = 0
         match event:
             case ReplyStarted(turn):
@@ -202,11 +204,11 @@ class Phone:
 
     def flush(self) -> list[Command | Frame]:
         """Return the messages for held-back audio. Without them the last word would be cut off."""
-        return self._send(self._waiting, shortest_ms=0)
+        return self._send(shortest_ms=0)
 
     def goodbye(self, reason: str) -> Goodbye:
         """Return the end of a call that the server ends."""
-        return Goodbye(reason)
+        return Goodbye(reason, messages=[] if self.carrier.ending is None else [self.carrier.ending])
 
     def _say(self, chunk: AudioChunk) -> list[Command | Frame]:
         spoken = self.carrier.format_out
@@ -217,11 +219,11 @@ class Phone:
             pcm = chunk.pcm
         self._made = chunk.end / chunk.rate
         self._waiting += spoken.encode(pcm)
-        return self._send(self._waiting, self.carrier.shortest_ms)
+        return self._send(self.carrier.shortest_ms)
 
-    def _send(self, waiting: bytearray, shortest_ms: int) -> list[Command | Frame]:
+    def _send(self, shortest_ms: int) -> list[Command | Frame]:
         """Return a message if there is enough audio for one, with a mark behind it if one is due."""
-        spoken, step = self.carrier.format_out, self.carrier.step
+        spoken, step, waiting = self.carrier.format_out, self.carrier.step, self._waiting
         size = len(waiting) - len(waiting) % step
         if not size or size < spoken.size(shortest_ms):
             return []
@@ -244,7 +246,7 @@ class Phone:
             self._waiting += self.carrier.format_out.encode(resampler.feed(b"", last=True))
         spoken, step = self.carrier.format_out, self.carrier.step
         self._waiting += spoken.silence(-len(self._waiting) % step)
-        frames = self._send(self._waiting, shortest_ms=0)
+        frames = self._send(shortest_ms=0)
         self._sent = self._made
         if self._turn is not None and self._sent > self._marked:
             frames += self._mark(self._turn)
@@ -282,7 +284,23 @@ def typed(keys: str) -> list[Command]:
 def instructed(instructions: str, carrier: Carrier) -> str:
     """Return a call's instructions: the parameter ``instructions`` or ours, then the other parameters."""
     given = dict(carrier.parameters)
-    given.pop("greet", None)
+    for own in ("greet", DETECTION):
+        given.pop(own, None)
     instructions = given.pop("instructions", instructions)
     known = [f"{name}: {value}" for name, value in given.items()]
     return "\n".join([instructions, "About this call:", *known]) if known else instructions
+
+
+def number_of(carrier: Carrier) -> str:
+    """Return the caller's number, from the carrier or a parameter of the call, "" where neither has it."""
+    return carrier.number or _given(carrier, CALLER_PARAMETERS)
+
+
+def called_of(carrier: Carrier) -> str:
+    """Return the called number, from the carrier or a parameter of the call, "" where neither has it."""
+    return carrier.called or _given(carrier, CALLED_PARAMETERS)
+
+
+def _given(carrier: Carrier, names: tuple[str, ...]) -> str:
+    given = {name.lower(): value for name, value in carrier.parameters.items()}
+    return next((given[name] for name in names if name in given), "")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-WINDOW = 4
+MAX_EARLY_FRAMES = 4
 """Later frames that may arrive before a missing frame is given up: 80 ms of audio."""
-FAR = 100
+NEW_COUNT_DISTANCE = 100
 """A number this far from the expected one begins a new count."""
 
 
@@ -17,13 +17,13 @@ class Reorder:
 
     def take(self, number: int, frame: bytes) -> list[bytes]:
         """Take one frame; return the frames that are now in order."""
-        if self._next is None or abs(number - self._next) > FAR:
+        if self._next is None or abs(number - self._next) > NEW_COUNT_DISTANCE:
             self._next, self._early = number, {}
         if number < self._next:
             return []
         self._early[number] = frame
         due: list[bytes] = []
-        while self._early and (self._next in self._early or len(self._early) > WINDOW):
+        while self._early and (self._next in self._early or len(self._early) > MAX_EARLY_FRAMES):
             self._next = min(self._early)
             due.append(self._early.pop(self._next))
             self._next += 1

@@ -46,6 +46,7 @@ class Twilio:
     clearing = "clear"
     hold: Frame | None = None
     release: Frame | None = None
+    ending: Frame | None = None
 
     def __init__(
         self, start: Json, name: str = "Twilio", key: str = "streamSid", format_in: Format = MULAW
@@ -53,7 +54,9 @@ class Twilio:
         self.name = name
         names = ("callSid", "call_control_id", "callId", "call_sid", key)
         self.id = clean(next(filter(None, (start.find("start", each) for each in names)), ""))
+        self.account = clean(start.find("start", "accountSid") or start.find("start", "accountId") or "")
         self.number = clean(start.find("start", "from") or "")
+        self.called = clean(start.find("start", "to") or "")
         self.format_in = format_in
         self.format_out = format_in
         self.parameters: Mapping[str, str] = {}
@@ -159,11 +162,11 @@ def started(start: Json) -> Twilio:
     if start.find("start", "stream_sid") and start.find("start", "call_sid"):
         rate = start.find("start", "media_format", "sample_rate") or "8000"
         if rate not in ("8000", "16000", "24000"):
-            raise ProtocolError(f"Exotel announced {rate[:20]} Hz; 8000, 16000 and 24000 are known")
+            raise ProtocolError(f"Exotel announced {rate[:20]} Hz: set it to 8000, 16000 or 24000")
         exotel = Exotel(start, "Exotel", "stream_sid", Format("pcm", int(rate)))
         exotel.parameters = start.texts("start", "custom_parameters")
         return exotel
-    raise ProtocolError("a start that is none of Twilio, Telnyx, Plivo and Exotel")
+    raise ProtocolError("the start message is not from Twilio, Telnyx, Plivo or Exotel")
 
 
 def announced(carrier: str, start: Json, *path: str) -> Format:
@@ -173,7 +176,7 @@ def announced(carrier: str, start: Json, *path: str) -> Format:
     known = ENCODINGS.get(encoding)
     if known is None or rate != "8000" or (known is not MULAW and carrier != "Telnyx"):
         raise ProtocolError(
-            f"{carrier} announced {encoding[:30]} at {rate[:10]} Hz; set it to mu-law at 8000 Hz"
+            f"{carrier} announced {encoding[:30]} at {rate[:10]} Hz: set it to mu-law at 8000 Hz"
         )
     return known
 

@@ -21,23 +21,26 @@ class Vonage:
     """One connection. It ends when the socket closes."""
 
     name = "Vonage"
-    id = ""
+    account = ""
     number = ""
+    called = ""
     shortest_ms = 60
     clear: Frame | None = json.dumps({"action": "clear"})
     hold: Frame | None = None
     release: Frame | None = None
+    ending: Frame | None = None
 
     def __init__(self, connected: Json) -> None:
         rate = connected.get("content-type").replace(" ", "").removeprefix("audio/l16;rate=")
         if rate not in RATES:
             raise ProtocolError(
-                f"Vonage announced {rate[:30]}; audio/l16 at 8000, 16000 or 24000 Hz is known"
+                f"Vonage announced {rate[:30]}: set it to audio/l16 at 8000, 16000 or 24000 Hz"
             )
         self.format_in = self.format_out = Format("pcm", int(rate))
         self.step = self.format_out.size(20)
         given = connected.texts()
         self.parameters: Mapping[str, str] = {name: given[name] for name in given if name not in OWN_FIELDS}
+        self.id = self.parameters.get("uuid", "")
 
     def receive(self, frame: Frame) -> Iterable[Received]:
         """Take one message; return what it contains. Raises ProtocolError."""

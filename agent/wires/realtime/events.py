@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import secrets
+from secrets import token_hex
 from typing import Any
 
 from rejoinder.pipeline import ProtocolError, Usage
 
 ServerEvent = dict[str, Any]
-MAX_MESSAGE = 500
+MAX_ERROR_CHARS = 500
 """Most characters of an error's message: it may quote what the client sent."""
-
-
 SERVER_CODES = frozenset(("model_error", "model_timeout", "overloaded", "server_error"))
 """Error codes for faults of the server. All others are for faults in the client's messages."""
 
 
-def new_id(kind: str) -> str:
-    """Return a new identifier such as ``item_3f…``."""
-    return f"{kind}_{secrets.token_hex(10)}"
-
-
-def new_conversation() -> str:
-    """Return an identifier that cannot be guessed: 256 random bits."""
-    return f"conv_{secrets.token_hex(32)}"
-
-
 def event(type_: str, **fields: Any) -> ServerEvent:
-    """Return a server event with a new id."""
-    return {"type": type_, "event_id": f"event_{secrets.token_hex(10)}", **fields}
+    """Return a server event with a new id, which is made here: each chunk of audio passes on its way out."""
+    return {"type": type_, "event_id": f"event_{token_hex(10)}", **fields}
 
 
 def kind_of(code: str) -> str:
@@ -38,10 +26,10 @@ def kind_of(code: str) -> str:
 
 def error_body(message: str, kind: str, code: str | None, param: str | None = None) -> dict[str, Any]:
     """Return an error in OpenAI's shape, which events and HTTP responses share."""
-    return {"type": kind, "code": code, "message": message[:MAX_MESSAGE], "param": param}
+    return {"type": kind, "code": code, "message": message[:MAX_ERROR_CHARS], "param": param}
 
 
-def failure(
+def error_event(
     error: ProtocolError, client_event: str | None, kind: str = "invalid_request_error"
 ) -> ServerEvent:
     """Return an error event. client_event: the ``event_id`` of the client's message that was wrong."""
@@ -86,7 +74,7 @@ def transcribed(id_: str, text: str, seconds: float, error: str = "") -> ServerE
     """
     name = "conversation.item.input_audio_transcription"
     if error:
-        cause = {"type": "server_error", "code": "model_error", "message": error[:MAX_MESSAGE], "param": None}
+        cause = error_body(error, "server_error", "model_error")
         return event(f"{name}.failed", item_id=id_, content_index=0, error=cause)
     usage = {"type": "duration", "seconds": round(seconds, 3)}
     return event(f"{name}.completed", item_id=id_, content_index=0, transcript=text, usage=usage)
@@ -98,3 +86,12 @@ def item_added(item: dict[str, Any], previous: str | None) -> list[ServerEvent]:
         event("conversation.item.added", item=item, previous_item_id=previous),
         event("conversation.item.done", item=item, previous_item_id=previous),
     ]
+
+
+def resumed(conversation: str, after: str | None, item: str | None, start: int) -> ServerEvent:
+    """Return the event that tells a client where its conversation goes on.
+
+    after: the id of the last event that it has. item, start: the item whose audio follows, from ``start`` ms.
+    """
+    place = {"conversation_id": conversation, "after": after}
+    return event("rejoinder.resumed", **place, item_id=item, audio_start_ms=start)

@@ -10,7 +10,7 @@ import pybase64
 from pydantic import Field
 
 from rejoinder.agent.wires import g711
-from rejoinder.agent.wires.realtime.shapes import Base
+from rejoinder.agent.wires.realtime.shapes import EchoedModel
 from rejoinder.pipeline import ProtocolError
 
 PCM_RATE = 24_000
@@ -21,7 +21,7 @@ LAWS: dict[str, g711.Law] = {"audio/pcmu": "mulaw", "audio/pcma": "alaw"}
 """The G.711 law of each format."""
 
 
-class Pcm(Base):
+class Pcm(EchoedModel):
     """Signed 16-bit little-endian mono at 24 kHz."""
 
     sample_rate: ClassVar[int] = PCM_RATE
@@ -30,7 +30,7 @@ class Pcm(Base):
     rate: Literal[24000] = 24000
 
 
-class G711(Base):
+class G711(EchoedModel):
     """Telephone audio, mono at 8 kHz: mu-law or A-law."""
 
     sample_rate: ClassVar[int] = TELEPHONE_RATE
@@ -39,7 +39,7 @@ class G711(Base):
 
 
 Format = Annotated[Pcm | G711, Field(discriminator="type")]
-PCM = Pcm()
+DEFAULT_FORMAT = Pcm()
 """The default format."""
 
 
@@ -51,7 +51,7 @@ def half_a_sample(size: int, param: str) -> ProtocolError:
 
 def not_base64(param: str) -> ProtocolError:
     """Return the error for audio that is not base64."""
-    return ProtocolError(f"{param}: not base64", "invalid_value", param)
+    return ProtocolError(f"{param} is not valid base64", "invalid_value", param)
 
 
 def decoded(audio: str, format_: Format, param: str) -> bytes:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from rejoinder.agent.wires import g711
 from rejoinder.agent.wires.commands import EndTurn, Hear, ReadMore
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.long_messages import Base64
-from rejoinder.agent.wires.realtime.events import ServerEvent, event, message_item, new_id, user_turn
+from rejoinder.agent.wires.realtime.events import ServerEvent, event, message_item, user_turn
 from rejoinder.agent.wires.realtime.formats import (
+    DEFAULT_FORMAT,
     LAWS,
-    PCM,
     PCM_RATE,
     Format,
     Pcm,
@@ -22,7 +23,7 @@ from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
 from rejoinder.pipeline.audio.resample import ToSession
 
-HELD_SECONDS = 0.6
+MAX_BATCH_SECONDS = 0.6
 """Most audio of several messages that is resampled in one step, in seconds: one read of a silent call."""
 RECORDING_SECONDS = 30
 """Most audio in one item, in seconds: the call waits until it is transcribed."""
@@ -35,9 +36,9 @@ class InputBuffer:
     """
 
     def __init__(self) -> None:
-        self._format: Format = PCM
+        self._format: Format = DEFAULT_FORMAT
         self._resampler = ToSession(PCM_RATE)
-        self._held = bytearray()
+        self._batch = bytearray()
         self._unread: Iterator[bytes] = iter(())
         self._half = b""
         self._uncommitted = 0
@@ -61,16 +62,17 @@ class InputBuffer:
         """Take audio in base64; return it for the session.
 
         Raises ProtocolError for half a sample and for invalid base64. more: whether another message is here
-        already. The audio may then be held: resampling several messages costs little more than one.
+        already. The audio may then join a batch: resampling several messages costs little more than one.
         """
         pcm = decoded(audio, self._format, "audio")
         self._uncommitted += len(pcm)
-        self._held += pcm
-        return [] if more and len(self._held) < 2 * HELD_SECONDS * self._resampler.rate else self.held()
+        self._batch += pcm
+        room = len(self._batch) < 2 * MAX_BATCH_SECONDS * self._resampler.rate
+        return [] if more and room else self.take_batch()
 
-    def held(self) -> list[Hear]:
-        """Return the audio that ``append`` has held back, in the session's format, by the second."""
-        pcm, self._held = bytes(self._held), bytearray()
+    def take_batch(self) -> list[Hear]:
+        """Return the audio that ``append`` has collected, in the session's format, by the second."""
+        pcm, self._batch = bytes(self._batch), bytearray()
         heard, rate = [], self._resampler.rate
         for at in range(0, len(pcm), 2 * rate):
             second = AudioChunk(pcm[at : at + 2 * rate], rate)
@@ -84,7 +86,7 @@ class InputBuffer:
         if size % self._format.sample_bytes:
             raise half_a_sample(size, "audio")
         self._unread, self._half = audio.decoded(), b""
-        return [*self.held(), ReadMore()]
+        return [*self.take_batch(), ReadMore()]
 
     def read_more(self) -> list[Hear | ReadMore]:
         """Return the next piece of long audio for the session."""
@@ -96,8 +98,8 @@ class InputBuffer:
         data, self._half = whole[:end], whole[end:]
         pcm = data if isinstance(self._format, Pcm) else g711.decode(data, LAWS[self._format.type])
         self._uncommitted += len(pcm)
-        self._held += pcm
-        return [*self.held(), ReadMore()]
+        self._batch += pcm
+        return [*self.take_batch(), ReadMore()]
 
     def recording(self, audio: str) -> bytes:
         """Return an item's audio, in base64, in the session's format.

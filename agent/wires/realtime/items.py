@@ -6,17 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rejoinder.agent.app.mcp.naming import model_name
 from rejoinder.agent.wires.commands import AddItem, AddRecording, Command, RecordingTranscribed, Remove
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.realtime.events import (
     ServerEvent,
     event,
     item_added,
     kept_item,
-    new_id,
     transcribed,
 )
 from rejoinder.agent.wires.realtime.messages import ItemCreate
 from rejoinder.agent.wires.realtime.shapes import (
+    ApprovalItem,
     CallItem,
     Input,
     MessageItem,
@@ -70,10 +72,19 @@ class Items:
         self._put(len(self._order), Kept(item, key))
         return previous
 
+    def before(self, id_: str) -> str | None:
+        """Return the id of the item before another one, None for the first or an unknown one."""
+        place = self._order.index(id_) if id_ in self._items else 0
+        return self._order[place - 1] if place else None
+
     def rewrite(self, item: dict[str, Any]) -> None:
         """Replace the item that has the same id, if it is still kept."""
         if item["id"] in self._items:
             self._items[item["id"]].item = item
+
+    def saved(self) -> list[tuple[dict[str, Any], Key | None]]:
+        """Return all items with their keys, in order."""
+        return [(kept.item, kept.key) for kept in map(self._items.__getitem__, self._order)]
 
     def as_events(self, without: str | None) -> list[ServerEvent]:
         """Return the events that add all items, except the one with the id ``without``."""
@@ -90,9 +101,8 @@ class Items:
     def create(self, message: ItemCreate, to_pcm: Callable[[str], bytes]) -> list[Command | ServerEvent]:
         """Insert an item where the client asks for it. Raises ProtocolError."""
         given = message.item
-        id_ = given.id or new_id("item")
-        if id_ in self._items:
-            raise ProtocolError(f"there is an item {id_} already", "item_create_duplicate_item_id", "item.id")
+        id_ = self.new(given.id)
+        assert not isinstance(given, ApprovalItem)  # ``RemoteTools`` takes it
         if isinstance(given, CallItem | ResultItem):
             self._check_call(given)
         place = self._place(message.previous_item_id)
@@ -106,6 +116,13 @@ class Items:
             added = event("conversation.item.added", item=item, previous_item_id=previous)
             return [added, AddRecording(pcm, key, after)]
         return [AddItem(given.entry(key), after), *item_added(item, previous)]
+
+    def new(self, wanted: str | None) -> str:
+        """Return the id of a new item. Raises ProtocolError where there is an item of the wanted id."""
+        if wanted in self._items:
+            reason = f"there is an item {wanted} already"
+            raise ProtocolError(reason, "item_create_duplicate_item_id", "item.id")
+        return wanted or new_id("item")
 
     def transcribed(self, result: RecordingTranscribed) -> list[ServerEvent]:
         """Return the events with the transcript of an item's audio, or with the error that prevented it."""
@@ -130,14 +147,16 @@ class Items:
 
     def prompt(self, given: list[Input]) -> list[Entry]:
         """Return the history entries of a response's own input. Raises ProtocolError."""
-        entries = []
+        entries: list[Entry] = []
         for number, item in enumerate(given):
             param = f"response.input.{number}"
             if isinstance(item, Reference):
-                entries.append(_entry(self.get(item.id, "item_not_found", "reading", f"{param}.id")))
+                entries += _entries(self.get(item.id, "item_not_found", "reading", f"{param}.id"))
                 continue
             if isinstance(item, MessageItem) and item.recording is not None:
-                raise ProtocolError("audio needs its transcript here", "invalid_value", f"{param}.content")
+                raise ProtocolError(
+                    "audio needs a transcript in the input of a response", "invalid_value", f"{param}.content"
+                )
             entries.append(item.entry())
         return entries
 
@@ -175,12 +194,19 @@ class Items:
             del self._items[self._order.pop(0)]
 
 
-def _entry(item: dict[str, Any]) -> Entry:
-    """Return the history entry of an item."""
+def _entries(item: dict[str, Any]) -> list[Entry]:
+    """Return the history entries of an item: none for an MCP server's list, or for an approval."""
     match item["type"]:
         case "function_call":
-            return Entry("call", item["arguments"], call=item["call_id"], name=item["name"])
+            return [Entry("call", item["arguments"], call=item["call_id"], name=item["name"])]
         case "function_call_output":
-            return Entry("tool", item["output"], call=item["call_id"])
-    words = (part.get("text") or part.get("transcript") for part in item["content"])
-    return Entry(item["role"], " ".join(filter(None, words)))
+            return [Entry("tool", item["output"], call=item["call_id"])]
+        case "mcp_call":
+            name, id_ = model_name(item["server_label"], item["name"]), item["id"]
+            output = item["output"] or (item["error"] or {}).get("message", "")
+            called = Entry("call", item["arguments"], call=id_, name=name)
+            return [called, Entry("tool", output, call=id_)] if output else [called]
+        case "message":
+            words = (part.get("text") or part.get("transcript") for part in item["content"])
+            return [Entry(item["role"], " ".join(filter(None, words)))]
+    return []

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from rejoinder.agent.complaints import complaint
-from rejoinder.agent.wires.long_messages import MAX_TEXT, Base64
+from rejoinder.agent.wires.long_messages import MAX_MESSAGE_CHARS, Base64
 from rejoinder.agent.wires.realtime.formats import Format
-from rejoinder.agent.wires.realtime.shapes import Base, Input, Item
-from rejoinder.agent.wires.realtime.tools import Choice, Function, MostTokens
+from rejoinder.agent.wires.realtime.shapes import EchoedModel, Input, Item
+from rejoinder.agent.wires.realtime.tools import Choice, MostTokens, SessionTool
 from rejoinder.agent.wires.voices import CustomVoice
 from rejoinder.pipeline import ProtocolError
 
-MAX_ID = 512
+MAX_CLIENT_ID_CHARS = 512
 """Most characters of an identifier that a client chose."""
 MAX_INPUT = 400
 """Most items of a response's own input, which replaces the conversation."""
@@ -30,7 +30,7 @@ LONGEST_MS = 24 * 60 * 60 * 1000
 
 
 class _Message(BaseModel):
-    event_id: str | None = Field(None, max_length=MAX_ID)
+    event_id: str | None = Field(None, max_length=MAX_CLIENT_ID_CHARS)
 
 
 class SessionUpdate(_Message):
@@ -71,7 +71,7 @@ class ItemCreate(_Message):
     """Add an item: at the end of the conversation, behind another item, or at the beginning."""
 
     type: Literal["conversation.item.create"]
-    previous_item_id: str | None = Field(None, max_length=MAX_ID)
+    previous_item_id: str | None = Field(None, max_length=MAX_CLIENT_ID_CHARS)
     item: Item
 
 
@@ -79,33 +79,33 @@ class ItemRetrieve(_Message):
     """Ask for an item."""
 
     type: Literal["conversation.item.retrieve"]
-    item_id: str = Field(max_length=MAX_ID)
+    item_id: str = Field(max_length=MAX_CLIENT_ID_CHARS)
 
 
 class ItemDelete(_Message):
     """Remove an item from the conversation."""
 
     type: Literal["conversation.item.delete"]
-    item_id: str = Field(max_length=MAX_ID)
+    item_id: str = Field(max_length=MAX_CLIENT_ID_CHARS)
 
 
 class ItemTruncate(_Message):
     """Report how much of a reply was played."""
 
     type: Literal["conversation.item.truncate"]
-    item_id: str = Field(max_length=MAX_ID)
+    item_id: str = Field(max_length=MAX_CLIENT_ID_CHARS)
     content_index: Literal[0] = 0
     audio_end_ms: int = Field(ge=0, le=LONGEST_MS)
 
 
-class ResponseOutput(Base):
+class ResponseOutput(EchoedModel):
     """The output audio of a single response: format and voice."""
 
     format: Format | None = None
     voice: str | CustomVoice | None = None
 
 
-class ResponseAudio(Base):
+class ResponseAudio(EchoedModel):
     """The audio of a single response."""
 
     output: ResponseOutput | None = None
@@ -113,11 +113,11 @@ class ResponseAudio(Base):
 
 def _few(metadata: Any) -> Any:
     if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:
-        raise ValueError(f"has too many entries: {MAX_METADATA} is the most")
+        raise ValueError(f"has too many entries: the limit is {MAX_METADATA}")
     return metadata
 
 
-class ResponseParams(Base):
+class ResponseParams(EchoedModel):
     """The options of a single response. Each one overrides the session's."""
 
     instructions: str | None = None
@@ -125,7 +125,7 @@ class ResponseParams(Base):
     conversation: Literal["auto", "none"] = "auto"
     output_modalities: list[Literal["audio", "text"]] | None = Field(default=None, min_length=1, max_length=1)
     input: Annotated[list[Input], Field(max_length=MAX_INPUT, fail_fast=True)] | None = None
-    tools: Annotated[list[Function], Field(fail_fast=True)] | None = None
+    tools: Annotated[list[SessionTool], Field(fail_fast=True)] | None = None
     tool_choice: Choice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: MostTokens | None = None
@@ -153,7 +153,20 @@ class ResponseCancel(_Message):
     """Stop the reply."""
 
     type: Literal["response.cancel"]
-    response_id: str | None = Field(None, max_length=MAX_ID)
+    response_id: str | None = Field(None, max_length=MAX_CLIENT_ID_CHARS)
+
+
+class RecordingStart(_Message):
+    """Begin to record the call. announce: speak the announcement first, if the server has one."""
+
+    type: Literal["rejoinder.recording.start"]
+    announce: bool = True
+
+
+class RecordingStop(_Message):
+    """End the recording of the call."""
+
+    type: Literal["rejoinder.recording.stop"]
 
 
 ControlMessage = (
@@ -166,6 +179,8 @@ ControlMessage = (
     | ItemTruncate
     | ResponseCreate
     | ResponseCancel
+    | RecordingStart
+    | RecordingStop
 )
 """A client's message without audio to append."""
 ClientMessage = ControlMessage | AudioAppend
@@ -181,8 +196,10 @@ def check_size(value: Any, param: str | None) -> None:
         size = len(json.dumps(value, allow_nan=False))
     except ValueError as error:
         raise ProtocolError(str(error), "invalid_value", param) from None
-    if size > MAX_TEXT:
-        raise ProtocolError(f"{size} characters, which is more than {MAX_TEXT}", "invalid_value", param)
+    if size > MAX_MESSAGE_CHARS:
+        raise ProtocolError(
+            f"has {size} characters: the limit is {MAX_MESSAGE_CHARS}", "invalid_value", param
+        )
 
 
 TAGS = frozenset(
@@ -191,6 +208,11 @@ TAGS = frozenset(
         *("audio/pcm", "audio/pcmu", "audio/pcma"),
         *(
             "message",
+            "function",
+            "mcp",
+            "ToolFilter",
+            "ApprovalFilter",
+            "mcp_approval_response",
             "function_call",
             "function_call_output",
             "item_reference",

@@ -6,19 +6,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rejoinder.agent.recording.changes import RecordingChange
 from rejoinder.agent.wires.commands import (
     Command,
     Configure,
     Forget,
+    Record,
     RecordingTranscribed,
     Result,
+    ToolReturned,
+    ToolsListed,
     Truncated,
 )
+from rejoinder.agent.wires.ids import new_conversation
 from rejoinder.agent.wires.long_messages import Long
-from rejoinder.agent.wires.realtime.events import ServerEvent, event, failure, new_conversation
+from rejoinder.agent.wires.realtime.events import ServerEvent, error_event, event
 from rejoinder.agent.wires.realtime.input import InputBuffer
 from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.agent.wires.realtime.messages import (
@@ -31,19 +36,25 @@ from rejoinder.agent.wires.realtime.messages import (
     ItemRetrieve,
     ItemTruncate,
     LongAudioAppend,
+    RecordingStart,
+    RecordingStop,
     ResponseCancel,
     ResponseCreate,
     ResponseParams,
     SessionUpdate,
 )
 from rejoinder.agent.wires.realtime.reading import UnreadableMessage, read_message
+from rejoinder.agent.wires.realtime.remote_tools import RemoteTools
 from rejoinder.agent.wires.realtime.responses import ReplyEvent, Responses
+from rejoinder.agent.wires.realtime.restoring import VERSION, Restoration, restoration, saved_entries
 from rejoinder.agent.wires.realtime.settings import SessionSettings
+from rejoinder.agent.wires.realtime.shapes import ApprovalItem
 from rejoinder.agent.wires.socket import GOING_AWAY
-from rejoinder.agent.wires.voices import DEFAULT
+from rejoinder.agent.wires.voices import DEFAULT_VOICE
 from rejoinder.agent.wires.wire import Answers, Goodbye
 from rejoinder.pipeline import (
     EndOfTurn,
+    Entry,
     Event,
     NobodySpoke,
     NothingSaid,
@@ -52,8 +63,13 @@ from rejoinder.pipeline import (
     OverlapStarted,
     PartialTranscript,
     ProtocolError,
+    ReplyAudio,
+    ReplyCalled,
+    ReplyDone,
+    ReplyStarted,
     SpeechStarted,
 )
+from rejoinder.pipeline.call_timer import TOO_LONG
 
 
 class Realtime:
@@ -61,9 +77,10 @@ class Realtime:
 
     options: of the session, before the client configures it. model: the name that the session object shows.
     tracing: whether to send ``rejoinder.trace``. can_call: whether the language model can call tools. voice:
-    the name of the server's voice. conversation: the id, which cannot be guessed: a client that has it may
-    resume the conversation. wanted: the id of a conversation that the client asked to resume and that does
-    not exist, else "".
+    the name of the server's voice. id_: of the session, "" for a new one. conversation: the id, "" for a new
+    one, which cannot be guessed: a client that has it may resume the conversation. wanted: the id of a
+    conversation that the client asked to resume and that does not exist, else "". allowed_mcp_urls: the
+    setting.
     """
 
     flush_after: float | None = None
@@ -75,14 +92,20 @@ class Realtime:
         model: str = "default",
         tracing: bool = False,
         can_call: bool = False,
-        voice: str = DEFAULT,
+        voice: str = DEFAULT_VOICE,
+        id_: str = "",
+        allowed_mcp_urls: str = "",
+        conversation: str = "",
     ) -> None:
-        self._settings = SessionSettings(options, model, can_call, voice)
-        self.conversation = new_conversation()
+        self.conversation = conversation or new_conversation()
         self.wanted = ""
         self.items = Items()
+        self._remote = RemoteTools(self.items, allowed_mcp_urls)
+        self._settings = SessionSettings(options, model, can_call, voice, id_, self._remote)
         self.responses = Responses(self.items, tracing, self.conversation)
         self._input = InputBuffer()
+        self._restored = False
+        self._restoration = Restoration()
 
     @property
     def id(self) -> str:
@@ -102,14 +125,18 @@ class Realtime:
         """Return the session's options as the client has configured them."""
         return self._settings.options()
 
-    def open(self) -> list[ServerEvent]:
-        """Return the first events of the call."""
+    def open(self) -> Answers:
+        """Return the first events of the call, and what lists the tools of MCP servers."""
+        if self._restored:
+            greeting = self.greet()
+            return [*self._restoration.begin(self.conversation, greeting, self.items), *self._remote.start()]
         if not self.wanted:
-            return self.greet()
-        reason = f"there is no conversation {self.wanted} to go on with: this is a new one"
+            return [*self.greet(), *self._remote.start()]
+        reason = f"the conversation {self.wanted} cannot be resumed, because it has ended: this is a new one"
         return [
             *self.greet(),
-            failure(ProtocolError(reason, "conversation_not_found", "conversation_id"), None),
+            error_event(ProtocolError(reason, "conversation_not_found", "conversation_id"), None),
+            *self._remote.start(),
         ]
 
     def greet(self) -> list[ServerEvent]:
@@ -130,6 +157,35 @@ class Realtime:
         self._input.use(listened)
         return self._settings.describe()
 
+    def saved(self, entries: Sequence[Entry]) -> dict[str, Any]:
+        """Return the state of the conversation for another process. entries: its history.
+
+        It is valid until the next message or event, and shares its parts with the conversation.
+        """
+        return {
+            "version": VERSION,
+            "session": self.id,
+            "config": self._settings.saved(),
+            "items": self.items.saved(),
+            "entries": saved_entries(entries),
+            "open": self.responses.open,
+        }
+
+    def restore(
+        self, saved: Mapping[str, Any], reply: Mapping[str, Any], item: str = "", played_ms: int | None = None
+    ) -> None:
+        """Go on with a conversation of another process, instead of a new one; call it before ``open``.
+
+        reply: the position of its newest reply. item, played_ms: as in ``ResumeRequest``. Raises
+        ProtocolError where this server refuses its settings; LookupError, TypeError and ValueError for what
+        is not a saved conversation.
+        """
+        if saved["version"] != VERSION:
+            raise ValueError(f"it has form {saved['version']}, and this server reads form {VERSION}")
+        self.prepare(saved["config"])
+        answers = self.options().create_response
+        self._restoration, self._restored = restoration(saved, reply, item, played_ms, answers), True
+
     # --- from the client --------------------------------------------------------------------------------
 
     def receive(self, frame: str | bytes | Long, more: bool = False) -> Answers:
@@ -139,19 +195,19 @@ class Realtime:
         """
         if isinstance(frame, bytes) or (isinstance(frame, Long) and frame.binary):
             reason = "send JSON in text messages; audio goes inside it as base64"
-            return [*self._input.held(), failure(ProtocolError(reason, "invalid_json"), None)]
+            return [*self._input.take_batch(), error_event(ProtocolError(reason, "invalid_json"), None)]
         try:
             message = read_message(frame)
         except UnreadableMessage as wrong:
-            return [*self._input.held(), failure(wrong, wrong.event_id)]
+            return [*self._input.take_batch(), error_event(wrong, wrong.event_id)]
         before: list[Command | ServerEvent] = []
         try:
             if isinstance(message, AudioAppend):
                 return self._input.append(message.audio, more)
-            before += self._input.held()
+            before += self._input.take_batch()
             return [*before, *self._answer(message)]
         except ProtocolError as error:
-            return [*before, *self._input.held(), failure(error, message.event_id)]
+            return [*before, *self._input.take_batch(), error_event(error, message.event_id)]
 
     def read_more(self) -> Answers:
         """Return the next piece of the audio in a long message."""
@@ -161,14 +217,17 @@ class Realtime:
         match message:
             case SessionUpdate(session=update):
                 updated = event("session.updated", session=self.prepare(update))
-                return [Configure(self.options()), updated]
+                return [Configure(self.options()), updated, *self._remote.start()]
             case LongAudioAppend(audio):
                 return self._input.append_long(audio)
             case AudioCommit():
                 return [self._input.commit()]
             case AudioClear():
                 self._input.clear()
+                self.responses.turn_ended()
                 return [Forget(), event("input_audio_buffer.cleared")]
+            case ItemCreate(item=ApprovalItem() as answer):
+                return self._remote.answer(answer, self.items.new(answer.id))
             case ItemCreate():
                 return self.items.create(message, self._input.recording)
             case ItemDelete(item_id=id_):
@@ -184,14 +243,38 @@ class Realtime:
                 return [self.responses.create(params, self._settings.tools(params))]
             case ResponseCancel():
                 return self.responses.cancel(message)
+            case RecordingStart(announce=announce):
+                return [Record(True, announce)]
+            case RecordingStop():
+                return [Record(False)]
 
     # --- from the session -------------------------------------------------------------------------------
 
-    def handle(self, happened: Event | Result) -> Sequence[ServerEvent]:
-        """Return the client's events for a session event, or for the result of a command."""
+    def handle(self, happened: Event | Result) -> Answers:
+        """Return what follows from a session event, or from the result of a command."""
+        if isinstance(happened, ReplyAudio):  # most events are
+            return self.responses.handle(happened)
+        if isinstance(happened, ReplyStarted | ReplyDone) and (further := self._restoration.follow(happened)):
+            return [*self._handle(happened), *further]
+        return self._handle(happened)
+
+    def _handle(self, happened: Event | Result) -> Answers:
+        match happened:
+            case ReplyCalled(turn, call) if self._settings.is_remote(call.name):
+                response = self.responses.live(turn)
+                return self._remote.called(response, call) if response else []
+            case ReplyDone(turn):
+                return [*self.responses.handle(happened), *self._remote.response_done(turn)]
         if isinstance(happened, ReplyEvent):
             return self.responses.handle(happened)
         match happened:
+            case ToolsListed():
+                events = self._remote.listed(happened)
+                self._settings.take_tools()
+                return [Configure(self.options()), *events]
+            case ToolReturned(id_):
+                live = self.responses.live(self._remote.turn_of(id_)) is not None
+                return self._remote.returned(happened, live)
             case SpeechStarted(at):
                 return self._input.speech_started(at, self.options().endpointing.padding_ms)
             case OverlapStarted():
@@ -212,6 +295,10 @@ class Realtime:
                 self.responses.truncated(turn, text)
             case RecordingTranscribed():
                 return self.items.transcribed(happened)
+            case RecordingChange(id_, True):
+                return [event("rejoinder.recording.started", recording_id=id_)]
+            case RecordingChange(id_, False, reason):
+                return [event("rejoinder.recording.stopped", recording_id=id_, reason=reason)]
         return []
 
     def flush(self) -> list[ServerEvent]:
@@ -219,12 +306,17 @@ class Realtime:
         return []
 
     def goodbye(self, reason: str) -> Goodbye:
-        """Return OpenAI's error for a call that has reached its limit: clients look for its code."""
+        """Return the end of a call.
+
+        One that has reached its limit ends with OpenAI's error: clients look for its code.
+        """
+        if not reason.startswith(TOO_LONG):
+            return Goodbye(reason)
         longest = self.options().max_call_s
         minutes, seconds = divmod(longest, 60.0)
         lasted = f"{longest:g} seconds" if seconds else f"{minutes:g} minutes"
         reason = f"Your session hit the maximum duration of {lasted}."
-        return Goodbye(reason, GOING_AWAY, [failure(ProtocolError(reason, "session_expired"), None)])
+        return Goodbye(reason, GOING_AWAY, [error_event(ProtocolError(reason, "session_expired"), None)])
 
     def _playing(self, type_: str, **fields: Any) -> list[ServerEvent]:
         """Return the event that pauses or resumes playback. Only clients that hold their audio get it.

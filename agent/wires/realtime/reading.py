@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from rejoinder.agent.wires.json_limits import early, excess
-from rejoinder.agent.wires.long_messages import MAX_TEXT, Base64, Long
+from rejoinder.agent.wires.long_messages import MAX_MESSAGE_CHARS, Base64, Long
 from rejoinder.agent.wires.realtime.messages import (
     CLIENT_MESSAGE,
-    MAX_ID,
+    MAX_CLIENT_ID_CHARS,
     AudioAppend,
     ClientMessage,
     ItemCreate,
@@ -22,7 +22,7 @@ from rejoinder.agent.wires.realtime.messages import (
 from rejoinder.agent.wires.realtime.shapes import MAX_RECORDING
 from rejoinder.pipeline import ProtocolError
 
-MAX_VALUES = 2**13
+MAX_EVENT_VALUES = 2**13
 """Most members of objects and entries of lists in a message. 128 tools with schemas have half as many."""
 APPEND = "input_audio_buffer.append"
 """Type of the event that appends audio."""
@@ -43,18 +43,18 @@ class UnreadableMessage(ProtocolError):
 
 def read_message(frame: str | Long) -> ClientMessage | LongAudioAppend:
     """Return a parsed and validated message. Raises UnreadableMessage."""
-    if isinstance(frame, str) and len(frame) > MAX_TEXT:
+    if isinstance(frame, str) and len(frame) > MAX_MESSAGE_CHARS:
         frame = Long.of(frame)
     text, given, audio = frame if isinstance(frame, str) else frame.text, None, None
     try:
         if isinstance(frame, Long) and frame.too_long:
             raise _too_long(frame.size)
-        if reason := excess(text, MAX_VALUES):
+        if reason := excess(text, MAX_EVENT_VALUES):
             raise ProtocolError(reason, "invalid_json")
         try:
             given = from_json(text, allow_inf_nan=False)
         except ValueError as error:
-            raise ProtocolError(f"not JSON: {error}", "invalid_json") from None
+            raise ProtocolError(f"the message is not valid JSON: {error}", "invalid_json") from None
         if isinstance(frame, Long):
             audio = _put_back(frame, given)
             if not frame.is_found:
@@ -77,11 +77,11 @@ def _event_id(given: Any, text: str) -> str | None:
     found = given.get("event_id") if isinstance(given, dict) else None
     if given is None:
         found = early(text, "event_id")
-    return found if isinstance(found, str) and len(found) <= MAX_ID else None
+    return found if isinstance(found, str) and len(found) <= MAX_CLIENT_ID_CHARS else None
 
 
 def _too_long(size: int) -> ProtocolError:
-    reason = f"{size} bytes, which is more than {MAX_TEXT}: only audio in base64 may be longer"
+    reason = f"the message has {size} bytes, of at most {MAX_MESSAGE_CHARS}: only base64 audio may be longer"
     return ProtocolError(reason, "invalid_value")
 
 
@@ -101,7 +101,7 @@ def _put_back(frame: Long, given: Any) -> Base64 | None:
             if audio := frame.audio(written):
                 if len(audio) > MAX_RECORDING:
                     param = f"item.content.{number}.audio"
-                    reason = f"{param}: has too many characters: {MAX_RECORDING} is the most"
+                    reason = f"{param}: has too many characters: the limit is {MAX_RECORDING}"
                     raise ProtocolError(reason, "invalid_value", param)
                 part["audio"] = b"".join(audio.pieces).decode()
     return None

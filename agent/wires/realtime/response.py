@@ -7,25 +7,27 @@ from typing import Any
 import pybase64
 
 from rejoinder.agent.wires import g711
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.realtime.events import (
-    MAX_MESSAGE,
+    MAX_ERROR_CHARS,
     ServerEvent,
     event,
     kept_item,
     kind_of,
     message_item,
-    new_id,
     usage_fields,
 )
-from rejoinder.agent.wires.realtime.formats import LAWS, PCM, Format, Pcm, length_ms
+from rejoinder.agent.wires.realtime.formats import DEFAULT_FORMAT, LAWS, Format, Pcm, length_ms
 from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.agent.wires.resampler import Resampler
-from rejoinder.pipeline import ToolCall, Usage
+from rejoinder.pipeline import ToolCall, Trace, Usage
 
-TEXT = "text"
+TEXT_MODALITY = "text"
 """Modality of a written response."""
-AUDIO = "audio"
+AUDIO_MODALITY = "audio"
 """Modality of a spoken response."""
+CALL_ITEMS = ("function_call", "mcp_call")
+"""Types of the items that call a tool."""
 
 
 class Response:
@@ -43,7 +45,7 @@ class Response:
         turn: int,
         items: Items | None,
         speaks: bool = True,
-        format_: Format = PCM,
+        format_: Format = DEFAULT_FORMAT,
         metadata: dict[str, str] | None = None,
         conversation: str | None = None,
     ) -> None:
@@ -131,29 +133,67 @@ class Response:
             *self._in_conversation("done", item, previous),
         ]
 
+    def called_remotely(
+        self, call: ToolCall, item: dict[str, Any]
+    ) -> tuple[str | None, dict[str, Any], list[ServerEvent]]:
+        """Return the events for a call of an MCP server's tool. It ends the message; the item goes on.
+
+        Before the events: the id of the item before it, and the item's place in the response. The deltas have
+        an empty ``obfuscation``, without which @openai/agents-realtime does not read them.
+        """
+        events = self._ended("completed")
+        place = {"response_id": self.id, "output_index": len(self._output)}
+        begun = {**item, "arguments": ""}
+        named = {**place, "item_id": item["id"]}
+        self._output.append(item)
+        previous = self._items.keep(item, ("call", call.id)) if self._items else None
+        name = "response.mcp_call_arguments"
+        events += [
+            event("response.output_item.added", **place, item=begun),
+            *self._in_conversation("added", begun, previous),
+            event(f"{name}.delta", **named, delta=call.arguments, obfuscation=""),
+            event(f"{name}.done", **named, arguments=call.arguments),
+        ]
+        return previous, place, events
+
     def end(
-        self, status: str, reason: str = "turn_detected", usage: Usage | None = None, error: str = ""
+        self,
+        status: str,
+        reason: str = "turn_detected",
+        usage: Usage | None = None,
+        error: str = "",
+        calls: int = 0,
     ) -> list[ServerEvent]:
         """Return the events that end the message and the response.
 
         status: completed, incomplete, cancelled or failed. reason: turn_detected or client_cancelled if it
-        was cancelled; the error's code if it failed, "" for model_error. error: the message if it failed.
-        OpenAI has no message there; with it a client can show the failure from this event alone.
+        was cancelled; content_filter if a guard cut it short, "" if a limit did; the error's code if it
+        failed, "" for model_error. error: the message if it failed. OpenAI has no message there; with it a
+        client can show the failure from this event alone. calls: the number of tools that it calls, also
+        those of an agent on the server, which have no items here.
         """
         closed = self._ended(status)
         self.shortened = status == "incomplete"
-        return [*closed, event("response.done", response=self._response(status, reason, usage, error))]
+        response = self._response(status, reason, usage, error)
+        if (hidden := calls - sum(item["type"] in CALL_ITEMS for item in self._output)) > 0:
+            response["rejoinder"] = {"calls": hidden}
+        return [*closed, event("response.done", response=response)]
 
-    def trace(self, budget: list[tuple[str, float]], counts: dict[str, float]) -> list[ServerEvent]:
-        """Return the ``rejoinder.trace`` event, once. budget: named parts of the latency, in milliseconds."""
+    def trace(self, trace: Trace) -> list[ServerEvent]:
+        """Return the ``rejoinder.trace`` event, once: the parts of the latency, in milliseconds."""
         if self._traced:
             return []
         self._traced = True
+        budget = trace.budget()
         parts = [{"name": name, "ms": round(ms, 1)} for name, ms in budget]
         total = round(sum(ms for _, ms in budget), 1)
-        about = {"turn": self.turn, "response_id": self.id, "total_ms": total}
-        trace = event("rejoinder.trace", **about, parts=parts, counts=counts)
-        return [trace] if parts else []
+        about: dict[str, Any] = {"turn": self.turn, "response_id": self.id, "total_ms": total}
+        if trace.models:
+            about["models"] = list(trace.models)
+        if trace.route:
+            about["route"] = dict(trace.route)
+        traced = event("rejoinder.trace", **about, parts=parts, counts=trace.counts)
+        return [traced] if parts else []
 
     def keep_heard(self, text: str) -> None:
         """Reduce the message and its item to the part that was heard."""
@@ -214,7 +254,9 @@ class Response:
         return {"response_id": self.id, "item_id": self.message, "output_index": 0, "content_index": 0}
 
     def _part(self, words: str) -> dict[str, Any]:
-        return {"type": AUDIO, "transcript": words} if self.speaks else {"type": TEXT, "text": words}
+        if self.speaks:
+            return {"type": AUDIO_MODALITY, "transcript": words}
+        return {"type": TEXT_MODALITY, "text": words}
 
     def _item(self, status: str) -> dict[str, Any]:
         assert self.message is not None
@@ -233,10 +275,10 @@ class Response:
         if status == "cancelled":
             details = {"type": "cancelled", "reason": reason}
         elif status == "incomplete":
-            details = {"type": "incomplete", "reason": "max_output_tokens"}
+            details = {"type": "incomplete", "reason": reason or "max_output_tokens"}
         elif status == "failed":
             code = reason or "model_error"
-            cause = {"type": kind_of(code), "code": code, "message": error[:MAX_MESSAGE]}
+            cause = {"type": kind_of(code), "code": code, "message": error[:MAX_ERROR_CHARS]}
             details = {"type": "failed", "error": cause}
         return {
             "id": self.id,
@@ -244,7 +286,7 @@ class Response:
             "status": status,
             "status_details": details,
             "output": list(self._output),
-            "output_modalities": [AUDIO if self.speaks else TEXT],
+            "output_modalities": [AUDIO_MODALITY if self.speaks else TEXT_MODALITY],
             "conversation_id": self._conversation,
             "metadata": self._metadata,
             "usage": usage_fields(usage) if usage else None,

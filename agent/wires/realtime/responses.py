@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from rejoinder.agent.wires.commands import Interrupt, Respond, Truncate
-from rejoinder.agent.wires.realtime.events import ServerEvent, event, failure, kind_of
-from rejoinder.agent.wires.realtime.formats import PCM, Format
+from rejoinder.agent.wires.realtime.events import ServerEvent, error_event, event, kind_of
+from rejoinder.agent.wires.realtime.formats import DEFAULT_FORMAT, Format
 from rejoinder.agent.wires.realtime.items import MAX_ITEMS, Items
 from rejoinder.agent.wires.realtime.messages import ItemTruncate, ResponseCancel, ResponseParams
 from rejoinder.agent.wires.realtime.response import Response
@@ -35,7 +35,7 @@ class Responses:
     """
 
     def __init__(self, items: Items, tracing: bool, conversation: str) -> None:
-        self.format: Format = PCM
+        self.format: Format = DEFAULT_FORMAT
         self.last_spoken: str | None = None
         self._items = items
         self._tracing = tracing
@@ -57,6 +57,11 @@ class Responses:
         """Whether no response is requested or in progress, and none has spoken."""
         return not self._requested and not self._live and self.newest is None
 
+    @property
+    def open(self) -> list[str]:
+        """The ids of the responses in progress, also of those out of band."""
+        return [response.id for response in self._live.values()]
+
     def speaking(self, item: str) -> Response | None:
         """Return the conversation's response that speaks or spoke an item, None for other items."""
         return self._spoken.get(item)
@@ -71,7 +76,7 @@ class Responses:
         """Request a response. Raises ProtocolError where one is in progress, or too many out of band are."""
         beside = params.conversation == "none"
         if beside and sum(self._unfinished()) >= MAX_OUT_OF_BAND:
-            reason = f"{MAX_OUT_OF_BAND} responses without a conversation are in progress"
+            reason = f"{MAX_OUT_OF_BAND} responses without a conversation run already: wait until one is done"
             raise ProtocolError(reason, "too_many_responses")
         if not beside and not all(self._unfinished()):
             reason = "Conversation already has an active response in progress: cancel it, or wait for its end"
@@ -122,7 +127,10 @@ class Responses:
     # --- from the session -------------------------------------------------------------------------------
 
     def turn_ended(self) -> None:
-        """Record the end of the user's turn. A response that was cancelled before it began is dropped."""
+        """Record that the user's turn is over, or dropped.
+
+        A response that was requested in it and cancelled will not begin.
+        """
         if self._cancelling and not any(not response.beside for response in self._live.values()):
             self._requested = {tag: one for tag, one in self._requested.items() if one.conversation == "none"}
             self._cancelling = False
@@ -145,10 +153,14 @@ class Responses:
             case ReplyDone():
                 return self._end(response, happened)
             case TurnTraced(trace):
-                return response.trace(trace.budget(), trace.counts) if self._tracing else []
+                return response.trace(trace) if self._tracing else []
         if response.message != self.last_spoken and response.speaks and not response.beside:
             self._remember(response)
         return events
+
+    def live(self, turn: int) -> Response | None:
+        """Return the response of a turn while it is in progress, else None."""
+        return self._live.get(turn)
 
     def truncated(self, turn: int, text: str) -> None:
         """Record the part of a reply that the client reports as heard. The reply's item keeps only that."""
@@ -179,18 +191,23 @@ class Responses:
         if len(self._spoken) > MAX_ITEMS:
             self._spoken.popitem(last=False)
 
+    def _reason(self, response: Response, done: ReplyDone) -> str:
+        if done.status == "failed":
+            return done.code
+        if done.status == "incomplete":
+            return "content_filter" if done.refused else ""
+        return "client_cancelled" if self._cancelling or response.beside else "turn_detected"
+
     def _end(self, response: Response, done: ReplyDone) -> list[ServerEvent]:
         del self._live[response.turn]
         events = []
         if done.status == "failed":
             code = done.code or "model_error"
-            events.append(failure(ProtocolError(done.error, code), None, kind_of(code)))
-        reason = "client_cancelled" if self._cancelling or response.beside else "turn_detected"
+            events.append(error_event(ProtocolError(done.error, code), None, kind_of(code)))
+        reason = self._reason(response, done)
+        events += response.end(done.status, reason, done.usage, done.error, done.calls)
         if not response.beside:
             self._cancelling = False
-        events += response.end(
-            done.status, done.code if done.status == "failed" else reason, done.usage, done.error
-        )
         if not response.corrected:
             response.keep_heard(done.heard)
         return events

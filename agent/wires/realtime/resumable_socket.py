@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -26,6 +26,7 @@ from rejoinder.agent.wires.socket import (
     Message,
     PlainSocket,
     Resumed,
+    Traffic,
 )
 from rejoinder.pipeline import Overloaded
 
@@ -33,16 +34,37 @@ KEEPALIVE_FAILED = 1011
 """Close code of a client whose keepalive ping got no answer."""
 SEEMS_DEAD = 4000
 """Close code of a page that receives nothing any more. Browsers cannot send 1011."""
-BROKEN = frozenset((ABNORMAL, KEEPALIVE_FAILED, SEEMS_DEAD))
+BROKEN_CODES = frozenset((ABNORMAL, KEEPALIVE_FAILED, SEEMS_DEAD))
 """Close codes that mean a broken connection, and not that the client has ended the call."""
+CONFIRMATIONS = frozenset(
+    (
+        *("conversation.item.added", "conversation.item.done", "conversation.item.deleted"),
+        *(
+            "conversation.item.truncated",
+            "session.updated",
+            "response.created",
+            "response.output_item.done",
+            "response.done",
+        ),
+    )
+)
+"""Types of events after which the client relies on a change."""
 AWAY_SECONDS = 0.1
 """Interval between two ``Away`` while the client is away, in seconds."""
-
 JUST_ENDED = (TRY_AGAIN_LATER, "the conversation has just ended: connect again")
 """Close code and reason for a client that comes back too late."""
-
 Ended = tuple[int, str]
 """The code and the reason with which to close a socket; code 0: it is already closed."""
+
+
+class Recorder(Protocol):
+    """Writes the conversation to a store."""
+
+    def changed(self) -> None:
+        """Record that the conversation has changed."""
+
+    async def written(self) -> None:
+        """Wait until the change is in the store, or the store is late. Cancelling stops waiting."""
 
 
 class SocketLease:
@@ -70,16 +92,27 @@ class ResumableSocket:
 
     lease: the first socket. wire: the protocol of the call. seconds: how long to wait for the client, 0 for
     not at all. over: whether the call has ended. alone: the loop time at which the last socket was lost.
+    traffic: counts what is sent. recorder: writes the conversation to a store, None for none; what the client
+    is told of its items is in the store before.
     """
 
-    def __init__(self, lease: SocketLease, wire: Realtime, seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        lease: SocketLease,
+        wire: Realtime,
+        seconds: float = 0.0,
+        traffic: Traffic | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
         self.over = False
         self.alone = 0.0
         self.seconds = seconds
         self.conversation = wire.conversation
+        self._recorder = recorder
         self._wire = wire
         self._lease = lease
-        self._socket = PlainSocket(lease.socket)
+        self.traffic = traffic or Traffic()
+        self._socket = PlainSocket(lease.socket, self.traffic)
         self._outbox = Outbox()
         self._writing = asyncio.Lock()
         self._next: tuple[SocketLease, ResumeRequest] | None = None
@@ -137,7 +170,7 @@ class ResumableSocket:
 
     def _disconnected(self, message: MutableMapping[str, Any]) -> MutableMapping[str, Any] | Lost:
         code, replaced = int(message.get("code") or NO_CODE), self._next is not None
-        if not replaced and (code not in BROKEN or not self.seconds):
+        if not replaced and (code not in BROKEN_CODES or not self.seconds):
             return message
         self._lost = True
         broken = "" if replaced else "it broke off" if code == ABNORMAL else f"closed with {code}"
@@ -169,6 +202,9 @@ class ResumableSocket:
         WebSocketDisconnect if the call does not wait for its client.
         """
         async with self._writing:
+            if self._recorder and any(map(_confirms, messages)):
+                self._recorder.changed()
+                await self._recorder.written()
             for message in messages:
                 assert isinstance(message, dict)
                 await self._put(self._outbox.note(message))
@@ -180,7 +216,7 @@ class ResumableSocket:
         async with self._writing:
             assert self._next is not None
             (self._lease, request), self._next = self._next, None
-            self._socket = PlainSocket(self._lease.socket)
+            self._socket = PlainSocket(self._lease.socket, self.traffic)
             self._arrived.clear()
             self._dropped = self._lost = False
             self._unread, self._until = "", None
@@ -216,3 +252,10 @@ class ResumableSocket:
             with suppress(RuntimeError):  # the timeout has just expired
                 self._patience.reschedule(0.0)
             self._patience = None
+
+
+def _confirms(message: Message) -> bool:
+    """Return whether the client relies on a change after this event; not on an item that has just begun."""
+    assert isinstance(message, dict)
+    begun = message["type"] == "conversation.item.added" and message["item"]["status"] == "in_progress"
+    return message["type"] in CONFIRMATIONS and not begun

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationError
 
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.merging import merged
-from rejoinder.agent.wires.realtime.events import new_id
-from rejoinder.agent.wires.realtime.formats import PCM, Format
+from rejoinder.agent.wires.realtime.formats import DEFAULT_FORMAT, Format
+from rejoinder.agent.wires.realtime.items import Items
+from rejoinder.agent.wires.realtime.mcp import SECRET_FIELDS
 from rejoinder.agent.wires.realtime.messages import ResponseParams, check_size, explain
-from rejoinder.agent.wires.realtime.shapes import Base
-from rejoinder.agent.wires.realtime.tools import Choice, Function, MostTokens, most_tokens, tools_of
-from rejoinder.agent.wires.voices import DEFAULT, CustomVoice, check_voice
-from rejoinder.pipeline import Options, ProtocolError, Tools
+from rejoinder.agent.wires.realtime.remote_tools import RemoteTools
+from rejoinder.agent.wires.realtime.shapes import EchoedModel
+from rejoinder.agent.wires.realtime.tools import (
+    Choice,
+    Function,
+    MostTokens,
+    SessionTool,
+    most_tokens,
+    servers_of,
+    tools_of,
+)
+from rejoinder.agent.wires.voices import DEFAULT_VOICE, CustomVoice, check_voice
+from rejoinder.pipeline import Options, ProtocolError, Tools, TurnTaking, turn_taking
 
 BETA = {
     "input_audio_format": "audio.input.format",
@@ -28,13 +40,13 @@ BETA = {
     "max_response_output_tokens": "max_output_tokens",
 }
 """New names of the fields of the protocol's beta."""
-ECHOED = frozenset("id object expires_at tracing include prompt reasoning".split())
+IGNORED_FIELDS = frozenset("id object expires_at tracing include prompt reasoning".split())
 """Fields of the protocol that have no effect here."""
-PATIENCE = {"high": (1.0, 1_400), "medium": (4.0, 2_200), "low": (15.0, 3_000)}
-"""Patience, and the longest wait in milliseconds, for each eagerness. "auto" uses the server's settings."""
+POINTS_BY_EAGERNESS: dict[str, TurnTaking] = {"high": "eager", "medium": "balanced", "low": "patient"}
+"""The operating point for each eagerness. "auto" uses the server's settings."""
 
 
-class ServerVad(Base):
+class ServerVad(EchoedModel):
     """Turns end after a fixed silence.
 
     Times are in milliseconds; the threshold is a probability of speech.
@@ -49,7 +61,7 @@ class ServerVad(Base):
     idle_timeout_ms: int | None = Field(None, ge=1_000, le=3_600_000)
 
 
-class SemanticVad(Base):
+class SemanticVad(EchoedModel):
     """Turns end when they sound finished. Higher eagerness ends them sooner."""
 
     type: Literal["semantic_vad"]
@@ -58,10 +70,10 @@ class SemanticVad(Base):
     interrupt_response: bool = True
 
 
-class AudioInput(Base):
+class AudioInput(EchoedModel):
     """The client's audio: its format and how it is processed."""
 
-    format: Format = PCM
+    format: Format = DEFAULT_FORMAT
     transcription: dict[str, Any] | None = None
     noise_reduction: dict[str, Any] | None = None
     turn_detection: Annotated[ServerVad | SemanticVad, Field(discriminator="type")] | None = Field(
@@ -69,26 +81,33 @@ class AudioInput(Base):
     )
 
 
-class AudioOutput(Base):
+class AudioOutput(EchoedModel):
     """The agent's audio: format, voice and speed."""
 
-    format: Format = PCM
-    voice: str | CustomVoice = DEFAULT
+    format: Format = DEFAULT_FORMAT
+    voice: str | CustomVoice = DEFAULT_VOICE
     speed: float = Field(default=1.0, ge=1.0, le=1.0, description="voices have one speed")
 
 
-class Audio(Base):
+class Audio(EchoedModel):
     """The audio of both directions."""
 
     input: AudioInput = Field(default_factory=AudioInput)
     output: AudioOutput = Field(default_factory=AudioOutput)
 
 
-class Retention(Base):
+class TokenLimits(EchoedModel):
+    """The most tokens of a conversation in a prompt, after the instructions and the tools."""
+
+    post_instructions: int | None = Field(None, ge=0, exclude_if=lambda limit: limit is None)
+
+
+class Retention(EchoedModel):
     """The share of a conversation to keep when it is too long for the model."""
 
     type: Literal["retention_ratio"]
     retention_ratio: float = Field(ge=0.0, le=1.0)
+    token_limits: TokenLimits | None = Field(None, exclude_if=lambda limits: limits is None)
 
 
 def _shape(truncation: Any) -> str:
@@ -101,7 +120,7 @@ Truncation = Annotated[
 ]
 
 
-class SessionConfig(Base):
+class SessionConfig(EchoedModel):
     """The session object, which the server echoes."""
 
     type: Literal["realtime"] = "realtime"
@@ -109,7 +128,7 @@ class SessionConfig(Base):
     instructions: str = Field("", max_length=100_000)
     output_modalities: list[Literal["audio", "text"]] = Field(default=["audio"], min_length=1, max_length=1)
     audio: Audio = Field(default_factory=Audio)
-    tools: list[Function] = Field(default_factory=list, max_length=128)
+    tools: list[SessionTool] = Field(default_factory=list, max_length=128)
     tool_choice: Choice = "auto"
     max_output_tokens: MostTokens = "inf"
     parallel_tool_calls: bool | None = True
@@ -120,21 +139,32 @@ class SessionSettings:
     """The session object of one conversation: the client's values over the server's defaults.
 
     can_call: whether the language model can call tools; if not, tools are refused. id: the session's
-    identifier. voice: the name of the server's voice.
+    identifier. voice: the name of the server's voice. remote: the MCP servers that the client has named.
     """
 
-    def __init__(self, defaults: Options, model: str, can_call: bool = False, voice: str = DEFAULT) -> None:
+    def __init__(
+        self,
+        defaults: Options,
+        model: str,
+        can_call: bool = False,
+        voice: str = DEFAULT_VOICE,
+        id_: str = "",
+        remote: RemoteTools | None = None,
+    ) -> None:
+        self._remote = remote or RemoteTools(Items())
         self._defaults = defaults
         self._can_call = can_call
         self._voice = voice
         self._tools = Tools()
-        self.id = new_id("sess")
+        self._offered: frozenset[str] = frozenset()
+        self._offered_once: frozenset[str] = frozenset()
+        self.id = id_ or new_id("sess")
         self._config = SessionConfig(model=model, instructions=defaults.instructions)
 
     def update(self, update: dict[str, Any]) -> None:
         """Merge an update into the session object, object by object. Raises ProtocolError."""
         for name in update:
-            if name not in SessionConfig.model_fields and name not in ECHOED:
+            if name not in SessionConfig.model_fields and name not in IGNORED_FIELDS:
                 hint = f": it is session.{BETA[name]} since the beta" if name in BETA else ""
                 reason = f"Unknown parameter: 'session.{name}'{hint}."
                 raise ProtocolError(reason, "unknown_parameter", f"session.{name}")
@@ -144,9 +174,27 @@ class SessionSettings:
             raise explain(error, "session") from None
         check_voice(config.audio.output.voice, self._voice, "session.audio.output.voice")
         check_size(config.model_dump(), "session")
-        parallel = config.parallel_tool_calls is not False
-        self._tools = tools_of(config.tools, config.tool_choice, self._can_call, "session", parallel)
+        servers = servers_of(config.tools)
+        self._remote.check(servers, "session.tools")
+        tools_of(config.tools, [], config.tool_choice, self._can_call, "session")
+        self._remote.define(servers)
         self._config = config
+        self.take_tools()
+
+    def take_tools(self) -> None:
+        """Take the tools of the session as they are now: those of MCP servers come later than their names."""
+        config = self._config
+        others = self._remote.functions(servers_of(config.tools))
+        parallel = config.parallel_tool_calls is not False
+        self._tools = tools_of(config.tools, others, config.tool_choice, self._can_call, "session", parallel)
+        self._offered = _remote_names(self._tools, config.tools)
+
+    def is_remote(self, name: str) -> bool:
+        """Return whether a tool is one of an MCP server that the model was offered.
+
+        A model may invent the name of another tool of the server, which the client has not allowed.
+        """
+        return name in self._offered | self._offered_once and self._remote.has(name)
 
     def formats(self) -> tuple[Format, Format]:
         """Return the format of the client's audio and of the agent's."""
@@ -154,17 +202,44 @@ class SessionSettings:
 
     def describe(self) -> dict[str, Any]:
         """Return the session object for the client."""
-        return {"id": self.id, "object": "realtime.session", **self._config.model_dump()}
+        shown = self._config.model_dump()
+        for tool in shown["tools"]:
+            for name in SECRET_FIELDS if tool["type"] == "mcp" else ():
+                del tool[name]
+        return {"id": self.id, "object": "realtime.session", **shown}
+
+    def saved(self) -> dict[str, Any]:
+        """Return the client's values for another process, as an update. Secrets of MCP servers are left out.
+
+        Values that the client has not changed are left out, too, where the operator may have changed them.
+        """
+        config = self.describe()
+        for name in ("id", "object", "model"):
+            del config[name]
+        if config["instructions"] == self._defaults.instructions:
+            del config["instructions"]
+        return config
 
     def tools(self, response: ResponseParams) -> Tools | None:
-        """Return the tools of one response, None for the session's own. Raises ProtocolError."""
-        if response.tools is None and response.tool_choice is None and response.parallel_tool_calls is None:
+        """Return the tools of one response, None for the session's own. Raises ProtocolError.
+
+        A response beside the conversation has no tools of MCP servers: their results enter the conversation.
+        """
+        own = response.tools is None and response.tool_choice is None and response.parallel_tool_calls is None
+        beside = response.conversation == "none"
+        if own and not (beside and servers_of(self._config.tools)):
             return None
-        functions = self._config.tools if response.tools is None else response.tools
+        tools: Sequence[SessionTool] = self._config.tools if response.tools is None else response.tools
+        self._remote.check_known(servers_of(tools), "response.tools")
+        if beside:
+            tools = [tool for tool in tools if isinstance(tool, Function)]
+        others = self._remote.functions(servers_of(tools))
         choice = response.tool_choice or self._config.tool_choice
         given = response.parallel_tool_calls
         parallel = self._config.parallel_tool_calls if given is None else given
-        return tools_of(functions, choice, self._can_call, "response", parallel is not False)
+        found = tools_of(tools, others, choice, self._can_call, "response", parallel is not False)
+        self._offered_once = _remote_names(found, tools)
+        return found
 
     def check(self, response: ResponseParams) -> None:
         """Check the options of one response. Raises ProtocolError for an unknown voice."""
@@ -185,14 +260,20 @@ class SessionSettings:
                 max_wait_ms=detection.silence_duration_ms,
             )
         elif isinstance(detection, SemanticVad) and detection.eagerness != "auto":
-            patience, longest = PATIENCE[detection.eagerness]
+            point = turn_taking(POINTS_BY_EAGERNESS[detection.eagerness])
             endpointing = replace(
-                endpointing, patience=patience, max_wait_ms=max(longest, endpointing.min_wait_ms)
+                endpointing,
+                patience=point.patience,
+                unsure_wait_ms=point.unsure_wait_ms,
+                max_wait_ms=max(point.max_wait_ms, endpointing.min_wait_ms),
             )
         truncation = self._config.truncation
         retention = None if truncation == "disabled" else self._defaults.retention
+        prompt_tokens = self._defaults.prompt_tokens
         if isinstance(truncation, Retention):
             retention = truncation.retention_ratio
+            if truncation.token_limits and truncation.token_limits.post_instructions:
+                prompt_tokens = truncation.token_limits.post_instructions
         idle_s = self._defaults.idle_s
         if isinstance(detection, ServerVad) and detection.idle_timeout_ms is not None:
             idle_s = detection.idle_timeout_ms / 1000.0
@@ -203,6 +284,7 @@ class SessionSettings:
             if self._config.instructions == self._defaults.instructions
             else (),
             endpointing=endpointing,
+            prompt_tokens=prompt_tokens,
             retention=retention,
             detect_turns=detection is not None,
             create_response=detection is not None and detection.create_response,
@@ -212,3 +294,9 @@ class SessionSettings:
             max_tokens=most_tokens(self._config.max_output_tokens),
             idle_s=idle_s,
         )
+
+
+def _remote_names(offered: Tools, tools: Sequence[SessionTool]) -> frozenset[str]:
+    """Return the names of the tools that are not the client's own functions."""
+    own = {tool.name for tool in tools if isinstance(tool, Function)}
+    return frozenset(one["function"]["name"] for one in offered.functions) - own

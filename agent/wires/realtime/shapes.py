@@ -10,13 +10,13 @@ from rejoinder.pipeline import Entry, Key, ProtocolError
 
 MAX_RECORDING = 2_000_000
 """Most base64 characters of an item's audio: 31 s at 24 kHz, the largest of the formats."""
-TEXT = frozenset(("input_text", "output_text", "text"))
+TEXT_PART_TYPES = frozenset(("input_text", "output_text", "text"))
 """Types of content parts that hold text."""
 CALL_ID = Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)
 """The constraints on the id of a tool call."""
 
 
-class Base(BaseModel):
+class EchoedModel(BaseModel):
     """The base of objects that are echoed to the client. Unknown fields are kept and have no effect."""
 
     model_config = ConfigDict(extra="allow")
@@ -32,7 +32,7 @@ class Part(BaseModel):
 
     @model_validator(mode="after")
     def _has_something(self) -> Part:
-        if self.type in TEXT and self.text is None:
+        if self.type in TEXT_PART_TYPES and self.text is None:
             raise ValueError("text is missing")
         if self.type == "output_audio" and self.transcript is None:
             raise ValueError("transcript is missing: what the agent is to have said")
@@ -43,7 +43,7 @@ class Part(BaseModel):
     @property
     def words(self) -> str | None:
         """The text of the part, None for audio that needs a transcript."""
-        return self.text if self.type in TEXT else self.transcript
+        return self.text if self.type in TEXT_PART_TYPES else self.transcript
 
     def as_part(self, role: str) -> dict[str, Any]:
         """Return the part for an event to the client: with the type that fits the role, without audio."""
@@ -122,6 +122,19 @@ class ResultItem(_Item):
         return Entry("tool", self.output, key, call=self.call_id)
 
 
+class ApprovalItem(_Item):
+    """The client's answer to the request to approve a call of an MCP server's tool."""
+
+    type: Literal["mcp_approval_response"]
+    approval_request_id: str = Field(max_length=512)
+    approve: bool
+    reason: str | None = Field(None, max_length=2_000)
+
+    def as_item(self) -> dict[str, Any]:
+        """Return the fields of the item for an event to the client."""
+        return self.model_dump(exclude={"id"})
+
+
 class Reference(BaseModel):
     """A reference to an item of the conversation, in a response's own input."""
 
@@ -129,5 +142,5 @@ class Reference(BaseModel):
     id: str = Field(max_length=512)
 
 
-Item = Annotated[MessageItem | CallItem | ResultItem, Field(discriminator="type")]
+Item = Annotated[MessageItem | CallItem | ResultItem | ApprovalItem, Field(discriminator="type")]
 Input = Annotated[MessageItem | CallItem | ResultItem | Reference, Field(discriminator="type")]

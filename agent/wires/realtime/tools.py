@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rejoinder.agent.wires.realtime.shapes import Base
+from rejoinder.agent.wires.realtime.mcp import McpTool
+from rejoinder.agent.wires.realtime.shapes import EchoedModel
 from rejoinder.pipeline import ProtocolError, Tools
 
 NO_CALLS = (
@@ -17,7 +18,7 @@ NO_CALLS = (
 """Error message where the language model cannot call tools."""
 
 
-class Function(Base):
+class Function(EchoedModel):
     """A function that the client runs; ``parameters`` is a JSON schema."""
 
     type: Literal["function"]
@@ -26,7 +27,7 @@ class Function(Base):
     parameters: dict[str, Any] | None = None
 
 
-class Named(Base):
+class Named(EchoedModel):
     """The function that the model must call."""
 
     type: Literal["function"]
@@ -43,27 +44,46 @@ def most_tokens(given: MostTokens) -> int:
     return 0 if given == "inf" else given
 
 
+SessionTool = Annotated[Function | McpTool, Field(discriminator="type")]
+"""One of a session's tools: a function of the client, or an MCP server."""
+
+
+def servers_of(tools: Iterable[SessionTool]) -> list[McpTool]:
+    """Return the MCP servers among a session's tools."""
+    return [tool for tool in tools if isinstance(tool, McpTool)]
+
+
 def tools_of(
-    functions: Sequence[Function], choice: Choice, can_call: bool, where: str, parallel: bool = True
+    tools: Sequence[SessionTool],
+    others: Sequence[dict[str, Any]],
+    choice: Choice,
+    can_call: bool,
+    where: str,
+    parallel: bool = True,
 ) -> Tools:
     """Return the tools for the language model.
 
-    where: the field that has the tools. parallel: whether one response may call several. Raises ProtocolError
-    where the model cannot call tools, or the chosen tool does not exist.
+    others: the tools of MCP servers, in OpenAI's chat format. where: the field that has the tools. parallel:
+    whether one response may call several. Raises ProtocolError where the model cannot call tools, or the
+    chosen tool does not exist.
     """
-    if not functions or choice == "none":
+    if not tools or choice == "none":
         return Tools()
     if not can_call:
         raise ProtocolError(NO_CALLS, "tools_not_supported", f"{where}.tools")
+    functions = [tool for tool in tools if isinstance(tool, Function)]
+    names = {function.name for function in functions}
+    others = [one for one in others if one["function"]["name"] not in names]
     named: str | dict[str, Any]
     if isinstance(choice, Named):
-        if choice.name not in [function.name for function in functions]:
-            reason = f"there is no tool {choice.name} to choose"
+        if choice.name not in names:
+            reason = f"the tool {choice.name} is not in tools"
             raise ProtocolError(reason, "invalid_value", f"{where}.tool_choice.name")
         named = {"type": "function", "function": {"name": choice.name}}
     else:
         named = choice
-    return Tools([_chat_shape(function) for function in functions], named, parallel)
+    found = [*(_chat_shape(function) for function in functions), *others]
+    return Tools(found, named, parallel) if found else Tools()
 
 
 def _chat_shape(one: Function) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from rejoinder.pipeline import (
     Overloaded,
     ProtocolError,
 )
+from rejoinder.pipeline.context.tokens import TokenBudget
 from rejoinder.pipeline.errors import asking, first_error
 from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
 
@@ -48,7 +49,7 @@ SLICE_SAMPLES = 4096
 """Most samples in one ``audio-chunk``: 0.2 s."""
 
 
-class Memory:
+class Exchanges:
     """Recent questions and answers, by the client's name of the conversation."""
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class Answers:
     def __init__(self, settings: Settings, models: Callable[[], Models | None]) -> None:
         self._settings = settings
         self._models = models
-        self._conversations = Memory()
+        self._conversations = Exchanges()
         self._hearing, self._speaking = asyncio.Lock(), asyncio.Lock()
         self._thinking = asyncio.Semaphore(ANSWERS_AT_ONCE)
 
@@ -94,7 +95,7 @@ class Answers:
         except Exception as error:  # an error ends this request, and nothing else
             public = reported(f"Wyoming: {connection}", "a request failed", first_error(error))
             in_words = isinstance(request, Handle) and public.ours and public.code != "overloaded"
-            yield Event("not-handled", {"text": public.message}) if in_words else failure(public)
+            yield Event("not-handled", {"text": public.message}) if in_words else error_event(public)
 
     @cached_property
     def _info(self) -> dict[str, Any]:
@@ -127,7 +128,7 @@ class Answers:
         known = stt_languages(self._settings.stt)
         if not speaks(request.language, known):
             raise ProtocolError(
-                f"{request.language} is not understood here, but {known[0]}", "unsupported-language"
+                f"the language {request.language} is not supported: use {known[0]}", "unsupported-language"
             )
         stream = models.stt.stream()
         stream.feed(request.audio)
@@ -138,25 +139,33 @@ class Answers:
 
     async def _speak(self, models: Models, request: Speak) -> AsyncGenerator[Event, None]:
         if request.format not in ("", "text"):
-            raise ProtocolError(f"{request.format} is not spoken here, plain text is", "unsupported-format")
+            raise ProtocolError(
+                f"the format {request.format} is not supported: send plain text", "unsupported-format"
+            )
         if request.voice:
             check_voice(request.voice, known_as(self._settings.tts), "voice", "unsupported-voice")
         rate = position = 0
-        async for clause in clauses(request.texts):
-            async with aclosing(models.tts.speak(clause)) as chunks:
-                while (chunk := await self._piece(chunks)) is not None:
-                    if not rate:
-                        rate = chunk.rate
-                        yield audio("audio-start", rate, 0)
-                    for piece in chunk.slices(SLICE_SAMPLES):
-                        yield audio("audio-chunk", rate, position, piece.pcm)
-                        position += len(piece)
+        async with aclosing(self._spoken(models, request.texts)) as chunks:
+            async for chunk in chunks:
+                if not rate:
+                    rate = chunk.rate
+                    yield audio("audio-start", rate, 0)
+                for piece in chunk.slices(SLICE_SAMPLES):
+                    yield audio("audio-chunk", rate, position, piece.pcm)
+                    position += len(piece)
         if not rate:  # the client waits for an end, even of no audio
             rate = RATE
             yield audio("audio-start", rate, 0)
         yield Event("audio-stop", {"timestamp": 1000 * position // rate})
         if request.streamed:
             yield Event("synthesize-stopped")
+
+    async def _spoken(self, models: Models, texts: Channel[str]) -> AsyncGenerator[AudioChunk, None]:
+        async with aclosing(clauses(texts)) as pieces:
+            async for clause in pieces:
+                async with aclosing(models.tts.speak(clause)) as chunks:
+                    while (chunk := await self._piece(chunks)) is not None:
+                        yield chunk
 
     async def _piece(self, chunks: AsyncGenerator[AudioChunk, None]) -> AudioChunk | None:
         async with self._speaking:  # released while the client takes the audio
@@ -169,7 +178,8 @@ class Answers:
             return
         now, options = asyncio.get_running_loop().time, self._settings.options()
         name = f"named {request.conversation}" if request.conversation else connection
-        history = History(options.instructions, options.examples, options.prompt_characters)
+        budget = TokenBudget(models.llm)
+        history = History(options.instructions, options.examples, budget.conversation(options), budget.count)
         for question, answer in self._conversations.read(name, now()):
             history.add_user(question)
             history.add("assistant", answer)
@@ -217,6 +227,6 @@ def audio(type_: str, rate: int, position: int, pcm: bytes = b"") -> Event:
     return Event(type_, format_, pcm)
 
 
-def failure(error: PublicError) -> Event:
+def error_event(error: PublicError) -> Event:
     """Return the event for an error."""
     return Event("error", {"text": error.message, "code": error.code or "invalid"})

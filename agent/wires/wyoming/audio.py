@@ -38,7 +38,7 @@ class Format:
         """Return audio as mono 16-bit PCM. Raises ProtocolError for incomplete samples."""
         if len(payload) % (self.width * self.channels):
             raise ProtocolError(
-                f"{len(payload)} bytes are no whole samples of {self.channels} x {self.width} bytes",
+                f"{len(payload)} bytes are not a multiple of {self.channels} channels x {self.width} bytes",
                 "invalid",
             )
         if (self.width, self.channels) == (2, 1):
@@ -63,7 +63,7 @@ class Ear:
     def feed(self, event: Event) -> None:
         """Add an ``audio-chunk``. Raises ProtocolError for another format, or too much audio."""
         if Format.of(event.data) != self.format:
-            raise ProtocolError("the format of the audio changes in its midst", "invalid")
+            raise ProtocolError("the format of the audio changed before its audio-stop", "invalid")
         pcm = self.format.mono(event.payload)
         self._frames += len(pcm) // 2
         if self._frames > MAX_SECONDS * self.format.rate:

@@ -8,14 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rejoinder.agent.wires.names import catalogued, known_as
+from rejoinder.agent.wires.names import catalogued, first_llm, known_as
 from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.loading import Specs
 from rejoinder.models.specs import with_language
 from rejoinder.models.weights.catalog import PACKAGED, catalog
 from rejoinder.pipeline import PipelineError
 
-NAME = "Rejoinder"
+SERVER_NAME = "Rejoinder"
 """The name that Wyoming clients show."""
 MAKERS = {
     "whisper": ("OpenAI", "https://github.com/openai/whisper"),
@@ -24,15 +24,15 @@ MAKERS = {
     "smollm2-135m-instruct": ("Hugging Face", "https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct"),
 }
 """Maker and origin of a model in the catalog, by the model's name or its adapter's."""
-ENGLISH = ["en"]
+ENGLISH_ONLY = ["en"]
 """Languages of English-only models."""
 
 
 def info(specs: Specs) -> dict[str, Any]:
     """Return the data of an ``info`` event. It needs no loaded model."""
-    stt, tts, llm = (_model(spec) for spec in (specs.stt, specs.tts, specs.llm))
+    stt, tts, llm = (_model(spec) for spec in (specs.stt, specs.tts, first_llm(specs)))
     program = {
-        "name": NAME,
+        "name": SERVER_NAME,
         "attribution": {"name": "The Rejoinder authors", "url": ""},
         "installed": True,
         "version": version("rejoinder"),
@@ -62,7 +62,7 @@ def info(specs: Specs) -> dict[str, Any]:
             {
                 **program,
                 "description": "conversation",
-                "models": [{**llm, "languages": understood(specs.llm)}],
+                "models": [{**llm, "languages": understood(first_llm(specs))}],
                 "supports_handled_streaming": True,
                 "supports_home_control": False,
             }
@@ -77,25 +77,25 @@ def info(specs: Specs) -> dict[str, Any]:
 def stt_languages(spec: str) -> list[str]:
     """Return the languages of a recogniser. Whisper's is in its spec; others count as English."""
     prefix, _, argument = spec.partition(":")
-    return [with_language(argument)[1]] if prefix == "whisper" else ENGLISH
+    return [with_language(argument)[1]] if prefix == "whisper" else ENGLISH_ONLY
 
 
 def spoken(spec: str) -> list[str]:
     """Return the languages of a voice. Piper's voices declare theirs; others count as English."""
     prefix, _, argument = spec.partition(":")
     if prefix != "piper":
-        return ENGLISH
+        return ENGLISH_ONLY
     try:
         path: Path = BUILT_IN[prefix].find(argument)
         settings = json.loads(path.with_name(path.name + ".json").read_text(encoding="utf-8"))
         return [str(settings["language"]["code"])]
     except (PipelineError, OSError, ValueError, KeyError, TypeError):
-        return ENGLISH
+        return ENGLISH_ONLY
 
 
 def understood(spec: str) -> list[str]:
     """Return the languages of a language model. An empty list stands for any language."""
-    return ENGLISH if catalogued(spec) else []
+    return ENGLISH_ONLY if catalogued(spec) else []
 
 
 def speaks(language: str, known: Sequence[str]) -> bool:
@@ -115,6 +115,8 @@ def _model(spec: str) -> dict[str, Any]:
         about = f"{PACKAGED[prefix].purpose}; licence: {PACKAGED[prefix].licence}"
     elif prefix == "openai":
         about = "behind an OpenAI-compatible server"
+    elif prefix == "triton":
+        about = "in Triton Inference Server"
     elif prefix == "scripted":
         about = "a script, no model"
     known = bool(key) or prefix in PACKAGED

@@ -15,11 +15,13 @@ from typing import Any
 from rejoinder.agent.wires.json_limits import excess
 from rejoinder.pipeline import ProtocolError
 
-MAX_HEADER = MAX_DATA = 2**16
-"""Most bytes of an event's first line, and of the JSON after it. The longest text needs fewer."""
-MAX_VALUES = 1024
+MAX_LINE_BYTES = 2**16
+"""Most bytes of an event's first line, which is JSON. The longest text needs fewer."""
+MAX_DATA_BYTES = 2**16
+"""Most bytes of the JSON after the first line."""
+MAX_DATA_VALUES = 1024
 """Most members of objects and entries of lists in either."""
-MAX_PAYLOAD = 2**20
+MAX_PAYLOAD_BYTES = 2**20
 """Most bytes of audio in one event: half a minute at 16 kHz. Home Assistant sends about 30 ms at a time."""
 
 
@@ -56,8 +58,10 @@ class Events:
     def _next(self) -> Event | None:
         if self._header is None:
             end = self._rest.find(b"\n")
-            if end > MAX_HEADER or (end < 0 and len(self._rest) > MAX_HEADER):
-                raise ProtocolError(f"an event begins with a line of at most {MAX_HEADER} bytes", "too-long")
+            if end > MAX_LINE_BYTES or (end < 0 and len(self._rest) > MAX_LINE_BYTES):
+                raise ProtocolError(
+                    f"an event begins with a line of at most {MAX_LINE_BYTES} bytes", "too-long"
+                )
             if end < 0:
                 return None
             self._header = _header(self._take(end + 1))
@@ -91,9 +95,9 @@ def text(data: dict[str, Any], name: str, most: int) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ProtocolError(f"{name} has to be a text", "invalid")
+        raise ProtocolError(f"{name} has to be a string", "invalid")
     if len(value) > most:
-        raise ProtocolError(f"{name} has {len(value)} characters, of at most {most}", "too-long")
+        raise ProtocolError(f"{name} has {len(value)} characters: the limit is {most}", "too-long")
     return value.encode("utf-8", "replace").decode()  # replaces unpaired surrogates
 
 
@@ -113,7 +117,7 @@ def _header(line: bytes) -> _Header:
         raise ProtocolError("data has to be an object", "invalid")
     lengths = [
         0 if fields.get(name) is None else whole(fields, name, 0, most)
-        for name, most in (("data_length", MAX_DATA), ("payload_length", MAX_PAYLOAD))
+        for name, most in (("data_length", MAX_DATA_BYTES), ("payload_length", MAX_PAYLOAD_BYTES))
     ]
     return _Header(type_, data, *lengths)
 
@@ -121,11 +125,11 @@ def _header(line: bytes) -> _Header:
 def _object(written: bytes) -> dict[str, Any]:
     try:
         text = written.decode()
-        if reason := excess(text, MAX_VALUES):
-            raise ProtocolError(f"this JSON is too large to read here: {reason}", "too-long")
+        if reason := excess(text, MAX_DATA_VALUES):
+            raise ProtocolError(reason, "too-long")
         fields = json.loads(text)
     except (ValueError, RecursionError):
-        raise ProtocolError("this is no JSON", "invalid") from None
+        raise ProtocolError("this is not valid JSON", "invalid") from None
     if not isinstance(fields, dict):
-        raise ProtocolError("this is no JSON object", "invalid")
+        raise ProtocolError("this is not a JSON object", "invalid")
     return fields

@@ -9,9 +9,9 @@ from rejoinder.agent.wires.wyoming.audio import Ear, Format
 from rejoinder.agent.wires.wyoming.protocol import Event, text
 from rejoinder.pipeline import RATE, AudioChunk, Channel, ProtocolError
 
-MAX_TEXT = 10_000
+MAX_TTS_TEXT_CHARS = 10_000
 """Most characters of a text to speak: about twelve minutes."""
-MAX_QUESTION = 4_000
+MAX_QUESTION_CHARS = 4_000
 """Most characters of a question."""
 MAX_NAME = 200
 """Most characters of a language, a format, or a conversation's identifier."""
@@ -49,7 +49,7 @@ class Speak:
     format: str = ""
     voice: str = ""
     # Each piece has at least one character, so the channel has room for all of them.
-    texts: Channel[str] = field(default_factory=lambda: Channel(MAX_TEXT, "wyoming-text"))
+    texts: Channel[str] = field(default_factory=lambda: Channel(MAX_TTS_TEXT_CHARS, "wyoming-text"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Requests:
             case "describe":
                 return Describe()
             case "ping":
-                return Ping(text(data, "text", MAX_QUESTION))
+                return Ping(text(data, "text", MAX_QUESTION_CHARS))
             case "transcribe":
                 self._language = text(data, "language", MAX_NAME)
             case "audio-start":
@@ -97,7 +97,7 @@ class Requests:
             case "transcript":
                 context = data.get("context")
                 named = text(context, "conversation_id", MAX_NAME) if isinstance(context, dict) else ""
-                return Handle(text(data, "text", MAX_QUESTION), named)
+                return Handle(text(data, "text", MAX_QUESTION_CHARS), named)
             case _:
                 return self._spoken(event.type, data)
         return None
@@ -107,9 +107,9 @@ class Requests:
         match type_:
             case "synthesize" if speak is None:
                 if data.get("text") is None:
-                    raise ProtocolError("synthesize without text", "invalid")
+                    raise ProtocolError("synthesize needs a text", "invalid")
                 speak = Speak(False, text(data, "text_format", MAX_NAME), _voice(data))
-                if words := text(data, "text", MAX_TEXT):
+                if words := text(data, "text", MAX_TTS_TEXT_CHARS):
                     speak.texts.send_nowait(words)
                 speak.texts.close()
                 return speak
@@ -117,24 +117,26 @@ class Requests:
                 pass  # repeats the whole text, for servers that do not support pieces
             case "synthesize-start":
                 if speak is not None:
-                    raise ProtocolError("synthesize-start without the end of the text before it", "invalid")
+                    raise ProtocolError(
+                        "synthesize-start came before the synthesize-stop of the last text", "invalid"
+                    )
                 self._speak = Speak(True, text(data, "text_format", MAX_NAME), _voice(data))
                 self._characters = 0
                 return self._speak
             case "synthesize-chunk" | "synthesize-stop":
                 if speak is None:
-                    raise ProtocolError(f"{type_} without synthesize-start", "invalid")
+                    raise ProtocolError(f"{type_} came without a synthesize-start before it", "invalid")
                 if type_ == "synthesize-stop":
                     speak.texts.close()
                     self._speak = None
                 else:
-                    self._add(speak, text(data, "text", MAX_TEXT))
+                    self._add(speak, text(data, "text", MAX_TTS_TEXT_CHARS))
         return None
 
     def _add(self, speak: Speak, words: str) -> None:
         self._characters += len(words)
-        if self._characters > MAX_TEXT:
-            raise ProtocolError(f"more than {MAX_TEXT} characters in one request", "too-long")
+        if self._characters > MAX_TTS_TEXT_CHARS:
+            raise ProtocolError(f"more than {MAX_TTS_TEXT_CHARS} characters in one request", "too-long")
         if words:
             speak.texts.send_nowait(words)
 

@@ -5,26 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 
 from rejoinder.agent.config import ConfigError, Settings
+from rejoinder.agent.wires.call_log import Address
 from rejoinder.agent.wires.failures import reported
-from rejoinder.agent.wires.wyoming.answers import Answers, failure
+from rejoinder.agent.wires.operating.admission import Admission
+from rejoinder.agent.wires.socket import SEND_BUFFER_BYTES
+from rejoinder.agent.wires.wyoming.answers import Answers, error_event
 from rejoinder.agent.wires.wyoming.protocol import Event, Events, encode
-from rejoinder.agent.wires.wyoming.requests import Request, Requests, Speak
+from rejoinder.agent.wires.wyoming.requests import Describe, Ping, Request, Requests, Speak
 from rejoinder.pipeline import Channel, Models, Overloaded, PipelineError, ProtocolError
+from rejoinder.pipeline.engines import call_id
 
 log = logging.getLogger(__name__)
 
-READ = 2**16
+WYOMING_READ_BYTES = 2**16
 """Most bytes in one read."""
-SEND_BUFFER = 64 * 2**10
-"""Bytes that the kernel buffers per socket. It is small, so that synthesis stops when a client stops
-reading."""
 MAX_CONNECTIONS = 64
 """Most connections at a time. One more replaces the connection that has been silent longest. If all of them
 wait for answers, the new one is refused."""
+MAX_REFUSED = 64
+"""Most refused connections that wait for their clients to read why. Further ones are closed at once."""
 MAX_REQUESTS = 8
 """Most requests of one connection that wait for the one before."""
 IDLE_SECONDS = 60.0
@@ -37,17 +40,32 @@ reset the connection and lose the error."""
 
 
 class Connection:
-    """One client's connection. last_event: the loop time of its last event or answer."""
+    """One client's connection. last_event: the loop time of its last event or answer.
+
+    client: its address. admission: decides about its requests.
+    """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers, name: str
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        answers: Answers,
+        name: str,
+        admission: Admission,
     ) -> None:
         self.last_event = asyncio.get_running_loop().time()
+        self.client: Address = writer.get_extra_info("peername")
+        self._admission = admission
         self._reader, self._writer = reader, writer
         self._answers = answers
         self._name = name
         self._requests: Channel[Request] = Channel(MAX_REQUESTS, "wyoming")
         self._request: Request | None = None
+
+    @property
+    def answering(self) -> bool:
+        """Whether a request is being answered, or its rest is awaited."""
+        return self._request is not None
 
     @property
     def waits(self) -> bool:
@@ -57,6 +75,7 @@ class Connection:
 
     async def run(self) -> None:
         """Answer requests until the client leaves. Leaving and cancelling both stop the current request."""
+        call_id.current.set(f"wyoming {self._name}".replace(" ", "-"))
         try:
             async with asyncio.TaskGroup() as tasks:
                 answering = tasks.create_task(self._answer())
@@ -70,12 +89,7 @@ class Connection:
     async def refuse(self, error: BaseException) -> None:
         """Send an error and close the connection. Cancelling closes it without waiting for the client."""
         public = reported(f"Wyoming: {self._name}", "it was closed", error)
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(WYOMING_LINGER_SECONDS):
-                self._writer.write(encode(failure(public)))
-                self._writer.write_eof()
-                while await self._reader.read(READ):
-                    pass
+        await say_last(self._reader, self._writer, error_event(public))
 
     async def _read(self) -> None:
         events, requests = Events(), Requests()
@@ -84,55 +98,127 @@ class Connection:
                 self.last_event = asyncio.get_running_loop().time()
                 request = requests.take(event)
                 if request is not None and not self._requests.send_nowait(request):
-                    raise Overloaded(f"{MAX_REQUESTS} requests of this connection wait already")
+                    raise Overloaded(
+                        f"{MAX_REQUESTS} requests of this connection wait already: wait for an answer"
+                    )
 
     async def _more(self) -> bytes:
         """Return the next bytes, b"" at the end. Raises ProtocolError after ``IDLE_SECONDS``."""
         while True:
+            since = self.last_event
             try:
-                async with asyncio.timeout_at(self.last_event + IDLE_SECONDS):
-                    return await self._reader.read(READ)
+                async with asyncio.timeout_at(since + IDLE_SECONDS):
+                    return await self._reader.read(WYOMING_READ_BYTES)
             except TimeoutError:
-                if not self.waits:
-                    raise ProtocolError(f"nothing came for {IDLE_SECONDS:g} s", "timeout") from None
-                self.last_event = asyncio.get_running_loop().time()
+                if self.waits:
+                    self.last_event = asyncio.get_running_loop().time()
+                elif self.last_event == since:  # else an answer has ended meanwhile
+                    raise ProtocolError(
+                        f"no complete event arrived for {IDLE_SECONDS:g} s", "timeout"
+                    ) from None
 
     async def _answer(self) -> None:
         async for request in self._requests:
             self._request = request
             log.debug("Wyoming: %s: %s", self._name, type(request).__name__)
-            async with aclosing(self._answers.answer(request, self._name)) as events:
+            async with aclosing(self._answered(request)) as events:
                 async for event in events:
                     self._writer.write(encode(event))
                     async with asyncio.timeout(WYOMING_SEND_SECONDS):
                         await self._writer.drain()
             self._request, self.last_event = None, asyncio.get_running_loop().time()
 
+    async def _answered(self, request: Request) -> AsyncGenerator[Event, None]:
+        free = isinstance(request, Describe | Ping)
+        if reason := "" if free else await self._admission.ask(self.client):
+            log.warning("Wyoming: %s: a request was refused: %s", self._name, reason)
+            yield refusal(reason)
+            return
+        async with aclosing(self._answers.answer(request, self._name)) as events:
+            async for event in events:
+                yield event
+
+
+async def say_last(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, event: Event) -> None:
+    """Send the last event of a connection, and wait until the client closes its side. Cancelling does not."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(WYOMING_LINGER_SECONDS):
+            writer.write(encode(event))
+            writer.write_eof()
+            while await reader.read(WYOMING_READ_BYTES):
+                pass
+
+
+def refusal(reason: str) -> Event:
+    """Return the event for a connection or a request that is not taken now."""
+    return Event("error", {"text": reason, "code": "overloaded"})
+
 
 class Port:
-    """All connections of the port."""
+    """All connections of the port. admission: decides about connections and requests."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, admission: Admission) -> None:
         self.connections: dict[asyncio.Task[None], Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._refused = 0
         self._answers = answers
+        self._admission = admission
         self._count = 0
 
+    @property
+    def answering(self) -> bool:
+        """Whether a request is in progress."""
+        return any(connection.answering for connection in self.connections.values())
+
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a new client, or refuse it where all connections are busy."""
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        if not self._make_room():
-            reason = f"all {MAX_CONNECTIONS} connections are busy"
-            log.warning("Wyoming: %s", reason)
-            writer.write(encode(Event("error", {"text": reason, "code": "overloaded"})))
-            writer.close()
-            return
-        self._count += 1
-        connection = Connection(reader, writer, self._answers, f"connection {self._count}")
-        task = asyncio.create_task(_serve(connection, writer), name="wyoming")
-        self.connections[task] = connection
+        """Serve a new client, or refuse it."""
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        task = asyncio.create_task(self._serve(reader, writer), name="wyoming")
         self._tasks.add(task)
-        task.add_done_callback(self._gone)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client: Address = writer.get_extra_info("peername")
+        try:
+            if not (reason := await self._admission.begin(client)):
+                try:
+                    reason = await self._run(reader, writer)
+                finally:
+                    self._admission.end(client)
+            if reason:
+                log.warning("Wyoming: a connection was refused: %s", reason)
+                await self._refuse(reader, writer, reason)
+        finally:
+            if writer.transport.get_write_buffer_size():  # unread by the client; a close would wait for it
+                writer.transport.abort()
+            writer.close()
+
+    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        """Serve a client to its end, or return why there is no room for it."""
+        if not self._make_room():
+            return f"all {MAX_CONNECTIONS} connections are busy"
+        task = asyncio.current_task()
+        assert task
+        self._count += 1
+        name = f"connection {self._count}"
+        connection = Connection(reader, writer, self._answers, name, self._admission)
+        self.connections[task] = connection
+        try:
+            await connection.run()
+        finally:
+            self.connections.pop(task, None)
+        return ""
+
+    async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reason: str) -> None:
+        """Say why a connection is refused, unless too many clients are being told."""
+        if self._refused >= MAX_REFUSED:
+            writer.transport.abort()
+            return
+        self._refused += 1
+        try:
+            await say_last(reader, writer, refusal(reason))
+        finally:
+            self._refused -= 1
 
     async def close(self) -> None:
         """Close all connections and wait until they are gone. Cancelling stops waiting."""
@@ -140,10 +226,6 @@ class Port:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-
-    def _gone(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self.connections.pop(task, None)
 
     def _make_room(self) -> bool:
         """Close the most idle connection if there are too many; return whether there is room for one more."""
@@ -158,15 +240,6 @@ class Port:
         return True
 
 
-async def _serve(connection: Connection, writer: asyncio.StreamWriter) -> None:
-    try:
-        await connection.run()
-    finally:
-        if writer.transport.get_write_buffer_size():  # unread by the client; a close would wait for it
-            writer.transport.abort()
-        writer.close()
-
-
 def address(settings: Settings) -> str:
     """Return the host to listen on: 127.0.0.1 unless ``open_to_all`` is set, because Wyoming has no keys."""
     if settings.open_to_all or settings.local:
@@ -177,25 +250,28 @@ def address(settings: Settings) -> str:
 
 @asynccontextmanager
 async def wyoming(
-    settings: Settings, models: Callable[[], Models | None], failed: Callable[[Exception], None]
-) -> AsyncIterator[None]:
+    settings: Settings,
+    models: Callable[[], Models | None],
+    failed: Callable[[Exception], None],
+    admission: Admission,
+) -> AsyncIterator[Port]:
     """Serve Wyoming for the length of the block. Port 0 serves nothing.
 
     models: returns the models, None while they load. failed: called with the error where the port cannot be
-    opened. Cancelling closes all connections.
+    opened. admission: decides about connections and requests. Cancelling closes all connections.
     """
+    port = Port(Answers(settings, models), admission)
     if not settings.wyoming_port:
-        yield
+        yield port
         return
-    port = Port(Answers(settings, models))
     try:
         server = await asyncio.start_server(port.connected, address(settings), settings.wyoming_port)
     except OSError as error:
         failed(ConfigError(f"wyoming_port {settings.wyoming_port}: {error.strerror}"))
-        yield
+        yield port
         return
     try:
-        yield
+        yield port
     finally:
         server.close()
         await port.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ import numpy as np
 
 from rejoinder.models.hints import require
 from rejoinder.models.llm.ort.ahead import ahead
+from rejoinder.models.llm.ort.chat_template import ChatTemplate
+from rejoinder.models.llm.ort.conversion import repaired
 from rejoinder.models.llm.ort.decoder import Decoder, KvCachePool, KvCacheSlot, Logits
-from rejoinder.models.llm.ort.decoder_graph import CONTEXT, prepared
+from rejoinder.models.llm.ort.decoder_graph import CONTEXT
 from rejoinder.models.llm.ort.drafts import OPENINGS, Drafts
 from rejoinder.models.llm.ort.kv_cache import Slots, common_prefix
 from rejoinder.models.llm.ort.sampling import Sampling, choose
@@ -25,21 +26,18 @@ from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.llm_statistics import LlmStatistics
 from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 SLOTS = 8
 """KV-cache slots for replies: most replies and warm-ups at the same time."""
-PROMPT_TOKENS = CONTEXT - 256
-"""Most tokens of a prompt. A longer conversation loses its oldest messages."""
-FORGET_MESSAGES = 8
-"""Messages that are dropped at a time, because each drop makes the KV cache useless once."""
-TEMPLATE_TOKENS = 6
-"""Approximate number of tokens that a chat template adds to a message."""
 STEP_TOKENS = 64
 """Most prompt tokens in one step: about 80 ms, in which no other step can run."""
 TEXT_STEP_TOKENS = 16
 """Most prompt tokens in one step of a text request. A reply may have to wait for such a step."""
+FEWEST_COPIED = 8
+"""Fewest tokens that are copied from another slot. The model reads this number in about 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +48,14 @@ class Step:
     drafted: number of guessed tokens at the end, if the slot holds all tokens before them but one. The
         guesses may then be left out, so that several conversations read one token each in one run. None if
         the step must run alone.
+    source: index of the slot that ``tokens`` are copied from, in place of a run; None to run the model.
     """
 
     slot: KvCacheSlot
     tokens: list[int]
     rows: int = 1
     drafted: int | None = None
+    source: int | None = None
 
     def alike(self, sure: bool) -> object:
         """Return the batch key: steps with equal keys can run together. Urgency makes no difference."""
@@ -70,28 +70,25 @@ class OrtLlm:
 
     def __init__(self, path: Path, threads: int, sampling: Sampling | None = None) -> None:
         require("ort")
-        import jinja2.sandbox
         from tokenizers import Tokenizer
 
         self.name = f"ort:{path.stem}"
-        try:
-            folder = prepared(path)
+
+        def opened(folder: Path) -> tuple[Any, Any, Decoder]:
             settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-            self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            self._longest = max(map(len, self._tokenizer.get_vocab()))
-            environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-            environment.globals["raise_exception"] = _refuse
-            self._template = environment.from_string(settings["template"])
-            control = self._tokenizer.get_added_tokens_decoder()
-            self._control = re.compile("|".join(re.escape(token.content) for token in control.values()))
+            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            return settings, tokenizer, Decoder(folder / "model.onnx", threads)
+
+        try:
+            settings, self._tokenizer, decoder = repaired(path, opened)
+            self._chat_template = ChatTemplate(self.name, self._tokenizer, settings["template"])
         except ModelError:
             raise
         except Exception as error:
             raise ModelError(self.name, f"cannot prepare {path}: {error}") from error
-        self._ends = {settings["end"], *control}
+        self._ends = {settings["end"], *self._tokenizer.get_added_tokens_decoder()}
         self._sampling = sampling or Sampling()
         self._random = np.random.default_rng()
-        decoder = Decoder(folder / "model.onnx", threads)
         self._cache_pool = KvCachePool(decoder, SLOTS)
         self._cache_slots = self._cache_pool.slots
         self._slots = Slots(SLOTS)
@@ -102,7 +99,15 @@ class OrtLlm:
         self._decoder = decoder
         self._text_slot: KvCacheSlot | None = None
         self._text_lock = asyncio.Lock()
-        self.engine: Engine[Step, list[Logits]] = Engine("ort", self._step, max_batch=SLOTS, alike=Step.alike)
+        self._statistics = LlmStatistics()
+        self.engine: Engine[Step, list[Logits]] = Engine(
+            "ort", self._step, max_batch=SLOTS, alike=Step.alike, shares_state=True
+        )
+
+    @property
+    def statistics(self) -> LlmStatistics:
+        """The counts of all slots. A prompt that is cancelled counts as read."""
+        return self._statistics
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
@@ -159,12 +164,14 @@ class OrtLlm:
                 tokens = [*prompt, *answer]
                 drafted = drafts.following(answer)[: longest - len(answer)] if drafts is not None else []
                 rows = await self._read(slot, tokens, drafted, drafts is None, decodes=bool(answer))
+                self._statistics += LlmStatistics(drafted_tokens=len(rows) - 1)
                 for logits, guess in zip(rows, [*drafted, None], strict=False):
                     token = choose(logits, tokens, self._sampling, self._random)
                     if token in self._ends or len(answer) == longest:
                         return
                     tokens.append(token)
                     answer.append(token)
+                    self._statistics += LlmStatistics(accepted_tokens=int(token == guess))
                     yield token
                     if token != guess:
                         break
@@ -174,7 +181,16 @@ class OrtLlm:
 
     def count(self, messages: Sequence[Message]) -> int:
         """Return the number of prompt tokens that a reply to ``messages`` reads. Raises ModelError."""
-        return len(self._prompt(messages))
+        return len(self._chat_template.tokens(messages))
+
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of a prompt and its answer together."""
+        return CONTEXT
+
+    def tokens_in(self, text: str) -> int:
+        """Return the number of tokens in a text."""
+        return self._chat_template.tokens_in(text)
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Read the prompt into the cache of a slot. Cancelling keeps what was read. Raises ModelError."""
@@ -205,7 +221,13 @@ class OrtLlm:
         is a step of its own: its activations are far larger than those of the others, and a common scale
         would leave the others only a few bits.
         """
+        if not decodes:
+            await self._copy(slot, tokens)
         known, most = common_prefix(slot.cached, tokens), TEXT_STEP_TOKENS if low_priority else STEP_TOKENS
+        if not decodes:
+            # The last token is read again for its logits.
+            cached = min(known, len(tokens) - 1)
+            self._statistics += LlmStatistics(1, prompt_tokens=len(tokens), cached_tokens=cached)
         for end in range(known + most if known else 1, len(tokens), most):
             if low_priority:
                 await self._priority_gate.wait()
@@ -215,65 +237,25 @@ class OrtLlm:
         left_out = len(drafted) if decodes else None
         return await self.engine.run(Step(slot, [*tokens, *drafted], 1 + len(drafted), left_out))
 
+    async def _copy(self, slot: KvCacheSlot, tokens: list[int]) -> None:
+        """Copy the beginning of a prompt from another call's slot, such as the same instructions."""
+        source, shared = self._cache_pool.longest_prefix(tokens)
+        if slot.index is not None and shared >= common_prefix(slot.cached, tokens) + FEWEST_COPIED:
+            await self.engine.run(Step(slot, tokens[:shared], source=source))
+
     async def _encoded(self, messages: Sequence[Message]) -> list[int]:
         """Return the tokens of the prompt. A long prompt is encoded on a thread."""
         if is_long(messages):
-            return await asyncio.to_thread(self._prompt, messages)
-        return self._prompt(messages)
-
-    def _prompt(self, messages: Sequence[Message]) -> list[int]:
-        if len(messages[-1]["content"]) > CONTEXT * self._longest:  # too many, without counting them
-            raise self._too_long(f"more than {CONTEXT}")
-        try:
-            said = [Message(role=each["role"], content=self._plain(each["content"])) for each in messages]
-            tokens = self._encode(said)
-            if len(tokens) > PROMPT_TOKENS:
-                tokens = self._encode(self._shortened(said))
-        except Exception as error:
-            raise ModelError(self.name, f"cannot read the conversation: {error}") from error
-        if not 0 < len(tokens) < CONTEXT:
-            raise self._too_long(str(len(tokens)))
-        return tokens
-
-    def _encode(self, messages: Sequence[Message]) -> list[int]:
-        text = self._template.render(messages=messages, add_generation_prompt=True)
-        return self._ids(text)
-
-    def _too_long(self, tokens: str) -> ModelError:
-        return ModelError(
-            self.name,
-            f"a prompt of {tokens} tokens exceeds the context of {CONTEXT}: "
-            "shorten the instructions, or take a model with more (llama:, openai:)",
-            "context_length_exceeded",
-        )
-
-    def _ids(self, text: str) -> list[int]:
-        """Return the tokens of a text. Only the tokenizer's methods for batches release the GIL."""
-        (encoded,) = self._tokenizer.encode_batch_fast([text])
-        tokens: list[int] = encoded.ids
-        return tokens
-
-    def _plain(self, text: str) -> str:
-        """Return a message's text without control tokens, which could begin another message."""
-        text.encode()  # raises for a lone surrogate
-        return self._control.sub(" ", text)
-
-    def _shortened(self, messages: Sequence[Message]) -> list[Message]:
-        """Drop the oldest messages of a conversation that is too long, but keep its system message."""
-        sizes = [len(self._ids(each["content"])) + TEMPLATE_TOKENS for each in messages]
-        lead = 1 if messages and messages[0]["role"] == "system" else 0
-        first = lead
-        while sum(sizes[:lead] + sizes[first:]) > PROMPT_TOKENS and first + FORGET_MESSAGES < len(messages):
-            first += FORGET_MESSAGES
-        return [*messages[:lead], *messages[first:]]
+            return await asyncio.to_thread(self._chat_template.tokens, messages)
+        return self._chat_template.tokens(messages)
 
     def _step(self, batch: Sequence[Step]) -> list[list[Logits]]:
         if len(batch) == 1:
-            return [batch[0].slot.rows(batch[0].tokens, batch[0].rows)]
+            (step,) = batch
+            if step.source is None:
+                return [step.slot.rows(step.tokens, step.rows)]
+            self._cache_pool.copy(step.source, step.slot.index or 0, step.tokens)
+            return [[]]
         known = [step.tokens[: len(step.tokens) - (step.drafted or 0)] for step in batch]
         indexes = [step.slot.index or 0 for step in batch]
         return [[logits] for logits in self._cache_pool.next(dict(zip(indexes, known, strict=True)))]
-
-
-def _refuse(reason: str) -> None:
-    raise ValueError(reason)  # chat templates call this to reject messages

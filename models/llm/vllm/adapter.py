@@ -12,10 +12,15 @@ from typing import Any
 
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.sampling import Sampling
+from rejoinder.models.llm.vllm.processor import CPU_DEFAULTS, check_for_processor
 from rejoinder.models.llm.vllm.prompt import Prompts
 from rejoinder.models.llm.vllm.settings import VllmSettings
+from rejoinder.models.llm.vllm.speculation import with_local_draft
+from rejoinder.models.llm.vllm.statistics import SchedulerCounts
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
+from rejoinder.pipeline.llm_statistics import LlmStatistics
+from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 VLLM_ENVIRONMENT = {
@@ -26,9 +31,7 @@ VLLM_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default vLLM pins its threads to cores that other models need
 }
 """Environment variables for vLLM. Variables that are already set keep their value."""
-CPU_DEFAULTS = {"kv_cache_memory_bytes": 1 << 30, "block_size": 32}
-"""Settings without a GPU. vLLM's own would fill most of the memory and not cache prompts below 128 tokens."""
-REASON_CHARACTERS = 400
+MAX_VLLM_REASON_CHARS = 400
 """Most characters of vLLM's error message."""
 
 
@@ -53,23 +56,31 @@ class Vllm:
         sampling: Sampling | None = None,
     ) -> None:
         self.name = name_of(model)
+        self._counts = SchedulerCounts()
         with vllm_environment(threads):
             try:
                 from vllm.engine.arg_utils import AsyncEngineArgs
                 from vllm.platforms import current_platform
                 from vllm.v1.engine.async_llm import AsyncLLM
 
-                defaults = CPU_DEFAULTS if current_platform.is_cpu() else {}
-                arguments = {**defaults, **(settings or VllmSettings()).engine()}
-                self._engine: Any = AsyncLLM.from_engine_args(AsyncEngineArgs(model=model, **arguments))
+                on_cpu = current_platform.is_cpu()
+                given = with_local_draft(self.name, (settings or VllmSettings()).engine())
+                arguments = AsyncEngineArgs(model=model, **{**(CPU_DEFAULTS if on_cpu else {}), **given})
+                config = arguments.create_model_config()
+                own = {} if sampling else config.get_diff_sampling_param()
+                self._sampling = {**_sampling_fields(sampling or Sampling()), **own}
+                if on_cpu:
+                    quantised = getattr(config.hf_config, "quantization_config", None) is not None
+                    check_for_processor(self.name, given, self._sampling["temperature"], quantised)
+                self._engine: Any = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._counts.logger])
+            except ModelError:
+                raise
             except Exception as error:  # each part of vLLM raises errors of its own
                 clear_frames(error.__traceback__)  # frees the half-started engine that the frames hold
                 raise ModelError(self.name, f"vLLM does not start: {reason(error)}") from error
         self._context: int = self._engine.model_config.max_model_len
         self._tokenizer: Any = self._engine.get_tokenizer()
         self._prompts = Prompts(self._tokenizer)
-        own = {} if sampling else self._engine.model_config.get_diff_sampling_param()
-        self._sampling = {**_sampling_fields(sampling or Sampling()), **own}
         self._numbers = count(1)
         self._running: set[str] = set()
 
@@ -78,6 +89,11 @@ class Vllm:
         """Why the model can no longer answer, if one of vLLM's processes has ended; "" otherwise."""
         ended = self._engine is None or self._engine.errored
         return f"{self.name}: its engine has ended" if ended else ""
+
+    @property
+    def statistics(self) -> LlmStatistics:
+        """What vLLM's scheduler has counted since the engine started."""
+        return self._counts.total
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer, one piece of text for each step of the engine.
@@ -97,6 +113,15 @@ class Vllm:
         """Return the number of prompt tokens that a reply to ``messages`` reads. Raises ModelError."""
         return len(self._prompt(messages))
 
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of a prompt and its answer together: vLLM's ``max_model_len``."""
+        return self._context
+
+    def tokens_in(self, text: str) -> int:
+        """Return the number of tokens in a text."""
+        return len(self._tokenizer.encode(text, add_special_tokens=False))
+
     async def aclose(self) -> None:
         """End the engine and its processes. Running replies fail with ModelError.
 
@@ -111,7 +136,7 @@ class Vllm:
         self._engine = None
 
     async def _words(self, messages: Sequence[Message], most: int) -> AsyncGenerator[str, None]:
-        async with aclosing(self._generate(self._prompt(messages), most, {})) as outputs:
+        async with aclosing(self._generate(await self._read(messages), most, {})) as outputs:
             async for output in outputs:
                 if output.text:
                     yield output.text
@@ -133,7 +158,7 @@ class Vllm:
                 async for output in outputs:
                     (answer,) = output.outputs
                     if answer.finish_reason == "abort":
-                        raise ModelError(self.name, "it was closed in the middle of an answer")
+                        raise ModelError(self.name, "the answer was aborted, because the model was closed")
                     yield answer
         except (asyncio.CancelledError, GeneratorExit):
             # vLLM aborts by itself, except for a request that is cancelled on its way to the engine.
@@ -145,6 +170,12 @@ class Vllm:
             raise ModelError(self.name, reason(error)) from error
         finally:
             self._running.discard(request)
+
+    async def _read(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> list[int]:
+        """Return the tokens of a prompt. A thread reads a long one: that takes tens of milliseconds."""
+        if is_long(messages):
+            return await asyncio.to_thread(self._prompt, messages, tools)
+        return self._prompt(messages, tools)
 
     def _prompt(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> list[int]:
         try:
@@ -196,4 +227,4 @@ def reason(error: Exception) -> str:
     text = str(error).rpartition("Value error,")[2].partition("[type=")[0] or type(error).__name__
     if "(above)" in text or "See root cause above" in text:
         text = "its engine has ended; see the log above"
-    return " ".join(text.split())[:REASON_CHARACTERS].rstrip(".")
+    return " ".join(text.split())[:MAX_VLLM_REASON_CHARS].rstrip(".")

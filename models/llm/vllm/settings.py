@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from rejoinder.models.llm.vllm.speculation import check_speculative_config
+
 LoadFormat = Literal["auto", "safetensors", "pt", "mistral", "sharded_state", "runai_streamer", "dummy"]
 """Checked here because vLLM reports another value only in its log, after its workers have started."""
 
@@ -63,14 +65,7 @@ class VllmSettings(BaseModel):
     @classmethod
     def _check_speculative_config(cls, given: dict[str, Any] | None) -> dict[str, Any] | None:
         """Refuse values that vLLM would misread, or refuse only after minutes of loading."""
-        if given is None:
-            return None
-        if not given.get("method") and not given.get("model"):
-            raise ValueError('write a method, such as {method = "ngram"}, or the model that drafts')
-        count = given.get("num_speculative_tokens")
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise ValueError("write how many tokens are guessed at once: num_speculative_tokens = 3")
-        return given
+        return None if given is None else check_speculative_config(given)
 
     def given(self) -> dict[str, Any]:
         """Return all settings that are set, by vLLM's names."""

@@ -91,7 +91,7 @@ class ToolVllm(Vllm):
     async def _answer(
         self, messages: Sequence[Message], tools: Tools
     ) -> AsyncGenerator[str | ToolCall, None]:
-        prompt, calls = self._prompt(messages, tools), ToolCalls(self.name)
+        prompt, calls = await self._read(messages, tools), ToolCalls(self.name)
         parser, request = self._answer_parser(tools)
         more = {"skip_special_tokens": request.skip_special_tokens}
         if request.structured_outputs is not None:
@@ -110,10 +110,10 @@ class ToolVllm(Vllm):
         except ModelError:
             raise
         except Exception as error:  # each parser raises errors of its own
-            raise ModelError(self.name, f"cannot read what it wrote: {reason(error)}") from error
+            raise ModelError(self.name, f"cannot parse the answer: {reason(error)}") from error
         made = calls.whole()
         if not made and wrote.strip() and not (said and wrote.rstrip().endswith(said)):
-            raise ModelError(self.name, "it began a call of a tool that cannot be read")
+            raise ModelError(self.name, "the answer begins a tool call that is incomplete or invalid")
         for call in made if tools.parallel else made[:1]:
             yield call
 
@@ -126,7 +126,7 @@ class ToolVllm(Vllm):
             )
             return parser, parser.adjust_request(request)
         except Exception as error:
-            raise ModelError(self.name, f"cannot take these tools: {reason(error)}") from error
+            raise ModelError(self.name, f"cannot use these tools: {reason(error)}") from error
 
 
 def _request(tools: Tools) -> Any:
@@ -175,7 +175,7 @@ def _parser(model: str, name: str) -> Any:
     except Exception:  # the engine loads the same tokenizer next, and reports the error
         return None
     if name and "look_up" not in _rendered(tokenizer, CALLED[:1]):
-        raise ModelError(name_of(model), f"tool_call_parser = {name!r}: its chat template knows no tools")
+        raise ModelError(name_of(model), f"tool_call_parser = {name!r}: its chat template has no tools")
     if not name and LIKE_HERMES.search(_rendered(tokenizer, CALLED)):
         name = HERMES
     try:

@@ -12,12 +12,12 @@ MIN_FIRST_WORDS = 2
 """Fewest words of such a clause, after function words at its end are moved to the next clause."""
 MIN_LATER_CHARACTERS = 60
 """Least length at which a comma ends a later clause; shorter ones wait for the end of the sentence."""
-MAX_CHARACTERS = 160
+MAX_CLAUSE_CHARS = 160
 """Longest clause: an interrupted voice finishes its current clause before it takes another."""
 
 _SENTENCE = re.compile(r"[.!?…]+[\"')\]*]*\s")
 _WORD = re.compile(r"(\S+)\s")
-_PHRASE = re.compile(r"[,;:—–][\"')\]*]*\s|\s[—–-]\s|\n")
+_PHRASE = re.compile(r"[,;:—–][\"')\]*]*\s|\n|\s[—–-]\s")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:mr|mrs|ms|dr|prof|sr|jr|st|vs|etc|no|vol|fig|approx|e\.g|i\.e|a\.m|p\.m|[a-z]|\d+)\.\s$",
     re.IGNORECASE,
@@ -30,7 +30,7 @@ _RUN_ON = FUNCTION_WORDS | frozenset("most this these those over after before".s
 class ClauseSplitter:
     """Collects text and returns clauses: a short one first, then whole sentences.
 
-    Between two calls it holds at most ``MAX_CHARACTERS``.
+    Between two calls it holds at most ``MAX_CLAUSE_CHARS``.
     """
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class ClauseSplitter:
         """Add text; return the clauses it completes, without blanks at both ends."""
         clauses = []
         # One piece at a time: cutting clauses off a long text would take quadratic time.
-        for begin in range(0, len(text), MAX_CHARACTERS):
-            self._text = (self._text + text[begin : begin + MAX_CHARACTERS]).lstrip()
+        for begin in range(0, len(text), MAX_CLAUSE_CHARS):
+            self._text = (self._text + text[begin : begin + MAX_CLAUSE_CHARS]).lstrip()
             while (end := self._end()) is not None:
                 clauses.append(self._text[:end].strip())
                 self._text = self._text[end:].lstrip()
@@ -54,12 +54,17 @@ class ClauseSplitter:
         clause, self._text = self._text.strip(), ""
         return clause
 
+    def cut(self) -> str:
+        """Return what ``flush`` does. The text that follows begins with a short clause again."""
+        self._first = True
+        return self.flush()
+
     def _end(self) -> int | None:
         """Return the end of the next clause, None if the text does not complete one.
 
         It looks at no more text than needed, so that the clauses do not depend on how the text was divided.
         """
-        text = self._text[: MAX_CHARACTERS + 1]
+        text = self._text[: MAX_CLAUSE_CHARS + 1]
         least = 4 if self._first else MIN_LATER_CHARACTERS
         ends = [m.end() for m in _SENTENCE.finditer(text) if not _ABBREVIATION.search(text[: m.end()])]
         ends += [m.end() for m in _PHRASE.finditer(text) if m.end() >= least]
@@ -70,9 +75,15 @@ class ClauseSplitter:
             return _after_words(words[:MAX_FIRST_WORDS])
         if ends:
             return min(ends)
-        if len(text) > MAX_CHARACTERS:
-            return text.rfind(" ", 1, MAX_CHARACTERS) + 1 or MAX_CHARACTERS
+        if len(text) > MAX_CLAUSE_CHARS:
+            return text.rfind(" ", 1, MAX_CLAUSE_CHARS) + 1 or MAX_CLAUSE_CHARS
         return None
+
+
+def clauses_of(words: str) -> list[str]:
+    """Return the clauses in which a reply with given words hands them to the voice."""
+    splitter = ClauseSplitter()
+    return [clause for clause in (*splitter.feed(words), splitter.flush()) if clause]
 
 
 def _after_words(words: list[re.Match[str]]) -> int:

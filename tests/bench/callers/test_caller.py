@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from websockets.asyncio.server import ServerConnection, serve
 
 from rejoinder.agent.bench.callers.caller import open_call
+from rejoinder.agent.bench.callers.microphone import MICROPHONE_FRAME, Microphone
 from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
-from rejoinder.agent.simulate.player import MICROPHONE_FRAME, Cut, Microphone, Player
+from rejoinder.agent.simulate.player import Cut, Player
 from rejoinder.pipeline.audio.chunk import Samples, to_float, to_pcm
 from rejoinder.pipeline.audio.loudness import AUDIBLE
 
@@ -154,11 +155,13 @@ def test_heard_words_grow_into_the_text(pieces: list[tuple[str, int]], data: st.
     assert spoken.heard(later, place).startswith(spoken.heard(sooner, place))
 
 
-BURST = to_pcm(tone(CLIENT_RATE))
+BURST_SECONDS = 10
+"""So many that a busy machine hears of the interruption before the end."""
+BURST = to_pcm(tone(BURST_SECONDS * CLIENT_RATE))
 
 
 async def foreign_server(socket: ServerConnection, received: list[dict[str, Any]]) -> None:
-    """Burst a second of audio under the old event names, then hear the caller speak up."""
+    """Burst ten seconds of audio under the old event names, then hear the caller speak up."""
 
     async def send(type_: str, **fields: Any) -> None:
         await socket.send(json.dumps({"type": type_, **fields}))
@@ -166,7 +169,9 @@ async def foreign_server(socket: ServerConnection, received: list[dict[str, Any]
     place = {"response_id": "r1", "item_id": "i1"}
     await send("session.created", session={})
     await send("response.created", response={"id": "r1"})
-    await send("response.audio_transcript.delta", **place, delta="Something long that is cut off.")
+    await send(
+        "response.audio_transcript.delta", **place, delta="Something long that is cut off. " * BURST_SECONDS
+    )
     await send("response.audio.delta", **place, delta=base64.b64encode(BURST).decode())
     await send("response.done", response={"id": "r1", "status": "completed"})
     await send("something.new", anything=1)
@@ -186,19 +191,19 @@ def test_a_caller_gets_on_with_a_server_that_bursts_and_traces_nothing() -> None
         async with serve(lambda socket: foreign_server(socket, received), "127.0.0.1", 0) as server:
             port = next(iter(server.sockets)).getsockname()[1]
             async with open_call(f"ws://127.0.0.1:{port}/v1/realtime", key="secret") as caller:
-                assert await caller.until(lambda: bool(caller.errors), 10)
+                assert await caller.until(lambda: bool(caller.errors), 60)
                 said, heard = caller.tracks()
                 assert len(said) == len(heard)
                 [reply] = caller.replies
                 assert reply.cut is not None and reply.parts == []
-                assert 0 < caller.player.received("i1") < CLIENT_RATE
+                assert 0 < caller.player.received("i1") < BURST_SECONDS * CLIENT_RATE
                 assert 0 < len(caller.heard(reply)) < len(reply.text)
             return received
 
     received = asyncio.run(call())
     [truncate] = [event for event in received if event["type"] == "conversation.item.truncate"]
     assert truncate["item_id"] == "i1" and truncate["content_index"] == 0
-    assert 0 < truncate["audio_end_ms"] < 1000
+    assert 0 < truncate["audio_end_ms"] < BURST_SECONDS * 1000
     appended = [event for event in received if event["type"] == "input_audio_buffer.append"]
     assert all(len(base64.b64decode(event["audio"])) == 2 * MICROPHONE_FRAME for event in appended)
 
@@ -211,7 +216,7 @@ def test_a_server_that_hangs_up_is_a_lost_call() -> None:
         async with serve(hang_up, "127.0.0.1", 0) as server:
             port = next(iter(server.sockets)).getsockname()[1]
             async with open_call(f"ws://127.0.0.1:{port}") as caller:
-                await caller.until(lambda: False, 10)
+                await caller.until(lambda: False, 60)
 
     with pytest.raises(CallLost, match=r"1013|server ended"):
         asyncio.run(call())

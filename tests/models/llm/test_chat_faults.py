@@ -1,9 +1,11 @@
 """A chat server that is down, silent, or dies in the middle of an answer, as the caller notices it."""
 
 import json
+import subprocess
 import threading
 import time
 import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 from support.servers.chat import chat_server, token
+from support.servers.triton_fake import DIED, ENSEMBLE, in_a_thread
 from support.serving import PATIENCE, SCRIPTED, Server, Talk, run_command, serving
 
 from rejoinder.agent.server.own_server import free_port
@@ -32,7 +35,9 @@ def test_the_next_turn_works_when_the_server_is_back(tmp_path: Path) -> None:
         prompts.append(messages)
         handler.wfile.write(token("All is well.") + token(None, "stop") + b"data: [DONE]\n\n")
 
-    with serving(tmp_path, wait=False, clean=False, llm=f"openai:http://127.0.0.1:{port}/v1#m") as server:
+    silent = {"apology": "", "cut_apology": ""}
+    llm = f"openai:http://127.0.0.1:{port}/v1#m"
+    with serving(tmp_path, wait=False, clean=False, llm=llm, **silent) as server:
         with chat_server(port, works):  # warming up needs an answer
             while '"ready"' not in json.dumps(_health(server)):
                 time.sleep(0.05)
@@ -80,7 +85,7 @@ def status(server: Server) -> str:
 
 
 def until(server: Server, wanted: str) -> str:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + 60.0  # the server starts in it, and a model may be waited for
     while wanted not in (said := status(server)):
         assert time.monotonic() < deadline and server.process.poll() is None, said
         time.sleep(0.05)
@@ -107,6 +112,26 @@ def test_a_server_starts_before_its_language_model_does(tmp_path: Path) -> None:
     assert log.count(f"  {llm} ready in") == 1
 
 
+def test_the_same_with_triton(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    template = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    llm = f"triton:http://127.0.0.1:{port}#ensemble@{tmp_path}"
+    with serving(tmp_path, wait=False, clean=False, llm=llm) as server:
+        until(server, "the language model does not answer: ")
+        with in_a_thread(ENSEMBLE, port) as triton, Talk(server) as talk:
+            until(server, "ready")
+            assert talk.turn()["status"] == "completed"
+            triton.scenario = "breaks"
+            assert talk.turn()["status"] == "failed"
+            triton.scenario = "answer"
+            assert talk.turn()["status"] == "completed", "the same call goes on"
+        server.wait_idle()
+    assert DIED in server.log.read_text()
+    assert "assistant: Good morning" in triton.requests[-1]["text_input"]
+
+
 def test_refused_key_is_reported_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chat server may learn of a new key only later."""
     monkeypatch.setenv("REJOINDER_LLM_KEY", "sk-very-secret")
@@ -126,8 +151,14 @@ def test_command_that_needs_the_llm_reports_that_it_is_unreachable(tmp_path: Pat
     llm = f"openai:http://127.0.0.1:{free_port()}/v1#m"
     soundfile.write(tmp_path / "hello.wav", np.zeros(16_000), 16_000)
     flags = [f"--{kind}={spec}" for kind, spec in {**SCRIPTED, "llm": llm}.items()]
-    for command in (["ask", "hello.wav"], ["demo"]):
-        done = run_command(*command, *flags, folder=tmp_path, REJOINDER_VAD="scripted:vad")
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return run_command(*command, *flags, folder=tmp_path, REJOINDER_VAD="scripted:vad")
+
+    with ThreadPoolExecutor() as pool:  # each waits for ten seconds
+        commands = [pool.submit(run, "ask", "hello.wav"), pool.submit(run, "demo")]
+    for command in commands:
+        done = command.result()
         assert done.returncode == 1 and f"{llm}: Connection error" in " ".join(done.stderr.split())
 
 

@@ -8,6 +8,9 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from contextlib import aclosing
+from functools import reduce
+from itertools import pairwise
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from support.vllm_engine import (
     pytestmark,  # noqa: F401
 )
 
+from rejoinder.agent.bench.prefix_cache.reuse import HOTEL, measure_reuse
 from rejoinder.agent.cli.ask import ask
 from rejoinder.agent.config import Settings
 from rejoinder.agent.server.server import Server
@@ -71,7 +75,7 @@ async def closed_in_the_middle(model: Vllm) -> None:
     async with aclosing(model.reply(prompt_of(LONG))) as stream:
         await anext(stream)
         await model.aclose()
-        with pytest.raises(ModelError, match="closed in the middle of an answer"):
+        with pytest.raises(ModelError, match="the answer was aborted, because the model was closed"):
             async for _ in stream:
                 pass
 
@@ -162,6 +166,22 @@ def test_a_warmed_prompt_is_read_once(engine: Engine) -> None:
     assert hits == (size - 1) // block * block, "every whole block in front of the last token"
 
 
+def test_ten_turns_read_only_their_last_blocks(engine: Engine) -> None:
+    names, block = ("prefix_cache_queries", "prefix_cache_hits"), 32
+    before = [engine.meter(name) for name in names]
+    turns = engine.run(measure_reuse(engine.model))
+    counts = [one.counts for one in turns]
+    assert [one.prompts for one in counts] == [1] * 12 and counts[0].cached_tokens == 0
+    for earlier, one in pairwise(counts[:10]):
+        assert one.prompt_tokens > one.cached_tokens >= earlier.prompt_tokens // block * block
+    instructions = engine.model.count(prompt_of("", HOTEL)) // block * block
+    assert counts[10].cached_tokens >= instructions - block >= 64, "another call with the same instructions"
+    total = reduce(add, counts)
+    assert total.cached_share > 0.75
+    read = [engine.meter(name) - start for name, start in zip(names, before, strict=True)]
+    assert read == [total.prompt_tokens, total.cached_tokens], "what vLLM itself reports"
+
+
 def test_warming_can_be_cancelled(engine: Engine) -> None:
     async def cancel() -> None:
         task = asyncio.create_task(engine.model.warm(prompt_of("Once upon a time. " * 300)))
@@ -234,13 +254,36 @@ def test_a_model_whose_template_knows_no_tools_refuses_them(engine: Engine) -> N
         ({"quantization": "nonsense"}, "Unknown quantization method: nonsense"),
         ({"dtype": "float7"}, "dtype.* should be 'auto'"),
         ({"speculative_config": {"method": "nope", "num_speculative_tokens": 2}}, "method"),
+        ({"speculative_config": {**GUESS, "prompt_lookup_mix": 3}}, "prompt_lookup_mix"),
     ],
     ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
 )
 def test_settings_that_vllm_refuses_are_named(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(ModelError, match=f"(?s)^vllm:smollm2.*does not start: .*{reason}") as caught:
-        started(**settings)
+        started(GREEDY, **settings)  # a processor refuses guesses at another temperature before
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "settings, reason",
+    [
+        (
+            {"speculative_config": GUESS},
+            "speculative decoding needs a temperature of 0, and it is 0.4: remove",
+        ),
+        (
+            {"speculative_config": {"model": "a/b", "num_speculative_tokens": 2}},
+            "weights are missing; run: rejoinder models fetch a/b",
+        ),
+        ({"quantization": "fp8"}, "cannot convert weights to fp8: unset quantization"),
+    ],
+    ids=["temperature", "draft", "fp8"],
+)
+def test_settings_that_cannot_work_here_are_refused_before_the_engine_starts(
+    settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ModelError, match=reason):
+        started(Sampling(), **settings)
 
 
 def test_too_small_kv_cache_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +314,10 @@ def test_guessed_tokens_change_no_answer(engine: Engine, guessing: Engine) -> No
         return ["".join(await answer(model, question)) for question in questions]
 
     assert guessing.run(answers(guessing.model)) == engine.run(answers(engine.model))
-    assert guessing.meter("spec_decode_num_accepted_tokens") > 0
+    counts = guessing.model.statistics
+    assert counts.accepted_tokens == guessing.meter("spec_decode_num_accepted_tokens") > 0
+    assert counts.drafted_tokens == guessing.meter("spec_decode_num_draft_tokens") > counts.accepted_tokens
+    assert not engine.model.statistics.drafted_tokens, "each engine has counts of its own"
 
 
 def test_dead_engine_is_reported(guessing: Engine) -> None:
@@ -295,7 +341,7 @@ def test_dead_engine_is_reported(guessing: Engine) -> None:
     assert ready.status_code == 503 and ready.json()["status"].endswith("its engine has ended")
     with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/realtime"):
         pass
-    assert refused.value.status_code == 503 and "has to be started anew" in refused.value.text
+    assert refused.value.status_code == 503 and "restart the server" in refused.value.text
 
 
 def test_a_recording_is_answered() -> None:

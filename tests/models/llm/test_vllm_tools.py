@@ -157,12 +157,15 @@ def test_a_call_that_may_not_be_made_is_not_spoken(
 @pytest.mark.parametrize(
     ("regex", "most", "reason"),
     [
-        (call("[a-z]{200}"), 32, "the call of weather is longer than an answer may be"),
-        (r'Well\. <tool_call>\n\{"name": "[a-z]{200}"\}', 20, "began a call of a tool that cannot be read"),
-        ("<tool_call>\nno JSON\n</tool_call>", 400, "began a call of a tool that cannot be read"),
-        (call('"[a-z]{4}'), 400, "the arguments of weather are no JSON"),
+        (call("[a-z]{200}"), 32, "limit of tokens inside a call of the tool 'weather'"),
+        (
+            r'Well\. <tool_call>\n\{"name": "[a-z]{200}"\}',
+            20,
+            "begins a tool call that is incomplete or invalid",
+        ),
+        ("<tool_call>\nno JSON\n</tool_call>", 400, "begins a tool call that is incomplete or invalid"),
     ],
-    ids=["cut", "cut in the name", "no name", "no JSON"],
+    ids=["cut", "cut in the name", "no name"],
 )
 def test_a_call_that_cannot_be_made_is_an_error(
     engine: Engine, model: ToolVllm, monkeypatch: pytest.MonkeyPatch, regex: str, most: int, reason: str
@@ -171,6 +174,16 @@ def test_a_call_that_cannot_be_made_is_an_error(
     monkeypatch.setattr(vllm_tools, "MAX_TOKENS", most)
     with pytest.raises(ModelError, match=f"^vllm:smollm2-tools: .*{reason}"):
         engine.run(answered(model, QUESTION, Tools([WEATHER])))
+
+
+def test_arguments_that_are_not_json_stay_as_they_are(
+    engine: Engine, model: ToolVllm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes(model, call('"[a-z]{4}'), monkeypatch)
+    _, (made,) = parted(engine.run(answered(model, QUESTION, Tools([WEATHER]))))
+    assert made.name == "weather"
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(made.arguments)
 
 
 def test_a_required_call_is_made_by_its_schema(engine: Engine, model: ToolVllm) -> None:
@@ -203,7 +216,7 @@ def test_invalid_schema_does_not_constrain_arguments(engine: Engine, model: Tool
 
 def test_invalid_tool_is_refused(engine: Engine, model: ToolVllm) -> None:
     odd = {"type": "function", "function": {"name": "odd", "parameters": True}}
-    with pytest.raises(ModelError, match=r"^vllm:smollm2-tools: cannot take these tools: .*parameters"):
+    with pytest.raises(ModelError, match=r"^vllm:smollm2-tools: cannot use these tools: .*parameters"):
         engine.run(answered(model, QUESTION, Tools([odd])))
 
 
@@ -266,7 +279,7 @@ def test_the_prompt_has_the_tools_and_what_they_returned(model: ToolVllm) -> Non
     ("known", "parser", "reason"),
     [
         (True, "nonsense", r"vLLM has no tool_call_parser 'nonsense'; there are: .*hermes.*llama3_json"),
-        (False, "hermes", "tool_call_parser = 'hermes': its chat template knows no tools"),
+        (False, "hermes", "tool_call_parser = 'hermes': its chat template has no tools"),
         (True, "jamba", "tool_call_parser = 'jamba': Jamba Tool parser could not locate"),
     ],
 )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -12,11 +15,22 @@ import pytest
 from ctranslate2 import Device, StorageView
 from support import speech
 
-from rejoinder.agent.bench.cases.recordings import speech_end
+from rejoinder.agent.bench.cases.recordings import Recording, speech_end
 from rejoinder.agent.bench.turns.cases import gaps
-from rejoinder.models.stt.whisper import Whisper, Words, ending, head_of, name_of, on_host
+from rejoinder.models.stt.whisper import (
+    END_WINDOWS,
+    SHORT_WINDOW_SECONDS,
+    Job,
+    Whisper,
+    ending,
+    head_of,
+    name_of,
+    on_host,
+)
+from rejoinder.models.stt.whisper_words import Words
 from rejoinder.models.weights.fetch import locate
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples
+from rejoinder.pipeline.engines import call_id
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Stt, SttStream
 
@@ -57,6 +71,13 @@ def words(stt: Stt, *utterances: AudioChunk) -> list[str]:
     return texts
 
 
+@cache
+def alone(stt: Stt, recording: Recording) -> str:
+    """Recognise a whole recording; several tests compare with the same ones."""
+    (text,) = words(stt, speech.heard(recording))
+    return text
+
+
 async def final(stream: SttStream, audio: AudioChunk) -> str:
     stream.feed(audio)
     transcript = await stream.transcribe(is_final=True)
@@ -70,7 +91,7 @@ def test_recordings_are_transcribed(whisper: Stt) -> None:
         *speech.recordings("ljspeech", 4),
         *[one for one in speech.recordings("read_misc", 6) if one.text],
     ]
-    texts = [text for one in chosen for text in words(whisper, speech.heard(one))]
+    texts = [alone(whisper, one) for one in chosen]
     assert speech.word_error_rate([one.text or "" for one in chosen], texts) < 0.12
 
 
@@ -88,7 +109,7 @@ def test_partials_do_not_change_the_final(whisper: Stt) -> None:
     for recording in speech.recordings("ljspeech", 2):
         audio = speech.heard(recording)
         partials, text = run(streamed(audio))
-        assert text == partials[-1] == words(whisper, audio)[0]
+        assert text == partials[-1] == alone(whisper, recording)
         assert len(partials[1].split()) < len(text.split())
 
 
@@ -161,7 +182,7 @@ def test_single_word_has_alternatives(whisper: Any) -> None:
         stream = whisper.stream()
         stream.feed(next(heard.slices(int(seconds * RATE))))
         transcript = await stream.transcribe(is_final=True)
-        assert transcript.text == await whisper.recognise(stream._audio())
+        assert transcript.text == (await whisper.words(stream._audio())).text
         return transcript.text, transcript.alternatives
 
     text, others = asyncio.run(read(0.8))
@@ -174,8 +195,10 @@ def test_ending_is_the_encoder_state_at_the_end_of_audio() -> None:
     states[98:100, 0] = 4.0
     states[25:90, 1] = 7.0
     states[100:, 2] = 1.0  # after the end of the audio
-    assert ending(states, 2 * RATE).tolist() == [4.0, 0.0, 0.0, 0.0, 7.0, 0.0]
-    assert np.isfinite(ending(states, RATE // 10)).all() and len(ending(states, 60 * RATE)) == 6
+    found = ending(states, 2 * RATE, ((2, 0), (75, 10)))
+    assert found.tolist() == [4.0, 0.0, 0.0, 0.0, 7.0, 0.0]
+    assert np.isfinite(ending(states, RATE // 10)).all()
+    assert len(ending(states, 60 * RATE)) == 3 * len(END_WINDOWS)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +212,9 @@ def test_ending_is_the_encoder_state_at_the_end_of_audio() -> None:
 )
 def test_whisper_name_comes_from_its_folder(folder: str, name: str) -> None:
     assert name_of(Path(folder)) == name
-    assert (head_of(name) is None) == (name != "tiny.en")
+    head = head_of(name)
+    assert (head is None) == (name != "tiny.en")
+    assert head is None or head.windows == END_WINDOWS
 
 
 def test_states_of_a_gpu_are_fetched() -> None:
@@ -229,9 +254,11 @@ def test_end_probability_is_higher_at_ends_than_at_pauses(teller: Any) -> None:
     whole = speech.recordings("librispeech_test_other", 12)
 
     async def over(audio: Samples) -> float:
-        found = (await teller.words(audio)).over
-        assert found is not None
-        return float(found)
+        words, head = await teller.words(audio), head_of(teller.name)
+        assert words.over is not None and head is not None
+        if head.windows == END_WINDOWS:  # what the fit learns from is what the session judges by
+            assert words.over == head.probability(words.ending)
+        return float(words.over)
 
     ends, cuts = [], []
     for each in whole:
@@ -272,8 +299,8 @@ def test_a_long_turn_loses_no_words_and_keeps_little_audio(whisper: Stt, seconds
         return text
 
     said = " ".join(one.text or "" for one in chosen)
-    alone = " ".join(words(whisper, piece)[0] for piece in pieces)
-    assert speech.word_error_rate([said], [run(streamed())]) < speech.word_error_rate([said], [alone]) + 0.05
+    each = " ".join(alone(whisper, one) for one in chosen)
+    assert speech.word_error_rate([said], [run(streamed())]) < speech.word_error_rate([said], [each]) + 0.05
 
 
 def test_long_turn_at_once_equals_a_streamed_one(whisper: Stt) -> None:
@@ -295,9 +322,9 @@ def test_cancelling_keeps_the_audio(whisper: Stt, seconds: int, wait: float) -> 
         stream.feed(audio)
         task = asyncio.create_task(stream.transcribe(is_final=True))
         await asyncio.sleep(wait)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        if task.cancel() or not wait:  # after a wait, a busy machine may come back when it has ended
+            with pytest.raises(asyncio.CancelledError):
+                await task
         return (await stream.transcribe(is_final=True)).text
 
     assert [run(cancelled())] == words(whisper, audio)
@@ -348,7 +375,8 @@ def test_reset_drops_the_turn(stt: Stt) -> None:
 
 
 def test_reset_during_a_transcription_drops_its_result(whisper: Stt) -> None:
-    recordings = [speech.heard(one) for one in speech.recordings("ljspeech", 8)]
+    chosen = speech.recordings("ljspeech", 8)
+    recordings = [speech.heard(one) for one in chosen]
 
     async def reset() -> str:
         stream = whisper.stream()
@@ -360,7 +388,7 @@ def test_reset_during_a_transcription_drops_its_result(whisper: Stt) -> None:
         await late
         return (await stream.transcribe(is_final=True)).text
 
-    assert [run(reset())] == words(whisper, recordings[4])
+    assert run(reset()) == alone(whisper, chosen[4])
 
 
 def test_another_rate_is_refused(whisper: Stt) -> None:
@@ -390,3 +418,43 @@ def test_script_is_transcribed_word_by_word_and_turn_by_turn() -> None:
         return texts
 
     assert run(turns()) == ["one two three", "one two three four", "five", "five"]
+
+
+def test_steps_of_two_calls_may_run_beside_each_other(whisper: Whisper) -> None:
+    """While one is slow, an engine begins others in another thread."""
+    heard = [speech.heard(each).samples() for each in speech.recordings("speechocean762_adult", 2, 4.0)] * 2
+
+    def recognised(audio: Samples) -> Words:
+        return whisper._step([Job(audio, SHORT_WINDOW_SECONDS)])[0]
+
+    alone = [recognised(audio).text for audio in heard]
+    with ThreadPoolExecutor(2) as threads:
+        assert [words.text for words in threads.map(recognised, heard)] == alone
+    assert len(set(alone)) == 2
+
+
+def test_whisper_begins_no_step_beside_a_slow_one(whisper: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CTranslate2 would run it afterwards all the same, and the engine would count a help that was none."""
+    encode, begun, released = whisper._model.encode, Event(), Event()
+
+    def slow(features: Any) -> Any:
+        begun.set()
+        assert released.wait(60.0)
+        return encode(features)
+
+    async def of_call(call: str) -> Words:
+        call_id.current.set(call)
+        heard: Words = await whisper.words(np.zeros(RATE, np.float32))
+        return heard
+
+    async def main() -> None:
+        jobs = [asyncio.create_task(of_call(call)) for call in ("a", "b")]
+        await asyncio.to_thread(begun.wait, 60.0)
+        (step,) = whisper.engine.running_steps
+        passes = whisper.engine.hand_over(step)
+        released.set()
+        await asyncio.gather(*jobs)
+        assert not passes and whisper.engine.stats.handed_over == 0
+
+    monkeypatch.setattr(whisper._model, "encode", slow)
+    run(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -135,3 +136,15 @@ def mel_filters() -> Any:
     rising = (hertz - corners[:-2]) / (corners[1:-1] - corners[:-2])
     falling = (corners[2:] - hertz) / (corners[2:] - corners[1:-1])
     return np.maximum(0, np.minimum(rising, falling)) * 2 / (corners[2:] - corners[:-2])
+
+
+def test_steps_of_two_calls_may_run_beside_each_other(smart_turn: Any) -> None:
+    """While one is slow, an engine begins others in another thread."""
+    heard = utterances(4)
+
+    def answer(audio: Samples) -> float:
+        return float(smart_turn._step([audio])[0].answer)
+
+    alone = list(map(answer, heard))
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(answer, heard)) == pytest.approx(alone, abs=1e-6)

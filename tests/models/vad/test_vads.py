@@ -15,7 +15,7 @@ from support import speech
 from rejoinder.agent.bench.cases.recordings import background
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.vad.silence_skipping import SilenceSkipper
-from rejoinder.models.vad.silero import CONTEXT_SAMPLES, WINDOW, Silero
+from rejoinder.models.vad.silero import CONTEXT_SAMPLES, WINDOW_SAMPLES, Silero
 from rejoinder.models.vad.silero_graph import regrouped
 from rejoinder.models.weights.fetch import locate
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, joined
@@ -99,7 +99,9 @@ def test_network_equals_the_published_graph(silero: Vad) -> None:
     published, ours = open_session(path, 1), open_session(path, 1, graph=regrouped(onnx.load(path)))
     for name in ("phone_conversations", "music", "read_misc"):
         audio = speech.recordings(name, 1)[0].load(RATE)[: 20 * RATE]
-        windows = np.lib.stride_tricks.sliding_window_view(audio, WINDOW + CONTEXT_SAMPLES)[::WINDOW]
+        windows = np.lib.stride_tricks.sliding_window_view(audio, WINDOW_SAMPLES + CONTEXT_SAMPLES)[
+            ::WINDOW_SAMPLES
+        ]
         state = {"h": np.zeros((1, 1, 128), np.float32), "c": np.zeros((1, 1, 128), np.float32)}
         for count in (len(windows), 7, 1):
             given = {"input": windows[:count], **state}

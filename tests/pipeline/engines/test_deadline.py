@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedTts
 from rejoinder.pipeline.audio.chunk import AudioChunk
@@ -118,4 +119,4 @@ def test_a_reply_that_is_paused_is_in_doubt_again() -> None:
         reply.resume()
         assert reply.output.deadline.left(now) == pytest.approx(3.0, abs=0.1)
 
-    asyncio.run(main())
+    virtual_clock.run(main())

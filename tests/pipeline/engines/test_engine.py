@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from rejoinder.pipeline.engines import engine as module
+from rejoinder.pipeline.engines import queue_waits
 from rejoinder.pipeline.engines.deadline import PARTIAL_SECONDS, SPARE_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError, Overloaded
 
-SOON = 10.0
+SOON = 60.0
 
 
 class Doubler:
@@ -111,6 +112,26 @@ def test_cancelled_jobs_never_run(doubler: Doubler) -> None:
     run(main())
 
 
+def test_cancelled_jobs_do_not_fill_the_queue(doubler: Doubler) -> None:
+    async def main() -> None:
+        engine = Engine("doubler", doubler.step, max_waiting=2)
+        (running,) = await ask(engine, [1])
+        await doubler.until_begun()
+        cancelled = await ask(engine, [2, 3])
+        for task in cancelled:
+            task.cancel()
+        await asyncio.wait(cancelled)
+        later = await ask(engine, [4, 5])
+        with pytest.raises(Overloaded):
+            await engine.run(6)
+        doubler.open()
+        assert await asyncio.gather(running, *later) == [2, 8, 10]
+        engine.close()
+        assert engine.stats.dropped == 2
+
+    run(main())
+
+
 async def ask_as(engine: Engine[int, int], item: int, urgent: Deadline) -> int:
     current.set(urgent)
     return await engine.run(item)
@@ -192,7 +213,7 @@ def test_callers_that_generate_token_by_token_share_steps(
 
         await asyncio.gather(often(), often())
         engine.close()
-        assert engine.stats.jobs == 200 and engine.stats.steps < 150
+        assert engine.stats.jobs == 200 and engine.stats.steps < 190
 
     run(main())
 
@@ -293,3 +314,25 @@ def test_two_loops_may_share_an_engine(doubler: Doubler) -> None:
         thread.join(SOON)
     engine.close()
     assert answers == [[2 * item for item in range(12)]] * 2
+
+
+def test_waits_are_counted_for_the_call_that_asks(doubler: Doubler) -> None:
+    async def main() -> tuple[dict[str, float], dict[str, float]]:
+        engine: Engine[int, int] = Engine("doubler", doubler.step)
+        first, second = dict[str, float](), dict[str, float]()
+        queue_waits.current.set(first)
+        running = await ask(engine, [1])
+        await doubler.until_begun()
+        queue_waits.current.set(second)
+        waiting = await ask(engine, [2])
+        queue_waits.current.set(None)
+        uncounted = await ask(engine, [3])
+        await asyncio.sleep(first["doubler"] + 0.05)  # a busy machine was slow to begin the first
+        doubler.open()
+        assert await asyncio.gather(*running, *waiting, *uncounted) == [2, 4, 6]
+        engine.close()
+        return first, second
+
+    first, second = asyncio.run(main())
+    assert first.keys() == second.keys() == {"doubler"}
+    assert 0.05 <= second["doubler"] and first["doubler"] < second["doubler"]

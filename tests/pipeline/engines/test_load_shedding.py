@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.server.limits import BUSY_SECONDS
+from rejoinder.agent.server.limiting.allowance import BUSY_SECONDS
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.agent.wires.socket import TRY_AGAIN_LATER

@@ -22,6 +22,7 @@ from rejoinder.pipeline import (
     Tools,
 )
 from rejoinder.pipeline.audio.chunk import RATE
+from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
@@ -270,7 +271,7 @@ def user(text: str) -> Message:
 
 def test_replies_are_numbered_and_know_their_prompt() -> None:
     history = History("be kind")
-    builder, options = ReplyBuilder(history, LoadShedder(), None), Options()
+    builder, options = ReplyBuilder(history, LoadShedder(), Listeners()), Options()
     history.add_user("hello")
     system = Message(role="system", content="be kind")
     first = builder.in_conversation(
@@ -289,7 +290,7 @@ def test_replies_are_numbered_and_know_their_prompt() -> None:
 
 def test_only_replies_of_a_loaded_machine_without_tools_end_early() -> None:
     shedder = LoadShedder()
-    builder = ReplyBuilder(History(), shedder, None)
+    builder = ReplyBuilder(History(), shedder, Listeners())
     plain, tools = Options(), Options(tools=WEATHER)
     assert not builder.in_conversation(ReplyRequest(), plain).generation.ends_early
     shedder.level = LoadLevel.LENGTH
@@ -299,10 +300,10 @@ def test_only_replies_of_a_loaded_machine_without_tools_end_early() -> None:
 
 
 def test_a_prompt_that_is_too_long_is_refused_when_the_request_begins() -> None:
-    history = History(characters=10)
+    history = History(tokens=10)
     history.retention = None
-    history.add_user("more than ten characters")
-    reply = ReplyBuilder(history, LoadShedder(), None).in_conversation(ReplyRequest(), Options())
+    history.add_user("more words than ten tokens")
+    reply = ReplyBuilder(history, LoadShedder(), Listeners()).in_conversation(ReplyRequest(), Options())
     with pytest.raises(ProtocolError, match="truncation is off"):
         reply.generation.begin()
     Generation().begin()

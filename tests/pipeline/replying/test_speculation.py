@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from rejoinder.agent.bench.callers import guesses
 from rejoinder.agent.bench.callers.guesses import Guesses
 from rejoinder.agent.simulate.call import Call
 from rejoinder.agent.simulate.caller import Caller
 from rejoinder.agent.simulate.calls import random_caller
+from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.models.scripted import ScriptedLlm
-from rejoinder.pipeline import ReplyStarted, Speculation, Trace, TurnTraced
+from rejoinder.pipeline import (
+    EagerEndOfTurn,
+    EndOfTurn,
+    ReplyStarted,
+    Session,
+    Speculation,
+    Trace,
+    TurnTraced,
+)
 from rejoinder.pipeline.options import Options
 
 FORECAST = "It is sunny today. Take a hat, if you go out."
@@ -70,7 +81,9 @@ def test_the_session_adds_up() -> None:
     for seed in range(12):
         held = random_caller(seed).call()
         total = held.talk.session.speculation
-        answers = len(held.talk.of(ReplyStarted))
+        replies = {traced.trace.turn: traced.trace for traced in held.talk.of(TurnTraced)}
+        went_on = sum("went_on" in trace.counts for trace in replies.values())  # without the language model
+        answers = len(held.talk.of(ReplyStarted)) - went_on
         assert total.kept <= answers
         assert len(held.prompts) == total.dropped + answers
         told = [sum(column) for column in zip(*counts(held), strict=True)]
@@ -100,3 +113,21 @@ def test_the_wire_sends_the_counts_and_the_bench_adds_them_up() -> None:
 def test_a_server_that_sends_no_counts_has_no_figure() -> None:
     assert guesses.report(guesses.of_replies([{}])) is None
     assert str(Guesses(replies=3)) == "Guesses at an end: 0 of 0 kept; 0.0 tokens wasted per turn."
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "kept"),
+    [("What is C?", "What is C++?", 0), ("Is it 5?", "Is it -5?", 0), ("What is C?", "what is C", 1)],
+)
+def test_guess_answers_the_words_that_were_said(first: str, last: str, kept: int) -> None:
+    """The final transcript may differ from the one at the first pause: another question is asked anew."""
+
+    def ends(session: Session) -> None:
+        session._react(EndOfTurn(last, 0))
+
+    talk = Talk(llm=ScriptedLlm(first=1.0))
+    talk.does(lambda session: session._react(EagerEndOfTurn(first)), at=0.5)
+    talk.does(ends, at=1.0)
+    talk.run(6.0)
+    assert [one[-1]["content"] for one in talk.llm.prompts] == ([first] if kept else [first, last])
+    assert talk.done() == [(2 - kept, "completed", f"You said: {first if kept else last}")]

@@ -10,6 +10,7 @@ from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedTurnModel
 from rejoinder.pipeline import (
     Entry,
+    ModelError,
     ReplyAudio,
     ReplyCalled,
     ReplyDone,
@@ -119,6 +120,7 @@ def test_a_model_without_tools_says_so() -> None:
     call.run(until=3.0)
     (done,) = call.of(ReplyDone)
     assert done.status == "failed" and "cannot call tools" in done.error
+    assert isinstance(done.cause, ModelError) and done.cause.role == "language model"
 
 
 def test_results_and_calls_in_odd_places_make_a_prompt_that_chat_servers_take() -> None:
@@ -176,7 +178,7 @@ def test_an_out_of_band_reply_leaves_the_conversation_alone() -> None:
     call.says(1.0, at=0.5)
     call.does(lambda session: session.respond(BESIDE), at=2.5)
     call.run(until=9.0)
-    assert call.of(ReplyStarted) == [ReplyStarted(1), ReplyStarted(2, 7, False)]
+    assert call.of(ReplyStarted) == [ReplyStarted(1), ReplyStarted(2, 7, False, out_of_band=True)]
     assert call.llm.prompts[-1] == [{"role": "user", "content": "mood?"}]
     done = {turn: (status, heard) for turn, status, heard in call.done()}
     assert done == {1: ("completed", STORY), 2: ("completed", STORY)}

@@ -8,9 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rejoinder.agent.simulate.scenario import SCENARIO_ENDPOINTING
-from rejoinder.models.scripted import WINDOW, ScriptedVad
+from rejoinder.models.scripted import SCRIPTED_WINDOW_SAMPLES, ScriptedVad
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
 from rejoinder.pipeline.events import (
+    BackchannelEnded,
     EagerEndOfTurn,
     EndOfTurn,
     FloorEvent,
@@ -24,14 +25,16 @@ from rejoinder.pipeline.events import (
 )
 from rejoinder.pipeline.interfaces import Transcript
 from rejoinder.pipeline.options import Endpointing, Options
-from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+from rejoinder.pipeline.turns.caller_voice import Window
+from rejoinder.pipeline.turns.endpointer import Endpointer
+from rejoinder.pipeline.turns.floor import Floor
+from rejoinder.pipeline.turns.patience import CUT_OFF_UNSURE_MS
 from rejoinder.pipeline.turns.pause import EAGER_MS
-from rejoinder.pipeline.turns.turn_end import LONG_CUT_OFF_MS
 
 
 def windows(count: int) -> int:
     """Return the sample at which a window of 32 ms ends."""
-    return count * WINDOW
+    return count * SCRIPTED_WINDOW_SAMPLES
 
 
 def play(floor: Endpointer, script: str) -> list[FloorEvent]:
@@ -78,7 +81,7 @@ def play(floor: Endpointer, script: str) -> list[FloorEvent]:
             case _:
                 probability = {"v": 1.0, "h": 0.4, "q": 0.0}[name[0]]
                 for _ in range(int(name[1:])):
-                    events += floor.vad(floor.now + WINDOW, probability)
+                    events += floor.vad(floor.now + SCRIPTED_WINDOW_SAMPLES, probability)
     return events
 
 
@@ -90,6 +93,7 @@ def known(text: str) -> tuple[FloorEvent, ...]:
 STARTED, PAUSED = SpeechStarted(0), PauseStarted(windows(10))
 END, END_STOP = EndOfTurn("hi", windows(10)), EndOfTurn("hi.", windows(10))
 OVERLAP, NOTHING = OverlapStarted(windows(10)), OverlapEnded("")
+SO_FAR, RIGHT_SO_FAR = OverlapEnded("", is_over=False), OverlapEnded("Right.", is_over=False)
 TAKEN = SpeechStarted(windows(10))
 
 
@@ -228,7 +232,46 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
         Floor.OVERLAP,
     ),
     "other words are not over for that": ("speaks q10 v8 hushed=Okay_but", [OVERLAP], Floor.OVERLAP),
-    "nor is a cough": ("speaks q10 v8 hushed=", [OVERLAP], Floor.OVERLAP),
+    "nor is a cough, but the agent speaks on": (
+        "speaks q10 v8 hushed=",
+        [OVERLAP, SO_FAR],
+        Floor.OVERLAP,
+    ),
+    "the agent speaks on under what sounds like a backchannel": (
+        "speaks q10 v8 partial=Rate.|Right.",
+        [OVERLAP, RIGHT_SO_FAR],
+        Floor.OVERLAP,
+    ),
+    "its end is another event": (
+        "speaks q10 v8 partial=Right. v4 q2 final=Right.",
+        [OVERLAP, RIGHT_SO_FAR, BackchannelEnded("Right.")],
+        Floor.AGENT,
+    ),
+    "the agent waits again once there are other words": (
+        "speaks q10 v8 partial=Right. v4 partial=Right_but",
+        [OVERLAP, RIGHT_SO_FAR, OVERLAP],
+        Floor.OVERLAP,
+    ),
+    "it waits for the rest of a fragment": (
+        "speaks q10 v8 partial= q2 final=If_I",
+        [OVERLAP, SO_FAR, OVERLAP],
+        Floor.OVERLAP,
+    ),
+    "and speaks on if there is none": (
+        "speaks q10 v8 partial= q2 final=If_I q20",
+        [OVERLAP, SO_FAR, OVERLAP, OverlapEnded("If I")],
+        Floor.AGENT,
+    ),
+    "and stops for them": (
+        "speaks q10 v8 partial=Right. v4 q2 final=stop",
+        [OVERLAP, RIGHT_SO_FAR, TAKEN, PauseStarted(windows(22)), *known("stop")],
+        Floor.PAUSE,
+    ),
+    "it waits where the words may be an answer": (
+        "speaks q10 v8 ends partial=Right.",
+        [OVERLAP],
+        Floor.OVERLAP,
+    ),
     "nor what may be an answer": ("speaks q10 v8 ends hushed=Okay.", [OVERLAP], Floor.OVERLAP),
     "what may be a backchannel": (
         "speaks q10 v8 q2 final=Rate.|Right.",
@@ -272,8 +315,8 @@ TABLE: dict[str, tuple[str, list[FloorEvent], Floor]] = {
     "nor one from before": ("speaks q10 v8 q2 late=stop", [OVERLAP], Floor.OVERLAP),
     "a voice that goes on is an interruption": ("speaks q10 v25", [OVERLAP, TAKEN], Floor.USER),
     "not before": ("speaks q10 v24", [OVERLAP], Floor.OVERLAP),
-    "a long cough has more time": ("speaks q10 v10 partial= v21", [OVERLAP], Floor.OVERLAP),
-    "but not for ever": ("speaks q10 v10 partial= v22", [OVERLAP, TAKEN], Floor.USER),
+    "a long cough has more time": ("speaks q10 v10 partial= v39", [OVERLAP, SO_FAR], Floor.OVERLAP),
+    "but not for ever": ("speaks q10 v10 partial= v40", [OVERLAP, SO_FAR, TAKEN], Floor.USER),
     "a pause does not end it": ("speaks q10 v8 q2 v4", [OVERLAP], Floor.OVERLAP),
     "nor does its transcript come too late": ("speaks q10 v8 q2 v4 final=stop", [OVERLAP], Floor.OVERLAP),
     "while sound comes back nothing is decided": ("speaks q10 v8 q2 v1 final=", [OVERLAP], Floor.OVERLAP),
@@ -409,7 +452,7 @@ def until_over(floor: Endpointer) -> int:
     begun = floor.now
     while floor.floor is Floor.PAUSE:
         play(floor, "q1")
-    return (floor.now - begun) // WINDOW
+    return (floor.now - begun) // SCRIPTED_WINDOW_SAMPLES
 
 
 def test_patience_makes_every_wait_longer() -> None:
@@ -430,7 +473,7 @@ def test_patience_grows_after_a_cut_off(between: str, longer: bool) -> None:
         play(floor, between)
     assert waits == sorted(waits)
     assert (waits[0] < waits[1] <= waits[2] == waits[3]) is longer
-    assert max(waits) * 32.0 <= LONG_CUT_OFF_MS, "no longer than their own pauses last"
+    assert max(waits) * 32.0 <= CUT_OFF_UNSURE_MS, "no longer than their own pauses last"
     assert longer or waits[0] == waits[3]
 
 
@@ -475,7 +518,7 @@ def test_words_that_sound_like_more_are_waited_for_and_answered_later() -> None:
         begun.append(guessed or floor.now)
     assert waits[0] > waits[1] > waits[2]
     assert begun[1] == begun[2] == windows(12) < begun[0]
-    assert 0 <= waits[0] - begun[0] - EAGER_MS * RATE // 1000 <= WINDOW
+    assert 0 <= waits[0] - begun[0] - EAGER_MS * RATE // 1000 <= SCRIPTED_WINDOW_SAMPLES
 
 
 def test_how_words_sounded_is_forgotten_with_them() -> None:
@@ -553,6 +596,15 @@ def test_manual_all_audio_between_two_ends_is_a_turn() -> None:
     assert (floor.floor, floor.turn_start) == (Floor.USER, windows(60))
 
 
+def test_a_pause_does_not_end_the_turn_once_the_client_does() -> None:
+    floor = Endpointer(SCENARIO_ENDPOINTING, has_turn_model=True)
+    play(floor, "v10 q2 judged=0.5 final=hi.")
+    resumed = floor.configure(Options(endpointing=SCENARIO_ENDPOINTING, detect_turns=False))
+    assert (resumed, floor.floor) == ([TurnResumed()], Floor.USER)
+    assert floor.extend_pause(windows(99)) + play(floor, "v5 q50 final=hi_there") == []
+    assert play(floor, "end final=hi_there")[-1] == EndOfTurn("hi there", windows(67))
+
+
 def test_manual_talk_counts_as_talking() -> None:
     floor = manual()
     play(floor, "q5")
@@ -605,7 +657,8 @@ FOLLOWS: dict[type | None, set[type]] = {
     EndOfTurn: BEGINS,
     NothingSaid: BEGINS,
     OverlapStarted: {OverlapEnded, SpeechStarted},
-    OverlapEnded: BEGINS,
+    OverlapEnded: {BackchannelEnded, *BEGINS},
+    BackchannelEnded: BEGINS,
 }
 """What may come next; SpeechStarted may follow anything because the client may abandon a turn.
 
@@ -650,6 +703,30 @@ def test_the_same_audio_cut_anywhere_gives_the_same_events(
     assert events(cuts) == events([])
 
 
+@pytest.mark.parametrize("late", ["final=hi.", "judged=1"])
+def test_a_late_answer_does_not_end_the_turn_while_a_voice_may_be_the_callers(late: str) -> None:
+    """The soft onset of more words is held back: the floor has not heard of it yet."""
+    floor = Endpointer(SCENARIO_ENDPOINTING, has_turn_model=True)
+    floor.caller.level = -20.0
+    play(floor, "v10 q11")
+    play(floor, {"final=hi.": "judged=1", "judged=1": "final=hi."}[late])
+    end = floor.now + SCRIPTED_WINDOW_SAMPLES
+    assert floor.judge(Window(end, 1.0, 10**-4.0)) == []
+    assert EndOfTurn("hi.", windows(10)) not in play(floor, late)
+    assert floor.floor is Floor.PAUSE
+    (held, loud) = floor.judge(Window(end + SCRIPTED_WINDOW_SAMPLES, 1.0, 10**-2.0))
+    events = [*floor.vad(held.end, 1.0), *floor.vad(loud.end, 1.0)]
+    assert events[-1] == TurnResumed() and EndOfTurn("hi.", windows(10)) not in events
+
+
+def test_a_turn_that_the_client_ends_waits_for_no_more_audio() -> None:
+    floor = Endpointer(SCENARIO_ENDPOINTING)
+    floor.caller.level = -20.0
+    play(floor, "v10 q2")
+    floor.judge(Window(floor.now + SCRIPTED_WINDOW_SAMPLES, 1.0, 10**-4.0))
+    assert END_STOP in play(floor, "end final=hi.")
+
+
 def test_a_turn_model_is_waited_for() -> None:
     """On a busy machine its first answer comes late; without one, words alone would end the turn."""
     floor = Endpointer(has_turn_model=True)
@@ -682,3 +759,11 @@ def test_a_pause_is_long_enough_between_two_windows_unless_there_was_voice_in_th
     resuming = Endpointer(wait)
     play(resuming, "v10 q3 v1 final=hi")
     assert resuming.extend_pause(windows(20)) == []
+
+
+def test_a_vocal_tic_in_silence_takes_no_turn_and_may_begin_one() -> None:
+    floor = Endpointer()
+    assert EndOfTurn not in [type(event) for event in play(floor, "v10 q2 final=um q100")]
+    assert floor.floor is Floor.NOBODY
+    events = play(floor, "v10 q2 final=um q20 v30 q2 final=um_a_table_for_two. judged=0.9 q100")
+    assert [event.text for event in events if isinstance(event, EndOfTurn)] == ["um a table for two."]

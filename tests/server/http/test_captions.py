@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import socket
+import time
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from rejoinder.agent.config import load
 from rejoinder.agent.server.http.captions import MAX_WATCHERS
 from rejoinder.agent.server.keys import Keys, hashed
 from rejoinder.agent.server.server import Server as Program
-from rejoinder.agent.wires.audiosocket.protocol import UUID, identifier, packet
+from rejoinder.agent.wires.audiosocket.protocol import UUID_PACKET, identifier, packet
 from rejoinder.agent.wires.feed import MAX_EVENTS, Feed
 from rejoinder.agent.wires.phone.protocol import sniff
 from rejoinder.pipeline import AudioChunk, EndOfTurn, PartialTranscript, ReplyAudio, ReplyDone
@@ -95,8 +96,8 @@ def test_call_has_the_carriers_own_name_for_it(sim: type[TwilioSim]) -> None:
 
 
 def test_audiosocket_call_has_the_dialplans_identifier() -> None:
-    assert identifier(packet(UUID, bytes(range(16)))) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
-    assert identifier(packet(UUID, b"short")) == "" and identifier(packet(0x10, bytes(16))) == ""
+    assert identifier(packet(UUID_PACKET, bytes(range(16)))) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert identifier(packet(UUID_PACKET, b"short")) == "" and identifier(packet(0x10, bytes(16))) == ""
 
 
 # --- over a socket ------------------------------------------------------------------------------------------
@@ -161,7 +162,9 @@ def test_call_is_watched_to_its_end(server: Server) -> None:
             talk.until("response.done")
             talk.__exit__()
             seen = list(one.events())
-            assert seen[1:] == list(other.events())[1:]
+            *rest, ended = other.events()
+            assert seen[1:-1] == rest[1:]
+            assert seen[-1] | {"at": 0} == ended | {"at": 0}  # each watcher sees the end at its own time
     kinds = [event["type"] for event in seen]
     assert kinds[0] == "session" and kinds[-1] == "ended" and seen[-1]["reason"]
     for kind in ("user.started", "user.said", "agent.started", "agent.says", "user.typed"):
@@ -201,33 +204,58 @@ async def free(server: Server, id_: str) -> bool:
             await asyncio.sleep(0.05)
 
 
-def test_watcher_that_does_not_read_leaves_the_call_alone(server: Server) -> None:
+def test_head_describes_the_stream_and_watches_nothing(server: Server) -> None:
     with Talk(server) as talk:
         id_ = talk.seen[0]["session"]["id"]
-        raw = socket.socket()
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        raw.connect(("127.0.0.1", server.port))
-        raw.sendall(f"GET /v1/sessions/{id_}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        words = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x" * 8000}]}
-        for _ in range(2 * MAX_EVENTS):
-            talk.send("conversation.item.create", item=words)
-        for _ in range(2 * MAX_EVENTS):
-            talk.until("conversation.item.done")
-        assert talk.turn()["status"] == "completed"
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+        for _ in range(2 * MAX_WATCHERS):  # over one connection: each answer is complete at once
+            connection.request("HEAD", f"/v1/sessions/{id_}/events")
+            answer = connection.getresponse()
+            assert answer.status == 200 and answer.read() == b""
+            assert answer.headers["content-type"].startswith("text/event-stream")
         with Watch(server, id_) as watch:
-            talk.turn()
-            assert watch.until("agent.done")["status"] == "completed"
-        raw.close()
+            assert watch.status == 200
+        connection.close()
     server.wait_idle()
+
+
+def test_watcher_that_does_not_read_leaves_the_call_alone(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        with Talk(server) as talk:
+            id_ = talk.seen[0]["session"]["id"]
+            raw = socket.socket()
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            raw.connect(("127.0.0.1", server.port))
+            raw.sendall(f"GET /v1/sessions/{id_}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            words = {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "x" * 8000}],
+            }
+            for _ in range(2 * MAX_EVENTS):
+                talk.send("conversation.item.create", item=words)
+            for _ in range(2 * MAX_EVENTS):
+                talk.until("conversation.item.done")
+            assert talk.turn()["status"] == "completed"
+            with Watch(server, id_) as watch:
+                talk.turn()
+                assert watch.until("agent.done")["status"] == "completed"
+            raw.close()
+        server.wait_idle()
 
 
 def test_telephone_call_is_watched_by_the_carriers_name_for_it(server: Server) -> None:
     sim = TwilioSim()
-    with connect(f"ws://127.0.0.1:{server.port}/v1/phone", proxy=None) as phone:
+    with connect(f"ws://127.0.0.1:{server.port}/v1/phone", proxy=None, open_timeout=PATIENCE) as phone:
         for frame in sim.start():
             phone.send(frame)
         id_ = json.loads(str(sim.start()[-1]))["start"]["callSid"]
-        with Watch(server, id_) as watch:
+        watch, deadline = Watch(server, id_), time.monotonic() + PATIENCE
+        while watch.status == 404 and time.monotonic() < deadline:  # its first messages are on the way
+            watch.__exit__()
+            time.sleep(0.05)
+            watch = Watch(server, id_)
+        with watch:
             assert watch.until("session")["wire"] == "Twilio"
             phone.send(str(sim.stop()))
             assert watch.until("ended")["reason"] == "the caller has hung up"
@@ -257,12 +285,14 @@ def test_watching_needs_an_api_key_and_no_secret(tmp_path: Path, monkeypatch: py
 
 
 def test_without_keys_calls_are_watched_on_this_machine_only() -> None:
-    request = Request({"type": "http", "headers": [(b"host", b"127.0.0.1:8080")]})
-
-    def answer(**given: Any) -> Response | None:
+    def answer(client: str = "127.0.0.1", header: str = "accept", **given: Any) -> Response | None:
+        headers = [(b"host", b"127.0.0.1:8080"), (header.encode(), b"198.51.100.1")]
+        request = Request({"type": "http", "client": (client, 1), "headers": headers})
         return Program(load(given)[0], print, print)._may_watch(request)
 
-    assert answer() is None
+    assert answer() is None and answer("::1") is None and answer("::ffff:127.0.0.1") is None
+    for proxied in (answer("198.51.100.1"), answer("a name"), answer(header="x-forwarded-for")):
+        assert proxied is not None and proxied.status_code == 403
     refused = answer(host="0.0.0.0", open_to_all=True)
     assert refused is not None and refused.status_code == 403 and b"api_keys" in bytes(refused.body)
     needed = answer(host="0.0.0.0", api_keys=hashed(KEY))

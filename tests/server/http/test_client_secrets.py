@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def mint(server: Server, body: dict[str, Any] | None = None, **headers: str) -> tuple[int, dict[str, Any]]:
     """Ask for a secret; return the status and the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     try:
         sent = json.dumps(body or {}).encode()
         connection.request("POST", "/v1/realtime/client_secrets", sent, headers)
@@ -69,9 +72,10 @@ def test_servers_own_instructions_are_not_in_the_response(server: Server) -> Non
     with connect(
         f"ws://127.0.0.1:{server.port}/v1/realtime",
         proxy=None,
+        open_timeout=20,
         additional_headers={"Authorization": f"Bearer {answer['value']}"},
     ) as call:
-        assert json.loads(call.recv(timeout=5))["session"]["instructions"] == "Mine."
+        assert json.loads(call.recv(timeout=20))["session"]["instructions"] == "Mine."
 
 
 def test_large_session_is_refused_with_the_limit(server: Server) -> None:
@@ -98,3 +102,12 @@ def test_secrets_are_bounded_by_their_number(monkeypatch: pytest.MonkeyPatch) ->
     values = [keys.mint(600.0, {"model": "m"})[0] for _ in range(200 + 1)]
     assert keys.session(values[0]) == {} and keys.session(values[1]) == {"model": "m"}
     assert keys.kept == 200 * len(json.dumps({"model": "m"}))
+
+
+def test_client_that_leaves_in_the_middle_of_its_request_leaves_a_clean_log(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:  # which reads the log at its end
+        head = "POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(f"{head}{{".encode())
+            time.sleep(0.2)
+        assert mint(server)[0] == 200

@@ -423,7 +423,9 @@ def test_text_and_voice_share_the_embedded_model(tmp_path: Path) -> None:
         }
         with one.chat.completions.create(**fields, stream=True) as stream:
             first = next(chunk for chunk in stream if chunk.choices[0].delta.content)
-            assert talk.turn()["status"] == "completed", "a caller calls meanwhile"
+            talk.speak()
+            done = talk.until("response.done", timeout=120)["response"]
+            assert done["status"] == "completed", "a caller calls meanwhile"
             rest = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
         assert "Paris" in (first.choices[0].delta.content or "") + rest
         done = one.chat.completions.create(**fields, max_tokens=3)

@@ -17,13 +17,14 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="Node is not installed")
 
 
 def evaluate(module: str, code: str) -> Any:
-    """Run the body of a function that gets the module as ``page``."""
-    script = f"const page = await import(process.argv[1]); console.log(JSON.stringify((() => {{{code}}})()))"
+    """Run the body of an async function that gets the module as ``page``."""
+    call = f"await (async () => {{{code}}})()"
+    script = f"const page = await import(process.argv[1]); console.log(JSON.stringify({call}))"
     done = subprocess.run(
         [NODE or "", "--input-type=module", "-e", script, (PAGE / module).as_uri()],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     return json.loads(done.stdout)
@@ -77,6 +78,106 @@ def test_words_appear_when_they_begin_and_count_when_they_are_over() -> None:
         ["One two. Three", "One two. "],
         ["One two. Three four.", "One two. Three "],
         ["One two. Three four.", "One two. Three four."],
+    ]
+
+
+def test_history_is_sent_once_where_two_sessions_begin_in_a_row() -> None:
+    script = """
+        const { History } = await import(new URL("history.js", process.argv[1]));
+        const view = new Proxy({}, { get: () => () => 0 }); // player and transcript
+        const [history, sent, waits] = [new History(), [], []];
+        const conversation = new page.Conversation({
+          history, player: view, transcript: view, showState() {}, showLevel() {}, showProblem() {},
+          now: () => 0,
+          send: ({ item }) => sent.push(item.id),
+          wait: () => new Promise((resolve) => waits.push(resolve)),
+        });
+        const begin = (id) => conversation.receive({ type: "session.created", session: { id } });
+        begin("one");
+        history.write("agent", "a", "Hello.");
+        for (const id of ["two", "three"]) { // each socket breaks off at once
+          conversation.lost();
+          begin(id);
+        }
+        for (const resolve of waits) resolve();
+        await new Promise((resolve) => setTimeout(resolve));
+        return [conversation.session, sent];
+    """
+    assert evaluate("conversation.js", script) == ["three", ["a"]]
+
+
+def test_what_was_played_of_the_newest_item() -> None:
+    """The loudspeaker is 100 ms late, and what was under way arrives. A repeated item has a new start."""
+    script = """
+        const view = new Proxy({}, { get: () => () => 0 });
+        const player = { play() {}, end() {}, flush() {}, underway: () => 2400 };
+        let clock = 0;
+        const speech = new page.Speech({
+          history: view, transcript: view, player, showTrace() {}, showLevel() {}, showProblem() {},
+          now: () => clock, send() {},
+        });
+        const found = [speech.position()];
+        speech.audio({ item_id: "a", delta: btoa("\\0".repeat(48000)) });
+        speech.played({ playing: "a", samples: 12000, level: 0 });
+        found.push(speech.position());
+        clock = 50;
+        found.push(speech.position());
+        clock = 5000;
+        found.push(speech.position());
+        speech.resent("a", 3000);
+        speech.audio({ item_id: "a", delta: btoa("\\0".repeat(48000)) });
+        speech.played({ playing: "a", samples: 36000, level: 0 });
+        clock = 9000;
+        found.push(speech.position());
+        speech.played({ flushed: [{ item: "a", samples: 38400 }] });
+        clock = 99000;
+        found.push(speech.position());
+        return found;
+    """
+    at = [None, 400, 450, 500, 3500, 3500]
+    assert evaluate("speech.js", script) == [ms if ms is None else {"item": "a", "ms": ms} for ms in at]
+
+
+def test_audio_of_an_earlier_repeat_keeps_its_position() -> None:
+    """An item is sent a third time while the player has not reached the end of the second."""
+    script = """
+        const view = new Proxy({}, { get: () => () => 0 });
+        const player = { play() {}, end() {}, flush() {}, underway: () => 0 };
+        const speech = new page.Speech({
+          history: view, transcript: view, player, showTrace() {}, showLevel() {}, showProblem() {},
+          now: () => 0, send() {},
+        });
+        const second = () => speech.audio({ item_id: "a", delta: btoa("\\0".repeat(48000)) });
+        const at = (ms) => {
+          speech.played({ playing: "a", samples: 24 * ms, level: 0 });
+          return speech.position().ms;
+        };
+        second();
+        speech.resent("a", 3000);
+        second();
+        speech.resent("a", 5000);
+        second();
+        return [at(900), at(1200), at(1900), at(2100)];
+    """
+    assert evaluate("speech.js", script) == [900, 3200, 3900, 5100]
+
+
+def test_words_after_a_filler_appear_when_they_begin() -> None:
+    said = """
+        const spoken = new page.SpokenText();
+        spoken.addAudio(4000);
+        spoken.addText("One two.");
+        spoken.addAudio(8000);
+        spoken.ended = true;
+        return [0, 2000, 4000, 4500, 12000].map((played) =>
+          [spoken.begun(played, 8000), spoken.text.slice(0, spoken.heardLetters(played, 8000))]);
+    """
+    assert evaluate("heard.js", said) == [
+        ["", ""],
+        ["", ""],
+        ["", ""],
+        ["One", ""],
+        ["One two.", "One two."],
     ]
 
 

@@ -44,7 +44,7 @@ def play(*steps: dict[str, Any]) -> tuple[list[int], list[dict[str, Any]]]:
         [NODE or "", "--input-type=module", "-e", HARNESS, PLAYBACK.as_uri(), json.dumps(steps)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     said = json.loads(done.stdout)

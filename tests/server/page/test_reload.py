@@ -11,7 +11,7 @@ from support.serving import serving
 
 from rejoinder.agent.server.own_server import free_port
 
-STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
+STORY = " ".join(f"This is number {number} of a story." for number in range(1, 16))
 WORDS = "all => all.map(node => node.firstChild.data.trim())"
 
 pytestmark = [
@@ -44,11 +44,13 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
             question, heard = await page.locator(".entry .text").evaluate_all(WORDS)
             assert question == "Tell me a story." and "number 2" in heard
             assert STORY.startswith(heard) and len(heard) < len(STORY), "no more than was heard"
-            assert server.sessions() == 0 and await page.get_attribute("#state", "data-state") == "idle"
+            server.wait_idle()
+            assert await page.get_attribute("#state", "data-state") == "idle"
 
             await page.click("text=Go on")
             await page.wait_for_selector("#state[data-state=listening]")
             await page.reload()  # before anything was said
+            server.wait_idle()
             await type_in(page, "Go on, please.")
             await page.wait_for_selector(".entry.agent >> nth=1")
             prompted = [(message["role"], message["content"]) for message in prompts[-1][-3:]]
@@ -70,8 +72,7 @@ def test_typed_text_stays_where_no_call_is_possible(tmp_path: Path) -> None:
     """Without https, and not on this machine: no browser plays a call there."""
 
     async def act() -> None:
-        rules = "--host-resolver-rules=MAP talk.test 127.0.0.1"
-        async with browsing(tmp_path, None, rules) as (page, errors):
+        async with browsing(tmp_path, None) as (page, errors):
             await page.goto(f"http://talk.test:{server.port}")
             await type_in(page, "Hello there")
             await page.wait_for_selector("#error .title:has-text('This address cannot be used for calls.')")

@@ -295,6 +295,8 @@ class AsteriskSim(TwilioSim):
                 return [("hold", None)]
             case "CONTINUE_MEDIA":
                 return [("release", None)]
+            case "HANGUP":
+                return [("hang up", None)]
         raise AssertionError(frame)
 
 

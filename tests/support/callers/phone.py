@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from support.serving import PATIENCE, SCRIPTED, THREE_LINES
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.config import load
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.serving import listen, web
@@ -65,6 +66,11 @@ class Caller:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[tuple[float, str, Any]] = deque()
         self._mouth = bytearray()
+
+    @property
+    def unheard(self) -> float:
+        """Seconds of audio that came and were not played."""
+        return sum(len(value) for _, kind, value in self._queue if kind == "media") / (2 * self.sim.rate)
 
     @property
     def seconds_heard(self) -> float:
@@ -132,10 +138,12 @@ class Caller:
 
 
 @asynccontextmanager
-async def served(**flags: Any) -> AsyncIterator[tuple[Server, str]]:
+async def served(
+    agent: Agent[Any, Any] | None = None, follow: str = "", **flags: Any
+) -> AsyncIterator[tuple[Server, str]]:
     """Serve in this process, where prompts can be read; yields the program and the address of its phone."""
     settings, _ = load({**SCRIPTED, "llm": THREE_LINES, "vad": "scripted:vad", "log_level": "error", **flags})
-    program = Server(settings, lambda name, seconds: None, lambda error: None)
+    program = Server(settings, lambda name, seconds: None, lambda error: None, agent=agent, follow=follow)
     running = uvicorn.Server(web(program))
     sock = listen("127.0.0.1", 0)
     task = asyncio.create_task(running.serve(sockets=[sock]))
@@ -153,9 +161,13 @@ async def served(**flags: Any) -> AsyncIterator[tuple[Server, str]]:
 
 
 @asynccontextmanager
-async def calling(url: str, sim: TwilioSim, lag: float = 0.0) -> AsyncIterator[Caller]:
+async def calling(
+    url: str, sim: TwilioSim, lag: float = 0.0, headers: Mapping[str, str] | None = None
+) -> AsyncIterator[Caller]:
     """Hold a call for the length of the block, and hang up."""
-    async with connect(url, proxy=None, compression=None) as socket:
+    # No pings, and time for the handshake: on a busy machine both would end the call.
+    options: dict[str, Any] = {"ping_interval": None, "open_timeout": PATIENCE}
+    async with connect(url, proxy=None, compression=None, additional_headers=headers, **options) as socket:
         for frame in sim.start():
             await socket.send(frame)
         caller = Caller(socket, sim, lag)
@@ -169,4 +181,5 @@ async def calling(url: str, sim: TwilioSim, lag: float = 0.0) -> AsyncIterator[C
                 if isinstance(result, Exception) and not isinstance(result, ConnectionClosed):
                     raise result
             if (stop := sim.stop()) is not None:
-                await socket.send(stop)
+                with suppress(ConnectionClosed):  # the server may have hung up
+                    await socket.send(stop)

@@ -11,12 +11,13 @@ import uvicorn
 from uvicorn.server import ServerState
 from websockets.http11 import MAX_LINE_LENGTH, MAX_NUM_HEADERS
 
+from rejoinder.agent.operating_settings import USUAL_HANDSHAKE_SECONDS
 from rejoinder.agent.server.connection import SocketConnection
 from rejoinder.agent.server.request_head import HEAD_BYTES
-from rejoinder.agent.server.requests import BODY_SECONDS, REQUEST_SECONDS, HttpConnection
+from rejoinder.agent.server.requests import BODY_SECONDS, HttpConnection
 from rejoinder.agent.simulate.virtual_clock import run
 
-LONG_ENOUGH = 2 * (BODY_SECONDS + REQUEST_SECONDS)
+LONG_ENOUGH = 2 * (BODY_SECONDS + USUAL_HANDSHAKE_SECONDS)
 
 HEAD = (
     b"GET /v1/realtime HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -126,7 +127,7 @@ class Line:
 def handshake(pieces: list[bytes], manner: str = "accepts") -> Line:
     """Send this to the server's protocols; fails unless it is answered, upgraded, or dropped in time."""
     line = Line(manner)
-    run(line.hold(pieces), debug=False)
+    run(line.hold(pieces))
     assert not line.said or re.match(rb"HTTP/1\.1 \d{3} [A-Z]", line.said), line.said
     upgraded = b"HTTP/1.1 101 " in line.said
     assert line.closed or upgraded, "it hangs"

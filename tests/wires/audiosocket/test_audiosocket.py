@@ -15,14 +15,13 @@ from support.serving import PATIENCE, run_command
 
 from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.wires.audiosocket.protocol import (
-    MOST_QUEUED,
+    MAX_QUEUED_PACKETS,
     AudioSocket,
     Packets,
     Queue,
     packet,
     started,
 )
-from rejoinder.agent.wires.audiosocket.server import FIRST_AUDIO_SECONDS
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import Overloaded, ProtocolError
 
@@ -64,7 +63,7 @@ def test_queue_plays_holds_and_clears_to_the_packet() -> None:
     queue.take("clear")
     assert queue.next() == (None, []), "neither the packet nor the mark before it"
     with pytest.raises(Overloaded):
-        for _ in range(MOST_QUEUED + 1):
+        for _ in range(MAX_QUEUED_PACKETS + 1):
             queue.take(b"x")
 
 
@@ -106,8 +105,11 @@ def test_recording_is_answered_by_the_models_as_they_ship() -> None:
             await caller.until(lambda: caller.seconds_heard > 2.0)
             prompt = program.models.llm.prompts[-1]  # type: ignore[union-attr]
             assert "weather" in prompt[-1]["content"].lower()
-            await asyncio.sleep(1.0)
-            assert "rather warm" in plain(await transcribed(program, bytes(caller.ear), 8000))
+            heard = ""
+            async with asyncio.timeout(PATIENCE):
+                while "rather warm" not in heard:  # on a busy machine it is said late
+                    await asyncio.sleep(1.0)
+                    heard = plain(await transcribed(program, bytes(caller.ear), 8000))
 
     asyncio.run(hold())
 
@@ -135,9 +137,9 @@ def test_invalid_connection_is_hung_up(said: bytes) -> None:
     ("pieces", "reason"),
     [
         ([packet(0x10, bytes(320))], "instead of the call's UUID"),
-        ([b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"], "it begins with b'GET' instead"),
-        ([packet(0x01, bytes(4))], "a UUID of 4 bytes, not 16"),
-        ([b"\x01", b"\x00", b"\x24"], "a UUID of 36 bytes, not 16"),
+        ([b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"], "the connection begins with b'GET' instead"),
+        ([packet(0x01, bytes(4))], "the UUID has 4 bytes, not 16"),
+        ([b"\x01", b"\x00", b"\x24"], "the UUID has 36 bytes, not 16"),
     ],
 )
 def test_connection_without_a_uuid_is_hung_up_at_once(
@@ -150,7 +152,7 @@ def test_connection_without_a_uuid_is_hung_up_at_once(
             for piece in pieces:
                 writer.write(piece)
                 await asyncio.sleep(0.02)
-            async with asyncio.timeout(FIRST_AUDIO_SECONDS / 2):
+            async with asyncio.timeout(PATIENCE):  # after a while the reason would be another one
                 assert await reader.read() == packet(0x00)
             writer.close()
 

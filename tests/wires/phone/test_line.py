@@ -32,7 +32,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def call(server: Server, **options: Any) -> ClientConnection:
     url = f"ws://127.0.0.1:{server.port}/v1/phone"
-    return connect(url, proxy=None, ping_interval=None, compression=None, **options)
+    given = {"ping_interval": None, "open_timeout": PATIENCE, "compression": None, **options}
+    return connect(url, proxy=None, **given)
 
 
 def closed(client: ClientConnection) -> tuple[int | None, str | None]:
@@ -45,21 +46,21 @@ def closed(client: ClientConnection) -> tuple[int | None, str | None]:
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
-        (["hello"], "no JSON"),
-        (["[" * 100_000], "no JSON"),
-        (["[]"], "no JSON object with an event"),
-        ([" " * 2**20], "262144 are the most"),
-        ([TwilioSim().audio(bytes(320))[0]], "media before the start"),
-        ([VonageSim().audio(bytes(640))[0]], "audio before the start"),
-        (['{"event": "start", "start": {}}'], "none of Twilio, Telnyx, Plivo and Exotel"),
-        ([*TwilioSim().start(), b"\x00"], "inside of JSON"),
-        ([*TwilioSim().start(), "{"], "no JSON"),
-        ([*TwilioSim().start(), '{"event": "media", "media": {"payload": "!"}}'], "no base64"),
-        ([*TwilioSim().start(), '{"event": "media", "media": {"payload": 7.5}}'], "no base64"),
-        ([*TwilioSim().start(), '{"event": "media"}'], "without media.payload"),
-        ([*TelnyxSim().start(), '{"event": "dtmf"}'], "without dtmf.digit"),
-        ([*VonageSim().start(), b"\x00"], "no pcm audio"),
-        ([*VonageSim().start(), bytes(2**17)], "no pcm audio"),
+        (["hello"], "not valid JSON"),
+        (["[" * 100_000], "more than 1024 values"),
+        (["[]"], "not a JSON object with an event"),
+        ([" " * 2**20], "the limit is 262144"),
+        ([TwilioSim().audio(bytes(320))[0]], "media came before the start"),
+        ([VonageSim().audio(bytes(640))[0]], "audio came before the start"),
+        (['{"event": "start", "start": {}}'], "not from Twilio, Telnyx, Plivo or Exotel"),
+        ([*TwilioSim().start(), b"\x00"], "send audio as base64"),
+        ([*TwilioSim().start(), "{"], "not valid JSON"),
+        ([*TwilioSim().start(), '{"event": "media", "media": {"payload": "!"}}'], "not valid base64"),
+        ([*TwilioSim().start(), '{"event": "media", "media": {"payload": 7.5}}'], "not valid base64"),
+        ([*TwilioSim().start(), '{"event": "media"}'], "the event media has no media.payload"),
+        ([*TelnyxSim().start(), '{"event": "dtmf"}'], "the event dtmf has no dtmf.digit"),
+        ([*VonageSim().start(), b"\x00"], "bytes of pcm audio: send whole samples"),
+        ([*VonageSim().start(), bytes(2**17)], "bytes of pcm audio: send whole samples"),
     ],
 )
 def test_invalid_start_is_closed_with_a_reason(
@@ -100,7 +101,7 @@ def test_clients_are_served_beside_a_thousand_silent_ones(server: Server) -> Non
             assert talk.turn()["status"] == "completed"
         for client in silent:
             client.settimeout(PATIENCE)
-            assert b"nothing has started within 10 s" in client.recv(4096)
+            assert b"no start message arrived within 10 s" in client.recv(4096)
     finally:
         for client in silent:
             client.close()
@@ -164,17 +165,34 @@ def test_call_ends_when_the_model_is_down(caplog: pytest.LogCaptureFixture) -> N
     noise = np.random.default_rng(0).normal(0.0, 6000.0, 4800).astype("<i2").tobytes()
 
     async def hold() -> None:
-        async with served() as (program, url):
+        async with served(apology="") as (program, url):
             program.models.llm.fail_after = 0  # type: ignore[union-attr]
-            with pytest.raises(ConnectionClosed) as ended:
-                async with calling(url, TwilioSim()) as caller:
-                    for _ in range(2):
-                        caller.say(noise + bytes(32_000))
-                    await caller.until(lambda: caller.socket.close_code is not None)
-            closed = ended.value.rcvd
-            assert closed is not None and closed.code == 1011
-            assert closed.reason.startswith("2 replies in a row have failed, the last: ")
-            assert f"2 turns: {closed.reason}" in caplog.text
+            async with calling(url, TwilioSim()) as caller:
+                for _ in range(2):
+                    caller.say(noise + bytes(32_000))
+                await caller.until(lambda: caller.socket.close_code is not None)
+            reason = caller.socket.close_reason or ""
+            assert caller.socket.close_code == 1011
+            assert reason.startswith("2 replies in a row have failed, the last: ")
+            assert f"2 turns: {reason}" in caplog.text
+
+    asyncio.run(hold())
+
+
+def test_call_goes_on_when_an_apology_is_heard() -> None:
+    noise = np.random.default_rng(0).normal(0.0, 6000.0, 4800).astype("<i2").tobytes()
+
+    async def hold() -> None:
+        async with served(apology="Sorry.") as (program, url):
+            llm = program.models.llm
+            llm.fail_after = 0  # type: ignore[union-attr]
+            async with calling(url, TwilioSim()) as caller:
+                for number in range(3):
+                    heard = caller.seconds_heard
+                    caller.say(noise + bytes(32_000))
+                    await caller.until(lambda heard=heard: caller.seconds_heard > heard + 0.3)  # type: ignore[misc]
+                    assert len(llm.prompts) > number  # type: ignore[union-attr]
+                assert caller.socket.close_code is None
 
     asyncio.run(hold())
 
@@ -188,7 +206,7 @@ def test_caller_who_waits_too_long_leaves_no_task(monkeypatch: pytest.MonkeyPatc
             async with call_here(url, proxy=None) as client:
                 await client.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
                 await client.wait_closed()
-                assert "nothing has started" in client.close_reason
+                assert "no start message arrived" in client.close_reason
             async with asyncio.timeout(PATIENCE):
                 while asyncio.all_tasks() - before:  # noqa: ASYNC110 - a task's end has no event
                     await asyncio.sleep(0.02)

@@ -16,9 +16,9 @@ from support.scrambled.frames import Frame, scrambled
 from support.scrambled.phone import HAPPENS, AudioSocketCall, Driven, whole
 
 from rejoinder.agent.wires.audiosocket.protocol import (
-    DTMF,
-    MOST_QUEUED,
-    SPOKEN,
+    DTMF_PACKET,
+    MAX_QUEUED_PACKETS,
+    PACKET_RATES,
     AudioSocket,
     Queue,
     packet,
@@ -93,7 +93,7 @@ def test_wrong_codec_is_refused_or_decoded_as_announced(
 
 PACKETS = st.builds(
     packet,
-    st.sampled_from([0x00, 0x01, DTMF, 0x02, *SPOKEN, 0x11, 0xFF]),
+    st.sampled_from([0x00, 0x01, DTMF_PACKET, 0x02, *PACKET_RATES, 0x11, 0xFF]),
     st.binary(max_size=8) | st.just(bytes(320)) | st.just(bytes(640)),
 )
 
@@ -126,15 +126,15 @@ def test_audiosocket_queue_is_bounded_and_loses_nothing_else(words: list[Frame])
         try:
             queue.take(word)
         except Overloaded:
-            assert len(waiting) == MOST_QUEUED
+            assert len(waiting) == MAX_QUEUED_PACKETS
             return
         held = word == "hold" or (held and word not in ("release", "clear"))
         if word == "clear":
             waiting.clear()
         elif word not in ("hold", "release"):
             waiting.append(word)
-        assert len(waiting) <= MOST_QUEUED
+        assert len(waiting) <= MAX_QUEUED_PACKETS
 
 
 def test_audiosocket_is_a_carrier() -> None:
-    assert [AudioSocket(kind).format_in.rate for kind in SPOKEN] == list(SPOKEN.values())
+    assert [AudioSocket(kind).format_in.rate for kind in PACKET_RATES] == list(PACKET_RATES.values())

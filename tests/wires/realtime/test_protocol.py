@@ -12,6 +12,7 @@ from support.published import conforms
 from rejoinder.agent.wires.commands import Configure, EndTurn, Hear, Respond, Truncate, Truncated
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.pipeline import (
+    POINTS,
     AudioChunk,
     EndOfTurn,
     Endpointing,
@@ -78,6 +79,26 @@ VALID = [
     {"type": "conversation.item.truncate", "item_id": "x", "content_index": 0, "audio_end_ms": 5},
     {"type": "response.create", "response": {"metadata": {"a": "b"}}},
     {"type": "response.cancel"},
+    {
+        "type": "session.update",
+        "session": {
+            "tools": [
+                {
+                    "type": "mcp",
+                    "server_label": "docs",
+                    "server_url": "https://example.com/mcp",
+                    "headers": {"x": "y"},
+                    "allowed_tools": {"tool_names": ["search"], "read_only": True},
+                    "require_approval": {"never": {"read_only": True}, "always": {"tool_names": []}},
+                }
+            ]
+        },
+    },
+    {"type": "response.create", "response": {"tools": [{"type": "mcp", "server_label": "docs"}]}},
+    {
+        "type": "conversation.item.create",
+        "item": {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
+    },
 ]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -86,7 +107,7 @@ JSON = st.recursive(
 
 
 def wire() -> Realtime:
-    return Realtime(Options(instructions="be kind"), can_call=True)
+    return Realtime(Options(instructions="be kind"), can_call=True, allowed_mcp_urls="https://example.com")
 
 
 def say(realtime: Realtime, type_: str, **fields: Any) -> list[Any]:
@@ -189,7 +210,9 @@ def test_lower_eagerness_waits_longer() -> None:
         )
         assert isinstance(configure, Configure)
         endpointing = configure.options.endpointing
-        found.append((endpointing.patience, endpointing.max_wait_ms))
+        found.append((endpointing.patience, endpointing.unsure_wait_ms, endpointing.max_wait_ms))
+    points = [POINTS[name] for name in ("eager", "balanced", "patient")]
+    assert found == [(one.patience, one.unsure_wait_ms, one.max_wait_ms) for one in points]
     assert found == sorted(found) and len(set(found)) == 3
 
 

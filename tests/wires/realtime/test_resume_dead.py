@@ -13,7 +13,16 @@ from support.resuming import ANSWER, DELTA, WORDS, audio, back, conversation, tr
 from support.serving import Server, Talk, serving
 
 from rejoinder.agent.simulate import scenario
-from rejoinder.pipeline import RATE, AudioChunk, Floor, OverlapStarted, Session, SpeechStarted, to_pcm
+from rejoinder.pipeline import (
+    RATE,
+    AudioChunk,
+    Floor,
+    OverlapStarted,
+    ReplyAudio,
+    Session,
+    SpeechStarted,
+    to_pcm,
+)
 from rejoinder.pipeline.audio.echo import Echo
 
 WEATHER = "It is sunny today. Take a hat."
@@ -52,9 +61,21 @@ def test_reply_counts_as_heard_after_it_was_replayed() -> None:
     assert talk.done() == [(1, "completed", WEATHER)], "and its end is told once"
 
 
+def test_clock_stops_at_an_overlap_that_began_before_the_client_was_lost() -> None:
+    talk = scenario.Talk("one", "two", replies=(WEATHER,), holds_audio=True)
+    heard: list[tuple[int, float] | None] = []
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=2.5)
+    talk.does(lambda session: heard.append(session.hold(2.8)), at=3.1)
+    talk.run(until=3.5)
+    (overlap,), began = talk.when(OverlapStarted), talk.when(ReplyAudio)[0]
+    assert overlap < 2.8 and len(talk.of(SpeechStarted)) == 1
+    assert heard == [(1, pytest.approx(overlap - began))]
+
+
 def test_interrupting_a_replay_keeps_the_part_heard_so_far() -> None:
     talk, _ = held(2.5, {1: 1.5})
-    talk.says(1.2, at=6.3)
+    talk.says(1.2, at=6.16)  # it pauses 0.2 s later
     talk.run(until=9.0)
     assert talk.of(OverlapStarted) and len(talk.of(SpeechStarted)) == 2
     assert talk.said() == [

@@ -42,7 +42,7 @@ def test_conversations_without_content_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_waiting_conversation_frees_its_line_for_a_new_caller(tmp_path: Path) -> None:
-    with serving(tmp_path, max_sessions="3") as server:
+    with serving(tmp_path, max_sessions="3", resume_s="120") as server:  # on a busy machine this takes long
         first, second = gone(server, "one"), gone(server, "two")
         with Talk(server) as live:
             url = f"{server.http}/v1/sessions/{session(first)}/events"

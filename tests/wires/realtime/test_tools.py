@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ import pytest
 from openai import AsyncOpenAI
 from support.callers.openai_client import REAL, Caller, client, question
 from support.published import conforms
-from support.servers.chat import chat_server
-from support.servers.tools import WEATHER, ChatServer
+from support.servers.chat import chat_server, token
+from support.servers.tools import WEATHER, ChatServer, calls
 from support.serving import Server, Talk, serving
 
 from rejoinder.agent.server.own_server import free_port
@@ -125,3 +127,34 @@ def test_embedded_model_refuses_tools_in_words(tmp_path: Path) -> None:
         talk.send("session.update", session={"tools": [WEATHER]})
         error = talk.until("error")["error"]
         assert error["code"] == "tools_not_supported" and "--llm openai:" in error["message"]
+
+
+def test_arguments_that_are_not_json_reach_the_client_and_not_the_next_prompt(tmp_path: Path) -> None:
+    """A client validates them itself; a chat server would refuse the whole prompt."""
+    port, prompts = free_port(), []
+
+    def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, Any]]) -> None:
+        prompts.append(messages)
+        function = {"name": "weather", "arguments": '{"city": Rome'}
+        piece = {"index": 0, "id": "call_rome", "type": "function", "function": function}
+        said = token("Sorry.") + token(None, "stop") + b"data: [DONE]\n\n"
+        handler.wfile.write(said if messages[-1]["role"] == "tool" else calls(piece))
+
+    with chat_server(port, answer), serving(tmp_path, llm=f"openai:http://127.0.0.1:{port}/v1#m") as server:
+        with Talk(server) as talk:
+            talk.send("session.update", session={"output_modalities": ["text"], "tools": [WEATHER]})
+            content = [{"type": "input_text", "text": "the weather in Rome"}]
+            talk.send(
+                "conversation.item.create", item={"type": "message", "role": "user", "content": content}
+            )
+            talk.send("response.create")
+            done = talk.until("response.function_call_arguments.done")
+            assert done["arguments"] == '{"city": Rome'
+            assert talk.until("response.done")["response"]["status"] == "completed"
+            output = {"type": "function_call_output", "call_id": done["call_id"], "output": "not JSON"}
+            talk.send("conversation.item.create", item=output)
+            talk.send("response.create")
+            assert talk.until("response.output_text.done")["text"].strip() == "Sorry."
+            conforms(talk.seen)
+    [called] = prompts[-1][-2]["tool_calls"]
+    assert json.loads(called["function"]["arguments"]) == {"not_valid_json": '{"city": Rome'}

@@ -14,6 +14,7 @@ from support.callers.phone import REAL, plain, question, transcribed
 from support.serving import PATIENCE, run_command
 from wyoming.asr import Transcribe, Transcript
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
 from wyoming.event import Event
 from wyoming.handle import Handled, HandledChunk, NotHandled
@@ -22,16 +23,35 @@ from wyoming.ping import Ping, Pong
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
 from rejoinder.agent.config import load
+from rejoinder.agent.server.limiting.admission import CallAdmission
+from rejoinder.agent.server.limiting.allowance import Allowance
+from rejoinder.agent.server.limiting.limits import Limits
+from rejoinder.agent.server.operating.draining import Drain
+from rejoinder.agent.server.operating.port_admission import PortAdmission
 from rejoinder.agent.server.own_server import free_port
+from rejoinder.agent.simulate.virtual_clock import run
 from rejoinder.agent.wires.wyoming import server as wyoming_server
-from rejoinder.agent.wires.wyoming.answers import CONVERSATIONS, EXCHANGES, FORGET_SECONDS, Memory
+from rejoinder.agent.wires.wyoming.answers import CONVERSATIONS, EXCHANGES, FORGET_SECONDS, Exchanges
 from rejoinder.agent.wires.wyoming.info import info, speaks
-from rejoinder.agent.wires.wyoming.server import MAX_CONNECTIONS, address
+from rejoinder.agent.wires.wyoming.server import IDLE_SECONDS, MAX_CONNECTIONS, address
 from rejoinder.models.loading import Specs
-from rejoinder.models.scripted import SECONDS_PER_CHARACTER
+from rejoinder.models.scripted import (
+    SECONDS_PER_CHARACTER,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedVad,
+)
+from rejoinder.pipeline import Models
 
 FORMAT = {"rate": 16_000, "width": 2, "channels": 1}
+SILENT = {"apology": "", "cut_apology": "", "drain_goodbye": ""}
+"""With an apology the voice is wrapped, and its count of open requests is not to be seen."""
 LONG = " ".join(f"number {n:03}" for n in range(100, 300)) + "."
+
+
+def unlimited() -> PortAdmission:
+    return PortAdmission(CallAdmission(Limits(Allowance()), Limits(Allowance())), [], Drain(0.0, ""))
 
 
 def types(events: list[Event]) -> list[str]:
@@ -155,7 +175,7 @@ def test_conversation_goes_on_over_connections_by_its_name() -> None:
 
 
 def test_conversations_are_bounded_and_expire() -> None:
-    kept = Memory()
+    kept = Exchanges()
     for number in range(EXCHANGES + 5):
         kept.add("a", str(number), "", float(number))
     assert [question for question, _ in kept.read("a", 30.0)] == [str(n) for n in range(5, EXCHANGES + 5)]
@@ -186,7 +206,7 @@ async def until(true: Any) -> None:
 
 def test_leaving_client_stops_its_request() -> None:
     async def leave() -> None:
-        async with home(llm=f"scripted:llm|{LONG}") as (program, port):
+        async with home(llm=f"scripted:llm|{LONG}", **SILENT) as (program, port):
             llm, tts = program.models.llm, program.models.tts  # type: ignore[union-attr]
             tasks = asyncio.all_tasks()
             for event, model in ((Transcript("go").event(), llm), (Synthesize(LONG).event(), tts)):
@@ -195,7 +215,7 @@ def test_leaving_client_stops_its_request() -> None:
                     await one.read_event()
                     await until(lambda model=model: model.open)
                 await until(lambda model=model: not model.open)
-            await until(lambda: asyncio.all_tasks() == tasks)
+            await until(lambda: asyncio.all_tasks() <= tasks)  # tasks of the start may have ended
 
     asyncio.run(leave())
 
@@ -203,10 +223,10 @@ def test_leaving_client_stops_its_request() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "no JSON"),
+        (b"GET / HTTP/1.1\r\n\r\n", "not valid JSON"),
         (b'{"type": "audio-chunk", "payload_length": 99999999999}\n', "payload_length"),
-        (b'{"type": "synthesize-chunk", "data": {"text": "x"}}\n', "without synthesize-start"),
-        (b'{"type": "synthesize"}\n', "synthesize without text"),
+        (b'{"type": "synthesize-chunk", "data": {"text": "x"}}\n', "without a synthesize-start"),
+        (b'{"type": "synthesize"}\n', "synthesize needs a text"),
         (b'{"type": "describe"}\n' * 2000, "wait already"),
         (b"x" * 200_000, "a line of at most"),
     ],
@@ -267,6 +287,33 @@ def test_client_that_waits_for_an_answer_keeps_its_connection(monkeypatch: pytes
     asyncio.run(crowd())
 
 
+def test_refused_connections_that_linger_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wyoming_server, "MAX_CONNECTIONS", 0)
+    monkeypatch.setattr(wyoming_server, "MAX_REFUSED", 2)
+    monkeypatch.setattr(wyoming_server, "WYOMING_LINGER_SECONDS", PATIENCE)
+
+    async def crowd() -> None:
+        async with home() as (_, port):
+
+            async def told_why() -> tuple[bytes, asyncio.StreamWriter]:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    return await reader.read(), writer
+                except ConnectionResetError:
+                    return b"", writer
+
+            first, second, third = [await told_why() for _ in range(3)]
+            assert b"overloaded" in first[0] and b"overloaded" in second[0] and third[0] == b""
+            first[1].close()
+            async with asyncio.timeout(PATIENCE):
+                while b"overloaded" not in (last := await told_why())[0]:
+                    last[1].close()
+            for _, writer in (second, third, last):
+                writer.close()
+
+    asyncio.run(crowd())
+
+
 def test_idle_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wyoming_server, "IDLE_SECONDS", 0.3)
 
@@ -282,9 +329,28 @@ def test_idle_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(wait())
 
 
+def test_idle_time_counts_from_the_last_answer() -> None:
+    async def wait() -> None:
+        llm = ScriptedLlm(["one two"], each=0.4 * IDLE_SECONDS)  # ends within the idle time
+        models = Models(ScriptedVad(), ScriptedStt([]), llm, ScriptedTts())
+        settings, _ = load({"wyoming_port": free_port(), "llm": "scripted:llm"})
+        async with (
+            wyoming_server.wyoming(settings, lambda: models, lambda error: None, unlimited()),
+            AsyncTcpClient("127.0.0.1", settings.wyoming_port) as one,
+        ):
+            now = asyncio.get_running_loop().time
+            await one.write_event(Transcript("go").event())
+            await told(one, "handled-stop")
+            silent = now()
+            assert (await told(one, "error"))[-1].type == "error"
+            assert now() - silent == pytest.approx(IDLE_SECONDS, abs=1.0)
+
+    run(wait())
+
+
 def test_client_that_stops_reading_stops_only_its_own_synthesis() -> None:
     async def stall() -> None:
-        async with home(tts="scripted:tts") as (program, port), client(port) as one:
+        async with home(tts="scripted:tts", **SILENT) as (program, port), client(port) as one:
             for _ in range(8):
                 await one.write_event(Synthesize(LONG[:1500]).event())
             await asyncio.sleep(1.0)
@@ -303,7 +369,7 @@ def test_client_that_stops_reading_stops_only_its_own_synthesis() -> None:
 def test_info_is_available_and_requests_fail_while_models_load(tmp_path: Any) -> None:
     async def early() -> None:
         settings, _ = load({"wyoming_port": free_port(), "stt": "scripted:stt"})
-        async with wyoming_server.wyoming(settings, lambda: None, lambda error: None):
+        async with wyoming_server.wyoming(settings, lambda: None, lambda error: None, unlimited()):
             assert (await asked(settings.wyoming_port, Describe().event(), last="info"))[0].type == "info"
             for event in (Transcript("hi").event(), Synthesize("hi").event(), AudioStop().event()):
                 (answer,) = await asked(settings.wyoming_port, event, last="error")
@@ -345,8 +411,8 @@ def test_real_models_hear_speak_and_answer() -> None:
             chunks = [AudioChunk.from_event(event) for event in spoken if event.type == "audio-chunk"]
             pcm = b"".join(chunk.audio for chunk in chunks)
             heard = plain(await transcribed(program, pcm, chunks[0].rate))
-            # There is chance in the voice, and sometimes the recogniser misses its first article.
-            assert heard.removeprefix("the ") == plain(line).removeprefix("the ")
+            # There is chance in the voice, and the recogniser may miss an article or a first sound.
+            assert speech.word_error_rate([plain(line)], [heard]) <= 0.25
             loud = np.abs(np.frombuffer(pcm, "<i2")).max()
             assert loud > 3000
             events = await asked(port, Transcript("How long is a week?").event(), last="handled-stop")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.replying.text.clauses import MAX_CHARACTERS, MAX_FIRST_WORDS, ClauseSplitter
+from rejoinder.pipeline.replying.text.clauses import MAX_CLAUSE_CHARS, MAX_FIRST_WORDS, ClauseSplitter
 
 TEXTS = st.one_of(
     st.text("ab .,!?;:—-\n\t'\")", max_size=400),
@@ -69,6 +69,7 @@ def test_a_clause_leaves_as_soon_as_it_is_complete() -> None:
 
 @given(TEXTS, st.lists(st.integers(0, 400), max_size=20))
 @example("Well, it rains. So", [])
+@example("::a\n— ", [])
 @example("a " + "b" * 500 + ". c", [])
 @example("one two three of the  - six", [])
 @example("it rains and rains all of the day. So", [])
@@ -100,7 +101,7 @@ def test_long_texts_give_the_clauses_that_plain_cutting_gives(pieces: list[str])
     plain, splitter = Plain(), ClauseSplitter()
     for piece in pieces:
         assert splitter.feed(piece) == plain.feed(piece)
-        assert len(splitter._text) <= MAX_CHARACTERS
+        assert len(splitter._text) <= MAX_CLAUSE_CHARS
     assert splitter.flush() == plain.flush()
 
 
@@ -124,7 +125,7 @@ def test_nothing_is_lost_and_bounds_hold(text: str) -> None:
     found = clauses([text])
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(clause and clause == clause.strip() for clause in found)
-    assert all(len(clause) <= MAX_CHARACTERS for clause in found)
+    assert all(len(clause) <= MAX_CLAUSE_CHARS for clause in found)
     assert not found or len(found[0].split()) <= MAX_FIRST_WORDS
 
 

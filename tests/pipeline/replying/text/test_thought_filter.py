@@ -14,16 +14,19 @@ from rejoinder.models.scripted import ScriptedLlm
 from rejoinder.pipeline import ReplyAudio, ReplyCalled, ReplyDone, ReplyText, Tools
 from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS
 from rejoinder.pipeline.replying.text.thought_filter import (
+    ANSWER_TAGS,
     END_TAGS,
     HEADER_TAGS,
     LONGEST_TAG,
     TAG_PAIRS,
     ThoughtFilter,
 )
+from rejoinder.pipeline.replying.text.untagged_channels import CHANNEL_MARKS
 
 TAGS = [
     *TAG_PAIRS,
     *TAG_PAIRS.values(),
+    *ANSWER_TAGS,
     *HEADER_TAGS,
     "<|message|>",
     *END_TAGS,
@@ -58,6 +61,12 @@ HARMONY = (
         ),
         ("<|channel|>analysis<|message|>Hm.<|channel|>final<|message|>Hi.<|end|>", "Hi."),
         ("<|start|>assistant<|message|>Hi.<|end|>", "Hi."),
+        ("<|channel>thought\nThey greet.<channel|>Hello.", "Hello."),
+        ("<think>\nHm.\n</think>\n<answer>\nHello.\n</answer>", "Hello.\n"),
+        (
+            "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>Hello.<|close|>response<|sep|>",
+            "Hello.",
+        ),
         ("<think></think>\n\nHello.", "Hello."),
         ("\n<think>\n</think>\nHello.", "\nHello."),
         ("Hello <think>hm</think> there.", "Hello  there."),
@@ -85,7 +94,7 @@ def test_where_a_text_is_cut_makes_no_difference(text: str, cuts: list[int]) -> 
 @given(st.lists(st.one_of(st.text(max_size=20), st.sampled_from(["<", "<thi", "[THINK", "◁", " "]))))
 def test_text_without_tags_is_unchanged_and_held_back_only_where_a_tag_may_begin(pieces: list[str]) -> None:
     text = "".join(pieces)
-    if any(tag in text for tag in TAGS):
+    if any(tag in text for tag in TAGS) or any(text.lstrip().startswith(mark) for mark in CHANNEL_MARKS):
         return
     thoughts, given, got = ThoughtFilter(), "", ""
     for piece in pieces:
@@ -93,7 +102,7 @@ def test_text_without_tags_is_unchanged_and_held_back_only_where_a_tag_may_begin
         got += thoughts.feed(piece)
         held = given[len(got) :]
         assert given.startswith(got)
-        assert not held or any(tag.startswith(held) for tag in TAGS)
+        assert not held or any(tag.startswith(held) for tag in (*TAGS, *CHANNEL_MARKS))
     assert got + thoughts.flush() == text
     assert not thoughts.open and not thoughts.unopened
 

@@ -1,0 +1,1 @@
+../../agent/public/actions.py

@@ -1,0 +1,1 @@
+../../agent/public/pytest_plugin.py

@@ -1,0 +1,1 @@
+"""Who answered an outgoing call, and messages for answering machines."""

@@ -1,0 +1,70 @@
+"""The agent that takes the calls of a server, and those that it has replaced, whose calls go on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.host import AgentHost
+
+log = logging.getLogger(__name__)
+
+
+class Hosting:
+    """Runs the agent of a server. current: takes new calls; None where the server has no agent."""
+
+    def __init__(self, agent: Agent[Any, Any] | None) -> None:
+        self.current = AgentHost(agent) if agent else None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the agent for the length of the block. Raises the error of its lifespan.
+
+        At its end wait for what outlives the calls (``AgentHost.running``). Cancelling shortens that wait.
+        """
+        try:
+            if self.current:
+                await self._start(self.current)
+            yield
+        finally:
+            if self.current:
+                self.current.retire()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+
+    async def replace(self, agent: Agent[Any, Any]) -> None:
+        """Let another agent take new calls, with the sets of models that are loaded.
+
+        The old one ends with its calls. Raises the error of the new agent's lifespan; the old one goes on
+        then. Cancelling leaves the old one in place.
+        """
+        host, old = AgentHost(agent), self.current
+        host.variants = old.variants if old else {}
+        await self._start(host)
+        self.current = host
+        if old:
+            old.retire()
+
+    async def _start(self, host: AgentHost) -> None:
+        """Run a host in a task of its own: a lifespan has to end in the task in which it began."""
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._run(host, ready), name="agent")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await ready
+
+    async def _run(self, host: AgentHost, ready: asyncio.Future[None]) -> None:
+        try:
+            async with host.running():
+                ready.set_result(None)
+                await host.serve()
+        except Exception as error:
+            if ready.done():
+                log.exception("the agent's lifespan failed at its end")
+            else:
+                ready.set_exception(error)

@@ -1,0 +1,1 @@
+"""Benchmarks of the prompts that a language model keeps."""

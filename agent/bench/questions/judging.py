@@ -1,0 +1,80 @@
+"""Counts which paraphrases the cache takes for the same question, and which contrasts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rejoinder.agent.bench.questions.sets import Pair, contrasts, paraphrases, standing
+from rejoinder.models.caching.meaning import meaning
+from rejoinder.models.caching.standing import stands_alone
+from rejoinder.pipeline.words import normalise
+
+
+@dataclass(frozen=True, slots=True)
+class HalfResult:
+    """The figures of one half of the sets.
+
+    exact: paraphrases with the same words. hits: with the same meaning. false: contrasts with the same
+    meaning, by kind. alone: questions that stand alone, and are found to. back: those that point back, and
+    are not found to.
+    """
+
+    paraphrases: int
+    exact: int
+    hits: int
+    contrasts: int
+    false: dict[str, int]
+    alone: tuple[int, int]
+    back: tuple[int, int]
+
+
+def same(pair: Pair) -> bool:
+    """Return whether the cache takes two questions for one."""
+    return meaning(pair.one) == meaning(pair.other)
+
+
+def judge_half(half: int) -> HalfResult:
+    """Return the figures of a half: 0 is for fitting the rules, 1 for judging them."""
+    alike, unlike = paraphrases()[half::2], contrasts()[half::2]
+    asked = standing()[half::2]
+    alone = [stands_alone(text) for text, stands in asked if stands]
+    back = [not stands_alone(text) for text, stands in asked if not stands]
+    return HalfResult(
+        len(alike),
+        sum(normalise(pair.one) == normalise(pair.other) for pair in alike),
+        sum(map(same, alike)),
+        len(unlike),
+        dict(Counter(pair.kind for pair in unlike if same(pair))),
+        (sum(alone), len(alone)),
+        (sum(back), len(back)),
+    )
+
+
+def strangers() -> tuple[int, int]:
+    """Return how many pairs of unrelated questions have one meaning, and how many pairs there are.
+
+    Every question of the sets meets every other one; those that paraphrases link are left out.
+    """
+    roots: dict[str, str] = {}
+    for pair in [*paraphrases(), *contrasts()]:
+        for text in (pair.one, pair.other):
+            roots.setdefault(text, text)
+    for pair in paraphrases():
+        one, other = _root(roots, pair.one), _root(roots, pair.other)
+        roots[one] = other
+    texts: Sequence[str] = list(roots)
+    found = all_ = 0
+    for place, one in enumerate(texts):
+        for other in texts[:place]:
+            if _root(roots, one) != _root(roots, other):
+                all_ += 1
+                found += meaning(one) == meaning(other)
+    return found, all_
+
+
+def _root(roots: dict[str, str], text: str) -> str:
+    while roots[text] != text:
+        text = roots[text]
+    return text

@@ -1,0 +1,1 @@
+"""Routing between language models: fits the classifier, and measures what routing saves."""

@@ -1,0 +1,1 @@
+"""The benches of language models: one file per command."""

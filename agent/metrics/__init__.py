@@ -1,0 +1,1 @@
+"""Metrics and traces of a server, for operators: Prometheus and OpenTelemetry."""

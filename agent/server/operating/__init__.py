@@ -1,0 +1,1 @@
+"""What operators need of a server: its end, systemd, and watching for what stalls."""

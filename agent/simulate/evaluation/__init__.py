@@ -1,0 +1,1 @@
+"""Evaluates an agent: holds a list of calls with a real language model, several times each."""

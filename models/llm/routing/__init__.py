@@ -1,0 +1,1 @@
+"""One language model over several by rules: which one answers a question, and what is said until it does."""

@@ -1,0 +1,1 @@
+"""Language models in Triton Inference Server, by its generate extension."""

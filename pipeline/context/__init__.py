@@ -1,0 +1,1 @@
+"""What a prompt contains besides the last words: its size, retrieved knowledge, and summaries."""

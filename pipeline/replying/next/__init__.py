@@ -1,0 +1,1 @@
+"""Which reply comes next."""
