@@ -196,7 +196,7 @@ class Callables:
             pass
 
     warm = Warm()
-    reply = functools.partial(Good.reply, None)
+    reply = staticmethod(functools.partial(Good.reply, None))
 
 
 @pytest.mark.parametrize(
