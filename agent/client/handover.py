@@ -46,8 +46,8 @@ class Handover:
             with self._lock:
                 if self._blocks:
                     return self._blocks.popleft()
-            if self._closed:
-                return None
+                if self._closed:  # outside of the lock, a block could have come in between
+                    return None
             await self._changed.wait()
 
     def _wake(self) -> None:
