@@ -23,7 +23,7 @@ from rejoinder.agent.bench.overhead_subject import (
     Spent,
     serve_watched,
 )
-from rejoinder.agent.server.own_server import free_port
+from rejoinder.agent.server.own_server import held_port
 
 REPEATS = 3
 """Number of times that each message is sent."""
@@ -78,13 +78,13 @@ async def measure(
     """
     costs = []
     for one in worst:
-        wyoming_port = free_port()
-        async with subject(serve_watched, vad, wyoming_port) as pipe:
-            port = await asyncio.to_thread(pipe.recv)
-            try:
-                costs.append(message_cost(one, await _sent(one, port, wyoming_port, pipe)))
-            finally:
-                pipe.send(END_COMMAND)
+        with held_port() as wyoming_port:
+            async with subject(serve_watched, vad, wyoming_port) as pipe:
+                port = await asyncio.to_thread(pipe.recv)
+                try:
+                    costs.append(message_cost(one, await _sent(one, port, wyoming_port, pipe)))
+                finally:
+                    pipe.send(END_COMMAND)
         tell(costs[-1])
     return costs
 

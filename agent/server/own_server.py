@@ -83,8 +83,7 @@ async def own_process(
     The arguments are those of ``own_server``. SIGTERM ends the block and the server, and then this process
     with the status 143. Cancelling ends the server.
     """
-    port = free_port()
-    with tempfile.TemporaryFile() as said, _ending_by_signal():
+    with held_port() as port, tempfile.TemporaryFile() as said, _ending_by_signal():
         process = await asyncio.create_subprocess_exec(
             *command_line(port, flags),
             stdin=asyncio.subprocess.DEVNULL,
@@ -127,12 +126,20 @@ def _ending_by_signal() -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-def free_port() -> int:
-    """Return a loopback port that is free at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextmanager
+def held_port() -> Iterator[int]:
+    """Yield a free loopback port on which a server may listen, and which no other process gets meanwhile.
+
+    Linux allows a second socket with SO_REUSEADDR as long as only one of them listens. Other systems do not:
+    there, another process may get the port before the server does.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        if sys.platform != "linux":
+            held.close()
+        yield port
 
 
 async def _until_ready(port: int, process: asyncio.subprocess.Process, said: IO[bytes]) -> None:
