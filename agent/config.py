@@ -25,6 +25,7 @@ from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.loading import Specs
 from rejoinder.models.placement import Placement
 from rejoinder.models.registry import voice
+from rejoinder.models.seed import SEED_VARIABLE
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
@@ -33,7 +34,14 @@ VLLM_TABLE = "vllm"
 """The only table in the configuration file."""
 DEFAULT_FILE = Path("rejoinder.toml")
 """The configuration file that is read if it exists and no other one is named."""
-OTHER_VARIABLES = ("REJOINDER_CACHE", "REJOINDER_KEY", "REJOINDER_LLM_KEY", "REJOINDER_SPEECH")
+OTHER_VARIABLES = (
+    "REJOINDER_CACHE",
+    "REJOINDER_KEY",
+    "REJOINDER_LLM_KEY",
+    "REJOINDER_SPEECH",
+    "REJOINDER_TEST_PATIENCE",
+    SEED_VARIABLE,
+)
 """Environment variables of Rejoinder that are not settings: they also work without a configuration."""
 INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "

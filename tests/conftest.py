@@ -1,4 +1,4 @@
-"""Readable assertions in the helpers, native threads that do not spin, untimed examples, and one browser."""
+"""Readable assertions in the helpers, native threads that do not spin, equal random numbers, one browser."""
 
 import os
 import sys
@@ -14,13 +14,18 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from rejoinder.models.threads import quiet  # noqa: E402
 
 quiet()
+# The noise of voices and the sampling of language models are the same in each run, in servers too.
+os.environ.setdefault("REJOINDER_SEED", "1")
 
 if find_spec("hypothesis"):  # vLLM's environment has none
     from hypothesis import HealthCheck, settings
 
     # Nothing has a time limit: on a busy machine an example, or making one, takes longer than the defaults.
-    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("untimed")
+    # Examples are the same in each run. `make fuzz` looks for new ones.
+    settings.register_profile(
+        "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session", autouse=True)

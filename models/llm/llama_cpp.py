@@ -12,6 +12,7 @@ from rejoinder.models.hints import require
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.kv_cache import Slots
+from rejoinder.models.seed import seed
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
@@ -61,7 +62,8 @@ class LlamaCpp:
             raise ModelError("llama", f"cannot load {path}: {error}") from error
         url = f"{self._server.listening_address}/v1"
         name = f"llama:{path.stem}"
-        self._chat = OpenAiChat(url, path.stem, key, can_warm=True, extra=SAMPLING, name=name)
+        extra = SAMPLING if (number := seed()) is None else {**SAMPLING, "seed": number}
+        self._chat = OpenAiChat(url, path.stem, key, can_warm=True, extra=extra, name=name)
         self._slots = Slots(LLAMA_SLOTS)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rejoinder.models.seed import seed
 from rejoinder.pipeline.errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ def open_session(
     """
     import onnxruntime
 
+    if (number := seed()) is not None:
+        onnxruntime.set_seed(number)  # of the operators that draw numbers, in sessions opened from now on
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -10,6 +10,7 @@ import numpy as np
 
 from rejoinder.models.hints import require
 from rejoinder.models.onnx.session import open_session
+from rejoinder.models.seed import seed
 from rejoinder.models.tts.voice import Piece, Voice
 from rejoinder.models.tts.word_times import sounds
 from rejoinder.pipeline.errors import ModelError
@@ -40,7 +41,7 @@ def open_voice(name: str, threads: int) -> Voice:
     def synthesise(text: str) -> Iterator[Piece]:
         sentences = [[each for each in row if each in hibari.vocab] for row in hibari.phonemize(text)]
         words = [word for phonemes in sentences for word in sounds((each, 0) for each in phonemes)[0]]
-        begin, ends, noise = 0, list[int](), np.random.default_rng()
+        begin, ends, noise = 0, list[int](), np.random.default_rng(seed())
         for phonemes in sentences:
             ids = hibari.ids(phonemes)
             made: Any = session.run(None, {"ids": np.array([ids]), "speed": np.ones(1, np.float32)})

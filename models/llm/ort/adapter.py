@@ -21,6 +21,7 @@ from rejoinder.models.llm.ort.drafts import OPENINGS, Drafts
 from rejoinder.models.llm.ort.kv_cache import Slots, common_prefix
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 from rejoinder.models.llm.priority_gate import PriorityGate
+from rejoinder.models.seed import seed
 from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
@@ -90,7 +91,7 @@ class OrtLlm:
             raise ModelError(self.name, f"cannot prepare {path}: {error}") from error
         self._ends = {settings["end"], *control}
         self._sampling = sampling or Sampling()
-        self._random = np.random.default_rng()
+        self._random = np.random.default_rng(seed())
         decoder = Decoder(folder / "model.onnx", threads)
         self._cache_pool = KvCachePool(decoder, SLOTS)
         self._cache_slots = self._cache_pool.slots
