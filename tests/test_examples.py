@@ -27,6 +27,7 @@ from support.browsing import CHROMIUM, browsing, noise, silence
 from support.browsing import run as browse
 from support.callers.carriers import TwilioSim
 from support.callers.phone import calling, served
+from support.ports import unused_port
 from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, THREE_LINES, serving
 from support.sound_card import FakeSounddevice
@@ -34,7 +35,6 @@ from support.sound_card import FakeSounddevice
 from rejoinder.agent.client import devices
 from rejoinder.agent.client.devices import NoDevice
 from rejoinder.agent.server.keys import hashed
-from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.wires.phone.line import signature
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -50,7 +50,7 @@ def run(name: str, *arguments: str, **environment: str) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
-        timeout=60,
+        timeout=3 * PATIENCE,
     )
 
 
@@ -73,7 +73,7 @@ def running(name: str, *arguments: str, port: int, **environment: str) -> Iterat
 
 def answers(port: int) -> bool:
     try:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE).close()
     except urllib.error.HTTPError as error:
         error.close()
         return True
@@ -125,7 +125,7 @@ def test_everyday_mistakes_are_reported_in_one_line(
         str(tmp_path / file) for file in ("question.wav", "answer.wav", "no/where.wav")
     )
     soundfile.write(question, noise(1.0), 48_000)
-    closed = f"{scheme}://127.0.0.1:{free_port()}{path}"
+    closed = f"{scheme}://127.0.0.1:{unused_port()}{path}"
     assert "is the server running there?" in refused(name, question, answer, closed)
     assert nowhere in refused(name, nowhere, answer, closed)
     if scheme == "ws":
@@ -146,7 +146,7 @@ def test_a_question_that_is_not_there(tmp_path: Path, name: str) -> None:
     if name != "home_assistant.py":
         assert nowhere in refused(name, nowhere, answer)
         return
-    port = str(free_port())
+    port = str(unused_port())
     with serving(tmp_path, llm=THREE_LINES, wyoming_port=port):
         assert nowhere in refused(name, nowhere, answer, port)
 
@@ -179,7 +179,7 @@ def test_a_failed_answer_is_reported(tmp_path: Path) -> None:
     def works(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
         handler.wfile.write(token("Yes.") + token(None, "stop") + b"data: [DONE]\n\n")
 
-    port = free_port()
+    port = unused_port()
     with ExitStack() as stack:
         with chat_server(port, works):  # warming up needs an answer
             llm = f"openai:http://127.0.0.1:{port}/v1#m"
@@ -221,7 +221,7 @@ def test_openai_python(tmp_path: Path) -> None:
 
 
 def test_home_assistant(tmp_path: Path) -> None:
-    files, port = (str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")), str(free_port())
+    files, port = (str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")), str(unused_port())
     soundfile.write(files[0], noise(1.0), 48_000)
     with serving(tmp_path, llm=THREE_LINES, wyoming_port=port) as server:
         done = run("home_assistant.py", *files, port)
@@ -235,13 +235,13 @@ def test_home_assistant(tmp_path: Path) -> None:
 
 
 def test_twilio() -> None:
-    port = free_port()
+    port = unused_port()
     url = f"http://127.0.0.1:{port}/voice"
     form = {"CallSid": "CA00000000000000000000000000000000", "From": "+441234567890"}
 
     def post(given: str) -> bytes:
         request = urllib.request.Request(url, urlencode(form).encode(), {"X-Twilio-Signature": given})
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return bytes(response.read())
 
     with running("twilio.py", PUBLIC, str(port), port=port, TWILIO_AUTH_TOKEN=TOKEN):
@@ -290,7 +290,7 @@ def test_twilio_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_browser_embed_without_a_server() -> None:
-    port, closed = free_port(), f"http://127.0.0.1:{free_port()}"
+    port, closed = unused_port(), f"http://127.0.0.1:{unused_port()}"
     with running("browser_embed.py", closed, str(port), port=port, REJOINDER_KEY=KEY):
         with pytest.raises(urllib.error.HTTPError, match="502") as failed:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/secret", data=b"", timeout=PATIENCE)
@@ -300,7 +300,7 @@ def test_browser_embed_without_a_server() -> None:
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 def test_browser_embed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = free_port()
+    port = unused_port()
     origin = f"http://127.0.0.1:{port}"
     words = "document.querySelector('#words').innerText"
     heard = f"/^You: what is the weather.*Agent: This is a sentence/s.test({words})"
@@ -371,5 +371,5 @@ def test_test_my_agent() -> None:
         "no:cacheprovider",
         str(EXAMPLES / "test_my_agent.py"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE)
     assert done.returncode == 0, done.stdout

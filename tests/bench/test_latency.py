@@ -15,6 +15,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from support.ports import unused_port
 from typer.testing import CliRunner
 
 from rejoinder.agent import machine
@@ -46,7 +47,7 @@ from rejoinder.agent.bench.reports.waterfall import (
 )
 from rejoinder.agent.cli.bench import app as bench
 from rejoinder.agent.cli.bench import latency as latency_command
-from rejoinder.agent.server.own_server import ServerFailed, command_line, free_port, own_server
+from rejoinder.agent.server.own_server import ServerFailed, command_line, own_server
 
 MILLISECONDS = st.floats(0, 20_000, allow_nan=False)
 PARTS = st.lists(
@@ -267,7 +268,7 @@ def toy_set(folder: Path, *speakers: str) -> Path:
 
 
 def test_calls_that_all_fail_say_why_and_end_with_1(tmp_path: Path) -> None:
-    url = f"ws://127.0.0.1:{free_port()}/"
+    url = f"ws://127.0.0.1:{unused_port()}/"
     arguments = [
         "--speech",
         str(toy_set(tmp_path, "a", "b")),

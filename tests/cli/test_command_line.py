@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support import speech
 from support.paths import ROOT
+from support.patience import PATIENCE
 from support.serving import run_command
 from typer.testing import CliRunner
 
@@ -124,7 +125,9 @@ def test_other_extras_are_installed_where_some_already_are(tmp_path: Path) -> No
 
     def planned(target: str, *extras: str) -> str:
         command = ["make", "-n", "-C", str(ROOT), target, f"VENV={tmp_path}", *extras]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=3 * PATIENCE
+        ).stdout
 
     assert "pip install" not in planned("setup")
     assert "pip install" not in planned("setup", "EXTRAS=piper, hibari")
@@ -141,7 +144,7 @@ def test_editable_installs_do_without_the_warning_that_every_one_of_ours_gets(
     target: str, tmp_path: Path
 ) -> None:
     command = ["make", "-n", "-C", str(ROOT), target, f"VENV={tmp_path}"]
-    planned = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    planned = subprocess.run(command, capture_output=True, text=True, check=True, timeout=3 * PATIENCE).stdout
     installs = [line for line in planned.replace("\\\n", " ").splitlines() if "-e '." in line]
     assert installs
     for line in installs:

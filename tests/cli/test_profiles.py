@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.paths import ROOT
+from support.patience import PATIENCE
 from typer.testing import CliRunner
 
 from rejoinder.agent import config, machine, profiles
@@ -244,7 +245,7 @@ def test_a_hub_that_is_out_of_reach_says_how_to_get_on(name: str, tmp_path: Path
         env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=6 * PATIENCE,
     )
     assert fetched.returncode == 1
     assert f"error: {name}: the hub does not give it: " in fetched.stderr

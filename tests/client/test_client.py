@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support.browsing import wire_to
 from support.callers.openai_client import REAL, STORY, question
+from support.ports import unused_port
 from support.servers.chat import chat_server, token
 from support.servers.tools import WEATHER, ChatServer
 from support.serving import PATIENCE, Server, serving
@@ -42,7 +43,6 @@ from rejoinder.agent.client.events import (
 )
 from rejoinder.agent.client.socket import CallLost, may_come_back, realtime_url, returning
 from rejoinder.agent.server.keys import hashed
-from rejoinder.agent.server.own_server import free_port
 
 LONG = " ".join(f"This is sentence number {number} of a long answer." for number in range(1, 30))
 KEY = "rj_the_key_of_this_test"
@@ -284,7 +284,7 @@ def test_a_mistake_is_reported_and_the_call_goes_on(server: Server) -> None:
 
 
 def test_a_tool_is_called_and_its_result_is_spoken(tmp_path: Path) -> None:
-    port, chat = free_port(), ChatServer()
+    port, chat = unused_port(), ChatServer()
 
     async def converse() -> None:
         async with connect(address(server)) as call:
@@ -380,7 +380,7 @@ def test_models_that_still_load_are_waited_for(tmp_path: Path) -> None:
         async with connect(address(server)) as call:
             assert call.session["id"]
 
-    port = free_port()
+    port = unused_port()
     with chat_server(port, answer):
         with serving(tmp_path, wait=False, llm=f"openai:http://127.0.0.1:{port}/v1#m") as server:
             asyncio.run(converse())
@@ -615,7 +615,7 @@ def test_a_late_reader_loses_no_event(server: Server, monkeypatch: pytest.Monkey
                 seconds += len(event.pcm) / (2 * CLIENT_RATE)
 
     monkeypatch.setattr(client_socket, "PING_SECONDS", 0.5)
-    monkeypatch.setattr(client_socket, "PONG_SECONDS", 2.0)
+    monkeypatch.setattr(client_socket, "PONG_SECONDS", 3.0)
     leaving_no_task(converse())
     server.wait_idle()
 

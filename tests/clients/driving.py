@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 BYTES_PER_MS = 48
 """16-bit samples at 24 kHz."""
 FRAME_MS = 40
-PATIENCE = 30.0
+PATIENCE = 30.0 * float(os.environ.get("REJOINDER_TEST_PATIENCE", "1"))
 LISTEN = 2.0
 """Seconds of the answer that are heard before a caller speaks over it."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from checks import CALL, END, PARTS, ROWS, STORY
+from support.patience import PATIENCE
 from support.serving import Server, serving
 
 from rejoinder.agent.bench.cases.recordings import read_set, speech_folder
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parent.parent / ".venv" / "clients"
 MODELS = {"stt": "whisper:tiny.en", "tts": "piper:en_US-joe-medium", "turn": "smart-turn", "vad": "silero"}
 RECORDINGS = ("azure_whatstheweatherlike", "google_audio")
-SECONDS = 90
+SECONDS = 5 * PATIENCE
 CLIENTS = {
     "openai-python": [ENVIRONMENTS / "openai/bin/python", "openai_python.py"],
     "openai-node": [ENVIRONMENTS / "node/bin/node", "openai_node.mjs"],

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.patience import PATIENCE
 
 from rejoinder.models import hints
 from rejoinder.models.built_in import BUILT_IN
@@ -79,7 +80,7 @@ def distribution(module: str) -> str:
 def run(code: str, allowed: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run code where only what is allowed can be imported."""
     command = [sys.executable, "-W", "error", "-c", ONLY.replace("{allowed}", allowed) + code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=3 * PATIENCE)
 
 
 MAIN = "from rejoinder.__main__ import main; main()"

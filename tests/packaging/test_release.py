@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support import serving as support
 from support.paths import ROOT
+from support.patience import PATIENCE
 from support.serving import Talk, serving
 
 from rejoinder.agent.server.own_server import command_line
@@ -35,7 +36,7 @@ class Release:
 def run(*command: object, folder: Path) -> str:
     """Return what a command prints; it has to succeed."""
     line = [str(part) for part in command]
-    ran = subprocess.run(line, capture_output=True, text=True, cwd=folder, timeout=120)
+    ran = subprocess.run(line, capture_output=True, text=True, cwd=folder, timeout=6 * PATIENCE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 

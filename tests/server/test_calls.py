@@ -113,11 +113,11 @@ def test_client_that_stops_reading_is_dropped_with_its_socket(server: Server) ->
         port = client.socket.getsockname()[1]
         before = server.memory()
         client.send("response.create")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 4 * PATIENCE  # the reply lasts longer
         while port in {c.raddr.port for c in process.net_connections() if c.raddr}:
             assert time.monotonic() < deadline, "the server kept a client that does not read"
             time.sleep(0.1)
-        assert server.sessions() == 1
+        server.wait_idle(1)
         assert server.memory() < before + 20 * 2**20
         taken = (client.received + client.rest()).count(b"response.output_audio.delta") * 0.04
         # Left alone, the kernel takes more than a minute of audio before it reports the loss.
@@ -133,7 +133,8 @@ def test_silence_is_read_in_bursts(server: Server) -> None:
         for frame in range(150):
             talk.append(bytes(960))
             time.sleep(max(0.0, came + 0.02 * (frame + 1) - time.monotonic()))
-        assert process.num_ctx_switches().voluntary - before < 120  # 10 a second without any call
+        switches = process.num_ctx_switches().voluntary - before
+        assert switches < 40 * (time.monotonic() - came)  # 10 a second without any call
         talk.send("conversation.item.create", item={"type": "message", "role": "user", "content": TYPED})
         talk.send("response.create")
         talk.until("response.output_audio.delta")
@@ -297,7 +298,7 @@ def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch)
         async with served_here() as (_, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             trickling = asyncio.create_task(trickle(writer))
-            async with asyncio.timeout(3.0):
+            async with asyncio.timeout(PATIENCE):
                 with suppress(ConnectionError):
                     await reader.read()
             trickling.cancel()
@@ -307,14 +308,15 @@ def test_slow_requests_are_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(requests, "BODY_SECONDS", 0.3)
+    # The request itself is sent at once. Its answer has 100 tokens, one each 20 ms.
+    monkeypatch.setattr(requests, "REQUEST_SECONDS", 1.5)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 1.5)
     body = json.dumps(
         {
             "model": "default",
             "messages": [{"role": "user", "content": "hello"}],
             "stream": True,
-            "max_tokens": 30,
+            "max_tokens": 100,
         }
     )
 
@@ -348,7 +350,11 @@ def test_late_pong_ends_no_call() -> None:
             writer.write(HANDSHAKE)
             await asyncio.sleep(1.5)  # a hundred times as fast, these are minutes
             assert len(program.calls) == 1
-            assert (await reader.read(2**20)).count(b"\x89\x04") > 3, "pings keep proxies from giving up"
+            said = b""
+            async with asyncio.timeout(PATIENCE):  # pings keep proxies from giving up
+                while said.count(b"\x89\x04") <= 3:
+                    said += (more := await reader.read(2**20))
+                    assert more, "the call has ended"
             writer.close()
             await until(lambda: not program.calls)
 

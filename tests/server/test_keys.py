@@ -205,7 +205,7 @@ def test_invalid_secret_requests_are_refused(server: Server, body: bytes, status
     url = f"{server.http}/v1/realtime/client_secrets"
     request = urllib.request.Request(url, body, {"Authorization": f"Bearer {KEY}"}, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             assert answer.status == status and json.load(answer)["value"].startswith("ek_")
     except urllib.error.HTTPError as refused:
         with refused:
@@ -219,7 +219,7 @@ def requesting(
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     request = urllib.request.Request(server.http + path, body, headers, method=method)
     with pytest.raises(HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=5)
+        urllib.request.urlopen(request, timeout=PATIENCE)
     return refused.value
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import AsyncOpenAI
+from support.patience import PATIENCE
 from support.serving import Server, Talk, serving
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -156,7 +157,7 @@ def shown(key: str) -> dict[str, str]:
 def minted(server: Server, key: str) -> str:
     url = f"{server.http}/v1/realtime/client_secrets"
     request = urllib.request.Request(url, b"{}", shown(key), method="POST")
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return str(json.load(answer)["value"])
 
 

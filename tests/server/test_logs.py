@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from support.callers.carriers import ExotelSim, TwilioSim
+from support.ports import unused_port
 from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -26,7 +27,6 @@ from websockets.sync.client import connect
 from rejoinder.agent.config import Settings
 from rejoinder.agent.logs import HIDDEN, LONGEST_LOGGED, PATTERNS, SafeRecord, safe, secrets_of
 from rejoinder.agent.server.keys import PROTOCOL, hashed
-from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.wires.audiosocket.protocol import UUID, packet
 
 KEY = "rj_the-key_of-these~tests"
@@ -53,7 +53,7 @@ def created(talk: Talk) -> str:
 @pytest.mark.parametrize("level", ["debug", "info"])
 def test_no_secret_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     """Calls with a key, with a secret and over a second socket; the model behind HTTP wants a key, too."""
-    port = free_port()
+    port = unused_port()
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     monkeypatch.setenv("REJOINDER_LLM_KEY", LLM_KEY)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-of_another-one")
@@ -218,16 +218,22 @@ def typed(talk: Talk) -> None:
 def test_log_has_the_loss_and_the_return_of_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REJOINDER_API_KEYS", hashed(KEY))
     with serving(tmp_path, resume_s="1") as server:
-        with Talk(server, additional_headers=SHOWN) as talk:
-            id_, query = talk.seen[0]["session"]["id"], f"&conversation_id={created(talk)}"
-            typed(talk)
-            talk.cut()
-        with Talk(server, query=query, additional_headers=SHOWN) as back:
-            back.cut()
-        server.wait_idle()
+        for _ in range(10):  # on a busy machine a client may come too late, and begins a new call
+            with Talk(server, additional_headers=SHOWN) as talk:
+                id_, query = talk.seen[0]["session"]["id"], f"&conversation_id={created(talk)}"
+                typed(talk)
+                talk.cut()
+            with Talk(server, query=query, additional_headers=SHOWN) as back:
+                came_back = id_ in [e["session"]["id"] for e in back.seen if e["type"] == "session.created"]
+                if came_back:
+                    back.cut()
+            server.wait_idle()
+            if came_back:
+                break
+        assert came_back
         who = f"realtime, key {hashed(KEY)[:8]}, 127.0.0.1"
         lost = "lost its socket: it broke off; it waits 1 s for its client"
-        begun, first, came, second, ended = ours(server)
+        begun, first, came, second, ended = ours(server)[-5:]
         assert begun == f"INFO call {id_} began: {who}"
         assert first == second == f"INFO call {id_} {lost}"
         assert re.fullmatch(rf"INFO call {id_} came back after \d+\.\d s: 127\.0\.0\.1", came)
@@ -272,7 +278,7 @@ def test_log_has_the_last_digits_of_a_callers_number(tmp_path: Path) -> None:
 
 
 def test_call_that_is_refused_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = free_port()
+    port = unused_port()
     monkeypatch.setenv("REJOINDER_AUDIOSOCKET_PORT", str(port))
     monkeypatch.setenv("REJOINDER_API_KEYS", f"{hashed(KEY)}:1:100")
     with serving(tmp_path, max_sessions="1") as server:

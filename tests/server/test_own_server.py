@@ -16,11 +16,12 @@ from typing import Any
 
 import psutil
 from rich.console import Console
+from support.ports import unused_port
 from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, SCRIPTED
 from websockets.asyncio.client import connect
 
-from rejoinder.agent.server.own_server import free_port, own_process
+from rejoinder.agent.server.own_server import own_process
 
 PROGRAM = """
 import asyncio
@@ -53,7 +54,7 @@ def begin_and_end(environment: dict[str, str]) -> None:
         assert server.is_running()
         client.send_signal(signal.SIGTERM)
         assert client.wait(30) == 128 + signal.SIGTERM
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while psutil.pid_exists(server.pid) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not psutil.pid_exists(server.pid)
@@ -61,7 +62,7 @@ def begin_and_end(environment: dict[str, str]) -> None:
 
 def test_console_shows_why_an_answer_failed() -> None:
     """Clients get only the message that the language model failed."""
-    port, out = free_port(), io.StringIO()
+    port, out = unused_port(), io.StringIO()
 
     def works(handler: Any, messages: list[dict[str, str]]) -> None:
         handler.wfile.write(token("All is well.") + token(None, "stop") + b"data: [DONE]\n\n")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.patience import PATIENCE
 
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.actor import NothingHeard
@@ -159,7 +160,7 @@ def test_the_options_are_those_of_the_session() -> None:
 def test_the_example_passes_and_stays_small() -> None:
     path = ROOT / "examples" / "test_my_agent.py"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(path.parent)]
-    result = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=6 * PATIENCE)
     assert result.returncode == 0, result.stdout
     assert "4 passed" in result.stdout
     assert len(path.read_text().splitlines()) < 60

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 from playwright.async_api import Browser, Page, Playwright, async_playwright
+from support.patience import PATIENCE
 
 from rejoinder.agent.bench.cases.recordings import RecordingsMissing, read_set, speech_folder
 
@@ -30,6 +31,8 @@ FLAGS = [
 ]
 POLICY = "Content Security Policy"
 """What the browser names where the page does what its headers forbid."""
+RECONNECTING = "() => document.getElementById('state').dataset.state === 'reconnecting'"
+"""For `becomes_true`."""
 PHONE = {"width": 390, "height": 844}
 
 
@@ -123,7 +126,7 @@ async def browsing(
     errors: list[str] = []
     browser = await CHROMIUM_HERE.browser([*FLAGS, *given, *flags])
     page = await browser.new_page(**context)
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(1000 * PATIENCE)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if POLICY in message.text else None)
     try:
@@ -131,6 +134,25 @@ async def browsing(
     finally:
         await page.screenshot(path=folder / "page.png")
         await page.close()
+
+
+async def becomes_true(page: Page, condition: str, argument: object = None) -> None:
+    """Wait until a condition holds, which the page asks at each frame.
+
+    ``wait_for_selector`` asks twice a second and may miss a brief state. ``wait_for_function`` evaluates its
+    text each time, which the page's policy forbids at every time but the first.
+
+    condition: a function in JavaScript, which takes the argument.
+
+    Raises `TimeoutError` after `PATIENCE` seconds.
+    """
+    loop = f"""argument => new Promise(done => {{
+        const condition = {condition};
+        const look = () => condition(argument) ? done() : requestAnimationFrame(look);
+        look();
+    }})"""
+    async with asyncio.timeout(PATIENCE):
+        await page.evaluate(loop, argument)
 
 
 class Wire:

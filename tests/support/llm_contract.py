@@ -10,14 +10,13 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE
 
 from rejoinder.models.llm.llama_cpp import LLAMA_SLOTS
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.pipeline.interfaces import Llm, Message
 
 LONG = "Tell me a very long story about the sea, with many people in it."
-
-SOON = 20.0
 
 weights = pytest.mark.weights
 
@@ -51,7 +50,7 @@ class Llama:
         return int(found[1])
 
     async def until_idle(self) -> None:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             while self.meter("requests_processing") or self.meter("requests_deferred"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -147,14 +146,16 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(handler: Handler, token_seconds: float = SOON) -> AsyncIterator[tuple[Server, OpenAiChat]]:
+async def serving(
+    handler: Handler, token_seconds: float = PATIENCE
+) -> AsyncIterator[tuple[Server, OpenAiChat]]:
     """Run the server and a client of it, and make sure that neither leaves a task or a socket behind."""
     server = Server(handler)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.url = "http://{}:{}/v1".format(*listener.sockets[0].getsockname())
     chat = OpenAiChat(server.url, "toy", token_seconds=token_seconds, can_warm=True)
     try:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             yield server, chat
             await chat.aclose()
             if server.requested.is_set():
@@ -163,7 +164,7 @@ async def serving(handler: Handler, token_seconds: float = SOON) -> AsyncIterato
         await chat.aclose()
         listener.close()
         await listener.wait_closed()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(PATIENCE):
         # The server's handlers end when their client is gone.
         while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110
             await asyncio.sleep(0)

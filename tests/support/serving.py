@@ -21,9 +21,11 @@ from typing import Any
 import numpy as np
 import psutil
 from support.forking import Fork
+from support.patience import PATIENCE
+from support.ports import unused_port
 from websockets.sync.client import ClientConnection, connect
 
-from rejoinder.agent.server.own_server import command_line, free_port
+from rejoinder.agent.server.own_server import command_line
 
 LINE = "This is a sentence of the answer. "
 SCRIPTED = {
@@ -36,7 +38,6 @@ THREE_LINES = f"scripted:llm|{LINE * 3}"
 """For answers that have to last for six seconds. The scripted one lasts for two."""
 BAD_SIGNS = ("Traceback", "never retrieved", "never awaited", "was destroyed")
 COMMAND = [sys.executable, "-m", "rejoinder"]
-PATIENCE = 20.0
 
 
 @dataclass
@@ -52,14 +53,14 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.http + path, timeout=5) as response:
+        with urllib.request.urlopen(self.http + path, timeout=PATIENCE) as response:
             return json.load(response)
 
     def call(self, query: str = "", **options: Any) -> AbstractContextManager[ClientConnection]:
         """Return a call to be entered; the greeting is still to be received."""
         url = f"ws://127.0.0.1:{self.port}/v1/realtime?model=default{query}"
         # No pings: this client sees a pong only while a test reads, and would hang up on itself.
-        options = {"ping_interval": None, **options}
+        options = {"ping_interval": None, "open_timeout": PATIENCE, **options}
         call: AbstractContextManager[ClientConnection] = connect(url, proxy=None, max_size=None, **options)
         return call
 
@@ -84,7 +85,7 @@ def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str
 
     flags: override the scripted models; ``max_sessions`` and the like pass through. wait: until it is ready.
     """
-    port = free_port()
+    port = unused_port()
     given = {**SCRIPTED, **flags}
     log = folder / "server.log"
     environment = {**os.environ, "REJOINDER_VAD": given.pop("vad", "scripted:vad")}
@@ -97,7 +98,7 @@ def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str
     process = _start(command_line(port, given), folder, environment, log)
     server = Server(port, process, log)
     try:
-        deadline = time.monotonic() + 120.0
+        deadline = time.monotonic() + 6 * PATIENCE
         while wait and not _ready(server):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, "the server did not get ready"
@@ -191,5 +192,5 @@ def run_command(*arguments: str, folder: Path, **environment: str) -> subprocess
     """Run ``rejoinder ARGUMENTS`` to its end."""
     with tempfile.TemporaryDirectory() as made:
         out, err = Path(made, "out"), Path(made, "err")
-        code = Fork(arguments, folder, {**os.environ, **environment}, out, err).wait(timeout=60)
+        code = Fork(arguments, folder, {**os.environ, **environment}, out, err).wait(timeout=3 * PATIENCE)
         return subprocess.CompletedProcess([*COMMAND, *arguments], code, out.read_text(), err.read_text())

@@ -39,6 +39,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 from support.paths import ROOT
+from support.patience import PATIENCE
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli.app import app
@@ -54,7 +55,7 @@ PAGES = [
     ROOT / "examples" / "README.md",
 ]
 ADDRESS = re.compile(r"127\.0\.0\.1:80\d\d\b")
-SECONDS = 60.0
+SECONDS = 3 * PATIENCE
 """Time limit of a program; with the real models it takes about ten seconds."""
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from support.llm_contract import (
-    SOON,
     test_a_session_with_history_is_answered_beside_another,  # noqa: F401
     test_more_than_there_are_slots_at_once,  # noqa: F401
     test_tokens_stream,  # noqa: F401
 )
+from support.patience import PATIENCE
 
 from rejoinder.models.llm.ort.sampling import Sampling
 from rejoinder.models.llm.vllm.adapter import Vllm
@@ -56,7 +56,7 @@ class Engine:
 
     async def until(self, *names: str) -> None:
         """Wait until these are all 0."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(PATIENCE):
             while any(self.meter(name) for name in names):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 

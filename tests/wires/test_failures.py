@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.callers.carriers import TwilioSim
+from support.ports import unused_port
 from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, Server, Talk, serving
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.wires.failures import Unanswered, public_error, reported
 from rejoinder.pipeline import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
 from rejoinder.pipeline.errors import asking
@@ -149,7 +149,7 @@ class Wires:
 
 @pytest.mark.parametrize("down", [False, True])
 def test_no_wire_reveals_internal_details_of_an_error(tmp_path: Path, down: bool) -> None:
-    port, wyoming_port = free_port(), free_port()
+    port, wyoming_port = unused_port(), unused_port()
 
     def works(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
         handler.wfile.write(token("All is well.") + token(None, "stop") + b"data: [DONE]\n\n")

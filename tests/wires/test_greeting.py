@@ -18,6 +18,7 @@ from support.browsing import run as browse
 from support.callers.asterisk import calling as asterisk
 from support.callers.carriers import TwilioSim
 from support.callers.phone import calling, served
+from support.ports import unused_port
 from support.published import conforms
 from support.resuming import back, conversation, words
 from support.serving import PATIENCE, SCRIPTED, Server, Talk, run_command, serving
@@ -27,7 +28,7 @@ from websockets.sync.client import connect
 from rejoinder.agent.cli.talk import run
 from rejoinder.agent.client import devices
 from rejoinder.agent.config import load
-from rejoinder.agent.server.own_server import free_port, own_server
+from rejoinder.agent.server.own_server import own_server
 from rejoinder.agent.simulate.scenario import Talk as Scenario
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import AudioChunk, ReplyDone, ReplyRequest, ReplyStarted, ReplyText
@@ -196,7 +197,7 @@ def test_phone_a_call_can_do_without() -> None:
 
 def test_audiosocket() -> None:
     async def hold() -> None:
-        port = free_port()
+        port = unused_port()
         async with served(greeting=GREETING, audiosocket_port=port), asterisk(port) as caller:
             await caller.until(lambda: caller.seconds_heard >= SECONDS - 0.02)
 

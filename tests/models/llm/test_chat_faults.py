@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from support.ports import unused_port
 from support.servers.chat import chat_server, token
 from support.serving import PATIENCE, SCRIPTED, Server, Talk, run_command, serving
 
-from rejoinder.agent.server.own_server import free_port
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 
 def test_the_next_turn_works_when_the_server_is_back(tmp_path: Path) -> None:
-    port = free_port()
+    port = unused_port()
     prompts: list[list[dict[str, str]]] = []
 
     def dies(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
@@ -88,7 +88,7 @@ def until(server: Server, wanted: str) -> str:
 
 
 def test_a_server_starts_before_its_language_model_does(tmp_path: Path) -> None:
-    port = free_port()
+    port = unused_port()
     llm = f"openai:http://me:secret@127.0.0.1:{port}/v1#m"
     with serving(tmp_path, wait=False, llm=llm) as server:
         said = until(server, "the language model does not answer: ")
@@ -110,7 +110,7 @@ def test_a_server_starts_before_its_language_model_does(tmp_path: Path) -> None:
 def test_refused_key_is_reported_and_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chat server may learn of a new key only later."""
     monkeypatch.setenv("REJOINDER_LLM_KEY", "sk-very-secret")
-    port, known = free_port(), threading.Event()
+    port, known = unused_port(), threading.Event()
     words = json.dumps({"error": {"message": "there is no key sk-very-secret"}}).encode()
     refusal = (401, "application/json", words)
     with chat_server(port, works, lambda: None if known.is_set() else refusal):
@@ -123,7 +123,7 @@ def test_refused_key_is_reported_and_retried(tmp_path: Path, monkeypatch: pytest
 
 
 def test_command_that_needs_the_llm_reports_that_it_is_unreachable(tmp_path: Path) -> None:
-    llm = f"openai:http://127.0.0.1:{free_port()}/v1#m"
+    llm = f"openai:http://127.0.0.1:{unused_port()}/v1#m"
     soundfile.write(tmp_path / "hello.wav", np.zeros(16_000), 16_000)
     flags = [f"--{kind}={spec}" for kind, spec in {**SCRIPTED, "llm": llm}.items()]
     for command in (["ask", "hello.wav"], ["demo"]):
@@ -137,7 +137,7 @@ def test_invalid_model_name_ends_the_server(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_stop_is_stopped(tmp_path: Path) -> None:
-    port, left = free_port(), threading.Event()
+    port, left = unused_port(), threading.Event()
 
     def endless(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
         try:
@@ -159,7 +159,7 @@ def test_a_server_that_does_not_stop_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_silent_server_is_given_up_on(tmp_path: Path) -> None:
-    port = free_port()
+    port = unused_port()
     silent = threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
@@ -171,7 +171,7 @@ def test_a_silent_server_is_given_up_on(tmp_path: Path) -> None:
         with Talk(server) as talk:
             silent.set()
             talk.speak()
-            response = talk.until("response.done", timeout=40)["response"]
+            response = talk.until("response.done", timeout=2 * PATIENCE)["response"]
             assert response["status"] == "failed"
             cause = response["status_details"]["error"]
             assert cause["code"] == "model_timeout" and cause["type"] == "server_error"

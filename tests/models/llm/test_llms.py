@@ -15,7 +15,6 @@ from support import speech
 from support.llm_contract import (
     DONE,
     LONG,
-    SOON,
     Handler,
     Llama,
     answer,
@@ -29,6 +28,7 @@ from support.llm_contract import (
     test_tokens_stream,  # noqa: F401
     weights,
 )
+from support.patience import PATIENCE
 
 from rejoinder.models.llm import openai
 from rejoinder.models.llm.llama_cpp import LLAMA_SLOTS, LlamaCpp
@@ -128,7 +128,7 @@ def test_slow_consumer_does_not_block_other_replies(llama: Llama, monkeypatch: p
             for reply in slow:
                 await anext(reply)
             await llama.until_idle()
-            async with asyncio.timeout(10 * SOON):  # for ever if the slow ones blocked it
+            async with asyncio.timeout(10 * PATIENCE):  # for ever if the slow ones blocked it
                 quick = "".join(await answer(llama.model, prompt_of("Say yes."), 5))
             rest = "".join([token async for token in slow[0]])
         finally:
@@ -297,7 +297,7 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.transport.abort()
 
 
-def ask(handler: Handler, token_seconds: float = SOON) -> str:
+def ask(handler: Handler, token_seconds: float = PATIENCE) -> str:
     async def talk() -> str:
         async with serving(handler, token_seconds) as (_, chat):
             return "".join(await answer(chat, prompt_of("Hello?")))
@@ -392,7 +392,7 @@ def test_pings_do_not_count_as_tokens() -> None:
 
 def test_complete_answer_survives_a_stream_that_stays_open() -> None:
     handler = stalling(streamed(event("Hello"), event(None, "stop"), end=False))
-    assert ask(handler) == "Hello"  # within SOON, the time that a token may take here
+    assert ask(handler) == "Hello"  # within PATIENCE, the time that a token may take here
 
 
 def test_server_that_requires_max_completion_tokens_gets_it() -> None:
@@ -408,7 +408,7 @@ def test_server_that_requires_max_completion_tokens_gets_it() -> None:
         server = await asyncio.start_server(one_request(picky), "127.0.0.1", 0)
         chat = OpenAiChat("http://{}:{}/v1".format(*server.sockets[0].getsockname()), "toy")
         try:
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(PATIENCE):
                 return ["".join(await answer(chat, prompt_of("Hello?"))) for _ in range(2)]
         finally:
             await chat.aclose()

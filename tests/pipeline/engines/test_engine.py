@@ -9,13 +9,12 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE
 
 from rejoinder.pipeline.engines import engine as module
 from rejoinder.pipeline.engines.deadline import PARTIAL_SECONDS, SPARE_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError, Overloaded
-
-SOON = 10.0
 
 
 class Doubler:
@@ -29,13 +28,13 @@ class Doubler:
     def step(self, batch: Sequence[int]) -> list[int]:
         self.batches.append(list(batch))
         self.begun.release()
-        assert self.gate.acquire(timeout=SOON)
+        assert self.gate.acquire(timeout=PATIENCE)
         if 13 in batch:
             raise ValueError("unlucky")
         return [2 * item for item in batch][: 1 if 99 in batch else None]
 
     async def until_begun(self) -> None:
-        assert await asyncio.to_thread(self.begun.acquire, timeout=SOON)
+        assert await asyncio.to_thread(self.begun.acquire, timeout=PATIENCE)
 
     def open(self) -> None:
         self.gate.release(100)
@@ -60,7 +59,7 @@ async def ask(engine: Engine[int, int], items: Sequence[int]) -> list[asyncio.Ta
 
 def until(true: Callable[[], bool]) -> None:
     """Wait for something that another thread does."""
-    deadline = time.monotonic() + SOON
+    deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -290,6 +289,6 @@ def test_two_loops_may_share_an_engine(doubler: Doubler) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(SOON)
+        thread.join(PATIENCE)
     engine.close()
     assert answers == [[2 * item for item in range(12)]] * 2

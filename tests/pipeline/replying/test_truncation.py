@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from support.callers.openai_client import client
+from support.ports import unused_port
 from support.published import conforms
 from support.servers.chat import chat_server
 from support.servers.tools import WEATHER, calls
 from support.serving import Talk, serving
 
-from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.wires.realtime.settings import SessionSettings
 from rejoinder.pipeline import Options, ProtocolError
 from rejoinder.pipeline.history import PROMPT_CHARACTERS, History
@@ -121,7 +121,7 @@ def test_one_call_is_all_where_no_two_may_be_made(tmp_path: Path) -> None:
                         asked.append([item.call_id for item in event.response.output])
                         break
 
-    port = free_port()
+    port = unused_port()
     with chat_server(port, answer):
         with serving(tmp_path, llm=f"openai:http://127.0.0.1:{port}/v1#m") as server:
             asyncio.run(converse(server))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE
 from support.serving import Server, serving
 from websockets.sync.client import connect
 
@@ -27,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def mint(server: Server, body: dict[str, Any] | None = None, **headers: str) -> tuple[int, dict[str, Any]]:
     """Ask for a secret; return the status and the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     try:
         sent = json.dumps(body or {}).encode()
         connection.request("POST", "/v1/realtime/client_secrets", sent, headers)
@@ -71,7 +72,7 @@ def test_servers_own_instructions_are_not_in_the_response(server: Server) -> Non
         proxy=None,
         additional_headers={"Authorization": f"Bearer {answer['value']}"},
     ) as call:
-        assert json.loads(call.recv(timeout=5))["session"]["instructions"] == "Mine."
+        assert json.loads(call.recv(timeout=PATIENCE))["session"]["instructions"] == "Mine."
 
 
 def test_large_session_is_refused_with_the_limit(server: Server) -> None:

@@ -10,7 +10,7 @@ from support.browsing import CHROMIUM, PHONE, browsing, noise, run, silence
 from support.serving import Server, serving
 
 STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
-SECOND = "The second answer is a good deal longer than it needs to be."
+SECOND = f"The second answer is a good deal longer than it needs to be{', and goes on' * 10}."
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SPY = """
 window.asked = [];

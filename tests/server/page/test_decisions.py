@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.paths import ROOT
+from support.patience import PATIENCE
 
 NODE = shutil.which("node")
 PAGE = ROOT / "agent/server/page"
@@ -23,7 +24,7 @@ def evaluate(module: str, code: str) -> Any:
         [NODE or "", "--input-type=module", "-e", script, (PAGE / module).as_uri()],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=2 * PATIENCE,
         check=True,
     )
     return json.loads(done.stdout)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.browsing import CHROMIUM, browsing, noise, run, silence
+from support.patience import PATIENCE
 from support.serving import Server, serving
 
 from rejoinder.agent.server.keys import hashed
@@ -41,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def headers(server: Server, path: str, method: str = "GET") -> Message:
     try:
         request = urllib.request.Request(server.http + path, method=method)
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return response.headers  # type: ignore[no-any-return]
     except urllib.error.HTTPError as error:
         with error:
@@ -118,7 +119,7 @@ def test_client_with_access_reads_the_names_of_the_models(tmp_path: Path) -> Non
         assert model["models"] == {"llm": "scripted", "stt": "scripted", "tts": "scripted"}
         rebound = urllib.request.Request(f"{server.http}/v1/models", headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
-            urllib.request.urlopen(rebound, timeout=5)
+            urllib.request.urlopen(rebound, timeout=PATIENCE)
         refused.value.close()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.paths import ROOT
+from support.patience import PATIENCE
 
 NODE = shutil.which("node")
 PLAYBACK = ROOT / "agent/server/page/playback.js"
@@ -44,7 +45,7 @@ def play(*steps: dict[str, Any]) -> tuple[list[int], list[dict[str, Any]]]:
         [NODE or "", "--input-type=module", "-e", HARNESS, PLAYBACK.as_uri(), json.dumps(steps)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=2 * PATIENCE,
         check=True,
     )
     said = json.loads(done.stdout)

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page
 from support.browsing import CHROMIUM, browsing, run
+from support.ports import unused_port
 from support.servers.chat import chat_server, token
 from support.serving import serving
-
-from rejoinder.agent.server.own_server import free_port
 
 STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
 WORDS = "all => all.map(node => node.firstChild.data.trim())"
@@ -60,7 +59,7 @@ def test_page_that_is_loaded_again_in_mid_sentence_remembers_what_was_heard(tmp_
             assert await page.locator(".entry").count() == 0 and await page.locator("#error").is_hidden()
             assert errors == []
 
-    port = free_port()
+    port = unused_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
         run(act())

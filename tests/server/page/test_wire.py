@@ -11,23 +11,53 @@ from typing import Any
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Error, Page
-from support.browsing import CHROMIUM, PHONE, browsing, noise, run, silence, wire_to
+from support.browsing import (
+    CHROMIUM,
+    PHONE,
+    RECONNECTING,
+    Wire,
+    becomes_true,
+    browsing,
+    noise,
+    run,
+    silence,
+    wire_to,
+)
+from support.patience import PATIENCE
+from support.ports import unused_port
 from support.servers.chat import chat_server, token
 from support.servers.in_process import until
 from support.serving import Talk, serving
 
 from rejoinder.agent.server.keys import hashed
-from rejoinder.agent.server.own_server import free_port
 
 STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
 QUIET = [silence(30)]
 GOES_ON = "shown => document.querySelector('.entry.agent .text').firstChild.data.length > shown"
 """Whether the answer has more than this many characters."""
 
+SAYS_LOST = """() => new Promise((resolve) => {
+  const state = document.getElementById("state");
+  const look = () => state.dataset.state === "reconnecting" && resolve();
+  new MutationObserver(look).observe(state, { attributes: true });
+})"""
+"""Waits for a state that may last for half a second only. ``becomes_true`` may begin too late for it."""
+
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
 ]
+
+
+async def cut(page: Page, wire: Wire) -> None:
+    """Cut the wire, which swallows no more then, and wait until the page has said so, however briefly."""
+    seen = asyncio.create_task(page.evaluate(SAYS_LOST))
+    await asyncio.sleep(0)  # it is sent
+    await page.evaluate("0")  # and the page looks already
+    await wire.cut()
+    wire.swallows = False
+    async with asyncio.timeout(PATIENCE):
+        await seen
 
 
 async def problem(page: Page, title: str) -> str:
@@ -56,8 +86,7 @@ def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -
             await page.click("#talk")
             for number in (1, 2):
                 await page.wait_for_selector(f".entry.agent:has-text('number {number}')")
-                await wire.cut()
-                await page.wait_for_selector("#state[data-state=reconnecting]")
+                await cut(page, wire)
                 await page.wait_for_selector("#state[data-state=agent]")
             await page.wait_for_selector("#state[data-state=listening]")
             assert await page.locator("#error").is_hidden()
@@ -68,7 +97,7 @@ def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -
             played_ms = await page.get_attribute(".entry.agent", "data-played-ms")
             assert int(played_ms or 0) == sent_ms, "all of it, and once"
             await wire.cut(refuse=True)
-            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await becomes_true(page, RECONNECTING)
             await page.fill("#text", "Thank you.")
             await page.press("#text", "Enter")
             await wire.mend()
@@ -80,7 +109,7 @@ def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -
             assert await page.locator(".entry").count() == 4
             assert errors == []
 
-    port = free_port()
+    port = unused_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1") as server:
         run(act())
@@ -103,7 +132,7 @@ def test_server_that_has_lost_the_conversation_receives_it(tmp_path: Path) -> No
             await page.click("#talk")
             await page.wait_for_selector(".entry.agent:has-text('number 2')")
             await wire.cut(refuse=True)
-            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await becomes_true(page, RECONNECTING)
             assert "The conversation is kept" in await problem(page, "The connection was lost.")
             await page.fill("#text", "Go on, please.")
             await page.press("#text", "Enter")
@@ -121,7 +150,7 @@ def test_server_that_has_lost_the_conversation_receives_it(tmp_path: Path) -> No
             ]
             assert errors == []
 
-    port = free_port()
+    port = unused_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm, max_sessions="1", resume_s="0") as server:
         run(act())
@@ -159,7 +188,7 @@ def test_text_typed_just_before_the_break_is_answered_once(tmp_path: Path) -> No
             ]
             assert await page.locator("#error").is_hidden() and errors == []
 
-    port = free_port()
+    port = unused_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, llm=llm) as server:
         run(act())
@@ -180,14 +209,12 @@ def test_answer_of_which_the_server_has_not_kept_all_goes_on_with_its_text_once(
             await page.wait_for_selector(".entry.agent:has-text('number 1 ')")
             wire.swallows = True
             await asyncio.sleep(12.0)  # the server speaks in real time
-            await wire.cut()
-            wire.swallows = False
-            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await cut(page, wire)
             await page.wait_for_selector("#state[data-state=agent]")
             resumed = next(e for e in received if e["type"] == "rejoinder.resumed")
             assert resumed["after"] is None and resumed["item_id"] and resumed["audio_start_ms"] > 0
             shown = len(await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data"))
-            await page.wait_for_function(GOES_ON, arg=shown)
+            await becomes_true(page, GOES_ON, shown)
             await page.click("#interrupt")
             await page.wait_for_selector(".entry.agent.cut")
             await page.wait_for_selector("#state[data-state=listening]")
@@ -222,8 +249,7 @@ def test_player_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
             await page.fill("#text", "Where were we?")
             await page.press("#text", "Enter")
             await page.wait_for_selector(".entry.agent:has-text('number 1 ')")
-            await wire.cut()
-            await page.wait_for_selector("#state[data-state=reconnecting]")
+            await cut(page, wire)
             await page.wait_for_selector("#state:not([data-state=reconnecting])")
             await page.fill("#text", "Go on.")
             await page.press("#text", "Enter")
@@ -260,8 +286,8 @@ def test_server_that_wants_a_key_is_shown_the_one_that_is_entered(tmp_path: Path
                     await page.fill("#key", "")
                     await page.focus("#key")
                     continue
-                await enter(page, given)
-                await page.wait_for_selector("#key-form", state="hidden")
+                async with page.expect_websocket():  # opened after the form is hidden, which may be brief
+                    await enter(page, given)
             await page.wait_for_selector(".entry.agent:has-text('You said: Who is there?')")
             assert await page.locator("#error").is_hidden()
             await page.reload()
@@ -303,7 +329,7 @@ def test_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
     ready = threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:
-        ready.wait(20)
+        ready.wait(6 * PATIENCE)
         handler.wfile.write(token("Yes.") + token(None, "stop") + b"data: [DONE]\n\n")
 
     async def act() -> None:
@@ -322,7 +348,7 @@ def test_call_waits_for_models_that_are_still_loading(tmp_path: Path) -> None:
             assert await page.locator("#error").is_hidden()
             assert errors == []
 
-    port = free_port()
+    port = unused_port()
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, answer), serving(tmp_path, wait=False, llm=llm) as server:
         run(act())

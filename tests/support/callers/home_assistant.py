@@ -8,17 +8,17 @@ from typing import Any
 
 from support.callers import stock_wyoming  # noqa: F401 - before wyoming.audio
 from support.callers.phone import served
+from support.ports import unused_port
 from support.serving import PATIENCE
 from wyoming.client import AsyncTcpClient
 from wyoming.event import Event
 
-from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.server.server import Server
 
 
 @asynccontextmanager
 async def home(**flags: Any) -> AsyncIterator[tuple[Server, int]]:
-    port = free_port()
+    port = unused_port()
     async with served(wyoming_port=port, **flags) as (program, _):
         yield program, port
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
+from support.patience import PATIENCE
 from support.serving import Server
 
 from rejoinder.agent.bench.cases.recordings import RecordingsMissing, read_set, speech_folder
@@ -42,7 +43,7 @@ class Caller:
             await asyncio.sleep(0.04)
 
     async def until(self, type_: str) -> Any:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(2 * PATIENCE):
             while True:
                 event = await self.connection.recv()
                 self.events.append(event)

@@ -140,7 +140,7 @@ async def served(**flags: Any) -> AsyncIterator[tuple[Server, str]]:
     sock = listen("127.0.0.1", 0)
     task = asyncio.create_task(running.serve(sockets=[sock]))
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(6 * PATIENCE):
             while program.models is None:  # noqa: ASYNC110 - loading has no event
                 await asyncio.sleep(TICK)
         yield program, f"ws://127.0.0.1:{sock.getsockname()[1]}/v1/phone"

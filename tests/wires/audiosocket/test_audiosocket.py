@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support import speech
 from support.callers.asterisk import UUID, calling
 from support.callers.phone import REAL, plain, question, served, transcribed
+from support.ports import unused_port
 from support.serving import PATIENCE, run_command
 
-from rejoinder.agent.server.own_server import free_port
 from rejoinder.agent.wires.audiosocket.protocol import (
     MOST_QUEUED,
     AudioSocket,
@@ -22,7 +22,6 @@ from rejoinder.agent.wires.audiosocket.protocol import (
     packet,
     started,
 )
-from rejoinder.agent.wires.audiosocket.server import FIRST_AUDIO_SECONDS
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import Overloaded, ProtocolError
 
@@ -70,7 +69,7 @@ def test_queue_plays_holds_and_clears_to_the_packet() -> None:
 
 def test_interruption_keeps_the_sent_text_in_the_history() -> None:
     async def hold() -> None:
-        port = free_port()
+        port = unused_port()
         async with served(llm=f"scripted:llm|{COUNT}", audiosocket_port=port) as (program, _):
             prompts = program.models.llm.prompts  # type: ignore[union-attr]
             async with calling(port) as caller:
@@ -99,15 +98,18 @@ def test_recording_is_answered_by_the_models_as_they_ship() -> None:
     speech.need(*REAL.values())
 
     async def hold() -> None:
-        port = free_port()
+        port = unused_port()
         llm = "scripted:llm|It is sunny, and rather warm for November."
         async with served(**REAL, llm=llm, audiosocket_port=port) as (program, _), calling(port) as caller:
             caller.say(question(8000))
             await caller.until(lambda: caller.seconds_heard > 2.0)
             prompt = program.models.llm.prompts[-1]  # type: ignore[union-attr]
             assert "weather" in prompt[-1]["content"].lower()
-            await asyncio.sleep(1.0)
-            assert "rather warm" in plain(await transcribed(program, bytes(caller.ear), 8000))
+            heard = ""
+            async with asyncio.timeout(PATIENCE):
+                while "rather warm" not in heard:  # on a busy machine it is said late
+                    await asyncio.sleep(1.0)
+                    heard = plain(await transcribed(program, bytes(caller.ear), 8000))
 
     asyncio.run(hold())
 
@@ -117,7 +119,7 @@ def test_recording_is_answered_by_the_models_as_they_ship() -> None:
 )
 def test_invalid_connection_is_hung_up(said: bytes) -> None:
     async def hold() -> None:
-        port = free_port()
+        port = unused_port()
         async with served(audiosocket_port=port) as (program, _):
             before = asyncio.all_tasks()
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -144,13 +146,13 @@ def test_connection_without_a_uuid_is_hung_up_at_once(
     pieces: list[bytes], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def hold() -> None:
-        port = free_port()
+        port = unused_port()
         async with served(audiosocket_port=port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             for piece in pieces:
                 writer.write(piece)
                 await asyncio.sleep(0.02)
-            async with asyncio.timeout(FIRST_AUDIO_SECONDS / 2):
+            async with asyncio.timeout(PATIENCE):  # after a while the reason would be another one
                 assert await reader.read() == packet(0x00)
             writer.close()
 
@@ -161,7 +163,7 @@ def test_connection_without_a_uuid_is_hung_up_at_once(
 
 def test_call_ends_with_the_server() -> None:
     async def hold() -> None:
-        port = free_port()
+        port = unused_port()
         reader: asyncio.StreamReader
         async with served(audiosocket_port=port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -439,7 +439,7 @@ def test_example_asks_and_writes_the_answer(server: Server, tmp_path: Path) -> N
     script = ROOT / "examples" / "pcm.py"
     url = f"ws://127.0.0.1:{server.port}/v1/pcm"
     done = subprocess.run(
-        [sys.executable, script, question, answer, url], capture_output=True, text=True, timeout=60
+        [sys.executable, script, question, answer, url], capture_output=True, text=True, timeout=3 * PATIENCE
     )
     assert done.returncode == 0, done.stderr
     with wave.open(str(answer)) as file:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.callers.carriers import SIMS, AsteriskSim, PlivoSim, TwilioSim
 from support.callers.phone import Caller, calling, served
+from support.patience import PATIENCE
 
 from rejoinder.agent.wires.phone import protocol
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
@@ -52,7 +53,7 @@ def test_history_has_the_text_played_to_the_caller(carrier: type[TwilioSim]) -> 
             calling(url, carrier(), LAG) as caller,
         ):
             told = await interrupted(program, caller)
-            assert "clear" in caller.asked
+            await caller.until(lambda: "clear" in caller.asked)
             assert told.endswith("—")
             # The paced clock is a second ahead of this ear, which is three words and a half.
             assert abs(len(told.split()) - words_in(caller.seconds_heard)) <= 1.5
@@ -126,9 +127,8 @@ def test_keys_interrupt_and_are_answered(carrier: type[TwilioSim]) -> None:
 
 
 def test_messages_have_50_ms_and_marks_are_100_to_500_ms_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        protocol, "FLUSH_SECONDS", 0.5
-    )  # a busy machine makes audio late, which would be flushed
+    # A busy machine makes audio late, which would be flushed.
+    monkeypatch.setattr(protocol, "FLUSH_SECONDS", PATIENCE)
 
     async def hold() -> None:
         async with served(llm="scripted:llm|Well, this is so.") as (_, url):

@@ -6,6 +6,7 @@ import json
 import urllib.request
 from pathlib import Path
 
+from support.patience import PATIENCE
 from support.resuming import DELTA, back, conversation, interrupted, session
 from support.serving import Server, Talk, serving
 from websockets.exceptions import ConnectionClosed
@@ -46,7 +47,7 @@ def test_waiting_conversation_frees_its_line_for_a_new_caller(tmp_path: Path) ->
         first, second = gone(server, "one"), gone(server, "two")
         with Talk(server) as live:
             url = f"{server.http}/v1/sessions/{session(first)}/events"
-            with urllib.request.urlopen(url, timeout=20) as watching:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as watching:
                 with Talk(server) as caller:
                     assert caller.turn()["status"] == "completed"
                     events = [json.loads(line[5:]) for line in watching if line.startswith(b"data:")]

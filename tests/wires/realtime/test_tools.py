@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 from support.callers.openai_client import REAL, Caller, client, question
+from support.patience import PATIENCE
+from support.ports import unused_port
 from support.published import conforms
 from support.servers.chat import chat_server
 from support.servers.tools import WEATHER, ChatServer
 from support.serving import Server, Talk, serving
 
-from rejoinder.agent.server.own_server import free_port
-
 
 @pytest.mark.weights
 def test_spoken_question_calls_a_tool_and_the_answer_is_spoken(tmp_path: Path) -> None:
-    port, chat, pcm = free_port(), ChatServer(), question()
+    port, chat, pcm = unused_port(), ChatServer(), question()
 
     async def converse(server: Server) -> None:
         async with client(server) as openai, openai.realtime.connect(model="default") as connection:
@@ -53,7 +53,7 @@ def test_spoken_question_calls_a_tool_and_the_answer_is_spoken(tmp_path: Path) -
 
 
 async def noted(connection: Any, type_: str, events: list[Any]) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while True:
             events.append(await connection.recv())
             if events[-1].type == type_:
