@@ -61,9 +61,10 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 	@$(INSTALL) -e '.[$(INSTALLED),dev]'
 	@touch $@
 
-# Most tests wait for audio that plays in real time, so four files at a time keep two cores busy. A file stays in one
-# process: its tests share a server, and each further server loads the models again.
-WORKERS ?= 4
+# Most tests wait for audio that plays in real time, so nine files at a time keep two cores busy. A file stays in one
+# process: its tests share a server, and each further server loads the models again. The longest files come first
+# (tests/support/longest.py).
+WORKERS ?= 9
 # Every worker and every server that a test starts imports the same files: compiled once, they are only read. Where
 # the environment forbids that, half of the tests' time goes into compiling.
 test test-fast: export PYTHONDONTWRITEBYTECODE :=
@@ -71,8 +72,13 @@ test test-fast: export PYTHONDONTWRITEBYTECODE :=
 # What fails beside other tests runs once more, alone, and is named.
 PYTEST := $(BIN)/python -P tests/support/alone.py
 
-test: weights $(VENV)/.dev-$(SUFFIX)
-	$(PYTEST) -n $(WORKERS) --dist loadfile --durations 20 --durations-min 1
+# In a fresh clone all workers would compile the tests at the same time, 4 s each. Here two processes do it once.
+tests/__pycache__: | $(VENV)/.dev-$(SUFFIX)
+	@for part in 'tests/[a-m]*/' 'tests/[n-z]*/ tests/test_*.py'; do \
+		$(BIN)/python -m pytest --collect-only -qq $$part >/dev/null 2>&1 & done; wait
+
+test: weights $(VENV)/.dev-$(SUFFIX) | tests/__pycache__
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 1
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
 test-fast: $(VENV)/.dev-$(SUFFIX)

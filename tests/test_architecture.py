@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from types import FunctionType
 
-import pytest
+from support.cases import for_each
+from support.longest import LONGEST
 from support.paths import ROOT
 
 import rejoinder.pipeline
@@ -64,7 +65,7 @@ def under(names: set[str], package: str) -> set[str]:
     return {dotted for dotted in names if f"{dotted}.".startswith(f"{package}.")}
 
 
-@pytest.mark.parametrize("path", PIPELINE, ids=name)
+@for_each(PIPELINE)
 def test_the_pipeline_needs_only_itself_the_standard_library_and_numpy(path: Path) -> None:
     names = imported(path)
     foreign = names - under(names, "rejoinder.pipeline") - under(names, "numpy")
@@ -79,27 +80,27 @@ def layer(dotted: str) -> str:
     return rest[0] if rest[0] in MAY_IMPORT else "settings"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(FILES)
 def test_imports_point_inwards(path: Path) -> None:
     own = layer("rejoinder." + ".".join(path.relative_to(ROOT).with_suffix("").parts))
     used = {layer(dotted) for dotted in under(imported(path), "rejoinder")}
     assert used <= {own, *MAY_IMPORT[own]}
 
 
-@pytest.mark.parametrize("folder", [*FOLDERS, *TEST_FOLDERS], ids=name)
+@for_each([*FOLDERS, *TEST_FOLDERS])
 def test_a_folder_holds_no_more_than_twenty_modules(folder: Path) -> None:
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert len(modules) <= MAX_MODULES
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=name)
+@for_each(FOLDERS)
 def test_every_folder_is_installed(folder: Path) -> None:
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     package = "rejoinder." + ".".join(folder.relative_to(ROOT).parts)
     assert (package if folder.name != "public" else "rejoinder") in packages
 
 
-@pytest.mark.parametrize("path", PIPELINE, ids=name)
+@for_each(PIPELINE)
 def test_the_loop_is_the_only_clock(path: Path) -> None:
     """The engine may measure how long its thread is busy: a thread has no loop."""
     allowed = {"time"} if path.name == "engine.py" else set()
@@ -149,19 +150,24 @@ DECIDE = [
 ]
 
 
-@pytest.mark.parametrize("path", DECIDE, ids=name)
+@for_each(DECIDE)
 def test_decisions_do_not_wait(path: Path) -> None:
     """What decides has neither ``async`` nor a loop."""
     assert "asyncio" not in imported(path)
     assert not [node for node in ast.walk(tree(path)) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
 
 
-@pytest.mark.parametrize("waits", sorted(WAIT))
+@for_each(sorted(WAIT))
 def test_modules_that_wait_exist(waits: str) -> None:
     assert (ROOT / waits).is_file()
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(LONGEST)
+def test_test_files_that_run_first_exist(path: str) -> None:
+    assert (ROOT / "tests" / path).is_file()
+
+
+@for_each(FILES)
 def test_the_state_of_the_floor_is_written_by_the_floor_only(path: Path) -> None:
     stored = [
         ast.unparse(node)
@@ -175,7 +181,7 @@ FLAT = {"Protocol", "Generic", "Exception", "Enum", "IntEnum", "TypedDict", "Pip
 """Bases that the pipeline's classes may have; whatever has another one is more than one base deep."""
 
 
-@pytest.mark.parametrize("path", PIPELINE, ids=name)
+@for_each(PIPELINE)
 def test_no_class_is_more_than_one_base_deep(path: Path) -> None:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ClassDef):
@@ -184,12 +190,12 @@ def test_no_class_is_more_than_one_base_deep(path: Path) -> None:
             assert set(bases) <= FLAT, node.name
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(FILES)
 def test_a_file_is_one_room(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= MAX_LINES
 
 
-@pytest.mark.parametrize("exported", rejoinder.pipeline.__all__)
+@for_each(rejoinder.pipeline.__all__)
 def test_exported_names_have_docstrings(exported: str) -> None:
     thing = getattr(rejoinder.pipeline, exported)
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from support.cases import for_each
 from support.paths import ROOT
 
 FILES = sorted(path for folder in ("agent", "models", "pipeline") for path in (ROOT / folder).rglob("*.py"))
@@ -43,7 +43,7 @@ def is_generator(function: ast.AsyncFunctionDef) -> bool:
     return yields and not any("contextmanager" in ast.unparse(each) for each in function.decorator_list)
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(FILES)
 def test_the_first_line_of_each_docstring_is_a_sentence(path: Path) -> None:
     module = tree(path)
     for where, node in [("the module", module), *public(module.body)]:
@@ -52,7 +52,7 @@ def test_the_first_line_of_each_docstring_is_a_sentence(path: Path) -> None:
         assert text.splitlines()[0].endswith("."), f"{where}: {text.splitlines()[0]!r} is no sentence"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(FILES)
 def test_each_coroutine_says_what_cancelling_it_does(path: Path) -> None:
     """A generator may say what closing it does instead: its caller cancels it by that."""
     module = tree(path)
@@ -62,7 +62,7 @@ def test_each_coroutine_says_what_cancelling_it_does(path: Path) -> None:
             assert says.search(ast.get_docstring(node) or ""), f"{where} does not say what cancelling does"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(FILES)
 def test_each_array_has_a_shape(path: Path) -> None:
     """``Samples`` names shape and dtype itself: float32 of shape (n,)."""
     module = tree(path)
@@ -74,7 +74,7 @@ def test_each_array_has_a_shape(path: Path) -> None:
                 assert "shape" in (ast.get_docstring(node) or ""), f"{where}: arrays without a shape"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
+@for_each(FILES)
 def test_each_constant_has_a_line_and_a_docstring(path: Path) -> None:
     """A type variable needs none: it is used as its letter says."""
     body = tree(path).body

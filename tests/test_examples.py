@@ -8,10 +8,12 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -27,9 +29,10 @@ from support.browsing import CHROMIUM, browsing, noise, silence
 from support.browsing import run as browse
 from support.callers.carriers import TwilioSim
 from support.callers.phone import calling, served
+from support.forks.forking import Fork
 from support.ports import unused_port
 from support.servers.chat import chat_server, token
-from support.serving import PATIENCE, THREE_LINES, serving
+from support.serving import PATIENCE, THREE_LINES, run_script, serving
 from support.sound_card import FakeSounddevice
 
 from rejoinder.agent.client import devices
@@ -45,30 +48,25 @@ PUBLIC = "https://agent.example.com"
 
 def run(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run an example to its end."""
-    return subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        timeout=3 * PATIENCE,
-    )
+    return run_script(EXAMPLES / name, *arguments, **environment)
 
 
 @contextmanager
 def running(name: str, *arguments: str, port: int, **environment: str) -> Iterator[None]:
     """Run an example that serves on a port, for the length of the block."""
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    process = subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while not answers(port):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
-        yield
-    finally:
-        process.terminate()
-        _, said = process.communicate(timeout=PATIENCE)
-    assert "Traceback" not in said, said
+    with tempfile.TemporaryDirectory() as made:
+        said = Path(made, "said")
+        process = Fork(arguments, Path.cwd(), {**os.environ, **environment}, said, said, EXAMPLES / name)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not answers(port):
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            yield
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+        assert "Traceback" not in said.read_text(), said.read_text()
 
 
 def answers(port: int) -> bool:
@@ -163,8 +161,12 @@ def test_pcm_with_a_key_a_stereo_recording_and_one_without_speech(
     with serving(tmp_path, llm=THREE_LINES) as server:
         url = f"ws://127.0.0.1:{server.port}/v1/pcm"
         silent = f"the server detected no speech in {silent_question}"
-        assert refused("pcm.py", silent_question, answer, url, REJOINDER_KEY=KEY) == silent
-        done = run("pcm.py", question, answer, url, REJOINDER_KEY=KEY)
+        nothing = str(tmp_path / "nothing.wav")
+        with ThreadPoolExecutor() as pool:  # the example waits for eight seconds
+            waiting = pool.submit(refused, "pcm.py", silent_question, nothing, url, REJOINDER_KEY=KEY)
+            done = run("pcm.py", question, answer, url, REJOINDER_KEY=KEY)
+            assert waiting.result() == silent
+        assert not Path(nothing).exists()
         server.wait_idle()
     assert done.returncode == 0, done.stderr
     assert soundfile.info(answer).duration > 1.0

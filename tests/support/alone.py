@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 def _passes(test: str) -> bool:
     """Run one test in a process of its own, and return whether it passes."""
     print("Again, alone:", test, flush=True)
-    command = [sys.executable, "-m", "pytest", "-m", "", test]  # -m "": the test is already selected
+    command = [sys.executable, "-P", "-m", "pytest", "-m", "", test]  # -m "": the test is already selected
     try:
         return subprocess.run(command, timeout=LIMIT_SECONDS).returncode == 0
     except subprocess.TimeoutExpired:

@@ -6,14 +6,15 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import soundfile
-from playwright.async_api import Browser, Page, Playwright, async_playwright
+from playwright.async_api import BrowserContext, Page, Playwright, ViewportSize, async_playwright
 from support.patience import PATIENCE
 
 from rejoinder.agent.bench.cases.recordings import RecordingsMissing, read_set, speech_folder
@@ -28,12 +29,21 @@ FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
     "--autoplay-policy=no-user-gesture-required",
+    "--use-fake-device-for-media-stream",
+    "--deny-permission-prompts",
+    "--host-resolver-rules=MAP *.test 127.0.0.1",
+    "--unsafely-treat-insecure-origin-as-secure=*.secure.test",
+    "--renderer-process-limit=1",
+    "--disable-site-isolation-trials",
 ]
+"""One set for all tests, since another set is another browser. What a test wants is a setting of its page."""
 POLICY = "Content Security Policy"
 """What the browser names where the page does what its headers forbid."""
 RECONNECTING = "() => document.getElementById('state').dataset.state === 'reconnecting'"
 """For `becomes_true`."""
-PHONE = {"width": 390, "height": 844}
+LAPTOP: ViewportSize = {"width": 1280, "height": 800}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 def question() -> np.ndarray:
@@ -55,50 +65,58 @@ def noise(seconds: float) -> np.ndarray:
 
 
 class Chromium:
-    """The browser of this worker of the tests: it is started once and again where other flags are wanted.
+    """The browser of this worker of the tests, which is started once.
 
-    Its microphone is a file that is read whenever a page opens it, so each test writes its own.
+    Its microphone is a file that is read whenever a page opens it, so each test writes its own. All pages
+    share one process, which an empty page keeps: to start a process takes longer than to load the page.
     """
 
     def __init__(self) -> None:
         self._loop: asyncio.Runner | None = None
-        self._folder = TemporaryDirectory()
         self._driver: Playwright | None = None
-        self._browser: Browser | None = None
-        self._flags: list[str] = []
-        self.microphone = Path(self._folder.name, "microphone.wav")
+        self._context: BrowserContext | None = None
+
+    @cached_property
+    def _folder(self) -> TemporaryDirectory[str]:
+        return TemporaryDirectory()  # not where this file is imported: workers are forks of one process
+
+    @property
+    def microphone(self) -> Path:
+        """The file that is the microphone."""
+        return Path(self._folder.name, "microphone.wav")
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a test in the loop that the browser's driver belongs to."""
         self._loop = self._loop or asyncio.Runner()
         self._loop.run(coroutine)
 
-    async def browser(self, flags: list[str]) -> Browser:
-        """Return the browser with these flags."""
+    async def page(self) -> Page:
+        """Return a new page, which knows nothing of those before; start the browser where it does not run."""
         assert self._loop and asyncio.get_running_loop() is self._loop.get_loop(), "call it within run"
-        if self._browser is None or flags != self._flags or not self._browser.is_connected():
-            await self._close()
+        if self._context is None or not self._running():
             self._driver = self._driver or await async_playwright().start()
-            self._flags = flags
-            self._browser = await self._driver.chromium.launch(executable_path=CHROMIUM, args=flags)
-        return self._browser
+            flags = [*FLAGS, f"--use-file-for-fake-audio-capture={self.microphone}%noloop"]
+            browser = await self._driver.chromium.launch(executable_path=CHROMIUM, args=flags)
+            self._context = await browser.new_context()
+            await self._context.new_page()
+        return await self._context.new_page()
 
-    async def _close(self) -> None:
-        if self._browser is not None:
-            await self._browser.close()
+    def _running(self) -> bool:
+        return bool(self._context and self._context.browser and self._context.browser.is_connected())
 
     def close(self) -> None:
         """End the browser and its driver."""
 
         async def end() -> None:
-            await self._close()
+            if self._context is not None and self._context.browser is not None:
+                await self._context.browser.close()
             if self._driver is not None:
                 await self._driver.stop()
 
         if self._loop is not None:
             self._loop.run(end())
             self._loop.close()
-        self._folder.cleanup()
+            self._folder.cleanup()
 
 
 CHROMIUM_HERE = Chromium()
@@ -107,33 +125,51 @@ run = CHROMIUM_HERE.run
 
 @asynccontextmanager
 async def browsing(
-    folder: Path, microphone: list[np.ndarray] | None, *flags: str, **context: Any
+    folder: Path,
+    microphone: list[np.ndarray] | None,
+    *,
+    viewport: ViewportSize | None = None,
+    still: bool = True,
 ) -> AsyncIterator[tuple[Page, list[str]]]:
     """Open Chromium and yield a blank page and the errors it will have had, violations of its policy too.
 
-    Call it within ``run``. microphone: what it hears, once; None for one that is refused.
+    Call it within ``run``. microphone: what it hears, once; None for one that is refused. still: whether the
+    user wants no animations, which take processor time. A test that fails leaves a picture of the page in
+    ``folder``.
     """
-    if microphone is None:
-        given = ["--use-fake-device-for-media-stream", "--deny-permission-prompts"]
-    else:
-        wav = CHROMIUM_HERE.microphone
-        soundfile.write(wav, np.concatenate(microphone), RATE, subtype="PCM_16")
-        given = [
-            "--use-fake-ui-for-media-stream",
-            "--use-fake-device-for-media-stream",
-            f"--use-file-for-fake-audio-capture={wav}%noloop",
-        ]
     errors: list[str] = []
-    browser = await CHROMIUM_HERE.browser([*FLAGS, *given, *flags])
-    page = await browser.new_page(**context)
+    page = await CHROMIUM_HERE.page()
     page.set_default_timeout(1000 * PATIENCE)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if POLICY in message.text else None)
     try:
+        await page.set_viewport_size(viewport or LAPTOP)
+        await page.emulate_media(reduced_motion="reduce" if still else None)
+        if microphone is not None:
+            pcm = np.concatenate(microphone)
+            soundfile.write(CHROMIUM_HERE.microphone, pcm, RATE, subtype="PCM_16")
+            await page.context.grant_permissions(["microphone"])
         yield page, errors
-    finally:
+    except BaseException:
         await page.screenshot(path=folder / "page.png")
+        raise
+    finally:
+        await page.context.set_offline(False)
+        await page.context.clear_permissions()
+        await page.context.clear_cookies()
+        devtools = await page.context.new_cdp_session(page)
+        await devtools.send("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "local_storage"})
         await page.close()
+
+
+async def set_font_size(page: Page, pixels: int) -> None:
+    """Change the browser's own setting for the size of text, which is 16 pixels at first.
+
+    Returns when the page has text of this size, without which it ends with an error.
+    """
+    devtools = await page.context.new_cdp_session(page)
+    await devtools.send("Page.setFontSizes", {"fontSizes": {"standard": pixels}})
+    await becomes_true(page, "size => getComputedStyle(document.body).fontSize === size", f"{pixels}px")
 
 
 async def becomes_true(page: Page, condition: str, argument: object = None) -> None:

