@@ -65,7 +65,7 @@ def hang_ups(caller: Callable[[], Caller], every: int = 1, first: int = 1) -> It
     for step in count(first, every):
         call = caller().prepared()
         with _naming(step):
-            if not virtual_clock.run(virtual_clock.cancelled_at(step, call.hold()), debug=False):
+            if not virtual_clock.run(virtual_clock.cancelled_at(step, call.hold())):
                 return
             check(call)
         yield step
@@ -79,7 +79,7 @@ def interruptions(caller: Callable[[], Caller], every: int = 1, first: int = 1) 
     for step in range(first, caller().call().steps, every):
         call = caller().prepared()
         with _naming(step):
-            virtual_clock.run(call.hold(interrupted_at=step), debug=False)
+            virtual_clock.run(call.hold(interrupted_at=step))
             call.talk.check()
             check(call)
         yield step

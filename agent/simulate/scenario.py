@@ -85,9 +85,9 @@ class Talk:
         """Plan a call of ``act`` with the session at loop time ``at``."""
         self._acts.append((at, act))
 
-    def run(self, until: float, debug: bool = True, microphone: bool = True) -> Talk:
+    def run(self, until: float, microphone: bool = True) -> Talk:
         """Hold the conversation until loop time ``until``, close it, and check its invariants."""
-        virtual_clock.run(self.hold(lambda: self._acts_until(until), microphone), debug)
+        virtual_clock.run(self.hold(lambda: self._acts_until(until), microphone))
         self.check()
         return self
 

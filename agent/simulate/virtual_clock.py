@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import selectors
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 STANDSTILL_SECONDS = 60.0
 """Longest real wait while the virtual clock stands still, in seconds."""
+WRONG_THREAD = "another thread may call only call_soon_threadsafe on this loop"
+"""The error of a call from a thread other than the loop's."""
 
 
 class Deadlock(Exception):
@@ -62,15 +67,40 @@ class JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time, which starts at 0."""
+    """An event loop in virtual time, which starts at 0.
+
+    Other threads may use it only by ``call_soon_threadsafe``. asyncio checks that in its debug mode, which is
+    five times as slow.
+    """
 
     def __init__(self) -> None:
         self.jumping = JumpingSelector()
+        self._own_thread = threading.get_ident()
         super().__init__(self.jumping)
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
         return self.jumping.now
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback in the next step. Raises RuntimeError in a thread other than the loop's."""
+        if threading.get_ident() != self._own_thread:
+            raise RuntimeError(WRONG_THREAD)
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run a callback at a virtual time. Raises RuntimeError in a thread other than the loop's."""
+        if threading.get_ident() != self._own_thread:
+            raise RuntimeError(WRONG_THREAD)
+        return super().call_at(when, callback, *args, context=context)
 
 
 @contextmanager
@@ -87,8 +117,11 @@ def standing_still() -> Iterator[None]:
         loop.jumping.held -= 1
 
 
-def run(main: Coroutine[Any, Any, T], debug: bool = True) -> T:
-    """Run a coroutine in virtual time and return its result. Raises Deadlock, or Leak."""
+def run(main: Coroutine[Any, Any, T], debug: bool = False) -> T:
+    """Run a coroutine in virtual time and return its result. Raises Deadlock, or Leak.
+
+    debug: asyncio's debug mode, which names the place where a coroutine that is never awaited was made.
+    """
     unseen: list[dict[str, Any]] = []
     with asyncio.Runner(debug=debug, loop_factory=VirtualClockLoop) as runner:
         loop = runner.get_loop()

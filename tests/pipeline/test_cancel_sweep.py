@@ -71,7 +71,7 @@ def test_interrupted_at_any_instant(first: int) -> None:
 
         talk.does(interrupt, at=at)
         talk.does(settled, at=until)
-        talk.run(until=until, debug=False)
+        talk.run(until=until)
         (reply,) = cut
         told = [
             when for when, event in talk.log if isinstance(event, TOLD) and reply and event.turn == reply.id
@@ -84,7 +84,7 @@ def test_interrupted_at_any_instant(first: int) -> None:
 @pytest.mark.parametrize("first", range(10))
 def test_closed_at_any_instant(first: int) -> None:
     for at in INSTANTS[first::10]:
-        talk = talk_of("hello").run(until=at, debug=False)
+        talk = talk_of("hello").run(until=at)
         assert all(when <= at + 1e-9 for when, _ in talk.log)
         check_history(talk, at)
 
@@ -94,7 +94,7 @@ def test_spoken_into_at_any_instant(first: int) -> None:
     for at in INSTANTS[95 + 2 * first :: 6]:
         talk = talk_of("hello", "stop it")
         talk.says(0.4, at=at)
-        talk.run(until=at + 3.0, debug=False)
+        talk.run(until=at + 3.0)
         interrupted = talk.when(SpeechStarted)[-1]
         heard = {talk.heard(1, interrupted - 0.002), talk.heard(1, interrupted)} - {""}
         answered = talk.llm.prompts[-1]
@@ -117,7 +117,7 @@ def test_coughed_over_at_any_instant(first: int, holds: bool) -> None:
         talk = Talk("hello", "", replies=(REPLY,), holds_audio=holds)
         talk.says(0.6, at=0.1)
         talk.says(0.2, at=at)
-        talk.run(until=at + 4.0, debug=False)
+        talk.run(until=at + 4.0)
         if len(talk.of(EndOfTurn)) == 1:  # else the cough was early enough to be part of the user's turn
             assert talk.said() == [("user", "hello"), ("assistant", REPLY)], at
             assert talk.done()[-1][1:] == ("completed", REPLY)
@@ -135,7 +135,7 @@ def test_a_paused_reply_is_stopped_at_any_instant(first: int) -> None:
             talk.says(0.6, at=0.1)
             talk.says(0.3, at=1.8)
             talk.does(lambda session: session.interrupt(), at=at)
-            talk.run(until=6.0, debug=False)
+            talk.run(until=6.0)
             assert talk.session.floor.floor is Floor.NOBODY
             assert talk.session.reply is None
             assert len(talk.of(OverlapStarted)) == 1
@@ -155,7 +155,7 @@ def test_held_at_any_instant(first: int) -> None:
         talk = talk_of("hello")
         talk.does(hold, at=at)
         talk.does(release, at=at + 1.0)
-        talk.run(until=END + 1.5, debug=False)
+        talk.run(until=END + 1.5)
         told = [when for when, event in talk.log if isinstance(event, ReplyText | ReplyAudio)]
         assert [when for when in told if at + 1e-9 < when < at + 1.0 - 1e-9] == [], at
         assert [done.status for done in talk.of(ReplyDone)] == ["completed"]

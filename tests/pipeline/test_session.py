@@ -326,7 +326,7 @@ def test_a_judgement_that_comes_late_is_about_its_own_pause() -> None:
 def test_a_partial_transcript_does_not_hold_up_the_final_one(hundredths: int) -> None:
     talk = Talk("one two three four")
     talk.says(hundredths / 100, at=0.2)
-    talk.run(until=2.5, debug=False)
+    talk.run(until=2.5)
     assert talk.when(EagerEndOfTurn)[0] - talk.when(PauseStarted)[0] < 0.081  # itself, or one chunk more
 
 
@@ -394,7 +394,7 @@ def test_the_turn_model_hears_the_turn_and_no_more_than_it_needs() -> None:
     for seconds in (1.2, 12.0):
         talk = Talk("one two", turn=Noting())
         talk.says(seconds, at=0.4)
-        talk.run(until=seconds + 1.5, debug=False)
+        talk.run(until=seconds + 1.5)
         start, end = talk.of(SpeechStarted)[0].at - 4800, talk.of(EndOfTurn)[0].at
         length, text = heard[0]
         assert text == "one two"

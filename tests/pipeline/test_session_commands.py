@@ -460,7 +460,7 @@ def test_the_size_of_chunks_makes_no_difference(chunk: int) -> None:
 
     talk = Talk("one", llm=ScriptedLlm(["Yes."], first=0.0))
     talk.does(hear, at=0.0)
-    talk.run(until=5.0, microphone=False, debug=False)
+    talk.run(until=5.0, microphone=False)
     assert [event for event in talk.of(SpeechStarted, EndOfTurn)] == [
         SpeechStarted(10 * 512),
         EndOfTurn("one", 42 * 512),
@@ -476,7 +476,7 @@ def test_faster_than_real_time_waits_for_the_recogniser() -> None:
 
     talk = Talk(stt=ScriptedStt(["on"], seconds=1.0))
     talk.does(hear, at=0.0)
-    talk.run(until=60.0, microphone=False, debug=False)
+    talk.run(until=60.0, microphone=False)
     assert talk.session.received == 50 * 16_000
     assert talk.session._user_audio.chunks.peak == 50
     assert len(talk.of(PartialTranscript)) > 3

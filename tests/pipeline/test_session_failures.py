@@ -286,7 +286,7 @@ def hold(acts: list[tuple[float, Act]], until: float, llm: ScriptedLlm, tts: Scr
                     await doing
             await asyncio.sleep(until)
 
-    virtual_clock.run(main(), debug=False)
+    virtual_clock.run(main())
     return sessions
 
 
@@ -330,7 +330,7 @@ def test_an_hour_of_silence_leaves_nothing_behind() -> None:
 
     talk = Talk(vad=vad)
     talk.does(hour, at=0.0)
-    talk.run(until=3600.0, debug=False, microphone=False)
+    talk.run(until=3600.0, microphone=False)
     assert talk.session.received == 3600 * 16_000
     assert talk.log == []
     assert len(talk.session._user_audio._arrivals) <= 512
@@ -355,7 +355,7 @@ def test_ends_of_turns_without_audio_leave_nothing_behind() -> None:
         await transcribing
         assert len(transcriber._recent) == MEMORY_SAMPLES
 
-    virtual_clock.run(main(), debug=False)
+    virtual_clock.run(main())
 
 
 class GatedStt(ScriptedStt):

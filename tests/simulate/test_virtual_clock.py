@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -46,3 +47,29 @@ def test_an_unhandled_error_is_reported() -> None:
 
     with pytest.raises(virtual_clock.Leak, match="unhandled errors"):
         virtual_clock.run(main())
+
+
+def test_another_thread_has_to_wake_the_loop() -> None:
+    """A callback that another thread adds in any other way is lost until something else happens."""
+
+    async def main() -> list[str]:
+        loop, ran = asyncio.get_running_loop(), asyncio.Event()
+        refused: list[str] = []
+
+        def elsewhere() -> None:
+            for call in (lambda: loop.call_soon(ran.set), lambda: loop.call_later(1.0, ran.set)):
+                try:
+                    call()
+                except RuntimeError as error:
+                    refused.append(str(error))
+            loop.call_soon_threadsafe(ran.set)
+
+        with virtual_clock.standing_still():
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            await ran.wait()
+            thread.join()
+        return refused
+
+    refused = virtual_clock.run(main())
+    assert len(refused) == 2 and all("call_soon_threadsafe" in reason for reason in refused)

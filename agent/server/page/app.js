@@ -21,6 +21,8 @@ const STATES = {
   agent: "Agent is speaking",
 };
 
+const METER_MS = 100; // between two moves of a meter, as long as its transition: each draws the page again
+
 const byId = (id) => document.getElementById(id);
 const talk = byId("talk");
 const transcript = new Transcript(byId("transcript"), readOut);
@@ -41,11 +43,17 @@ let call = null; // the running call
 let broken = null; // the previous call, if it was lost: {voice, text, history}, to continue it
 let lost = false; // whether it was lost on this page, not before a reload
 
+// Changes nothing where the text is there already: a screen reader reads every change, and the browser draws it.
+function write(element, text = "") {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Called for each event and each report of the player: 50 times a second while the agent speaks. */
 function showState(state) {
   const line = byId("state");
   const before = line.dataset.state;
-  if (state === "listening" && !byId("mute").dataset.on) line.textContent = "Write to the agent";
-  else line.textContent = lost ? "Not connected" : STATES[state];
+  const text = state === "listening" && !byId("mute").dataset.on ? "Write to the agent" : STATES[state];
+  write(line, lost ? "Not connected" : text);
   line.classList.toggle("lost", lost);
   if (before === state) return;
   line.dataset.state = talk.dataset.state = state;
@@ -66,8 +74,12 @@ function readOut(who, text) {
   if (byId("read-out").checked) byId("said").textContent = `${who}: ${text}`;
 }
 
+const drawn = { user: 0, agent: 0 }; // when each meter moved last
 function showLevels(levels) {
+  const now = performance.now();
   for (const [side, rms] of Object.entries(levels)) {
+    if (rms && now - drawn[side] < METER_MS) continue;
+    drawn[side] = now;
     const decibels = 20 * Math.log10(rms + 1e-6);
     const level = Math.max(0, Math.min(1, (decibels + 55) / 45)); // -55 dB is a quiet room, -10 dB a loud voice
     byId(`${side}-level`).style.setProperty("--level", level.toFixed(3));
@@ -88,9 +100,6 @@ function showMicrophone({ settings, muted, opening = false }) {
 
 function showProblem(problem) {
   const box = byId("error");
-  const write = (element, text = "") => {
-    if (element.textContent !== text) element.textContent = text; // a screen reader reads every change
-  };
   const mild = Boolean(problem?.mild);
   box.classList.toggle("mild", mild);
   if (mild) box.removeAttribute("role"); // an alert would interrupt the screen reader
