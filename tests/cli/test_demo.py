@@ -13,6 +13,9 @@ from rejoinder.agent.cli.demo import demo
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.pipeline.audio.chunk import to_float
 
+ANSWER = " ".join(f"This is sentence number {number} of a story about the sea." for number in range(1, 5))
+"""Nine seconds: on a busy machine the interruption comes later. A language model may say less."""
+
 
 @pytest.mark.weights
 def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
@@ -21,7 +24,7 @@ def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
     pytest.importorskip("hibari", reason="needs the extra hibari")
     console = Console(width=100, force_terminal=False)
     with console.capture() as shown:
-        outcome = asyncio.run(demo(out=tmp_path, console=console))
+        outcome = asyncio.run(demo(llm=f"scripted:llm|{ANSWER}", out=tmp_path, console=console))
     output = shown.get()
     assert len(outcome.exchanges) == 3
     for exchange in outcome.exchanges:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from ctranslate2 import Device, StorageView
 from support import speech
 
-from rejoinder.agent.bench.cases.recordings import speech_end
+from rejoinder.agent.bench.cases.recordings import Recording, speech_end
 from rejoinder.agent.bench.turns.cases import gaps
 from rejoinder.models.stt.whisper import Whisper, Words, ending, head_of, name_of, on_host
 from rejoinder.models.weights.fetch import locate
@@ -57,6 +58,13 @@ def words(stt: Stt, *utterances: AudioChunk) -> list[str]:
     return texts
 
 
+@cache
+def alone(stt: Stt, recording: Recording) -> str:
+    """Recognise a whole recording; several tests compare with the same ones."""
+    (text,) = words(stt, speech.heard(recording))
+    return text
+
+
 async def final(stream: SttStream, audio: AudioChunk) -> str:
     stream.feed(audio)
     transcript = await stream.transcribe(is_final=True)
@@ -70,7 +78,7 @@ def test_recordings_are_transcribed(whisper: Stt) -> None:
         *speech.recordings("ljspeech", 4),
         *[one for one in speech.recordings("read_misc", 6) if one.text],
     ]
-    texts = [text for one in chosen for text in words(whisper, speech.heard(one))]
+    texts = [alone(whisper, one) for one in chosen]
     assert speech.word_error_rate([one.text or "" for one in chosen], texts) < 0.12
 
 
@@ -88,7 +96,7 @@ def test_partials_do_not_change_the_final(whisper: Stt) -> None:
     for recording in speech.recordings("ljspeech", 2):
         audio = speech.heard(recording)
         partials, text = run(streamed(audio))
-        assert text == partials[-1] == words(whisper, audio)[0]
+        assert text == partials[-1] == alone(whisper, recording)
         assert len(partials[1].split()) < len(text.split())
 
 
@@ -248,7 +256,7 @@ def test_short_and_hesitant_speech_is_not_taken_for_noise(whisper: Stt) -> None:
         *speech.recordings("assistant_utterances", seconds=3.0),
         *speech.recordings("mfa_hesitations", 10),
     ]
-    texts = [text for one in chosen for text in words(whisper, speech.heard(one))]
+    texts = [alone(whisper, one) for one in chosen]
     assert len(texts) >= 20
     assert "" not in texts
 
@@ -272,8 +280,8 @@ def test_a_long_turn_loses_no_words_and_keeps_little_audio(whisper: Stt, seconds
         return text
 
     said = " ".join(one.text or "" for one in chosen)
-    alone = " ".join(words(whisper, piece)[0] for piece in pieces)
-    assert speech.word_error_rate([said], [run(streamed())]) < speech.word_error_rate([said], [alone]) + 0.05
+    each = " ".join(alone(whisper, one) for one in chosen)
+    assert speech.word_error_rate([said], [run(streamed())]) < speech.word_error_rate([said], [each]) + 0.05
 
 
 def test_long_turn_at_once_equals_a_streamed_one(whisper: Stt) -> None:
@@ -319,9 +327,9 @@ def test_batch_equals_single_runs(batching: Whisper) -> None:
         *speech.recordings("assistant_utterances", 4, seconds=4.0),
     ]
     audios = [speech.heard(one) for one in chosen]
-    alone = [words(batching, audio)[0] for audio in audios]
+    each = [words(batching, audio)[0] for audio in audios]
     steps = batching.engine.stats.steps
-    assert words(batching, *audios) == alone
+    assert words(batching, *audios) == each
     assert batching.engine.stats.steps - steps < len(audios)
 
 
@@ -348,7 +356,8 @@ def test_reset_drops_the_turn(stt: Stt) -> None:
 
 
 def test_reset_during_a_transcription_drops_its_result(whisper: Stt) -> None:
-    recordings = [speech.heard(one) for one in speech.recordings("ljspeech", 8)]
+    chosen = speech.recordings("ljspeech", 8)
+    recordings = [speech.heard(one) for one in chosen]
 
     async def reset() -> str:
         stream = whisper.stream()
@@ -360,7 +369,7 @@ def test_reset_during_a_transcription_drops_its_result(whisper: Stt) -> None:
         await late
         return (await stream.transcribe(is_final=True)).text
 
-    assert [run(reset())] == words(whisper, recordings[4])
+    assert run(reset()) == alone(whisper, chosen[4])
 
 
 def test_another_rate_is_refused(whisper: Stt) -> None:

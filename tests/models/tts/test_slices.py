@@ -67,10 +67,13 @@ def published(voice: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     rest = onnx.utils.Extractor(model).extract_model([latents, mask], [model.graph.output[0].name])
     onnx.save(rest, str(path))
     session = open_session(path, 1)
+    known: dict[bytes, Any] = {}  # several tests compare with the same sentence
 
     def speak(frames: NDArray[np.float32]) -> Any:
-        feed = {latents: frames[np.newaxis], mask: np.ones((1, 1, frames.shape[1]), np.float32)}
-        return session.run(None, feed)[0].reshape(-1)
+        if (key := frames.tobytes()) not in known:
+            feed = {latents: frames[np.newaxis], mask: np.ones((1, 1, frames.shape[1]), np.float32)}
+            known[key] = session.run(None, feed)[0].reshape(-1)
+        return known[key]
 
     return speak
 
@@ -92,6 +95,34 @@ def latents(cut: Parts) -> NDArray[np.float32]:
     return made
 
 
+@pytest.fixture(scope="module")
+def config(voice: Path) -> Any:
+    from piper.config import PiperConfig
+
+    return PiperConfig.from_dict(json.loads(Path(f"{voice}.json").read_text()))
+
+
+@pytest.fixture(scope="module")
+def front(cut: Parts, config: Any) -> Any:
+    """The voice that makes the latent frames, and their lengths."""
+    from piper import PiperVoice
+
+    return PiperVoice(session=open_session(cut.front, 1, LENGTHS), config=config)
+
+
+@pytest.fixture(scope="module")
+def uncut(voice: Path, config: Any) -> Any:
+    from piper import PiperVoice
+
+    return PiperVoice(session=open_session(voice, 1), config=config)
+
+
+@pytest.fixture(scope="module")
+def frames(flow: Any, latents: NDArray[np.float32]) -> Any:
+    """The flow's output for the whole sentence, in one run."""
+    return flow(latents, 0, latents.shape[1])
+
+
 def same(pieces: list[NDArray[np.float32]], whole: NDArray[np.float32]) -> bool:
     joined = np.concatenate(pieces)
     assert len(joined) == len(whole)
@@ -110,13 +141,8 @@ def test_slices_equal_the_uncut_decoder(
     "text", ["Yes.", "No.", "Okay.", "I'm sorry for any", "She says", "Let me look at that."]
 )
 def test_slices_of_a_short_clause_equal_the_uncut_decoder(
-    voice: Path, cut: Parts, flow: Any, decode: Any, published: Any, text: str
+    front: Any, flow: Any, decode: Any, published: Any, text: str
 ) -> None:
-    from piper import PiperVoice
-    from piper.config import PiperConfig
-
-    config = PiperConfig.from_dict(json.loads(Path(f"{voice}.json").read_text()))
-    front = PiperVoice(session=open_session(cut.front, 1, LENGTHS), config=config)
     (phonemes,) = front.phonemize(text)
     made, lengths = front.phoneme_ids_to_audio(front.phonemes_to_ids(phonemes), include_alignments=True)
     silent = silent_frames(lengths, HOP)
@@ -130,20 +156,18 @@ def test_slices_of_a_short_clause_equal_the_uncut_decoder(
 @pytest.mark.parametrize(
     "text", ["Yes.", "Could you tell me a little more about that, please, so that I can help?"]
 )
-def test_front_and_slices_equal_the_uncut_voice(voice: Path, cut: Parts, text: str) -> None:
+def test_front_and_slices_equal_the_uncut_voice(
+    front: Any, flow: Any, decode: Any, uncut: Any, text: str
+) -> None:
     """Compared without noise, which is sampled anew in each run."""
-    from piper import PiperVoice, SynthesisConfig
-    from piper.config import PiperConfig
+    from piper import SynthesisConfig
 
-    config = PiperConfig.from_dict(json.loads(Path(f"{voice}.json").read_text()))
     calm = SynthesisConfig(noise_scale=0.0, noise_w_scale=0.0)
-    uncut = PiperVoice(session=open_session(voice, 1), config=config)
-    front = PiperVoice(session=open_session(cut.front, 1, LENGTHS), config=config)
     (phonemes,) = front.phonemize(text)
     ids = front.phonemes_to_ids(phonemes)
     whole = uncut.phoneme_ids_to_audio(ids, calm)
     made, lengths = front.phoneme_ids_to_audio(ids, calm, include_alignments=True)
-    pieces = slices(open_part(cut.flow, 1), open_part(cut.decoder, 1), made, silent_frames(lengths, HOP))
+    pieces = slices(flow, decode, made, silent_frames(lengths, HOP))
     assert same(list(pieces), whole)
 
 
@@ -165,17 +189,22 @@ def test_silence_at_the_beginning_is_not_decoded(
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 5), (3, 8), (60, 108), (200, None), (0, None)])
 def test_window_of_flow_and_decoder_equals_the_whole_run(
-    flow: Any, decode: Any, published: Any, latents: NDArray[np.float32], start: int, stop: int | None
+    flow: Any,
+    decode: Any,
+    published: Any,
+    latents: NDArray[np.float32],
+    frames: NDArray[np.float32],
+    start: int,
+    stop: int | None,
 ) -> None:
     stop = stop or latents.shape[1]
-    frames = flow(latents, 0, latents.shape[1])
     assert flow(latents, start, stop) == pytest.approx(frames[:, start:stop], abs=1e-4)
     audio = decode(frames, start, stop).reshape(-1)
     assert audio == pytest.approx(published(latents)[start * HOP : stop * HOP], abs=1e-5)
 
 
 def test_flow_first_makes_only_the_first_slice_then_the_rest_in_few_runs(
-    flow: Any, latents: NDArray[np.float32]
+    flow: Any, latents: NDArray[np.float32], frames: NDArray[np.float32]
 ) -> None:
     runs: list[tuple[int, int]] = []
 
@@ -184,11 +213,11 @@ def test_flow_first_makes_only_the_first_slice_then_the_rest_in_few_runs(
         return flow(frames, start, stop)
 
     count = latents.shape[1]
-    frames, whole = FlowFrames(latents, counted), flow(latents, 0, count)
-    assert frames.between(0, 13).shape[1] == 13
+    made = FlowFrames(latents, counted)
+    assert made.between(0, 13).shape[1] == 13
     assert runs == [(0, 13)]
     for start in range(0, count, 40):
-        assert frames.between(start, start + 56) == pytest.approx(whole[:, start : start + 56], abs=1e-4)
+        assert made.between(start, start + 56) == pytest.approx(frames[:, start : start + 56], abs=1e-4)
     assert [start for start, _ in runs] == [0, *(stop for _, stop in runs[:-1])]
     assert runs[-1][1] == count and len(runs) <= 4
     FlowFrames(latents[:, : 13 + FLOW_REST - 1], counted).between(0, 13)
