@@ -61,10 +61,10 @@ $(VENV)/.dev-$(SUFFIX): $(STAMP)
 	@$(INSTALL) -e '.[$(INSTALLED),dev]'
 	@touch $@
 
-# Most tests wait for audio that plays in real time, so nine files at a time keep two cores busy. A file stays in one
+# Most tests wait for audio that plays in real time, so six files at a time keep two cores busy. A file stays in one
 # process: its tests share a server, and each further server loads the models again. The longest files come first
 # (tests/support/longest.py).
-WORKERS ?= 9
+WORKERS ?= 6
 # Every worker and every server that a test starts imports the same files: compiled once, they are only read. Where
 # the environment forbids that, half of the tests' time goes into compiling.
 test test-fast: export PYTHONDONTWRITEBYTECODE :=

@@ -204,10 +204,14 @@ def test_a_spoken_turn_and_an_interruption(tmp_path: Path) -> None:
             assert seen[-1].raw["response"]["status"] == "cancelled"
             assert any(isinstance(event, SpeechStarted) for event in seen)
             item = next(event.item for event in seen if isinstance(event, AgentAudio))
-            await call.truncate(item, 700)
-            seen = await until(call, lambda event: isinstance(event, Other) and "truncated" in event.type)
-            assert seen[-1].raw["audio_end_ms"] == 700
-            assert not [event for event in seen if isinstance(event, Failed)]
+            came = sum(len(one.pcm) for one in seen if isinstance(one, AgentAudio) and one.item == item)
+            half_ms = 500 * came // (2 * CLIENT_RATE)  # on a busy machine less than a second may have come
+            await call.truncate(item, half_ms)
+            seen = await until(
+                call, lambda event: isinstance(event, Failed) or "truncated" in getattr(event, "type", "")
+            )
+            assert isinstance(seen[-1], Other), seen[-1]
+            assert seen[-1].raw["audio_end_ms"] == half_ms
 
     with serving(tmp_path, llm=f"scripted:llm|{STORY}", **REAL) as server:
         leaving_no_task(converse())
