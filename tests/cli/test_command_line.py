@@ -14,7 +14,7 @@ import pytest
 from support import speech
 from support.paths import ROOT
 from support.patience import PATIENCE
-from support.serving import run_command
+from support.serving import run_command, run_script
 from typer.testing import CliRunner
 
 from rejoinder.agent.bench.reports import output as bench_output
@@ -105,9 +105,8 @@ def test_serve_warns_in_one_line(tmp_path: Path) -> None:
     assert result.stderr == "warning: there is no setting for: REJOINDER_TSS (did you mean REJOINDER_TTS?)\n"
 
 
-def example(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "examples" / "embed.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+def example(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_script(ROOT / "examples" / "embed.py", *arguments)
 
 
 def test_the_example_says_how_it_is_used_and_stays_small() -> None:

@@ -44,6 +44,15 @@ def utterances(count: int) -> list[Samples]:
     return [speech.heard(recording).samples() for recording in chosen]
 
 
+@pytest.fixture(scope="module")
+def judged(smart_turn: Any) -> tuple[list[float], list[float]]:
+    """Probabilities at the ends of 30 utterances and in pauses in their middle."""
+    whole = utterances(30)
+    done = judge(smart_turn, *(np.concatenate((audio, PAUSE)) for audio in whole))
+    held = judge(smart_turn, *(np.concatenate((audio[: len(audio) // 2], PAUSE)) for audio in whole))
+    return done, held
+
+
 @pytest.mark.parametrize(
     "audio",
     [
@@ -60,16 +69,16 @@ def test_any_audio_has_a_probability(turn: TurnModel, audio: Samples) -> None:
     assert 0.0 <= probability <= 1.0
 
 
-def test_whole_utterances_score_higher_than_cut_ones(smart_turn: TurnModel) -> None:
-    whole = utterances(30)
-    done = judge(smart_turn, *(np.concatenate((audio, PAUSE)) for audio in whole))
-    held = judge(smart_turn, *(np.concatenate((audio[: len(audio) // 2], PAUSE)) for audio in whole))
+def test_whole_utterances_score_higher_than_cut_ones(judged: tuple[list[float], list[float]]) -> None:
+    done, held = judged
     assert len(done) == 30
     assert all(0.0 <= probability <= 1.0 for probability in [*done, *held])
     assert np.mean(done) > np.mean(held) + 0.2
 
 
-def test_fitted_last_layer_beats_the_published_one(smart_turn: Any) -> None:
+def test_fitted_last_layer_beats_the_published_one(
+    smart_turn: Any, judged: tuple[list[float], list[float]]
+) -> None:
     whole = utterances(30)
     done = [np.concatenate((audio, PAUSE)) for audio in whole]
     held = [np.concatenate((audio[: len(audio) // 2], PAUSE)) for audio in whole]
@@ -82,7 +91,7 @@ def test_fitted_last_layer_beats_the_published_one(smart_turn: Any) -> None:
 
     over, more = asyncio.run(sounds(done)), asyncio.run(sounds(held))
     own = separated([sound.answer for sound in over], [sound.answer for sound in more])
-    assert separated(judge(smart_turn, *done), judge(smart_turn, *held)) > own
+    assert separated(*judged) > own
     assert over[0].pooled.shape == (384,)
 
 

@@ -181,8 +181,13 @@ def test_callers_that_generate_token_by_token_share_steps(
         "rejoinder.pipeline.engines.engine.RETURN_SECONDS", 1.0
     )  # a busy machine is slow to come back
 
+    def step(items: list[int]) -> list[int]:
+        """Take as long as a model does: who waits for its end is back before the next one ends."""
+        time.sleep(0.003)
+        return doubler.step(items)
+
     async def main() -> None:
-        engine = Engine("doubler", doubler.step, max_batch=2)
+        engine = Engine("doubler", step, max_batch=2)
         doubler.gate.release(10_000)
 
         async def often() -> None:
