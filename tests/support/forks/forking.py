@@ -83,8 +83,6 @@ class Fork:
         self._answers = self._line.makefile("rb", buffering=0)  # so that what is unread can be waited for
         weakref.finalize(self, self._answers.close)
         self.pid = int(self._answers.readline())
-        self.ending = False
-        """Whether it has been asked to end."""
         self._code: int | None = None
 
     def poll(self) -> int | None:
@@ -107,7 +105,6 @@ class Fork:
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
-        self.ending = self.ending or number in (signal.SIGTERM, signal.SIGINT)
         if self.poll() is None:
             with suppress(ProcessLookupError):  # it has just ended, and its status is on the way
                 os.kill(self.pid, number)
@@ -139,15 +136,6 @@ def address(shared: tuple[str, ...] = SHARED) -> str:
     if shared not in _ADDRESSES:
         _ADDRESSES[shared] = _start(shared)
     return _ADDRESSES[shared]
-
-
-def ready_address() -> str:
-    """Return the path of the socket of the package's fork server, when the server has imported all."""
-    with socket.socket(socket.AF_UNIX) as line:
-        line.connect(address())
-        line.sendall(b"{}\n")
-        line.recv(1)
-    return address()
 
 
 def join(path: str) -> None:
@@ -204,7 +192,7 @@ def serve(listening: int, alive: int, shared: tuple[str, ...]) -> None:
                 if key.fileobj is listener:
                     line = listener.accept()[0]
                     request, streams = _received(line)
-                    if not request:  # ``ready_address`` has none
+                    if not request:  # whoever connected has gone
                         line.close()
                         continue
                     given = ([listener, line, *running], request, streams)
@@ -226,7 +214,7 @@ def serve(listening: int, alive: int, shared: tuple[str, ...]) -> None:
 
 
 def _received(line: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return a request, empty for none, and the standard streams that came with it, if any did."""
+    """Return a request, {} if the connection closes before it, and the standard streams that came with it."""
     said, streams = b"", []
     while not said.endswith(b"\n"):
         more, came, *_ = socket.recv_fds(line, 2**16, 3)
