@@ -509,11 +509,11 @@ def test_a_call_begins_anew_as_it_was_configured(forgetful: Server) -> None:
                 before = call.session["id"]
                 await wire.cut(refuse=True)
                 hearing = asyncio.create_task(until(call, Reconnected))
-                await asyncio.sleep(0.5)  # until the client has seen it
+                await wire.is_missed()
                 await call.send_audio(bytes(4800))
                 await call.add_text("written while there was no socket")
                 assert call.dropped_seconds == pytest.approx(0.1)
-                await wire.mend()
+                wire.mend()
                 back = (await hearing)[-1]
                 assert isinstance(back, Reconnected) and not back.resumed and back.missed
                 seen = await until(
@@ -598,8 +598,8 @@ def test_hanging_up_while_the_socket_is_lost_opens_no_socket(forgetful: Server) 
             async with connect(wire.http) as call:
                 await wire.cut(refuse=True)
                 hearing = asyncio.create_task(hear(call))
-                await asyncio.sleep(0.3)
-            await wire.mend()
+                await wire.is_missed()
+            wire.mend()
             async with asyncio.timeout(PATIENCE):
                 assert not [event for event in await hearing if isinstance(event, Reconnected)]
 
@@ -644,9 +644,9 @@ def test_an_answer_goes_on_where_its_socket_was_lost(tmp_path: Path) -> None:
             for _ in range(3):
                 await wire.cut(refuse=True)
                 hearing = asyncio.create_task(until(call, Reconnected))
-                await asyncio.sleep(0.2)
+                await wire.is_missed()
                 await call.add_text("and this, too")
-                await wire.mend()
+                wire.mend()
                 seen += await hearing
                 back = seen[-1]
                 assert isinstance(back, Reconnected) and back.resumed and not back.missed
@@ -681,9 +681,10 @@ def test_hanging_up_while_reconnecting_leaves_no_conversation(tmp_path: Path, it
                 await until(call, AgentAudio)
                 await wire.cut(refuse=True)
                 hearing = asyncio.create_task(until(call, Reconnected)) if iterates else None
-                await asyncio.sleep(0.5)
+                if iterates:
+                    await wire.is_missed()
                 assert server.sessions() == 1
-                await wire.mend()
+                wire.mend()
             if hearing is not None:
                 with suppress(AssertionError, StopAsyncIteration):
                     await hearing
@@ -703,9 +704,9 @@ def test_what_was_missed_is_said(tmp_path: Path) -> None:
             await until(call, AgentAudio)
             await wire.cut(refuse=True)
             hearing = asyncio.create_task(until(call, Reconnected))
-            await asyncio.sleep(0.3)  # what has come already is read first
+            await wire.is_missed()  # what has come already is read first
             call._conversation.last_event = "event_of_nobody"
-            await wire.mend()
+            wire.mend()
             seen = await hearing
             assert isinstance(seen[-1], Reconnected) and seen[-1].resumed and seen[-1].missed
             seen = await until(call, ReplyDone)

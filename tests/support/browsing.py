@@ -199,33 +199,67 @@ class Wire:
 
     def __init__(self, target: int) -> None:
         self.swallows = False
+        self._refuses = False
+        self._refused = asyncio.Event()
         self._target = target
         self._writers: set[asyncio.StreamWriter] = set()
+        self._relays: set[asyncio.Task[None] | None] = set()
         self._server: asyncio.Server | None = None
-        self.port = 0
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None, "open() comes first"
+        return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def http(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
 
-    async def mend(self) -> None:
-        """Take connections, at the same port as before."""
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+    async def open(self) -> None:
+        """Take connections, at a port that stays the same while the wire is cut."""
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+
+    async def close(self) -> None:
+        """Break off all connections and leave the port."""
+        await self.cut(refuse=True)
+        if self._server:
+            self._server.close()
+        await asyncio.gather(*(task for task in self._relays if task), return_exceptions=True)
+
+    def mend(self) -> None:
+        """Take connections again."""
+        self._refuses = False
 
     async def cut(self, *, refuse: bool = False) -> None:
-        """Break off all connections; refuse: take no new ones either."""
-        if refuse and self._server:
-            self._server.close()
+        """Break off all connections; refuse: and each new one, until the wire is mended."""
+        self._refuses = refuse
+        self._refused.clear()
         for writer in tuple(self._writers):
             writer.transport.abort()
         await asyncio.sleep(0)
 
+    async def is_missed(self) -> None:
+        """Wait until somebody has noticed the cut: tried to connect again, and was refused."""
+        async with asyncio.timeout(PATIENCE):
+            await self._refused.wait()
+
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refuses:
+            writer.transport.abort()
+            self._refused.set()
+            return
+        task = asyncio.current_task()
+        self._relays.add(task)
+        try:
+            await self._join(reader, writer)
+        finally:
+            self._relays.discard(task)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, back}
-        if self._server and not self._server.is_serving():
-            await self.cut()
+        if self._refuses:
+            await self.cut(refuse=True)
         await asyncio.gather(self._pump(reader, back), self._pump(there, writer, down=True))
 
     async def _pump(
@@ -246,9 +280,8 @@ class Wire:
 async def wire_to(port: int) -> AsyncIterator[Wire]:
     """Stand between the browser and the server at ``port``."""
     wire = Wire(port)
-    await wire.mend()
+    await wire.open()
     try:
         yield wire
     finally:
-        await wire.cut(refuse=True)
-        await asyncio.sleep(0.05)
+        await wire.close()

@@ -197,7 +197,7 @@ def test_trouble_has_its_own_words_and_colours_and_moves_nothing(server: Server,
             assert await page.evaluate(BOXES) == boxes
             for scheme in SCHEMES:
                 assert len({calm[scheme], amber[scheme], red[scheme]}) == 3, scheme
-            await wire.mend()
+            wire.mend()
             await page.click("#again")
             await page.wait_for_selector("#state[data-state=listening]")
             assert await colours(page) == calm

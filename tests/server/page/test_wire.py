@@ -100,7 +100,7 @@ def test_dropped_socket_is_opened_again_and_the_answer_goes_on(tmp_path: Path) -
             await becomes_true(page, RECONNECTING)
             await page.fill("#text", "Thank you.")
             await page.press("#text", "Enter")
-            await wire.mend()
+            wire.mend()
             await page.wait_for_selector("#state[data-state=agent]")
             assert len([e for e in received if e["type"] == "session.created"]) == 4
             assert len({e["session"]["id"] for e in received if e["type"] == "session.created"}) == 1
@@ -138,7 +138,7 @@ def test_server_that_has_lost_the_conversation_receives_it(tmp_path: Path) -> No
             await page.press("#text", "Enter")
             await page.wait_for_selector(".entry.agent.cut")
             said = await page.locator(".entry.agent .text").evaluate("p => p.firstChild.data")
-            await wire.mend()
+            wire.mend()
             await page.wait_for_selector("#state[data-state=agent]")
             assert await page.locator("#error").is_hidden()
             assert await page.locator(".entry").count() == 4 and await page.locator(".divider").count() == 0
@@ -309,7 +309,7 @@ def test_unreachable_or_full_server_is_reported_and_retried(tmp_path: Path) -> N
             await page.fill("#text", "Is anybody there?")
             await page.press("#text", "Enter")
             assert "Check that it is running" in await problem(page, "The server does not answer.")
-            await wire.mend()
+            wire.mend()
             with Talk(server):
                 await page.click("#again")
                 assert "all 1 lines are busy" in await problem(page, "All lines are busy.")
