@@ -78,7 +78,9 @@ tests/__pycache__: | $(VENV)/.dev-$(SUFFIX)
 		$(BIN)/python -m pytest --collect-only -qq $$part >/dev/null 2>&1 & done; wait
 
 test: weights $(VENV)/.dev-$(SUFFIX) | tests/__pycache__
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 1
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 1 \
+		-m 'not realtime and not clients and not vllm'
+	$(PYTEST) -m realtime $$(grep -rl --include='test_*.py' mark.realtime tests)
 
 # Decisions, virtual time and the design's rules: no weights, no browser, no server of its own.
 test-fast: $(VENV)/.dev-$(SUFFIX)

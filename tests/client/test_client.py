@@ -607,6 +607,7 @@ def test_hanging_up_while_the_socket_is_lost_opens_no_socket(forgetful: Server) 
     forgetful.wait_idle()
 
 
+@pytest.mark.realtime
 def test_a_late_reader_loses_no_event(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     async def converse() -> None:
         async with connect(address(server)) as call:

@@ -125,6 +125,7 @@ def test_client_that_stops_reading_is_dropped_with_its_socket(server: Server) ->
         client.socket.close()
 
 
+@pytest.mark.realtime
 def test_silence_is_read_in_bursts(server: Server) -> None:
     process = psutil.Process(server.process.pid)
     with Talk(server) as talk:
