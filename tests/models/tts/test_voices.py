@@ -89,8 +89,8 @@ def say(tts: Tts, text: str) -> list[AudioChunk]:
     return spoken
 
 
-said = cache(say)
-"""The same, spoken once for all tests that only look at it."""
+said: Any = cache(say)
+"""Like ``say``, but a clause is spoken once for all tests that only look at it."""
 
 
 def joined(chunks: list[AudioChunk]) -> AudioChunk:
