@@ -53,9 +53,7 @@ def engines() -> set[str]:
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize(
-    "spec", [*NEED_WEIGHTS, "whisper", "whisper:", "llama", "piper", "hibari", "hibari:heart"]
-)
+@pytest.mark.parametrize("spec", [*NEED_WEIGHTS, "hibari:heart"])
 def test_every_adapter_opens_by_name(spec: str) -> None:
     model = speech.model(spec)
     adapter = spec.partition(":")[0].replace("-", "_")
@@ -63,16 +61,46 @@ def test_every_adapter_opens_by_name(spec: str) -> None:
     close(model)
 
 
+@pytest.fixture
+def opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``create`` return what it would open, such as a path: opening by name loads each model already."""
+
+    def opened(found: Any, threads: int, placement: Placement) -> Any:
+        return found
+
+    finders = {name: adapter._replace(open=opened) for name, adapter in BUILT_IN.items()}
+    monkeypatch.setattr(registry, "BUILT_IN", finders)
+
+
 @pytest.mark.weights
 @pytest.mark.parametrize("spec", NEED_WEIGHTS)
 @pytest.mark.parametrize("suffix", ["", "file"])
-def test_every_adapter_opens_by_path(spec: str, suffix: str) -> None:
+@pytest.mark.usefixtures("opens_nothing")
+def test_a_path_opens_what_the_name_opens(spec: str, suffix: str) -> None:
     speech.need(spec)
     prefix = spec.partition(":")[0]
     path = cache_dir() / str(weights(spec))
     if suffix and prefix != "whisper":  # its model is the folder
         (path,) = [file for file in path.iterdir() if file.suffix in (".onnx", ".gguf")]
-    close(create(f"{prefix}:{path}", THREADS))
+    assert create(f"{prefix}:{path}", THREADS) == create(spec, THREADS)
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize(
+    "short, spec",
+    [
+        ("whisper", "whisper:tiny.en"),
+        ("whisper:", "whisper:tiny.en"),
+        ("llama", "llama:smollm2-135m-instruct"),
+        ("ort", "ort:smollm2-135m-instruct"),
+        ("piper", "piper:en_US-joe-medium"),
+        ("hibari", "hibari:heart"),
+    ],
+)
+@pytest.mark.usefixtures("opens_nothing")
+def test_an_adapter_without_a_name_opens_its_default(short: str, spec: str) -> None:
+    speech.need(spec)
+    assert create(short, THREADS) == create(spec, THREADS)
 
 
 @pytest.mark.parametrize("kind", ["vad", "turn", "tts", "stt", "stt|one|two", "llm", "llm|one"])
@@ -310,8 +338,7 @@ def test_model_of_an_entry_point_that_does_not_fit_is_closed() -> None:
 
 @pytest.mark.weights
 def test_the_default_set_loads_warm_and_leaves_no_thread() -> None:
-    for spec in vars_of(Specs()).values():
-        close(speech.model(spec))
+    speech.need(*vars_of(Specs()).values())
     before, reported = set(threading.enumerate()), {}
 
     async def use() -> None:

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rejoinder.models.onnx.session import open_session
+from rejoinder.models.tts import piper
 from rejoinder.models.tts.graph import Parts, parts, seams
 from rejoinder.models.tts.piper import LENGTHS, open_voice
 from rejoinder.models.tts.slices import FLOW_REST, SIZES, FlowFrames, open_part, silent_frames, slices
@@ -123,18 +124,37 @@ def frames(flow: Any, latents: NDArray[np.float32]) -> Any:
     return flow(latents, 0, latents.shape[1])
 
 
+@pytest.fixture(scope="module")
+def pieces(flow: Any, decode: Any, latents: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    """The slices of the whole sentence."""
+    return list(slices(flow, decode, latents))
+
+
+@pytest.fixture
+def short_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure the loudness of a voice with a short sentence: it sets the gain only."""
+    monkeypatch.setattr(piper, "LOUDNESS_SENTENCE", "Yes.")
+
+
 def same(pieces: list[NDArray[np.float32]], whole: NDArray[np.float32]) -> bool:
     joined = np.concatenate(pieces)
     assert len(joined) == len(whole)
     return bool(np.sqrt(np.mean((joined - whole) ** 2) / np.mean(whole**2)) < 0.005)
 
 
-@pytest.mark.parametrize("count", [1, 5, 6, 12, 13, 14, 17, 24, 25, 64, 65, 72, 73, 74, 200, 10_000])
+@pytest.mark.parametrize("count", [1, 5, 6, 12, 13, 14, 17, 24, 25, 64, 65, 72, 73, 74, 200])
 def test_slices_equal_the_uncut_decoder(
     flow: Any, decode: Any, published: Any, latents: NDArray[np.float32], count: int
 ) -> None:
     latents = latents[:, :count]
     assert same(list(slices(flow, decode, latents)), published(latents))
+
+
+def test_slices_of_a_whole_sentence_equal_the_uncut_decoder(
+    pieces: list[NDArray[np.float32]], published: Any, latents: NDArray[np.float32]
+) -> None:
+    assert latents.shape[1] > 200
+    assert same(pieces, published(latents))
 
 
 @pytest.mark.parametrize(
@@ -171,8 +191,7 @@ def test_front_and_slices_equal_the_uncut_voice(
     assert same(list(pieces), whole)
 
 
-def test_slices_are_short(flow: Any, decode: Any, latents: NDArray[np.float32]) -> None:
-    pieces = list(slices(flow, decode, latents))
+def test_slices_are_short(pieces: list[NDArray[np.float32]]) -> None:
     assert len(pieces) >= 4
     assert all(len(audio) <= (SIZES[-1] + 8) * HOP for audio in pieces)
 
@@ -180,6 +199,7 @@ def test_slices_are_short(flow: Any, decode: Any, latents: NDArray[np.float32]) 
 def test_silence_at_the_beginning_is_not_decoded(
     flow: Any, decode: Any, latents: NDArray[np.float32]
 ) -> None:
+    latents = latents[:, :74]
     first, *others = slices(flow, decode, latents, 4)
     assert not first[: 4 * HOP].any() and first[4 * HOP :].any()
     assert len(first) + sum(map(len, others)) == latents.shape[1] * HOP
@@ -264,8 +284,10 @@ def test_the_parts_are_made_once_and_again_for_another_voice(voice: Path) -> Non
 
 
 @pytest.mark.parametrize("broken", Parts._fields)
+@pytest.mark.usefixtures("short_measure")
 def test_broken_parts_fall_back_to_the_whole_voice(voice: Path, broken: str) -> None:
     path: Path = getattr(parts(voice), broken)
+    whole_part = path.read_bytes()
     path.write_bytes(b"half of it")
     whole = open_voice(voice, 1)
 
@@ -276,7 +298,7 @@ def test_broken_parts_fall_back_to_the_whole_voice(voice: Path, broken: str) -> 
         audio, _silence = asyncio.run(say())
     finally:
         whole.close()
-        path.unlink()
+        path.write_bytes(whole_part)
     assert audio.seconds > 1.0
 
 
@@ -288,6 +310,7 @@ def test_broken_parts_fall_back_to_the_whole_voice(voice: Path, broken: str) -> 
         ("/flow/", True, "the flow has 0 tensors"),
     ],
 )
+@pytest.mark.usefixtures("short_measure")
 def test_a_voice_that_cannot_be_cut_is_spoken_whole(
     voice: Path, tmp_path: Path, renamed: str, has_lengths: bool, why: str
 ) -> None:

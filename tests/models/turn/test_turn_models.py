@@ -44,12 +44,29 @@ def utterances(count: int) -> list[Samples]:
     return [speech.heard(recording).samples() for recording in chosen]
 
 
+Judged = list[tuple[float, Any]]
+"""The model's probability for each audio, and the network's output that it comes from."""
+
+
 @pytest.fixture(scope="module")
-def judged(smart_turn: Any) -> tuple[list[float], list[float]]:
-    """Probabilities at the ends of 30 utterances and in pauses in their middle."""
+def judged(smart_turn: Any) -> tuple[Judged, Judged]:
+    """The judgements at the ends of 30 utterances and in pauses in their middle, from one run of each."""
     whole = utterances(30)
-    done = judge(smart_turn, *(np.concatenate((audio, PAUSE)) for audio in whole))
-    held = judge(smart_turn, *(np.concatenate((audio[: len(audio) // 2], PAUSE)) for audio in whole))
+    outputs: list[Any] = []
+    run = smart_turn.sound
+
+    async def kept(audio: Samples) -> Any:
+        outputs.append(await run(audio))
+        return outputs[-1]
+
+    async def one_by_one(audios: list[Samples]) -> Judged:
+        return [(await smart_turn.probability(audio, "some words"), outputs[-1]) for audio in audios]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(smart_turn, "sound", kept)
+        done = asyncio.run(one_by_one([np.concatenate((audio, PAUSE)) for audio in whole]))
+        held = asyncio.run(one_by_one([np.concatenate((audio[: len(audio) // 2], PAUSE)) for audio in whole]))
+    assert len(outputs) == 60
     return done, held
 
 
@@ -69,30 +86,20 @@ def test_any_audio_has_a_probability(turn: TurnModel, audio: Samples) -> None:
     assert 0.0 <= probability <= 1.0
 
 
-def test_whole_utterances_score_higher_than_cut_ones(judged: tuple[list[float], list[float]]) -> None:
-    done, held = judged
+def test_whole_utterances_score_higher_than_cut_ones(judged: tuple[Judged, Judged]) -> None:
+    done, held = ([probability for probability, _ in each] for each in judged)
     assert len(done) == 30
     assert all(0.0 <= probability <= 1.0 for probability in [*done, *held])
     assert np.mean(done) > np.mean(held) + 0.2
 
 
-def test_fitted_last_layer_beats_the_published_one(
-    smart_turn: Any, judged: tuple[list[float], list[float]]
-) -> None:
-    whole = utterances(30)
-    done = [np.concatenate((audio, PAUSE)) for audio in whole]
-    held = [np.concatenate((audio[: len(audio) // 2], PAUSE)) for audio in whole]
-
-    async def sounds(audios: list[Samples]) -> list[Any]:
-        return [await smart_turn.sound(audio) for audio in audios]
-
+def test_fitted_last_layer_beats_the_published_one(judged: tuple[Judged, Judged]) -> None:
     def separated(of_done: Any, of_held: Any) -> float:
         return float(np.mean(np.asarray(of_done)[:, None] > np.asarray(of_held)))
 
-    over, more = asyncio.run(sounds(done)), asyncio.run(sounds(held))
-    own = separated([sound.answer for sound in over], [sound.answer for sound in more])
-    assert separated(*judged) > own
-    assert over[0].pooled.shape == (384,)
+    ours = separated(*([probability for probability, _ in each] for each in judged))
+    assert ours > separated(*([sound.answer for _, sound in each] for each in judged))
+    assert judged[0][0][1].pooled.shape == (384,)
 
 
 def test_only_the_last_eight_seconds_count(smart_turn: TurnModel) -> None:

@@ -122,7 +122,7 @@ def events(silero: Vad, pcm: AudioChunk) -> list[FloorEvent]:
 def test_skipping_does_not_delay_speech_onset(
     silero: Vad, name: str, db: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for recording in speech.recordings(name, 5):
+    for recording in speech.recordings(name, 3):
         audio = recording.load(RATE)
         line = background(audio, RATE, 4.0)
         pcm = speech.chunk(np.concatenate((line, audio, line)) * np.float32(10 ** (db / 20)))
