@@ -11,6 +11,8 @@ import pytest
 from support.alone import MOST, REPORT_VARIABLE
 from support.paths import ROOT
 
+ONLY_NEEDED_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin,pytest_timeout"}
+"""Environment of the runs. Each of their processes imports Hypothesis otherwise."""
 PASSES = "def test_right():\n    pass\n"
 FAILS = "def test_wrong():\n    assert False\n"
 FAILS_FIRST = """
@@ -49,7 +51,7 @@ def run(folder: Path, *files: str, options: str = "", workers: int = 0) -> tuple
     done = subprocess.run(
         [sys.executable, "-P", ROOT / "tests/support/alone.py", "-n", str(workers), "--dist", "loadfile"],
         cwd=folder,
-        env=os.environ | {REPORT_VARIABLE: str(report)},
+        env=os.environ | ONLY_NEEDED_PLUGINS | {REPORT_VARIABLE: str(report)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -15,6 +15,8 @@ from rejoinder.pipeline.audio.chunk import to_float
 
 ANSWER = " ".join(f"This is sentence number {number} of a story about the sea." for number in range(1, 5))
 """Nine seconds: on a busy machine the interruption comes later. A language model may say less."""
+ANSWERS = f"Hello, I can help you.|{ANSWER}|Goodbye."
+"""Only the second answer is interrupted. The others are heard out, and may be short."""
 
 
 @pytest.mark.weights
@@ -24,7 +26,7 @@ def test_a_demo_talks_interrupts_and_leaves_a_recording(tmp_path: Path) -> None:
     pytest.importorskip("hibari", reason="needs the extra hibari")
     console = Console(width=100, force_terminal=False)
     with console.capture() as shown:
-        outcome = asyncio.run(demo(llm=f"scripted:llm|{ANSWER}", out=tmp_path, console=console))
+        outcome = asyncio.run(demo(llm=f"scripted:llm|{ANSWERS}", out=tmp_path, console=console))
     output = shown.get()
     assert len(outcome.exchanges) == 3
     for exchange in outcome.exchanges:

@@ -13,7 +13,7 @@ import pytest
 from support.paths import ROOT
 from support.patience import PATIENCE
 
-from rejoinder.agent.simulate import virtual_clock
+from rejoinder.agent.simulate import actor, virtual_clock
 from rejoinder.agent.simulate.actor import NothingHeard
 from rejoinder.agent.simulate.caller import Caller
 from rejoinder.agent.simulate.calls import SCRIPTS, agent, random_caller
@@ -60,7 +60,11 @@ def test_hanging_up_in_any_step_leaves_nothing_behind(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_stopping_the_agent_in_any_step_leaves_the_history_true(name: str) -> None:
+def test_stopping_the_agent_in_any_step_leaves_the_history_true(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Long enough for what the caller had begun to say to be answered; a second more costs as much as a call.
+    monkeypatch.setattr(actor, "STOPPED_SECONDS", 1.0)
     first = 2 + list(SCRIPTS).index(name) * 3
     assert sum(1 for _ in interruptions(SCRIPTS[name], every=41, first=first)) > 8
 

@@ -92,7 +92,7 @@ def test_the_command_reports_every_case(tmp_path: Path) -> None:
         "--sets",
         "speechocean762_adult",
         "--limit",
-        "3",
+        "1",
         "--keep",
         kept,
         "--json",

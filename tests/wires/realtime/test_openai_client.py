@@ -69,6 +69,6 @@ def test_manual_turns_and_typed_text_with_the_embedded_model(tmp_path: Path) -> 
             done = await caller.until("response.done")
             assert done.response.status == "completed" and done.response.output[0].content[0].transcript
 
-    with serving(tmp_path, llm="llama:smollm2-135m-instruct", **REAL) as server:
+    with serving(tmp_path, llm="llama:smollm2-135m-instruct", stt=REAL["stt"]) as server:
         asyncio.run(converse(server))
         server.wait_idle()

@@ -17,6 +17,9 @@ from support.servers.chat import chat_server
 from support.servers.tools import WEATHER, ChatServer
 from support.serving import Server, Talk, serving
 
+LISTENING = REAL | {"tts": "scripted:tts"}
+"""Real models hear the question. test_openai_client.py has the real voice."""
+
 
 @pytest.mark.weights
 def test_spoken_question_calls_a_tool_and_the_answer_is_spoken(tmp_path: Path) -> None:
@@ -44,7 +47,7 @@ def test_spoken_question_calls_a_tool_and_the_answer_is_spoken(tmp_path: Path) -
             conforms(event.model_dump(exclude_unset=True) for event in caller.events)
 
     with chat_server(port, chat.answer):
-        with serving(tmp_path, llm=f"openai:http://127.0.0.1:{port}/v1#m", **REAL) as server:
+        with serving(tmp_path, llm=f"openai:http://127.0.0.1:{port}/v1#m", **LISTENING) as server:
             asyncio.run(converse(server))
             server.wait_idle()
     messages = chat.bodies[-1]["messages"]
@@ -105,7 +108,7 @@ def test_conversation_in_writing_that_is_edited(tmp_path: Path) -> None:
 @pytest.mark.weights
 def test_recorded_item_is_transcribed_and_answered(tmp_path: Path) -> None:
     audio = base64.b64encode(question()).decode()
-    with serving(tmp_path, llm="scripted:llm", **REAL) as server, Talk(server) as talk:
+    with serving(tmp_path, llm="scripted:llm", stt=REAL["stt"]) as server, Talk(server) as talk:
         content = [{"type": "input_audio", "audio": audio}]
         talk.send("session.update", session={"output_modalities": ["text"]})
         talk.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
