@@ -41,11 +41,11 @@ from pipecat.workers.runner import WorkerRunner
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.config import load
 from rejoinder.models.weights.fetch import locate
+from rejoinder.pipeline import RATE
 
-CLIENT_RATE = 24_000
-"""Sample rate of the Realtime protocol, in hertz."""
 AUDIO = TransportParams(audio_in_enabled=True, audio_out_enabled=True)
 GREETING = {"type": "session.created", "event_id": "event_0", "session": {"id": "session"}}
 WARM_SECONDS = 2.0
@@ -83,16 +83,16 @@ class Mouth(BaseOutputTransport):
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         """Send one frame, and wait until it is played, as Pipecat's WebSocket transport does."""
-        id_, loop = f"resp_{self._number}", asyncio.get_running_loop()
-        if not self._speaking and not any(frame.audio):
-            return True
+        loop = asyncio.get_running_loop()
         if not self._speaking:
+            if not any(frame.audio):
+                return True
             self._speaking, self._number = True, self._number + 1
-            id_ = f"resp_{self._number}"
-            await self._say("response.created", response={"id": id_, "status": "in_progress"})
+            response = {"id": f"resp_{self._number}", "status": "in_progress"}
+            await self._say("response.created", response=response)
         data = base64.b64encode(frame.audio).decode("ascii")
-        about = {"response_id": id_, "item_id": f"item_{self._number}", "output_index": 0, "content_index": 0}
-        await self._say("response.output_audio.delta", **about, delta=data)
+        about = {"response_id": f"resp_{self._number}", "item_id": f"item_{self._number}"}
+        await self._say("response.output_audio.delta", **about, output_index=0, content_index=0, delta=data)
         self._due = max(self._due, loop.time()) + len(frame.audio) / (2 * frame.sample_rate)
         await asyncio.sleep(max(0.0, self._due - loop.time()))
         return True
@@ -141,7 +141,7 @@ async def answer(socket: ServerConnection, llm_url: str, voice: Path) -> None:
         LLMContext(), user_params=LLMUserAggregatorParams(vad_analyzer=SileroVADAnalyzer())
     )
     ear, mouth = Ear(AUDIO), Mouth(socket)
-    rates = PipelineParams(audio_in_sample_rate=16_000, audio_out_sample_rate=CLIENT_RATE)
+    rates = PipelineParams(audio_in_sample_rate=RATE, audio_out_sample_rate=CLIENT_RATE)
     worker = PipelineWorker(
         Pipeline([ear, stt, listener, llm, tts, mouth, assistant]), params=rates, observers=[Ends(mouth)]
     )
@@ -156,7 +156,7 @@ async def answer(socket: ServerConnection, llm_url: str, voice: Path) -> None:
     running = asyncio.create_task(runner.run())
     try:
         await started.wait()
-        async for _ in stt.run_stt(bytes(int(2 * 16_000 * WARM_SECONDS))):
+        async for _ in stt.run_stt(bytes(int(2 * RATE * WARM_SECONDS))):
             pass
         await asyncio.to_thread(lambda: list(tts._voice.synthesize("Yes, I am listening.")))
         await socket.send(json.dumps(GREETING))

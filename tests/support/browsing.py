@@ -172,8 +172,8 @@ async def set_font_size(page: Page, pixels: int) -> None:
     await becomes_true(page, "size => getComputedStyle(document.body).fontSize === size", f"{pixels}px")
 
 
-async def becomes_true(page: Page, condition: str, argument: object = None) -> None:
-    """Wait until a condition holds, which the page asks at each frame.
+async def becomes_true(page: Page, condition: str, argument: object = None) -> Any:
+    """Wait until a condition holds, which the page asks at each frame, and return its value.
 
     ``wait_for_selector`` asks twice a second and may miss a brief state. ``wait_for_function`` evaluates its
     text each time, which the page's policy forbids at every time but the first.
@@ -184,11 +184,14 @@ async def becomes_true(page: Page, condition: str, argument: object = None) -> N
     """
     loop = f"""argument => new Promise(done => {{
         const condition = {condition};
-        const look = () => condition(argument) ? done() : requestAnimationFrame(look);
+        const look = () => {{
+            const value = condition(argument);
+            value ? done(value) : requestAnimationFrame(look);
+        }};
         look();
     }})"""
     async with asyncio.timeout(PATIENCE):
-        await page.evaluate(loop, argument)
+        return await page.evaluate(loop, argument)
 
 
 class Wire:
@@ -203,7 +206,7 @@ class Wire:
         self._refused = asyncio.Event()
         self._target = target
         self._writers: set[asyncio.StreamWriter] = set()
-        self._relays: set[asyncio.Task[None] | None] = set()
+        self._relays: set[asyncio.Task[Any]] = set()
         self._server: asyncio.Server | None = None
 
     @property
@@ -224,7 +227,7 @@ class Wire:
         await self.cut(refuse=True)
         if self._server:
             self._server.close()
-        await asyncio.gather(*(task for task in self._relays if task), return_exceptions=True)
+        await asyncio.gather(*self._relays, return_exceptions=True)
 
     def mend(self) -> None:
         """Take connections again."""
@@ -239,7 +242,7 @@ class Wire:
         await asyncio.sleep(0)
 
     async def is_missed(self) -> None:
-        """Wait until somebody has noticed the cut: tried to connect again, and was refused."""
+        """Wait until a client has noticed the cut: it tried to connect again, and was refused."""
         async with asyncio.timeout(PATIENCE):
             await self._refused.wait()
 
@@ -248,14 +251,9 @@ class Wire:
             writer.transport.abort()
             self._refused.set()
             return
-        task = asyncio.current_task()
-        self._relays.add(task)
-        try:
-            await self._join(reader, writer)
-        finally:
-            self._relays.discard(task)
-
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if task := asyncio.current_task():
+            self._relays.add(task)
+            task.add_done_callback(self._relays.discard)
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, back}
         if self._refuses:

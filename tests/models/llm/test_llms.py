@@ -7,7 +7,6 @@ import gc
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -298,16 +297,7 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.transport.abort()
 
 
-@cache
-def leave_imports_out() -> None:
-    """Keep what lives now, such as imported modules, out of later collections: each takes 0.2 s otherwise."""
-    gc.collect()
-    gc.freeze()
-
-
 def ask(handler: Handler, token_seconds: float = PATIENCE) -> str:
-    leave_imports_out()
-
     async def talk() -> str:
         async with serving(handler, token_seconds) as (_, chat):
             return "".join(await answer(chat, prompt_of("Hello?")))

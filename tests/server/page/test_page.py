@@ -1,28 +1,19 @@
 """The page in a real Chromium, with a recording as its microphone and the real server behind it."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import Page
-from support.browsing import CHROMIUM, browsing, question, run, silence
-from support.patience import PATIENCE
+from support.browsing import CHROMIUM, becomes_true, browsing, question, run, silence
 
 from rejoinder.agent.server.own_server import own_server
 
 LONG_ANSWER = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
 
-FIRST_WORDS = """() => new Promise((resolve) => {
-  const look = () => {
-    const shown = [...document.querySelectorAll(".entry.agent .text")].map((text) => text.innerText);
-    const text = shown.find((text) => text.includes("This is sentence"));
-    if (text) resolve(text);
-    else requestAnimationFrame(look);
-  };
-  look();
-})"""
+FIRST_WORDS = """() => [...document.querySelectorAll(".entry.agent .text")]
+  .map((text) => text.innerText).find((text) => text.includes("This is sentence"))"""
 """The answer when it has three words. A busy machine takes seconds to ask for it afterwards."""
 
 pytestmark = [
@@ -75,8 +66,7 @@ def test_speaking_over_the_answer_cuts_it(tmp_path: Path) -> None:
             page.on("websocket", lambda ws: ws.on("framesent", lambda frame: sent.append(json.loads(frame))))
             await talking(page, url)
             text = page.locator(".entry.agent:has-text('This is sentence') .text").first
-            async with asyncio.timeout(PATIENCE):
-                early = words(await page.evaluate(FIRST_WORDS))
+            early = words(await becomes_true(page, FIRST_WORDS))
             assert len(early) < 8, "only what has been played"
             cut = page.locator(".entry.agent.cut:has-text('This is sentence')").first
             await cut.wait_for()

@@ -192,7 +192,7 @@ def serve(listening: int, alive: int, shared: tuple[str, ...]) -> None:
                 if key.fileobj is listener:
                     line = listener.accept()[0]
                     request, streams = _received(line)
-                    if not request:  # whoever connected has gone
+                    if not request:  # the connection was closed before its request
                         line.close()
                         continue
                     given = ([listener, line, *running], request, streams)

@@ -37,23 +37,27 @@ WITH_REAL_MODELS: list[type[TwilioSim]] = [TwilioSim, VonageSim]
 WITH_SCRIPTED_MODELS = [sim for sim in SIMS if sim not in WITH_REAL_MODELS]
 
 
-@pytest.fixture(scope="module")
-def scripted_office() -> Iterator[tuple[asyncio.Runner, Server, str]]:
-    """Serve as ``office`` does, with scripted models."""
+Office = tuple[asyncio.Runner, Server, str]
+"""The loop that serves several calls, the program, and the address of its phone."""
+
+
+def open_office(**models: str) -> Iterator[Office]:
+    """Serve with these models, else with scripted ones."""
     with asyncio.Runner() as runner:
-        serving = served(llm=f"scripted:llm|{STORY}")
+        serving = served(**models, llm=f"scripted:llm|{STORY}")
         yield runner, *runner.run(serving.__aenter__())
         runner.run(serving.__aexit__(None, None, None))
 
 
 @pytest.fixture(scope="module")
-def office() -> Iterator[tuple[asyncio.Runner, Server, str]]:
-    """Serve all calls of this file: yields the loop that serves, the program and the address of its phone."""
+def office() -> Iterator[Office]:
     speech.need(*REAL.values())
-    with asyncio.Runner() as runner:
-        serving = served(**REAL, llm=f"scripted:llm|{STORY}")
-        yield runner, *runner.run(serving.__aenter__())
-        runner.run(serving.__aexit__(None, None, None))
+    yield from open_office(**REAL)
+
+
+@pytest.fixture(scope="module")
+def scripted_office() -> Iterator[Office]:
+    yield from open_office()
 
 
 def last_answer(prompts: list[list[Any]]) -> str:
@@ -85,9 +89,7 @@ async def asked_and_interrupted(caller: Caller, prompts: list[list[Any]]) -> tup
 
 @pytest.mark.weights
 @pytest.mark.parametrize("carrier", WITH_REAL_MODELS, ids=lambda sim: sim.name)
-def test_caller_asks_and_interrupts(
-    office: tuple[asyncio.Runner, Server, str], carrier: type[TwilioSim]
-) -> None:
+def test_caller_asks_and_interrupts(office: Office, carrier: type[TwilioSim]) -> None:
     runner, program, url = office
     prompts = program.models.llm.prompts  # type: ignore[union-attr]
     prompts.clear()
@@ -116,7 +118,7 @@ def likeness(part: Samples, whole: Samples) -> float:
 
 @pytest.mark.parametrize("carrier", WITH_SCRIPTED_MODELS, ids=lambda sim: sim.name)
 def test_caller_asks_and_interrupts_scripted_models(
-    scripted_office: tuple[asyncio.Runner, Server, str],
+    scripted_office: Office,
     carrier: type[TwilioSim],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
