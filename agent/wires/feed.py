@@ -95,8 +95,9 @@ class Feed:
     def end(self) -> None:
         """Send the watchers the end of the call, and drop them."""
         self.reason = self.reason or "the client has left"
+        event = self._event("ended", reason=self.reason)  # one: watchers compare what they saw
         for watcher in self.watchers:
-            watcher.close(self._event("ended", reason=self.reason))
+            watcher.close(event)
         self.watchers.clear()
 
     def _give(self, type_: str, fields: dict[str, Any]) -> None:

@@ -63,6 +63,14 @@ def test_watchers_receive_the_call_and_its_captions() -> None:
     assert watcher.events.closed and not feed.watchers
 
 
+def test_watchers_are_told_of_the_same_end() -> None:
+    ticks = iter(range(100))
+    feed = Feed("x", "realtime", 0.0, lambda: next(ticks))
+    first, second = feed.watch(), feed.watch()
+    feed.end()
+    assert taken(feed, first)[-1] == taken(feed, second)[-1]
+
+
 def test_slow_watcher_gets_the_lost_count_and_the_end() -> None:
     feed = Feed("x", "realtime", 0.0, lambda: 0.0)
     slow, quick = feed.watch(), feed.watch()
