@@ -24,7 +24,7 @@ from rejoinder.models.llm.openai import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.loading import Specs
 from rejoinder.models.placement import Placement
-from rejoinder.models.registry import voice
+from rejoinder.models.registry import language_model, voice
 from rejoinder.models.seed import SEED_VARIABLE
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
@@ -53,8 +53,8 @@ GREETING_CHARACTERS = 1_000
 TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
 """Default language models, which are too small for real use."""
 TOY_NOTE = (
-    "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a real model: "
-    "--llm openai:http://HOST/v1#MODEL)"
+    "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a model that makes "
+    "sense: --llm small, or --llm openai:http://HOST/v1#MODEL)"
 )
 """What the commands print if the language model is one of ``TOYS``."""
 TOY_EXAMPLES = (
@@ -90,7 +90,9 @@ class Settings(BaseSettings):
     vad: str = Field("silero", description="voice activity detector")
     turn: str = Field("smart-turn", description="turn model, empty for none")
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
-    llm: str = Field(TOYS[0], description="language model, or openai:http://HOST/v1#MODEL")
+    llm: Annotated[str, AfterValidator(language_model)] = Field(
+        TOYS[0], description="language model: tiny, small, medium, or openai:http://HOST/v1#MODEL"
+    )
     tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
     device: str = Field(
         "cpu", pattern="^(cpu|cuda)$", description="device of the recogniser and Piper: cpu or cuda"

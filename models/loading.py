@@ -84,6 +84,22 @@ async def open_models(
         )
 
 
+@asynccontextmanager
+async def open_llm(spec: str, threads: Threads, placement: Placement = HERE) -> AsyncIterator[Llm]:
+    """Load and warm up a language model alone, and close it at the end of the block.
+
+    Raises ModelError. Cancelling waits until it is loaded, then closes it.
+    """
+    check("llm", spec)
+    llm = await _load(spec, threads, placement)
+    try:
+        check_fits("llm", llm, spec.partition(":")[0])
+        await warm_llm(llm)
+        yield llm
+    finally:
+        await _close(llm)
+
+
 async def _load(spec: str, threads: Threads, placement: Placement) -> Any:
     # Loading blocks for seconds. On a thread, the event loop can serve the port meanwhile.
     loading = asyncio.get_running_loop().run_in_executor(None, create, spec, threads, placement)

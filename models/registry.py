@@ -12,7 +12,7 @@ from typing import Any
 
 from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.placement import HERE, Placement
-from rejoinder.models.specs import ROLES, is_path, no_voice, voices
+from rejoinder.models.specs import LANGUAGE_MODELS, ROLES, is_path, no_language_model, no_voice, voices
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.errors import ModelError, PipelineError
 
@@ -51,6 +51,8 @@ def check(kind: str, spec: str) -> None:
     if ours is None and prefix not in adapters():
         if kind == "tts" and ":" not in spec:
             raise ModelError("tts", no_voice(spec))
+        if kind == "llm" and ":" not in spec:
+            raise ModelError("llm", no_language_model(spec))
         raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; {_there_are(kind)}")
     scripted_as = argument.partition("|")[0] if prefix == "scripted" else kind
     if (ours is not None and kind not in ours.kinds) or scripted_as != kind:
@@ -76,3 +78,16 @@ def voice(name: str) -> str:
     if is_path(name):
         return f"piper:{name}"
     return next((spec for spec in voices() if spec.partition(":")[2] == name), name)
+
+
+def language_model(name: str) -> str:
+    """Return the spec of a language model given by its size, name or path. Return any other text unchanged.
+
+    The sizes are those of ``LANGUAGE_MODELS``. A path is taken as a GGUF file for llama.cpp.
+    """
+    if ":" in name or not name or name in adapters():
+        return name
+    if is_path(name):
+        return f"llama:{name}"
+    known = {spec.partition(":")[2]: spec for spec in LANGUAGE_MODELS.values()}
+    return LANGUAGE_MODELS.get(name) or known.get(name, name)

@@ -22,6 +22,12 @@ DEFAULTS = {
     "hibari": "heart",
 }
 """The argument that a spec without one stands for, by adapter."""
+LANGUAGE_MODELS = {
+    "tiny": "ort:smollm2-135m-instruct",
+    "small": "llama:qwen2.5-coder-0.5b-instruct",
+    "medium": "llama:qwen2.5-coder-1.5b-instruct",
+}
+"""Short names of the language models in the catalog, by size, and the engine that runs each the fastest."""
 CATALOGUED = {
     "silero": "silero-vad",
     "smart-turn": "smart-turn-v3.2",
@@ -83,6 +89,12 @@ def voices() -> list[str]:
 def no_voice(name: str) -> str:
     """Return the error message for an unknown voice."""
     return f"there is no voice {name!r}; there are: {', '.join(voices())}, and piper:PATH for any of Piper's"
+
+
+def no_language_model(name: str) -> str:
+    """Return the error message for an unknown language model."""
+    known = ", ".join(LANGUAGE_MODELS)
+    return f"there is no {name!r}; there are: {known}, llama:PATH for a GGUF file, and openai:http://HOST/v1#MODEL"
 
 
 def hibari_voices() -> list[str]:

