@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from pydantic_settings import (
 )
 
 from rejoinder.agent import mistakes
+from rejoinder.agent.instructions import INSTRUCTIONS, dated
 from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.models.llm.openai import is_loopback
@@ -43,11 +45,6 @@ OTHER_VARIABLES = (
     SEED_VARIABLE,
 )
 """Environment variables of Rejoinder that are not settings: they also work without a configuration."""
-INSTRUCTIONS = (
-    "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
-    "sentences, without lists or symbols."
-)
-"""The default system prompt."""
 GREETING_CHARACTERS = 1_000
 """Most characters in a greeting: about one minute of speech."""
 TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
@@ -98,7 +95,9 @@ class Settings(BaseSettings):
         "cpu", pattern="^(cpu|cuda)$", description="device of the recogniser and Piper: cpu or cuda"
     )
     vllm: VllmSettings = Field(default=VllmSettings(), description="vLLM's settings, by vLLM's names")
-    instructions: str = Field(INSTRUCTIONS, description="system prompt of the agent")
+    instructions: str = Field(
+        INSTRUCTIONS, description="system prompt of the agent; {date} and {time} are filled in"
+    )
     greeting: str = Field(
         "",
         max_length=GREETING_CHARACTERS,
@@ -212,10 +211,14 @@ class Settings(BaseSettings):
         """Whether only this machine can reach ``host``."""
         return is_loopback(f"//{authority(self.host, 0)}")
 
-    def options(self) -> Options:
-        """Return the options of a session before its client changes any."""
+    def options(self, now: datetime | None = None) -> Options:
+        """Return the options of a session before its client changes any.
+
+        now: when the session begins, for the date and the time in the instructions; the default is the clock
+        of this machine, in its time zone.
+        """
         return Options(
-            instructions=self.instructions,
+            instructions=dated(self.instructions, now or datetime.now()),
             greeting=self.greeting.strip(),
             examples=TOY_EXAMPLES if self.llm in TOYS else (),
             prompt_characters=TOY_CHARACTERS if self.llm in TOYS else PROMPT_CHARACTERS,

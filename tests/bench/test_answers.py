@@ -29,7 +29,7 @@ def test_the_set_has_a_rule_for_every_question_and_two_halves_of_every_kind() ->
     sizes = Counter((one.kind, one.half) for one in SET)
     for kind in {one.kind for one in SET}:
         first, second = (sizes[kind, half] for half in HALVES)
-        assert first >= 7 and first - second in (0, 1)
+        assert second >= 4 and first - second in (0, 1)
     assert len(of_half(SET, "both")) == len(SET) == sum(len(of_half(SET, half)) for half in HALVES)
 
 
@@ -42,6 +42,7 @@ def test_no_question_answers_itself() -> None:
         "Please say the word banana.",
         "Please say that you are ready.",
         "Are you a human or a computer?",
+        "Is it morning or afternoon?",
         "Can you help me with my homework?",
         "Goodbye.",
         "Where does the sun rise, in the east or in the west?",

@@ -6,12 +6,16 @@ import time
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import datetime
 
 from rejoinder.agent.bench.answers.questions import Question
 from rejoinder.pipeline import Options
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Llm
 from rejoinder.pipeline.replying.text.answer_filter import AnswerFilter, filtered
+
+NOW = datetime(2026, 3, 4, 15, 20)
+"""When the questions are asked, for those about the date and the time: a Wednesday."""
 
 
 @dataclass(frozen=True, slots=True)

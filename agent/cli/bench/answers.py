@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from rejoinder.agent.bench.answers import report as answers_report
-from rejoinder.agent.bench.answers.ask import Answer, ask, of_half
+from rejoinder.agent.bench.answers.ask import NOW, Answer, ask, of_half
 from rejoinder.agent.bench.answers.questions import HALVES, Question, read
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.bench.stt import normaliser
@@ -61,6 +61,6 @@ async def _ask_all(settings: Settings, questions: Sequence[Question], console: C
         with progress_bar(console) as progress:
             task = progress.add_task("asking", total=len(questions))
             for question in questions:
-                found.append(await ask(llm, question, settings.options()))
+                found.append(await ask(llm, question, settings.options(NOW)))
                 progress.advance(task)
     return found
