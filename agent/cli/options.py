@@ -73,11 +73,11 @@ def check_url(url: str) -> None:
         )
 
 
-def names_of(sets: str) -> list[str]:
+def names_of(text: str, what: str = "set of recordings", option: str = "--sets") -> list[str]:
     """Return the names in a comma-separated list, without duplicates. Raises BadParameter."""
-    names = [name.strip() for name in sets.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise typer.BadParameter("name at least one set of recordings", param_hint="--sets")
+        raise typer.BadParameter(f"name at least one {what}", param_hint=option)
     return list(dict.fromkeys(names))
 
 

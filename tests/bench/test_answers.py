@@ -13,8 +13,9 @@ from support import speech
 from typer.testing import CliRunner
 
 from rejoinder.agent.bench.answers.ask import Answer, ask, of_half
-from rejoinder.agent.bench.answers.questions import HALVES, UNKNOWN, Question, read
+from rejoinder.agent.bench.answers.questions import HALVES, UNKNOWN, Half, Question, read
 from rejoinder.agent.bench.answers.rules import is_right, is_spoken, sentences
+from rejoinder.agent.bench.answers.speed import TOPICS
 from rejoinder.agent.bench.stt import normaliser
 from rejoinder.agent.cli.app import app
 from rejoinder.pipeline import Message, Options
@@ -30,7 +31,7 @@ def test_the_set_has_a_rule_for_every_question_and_two_halves_of_every_kind() ->
     for kind in {one.kind for one in SET}:
         first, second = (sizes[kind, half] for half in HALVES)
         assert second >= 4 and first - second in (0, 1)
-    assert len(of_half(SET, "both")) == len(SET) == sum(len(of_half(SET, half)) for half in HALVES)
+    assert len(of_half(SET, Half.BOTH)) == len(SET) == sum(len(of_half(SET, half)) for half in HALVES)
 
 
 def test_no_question_answers_itself() -> None:
@@ -122,7 +123,7 @@ class Recorder:
 
 def test_follow_ups_are_asked_after_the_models_own_answer() -> None:
     llm = Recorder()
-    question = Question("follow_up", "tune", ("My name is Anna.", "What is my name?"), ("Anna",))
+    question = Question("follow_up", Half.TUNE, ("My name is Anna.", "What is my name?"), ("Anna",))
     answer = asyncio.run(ask(llm, question, Options(instructions="Be brief.")))
     assert llm.prompts[1] == [
         ("system", "Be brief."),
@@ -148,7 +149,7 @@ def test_the_command_counts_right_answers(tmp_path: Path, monkeypatch: pytest.Mo
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
     report = json.loads(Path("report.json").read_text())
-    every, tune = report["rows"][-1], of_half(SET, "tune")
+    every, tune = report["rows"][-1], of_half(SET, Half.TUNE)
     right = sum(is_right(one, "It is seven.", normaliser()) for one in tune)
     assert (every["asked"], every["short"], every["right"]) == (len(tune), len(tune), right) and right > 1
     assert "unknown: What did I have for breakfast? -> It is seven." in done.output
@@ -156,7 +157,21 @@ def test_the_command_counts_right_answers(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_half_that_does_not_exist_is_refused() -> None:
     done = CliRunner().invoke(app, ["bench", "answers", "--half", "third"])
-    assert done.exit_code == 2 and "is none of tune, report, both" in " ".join(done.output.split())
+    assert done.exit_code == 2 and "'third' is not one of" in " ".join(done.output.split())
+
+
+def test_models_are_compared_in_processes_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = f"scripted:llm|It is seven.,{tmp_path / 'nothing.gguf'}"
+    done = CliRunner().invoke(app, ["bench", "models", "--llm", named, "--json", "report.json"])
+    assert done.exit_code == 1 and "there is no file or folder" in done.output
+    (model,) = json.loads(Path("report.json").read_text())["models"]
+    assert model["spec"] == "scripted:llm|It is seven." and model["download"] is None
+    assert model["answers"]["asked"] == len(of_half(SET, Half.REPORT)) and model["answers"]["right"] > 0
+    assert all(model["speed"][name]["count"] == len(TOPICS) for name in ("cold", "warm", "cancelled"))
+    assert model["memory"] is None or model["memory"] > 2**20
 
 
 @pytest.mark.weights

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 
-from rejoinder.agent.bench.answers.questions import Question
+from rejoinder.agent.bench.answers.questions import Half, Question
 from rejoinder.pipeline import Options
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import Llm
@@ -55,6 +55,6 @@ async def _answer(llm: Llm, history: History, question: Question, turn: str, max
     return Answer(question, "".join(pieces).strip(), first, time.perf_counter() - began, limits.tokens)
 
 
-def of_half(questions: Sequence[Question], half: str, kinds: Sequence[str] = ()) -> list[Question]:
-    """Return the questions of one half, or of both if it is "both"; only of these kinds if there are any."""
-    return [one for one in questions if half in (one.half, "both") and (not kinds or one.kind in kinds)]
+def of_half(questions: Sequence[Question], half: Half) -> list[Question]:
+    """Return the questions of one half, or of both."""
+    return [one for one in questions if half in (one.half, Half.BOTH)]

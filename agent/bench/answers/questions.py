@@ -5,10 +5,20 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-HALVES = ("tune", "report")
-"""The halves of the set: one to tune prompts on, the other to report."""
+
+class Half(StrEnum):
+    """The part of the set: one half to tune prompts on, the other to report, or both."""
+
+    TUNE = "tune"
+    REPORT = "report"
+    BOTH = "both"
+
+
+HALVES = (Half.TUNE, Half.REPORT)
+"""The halves of the set."""
 UNKNOWN = "unknown"
 """The kind of questions whose answers the agent cannot know."""
 
@@ -22,7 +32,7 @@ class Question:
     """
 
     kind: str
-    half: str
+    half: Half
     turns: tuple[str, ...]
     right: tuple[str, ...] = ()
     every: tuple[str, ...] = ()

@@ -16,7 +16,19 @@ from typer.core import TyperGroup
 
 from rejoinder.pipeline.errors import PipelineError
 
-BENCH_ORDER = ("load", "answers", "turns", "bargein", "heard", "echo", "stt", "soak", "overhead", "simulate")
+BENCH_ORDER = (
+    "load",
+    "models",
+    "answers",
+    "turns",
+    "bargein",
+    "heard",
+    "echo",
+    "stt",
+    "soak",
+    "overhead",
+    "simulate",
+)
 """The order in which help lists the benches: what a caller notices most comes first."""
 
 

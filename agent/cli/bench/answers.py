@@ -12,7 +12,7 @@ from rich.console import Console
 
 from rejoinder.agent.bench.answers import report as answers_report
 from rejoinder.agent.bench.answers.ask import NOW, Answer, ask, of_half
-from rejoinder.agent.bench.answers.questions import HALVES, Question, read
+from rejoinder.agent.bench.answers.questions import Half, Question, read
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.bench.stt import normaliser
 from rejoinder.agent.cli.options import InstructionsOption, JsonOption, LlmOption, ProfileOption
@@ -24,9 +24,7 @@ from rejoinder.pipeline.errors import PipelineError
 
 def answers(
     llm: LlmOption = None,
-    half: Annotated[
-        str, typer.Option(help="tune, report or both: the half of the questions to ask")
-    ] = "both",
+    half: Annotated[Half, typer.Option(help="the half of the questions to ask")] = Half.BOTH,
     times: Annotated[int, typer.Option(min=1, help="how often to ask each question")] = 1,
     instructions: InstructionsOption = None,
     profile: ProfileOption = None,
@@ -37,8 +35,6 @@ def answers(
     The model reads the prompt of a call: the instructions, and the turns before. Rules decide whether an
     answer is right (agent/bench/answers/questions.toml). Nothing is spoken or recognised.
     """
-    if half not in (*HALVES, "both"):
-        raise typer.BadParameter(f"{half!r} is none of {', '.join(HALVES)}, both", param_hint="--half")
     console = console_beside(json_file)
     try:
         normalise = normaliser()

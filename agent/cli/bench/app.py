@@ -11,6 +11,7 @@ from rejoinder.agent.cli.bench.echo import echo
 from rejoinder.agent.cli.bench.heard import heard
 from rejoinder.agent.cli.bench.latency import latency
 from rejoinder.agent.cli.bench.load import load
+from rejoinder.agent.cli.bench.models import models
 from rejoinder.agent.cli.bench.overhead import overhead
 from rejoinder.agent.cli.bench.simulate import simulate
 from rejoinder.agent.cli.bench.soak import soak
@@ -19,5 +20,5 @@ from rejoinder.agent.cli.bench.turns import turns
 
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
-for command in (answers, bargein, echo, heard, load, overhead, simulate, soak, stt, turns):
+for command in (answers, bargein, echo, heard, load, models, overhead, simulate, soak, stt, turns):
     app.command()(command)
