@@ -6,14 +6,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.models.placement import HERE, Placement
-from rejoinder.models.registry import check, create
+from rejoinder.models.registry import check, create, language_model, voice
 from rejoinder.models.specs import ROLES
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_pcm
@@ -59,6 +59,7 @@ async def open_models(
     Raises ModelError. Cancelling waits until the current model is loaded, then closes all models.
     """
     threads = threads or plan()
+    specs = replace(specs, llm=language_model(specs.llm), tts=voice(specs.tts))
     for kind in ROLES:
         if (spec := getattr(specs, kind)) or kind != "turn":
             check(kind, spec)

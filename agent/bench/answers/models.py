@@ -17,7 +17,7 @@ from rich.table import Table
 
 from rejoinder.agent.bench.answers.ask import NOW, ask, of_half
 from rejoinder.agent.bench.answers.questions import Half, read
-from rejoinder.agent.bench.answers.report import Row, rows
+from rejoinder.agent.bench.answers.report import Score, rows
 from rejoinder.agent.bench.answers.speed import CALLERS, Speed, measure
 from rejoinder.agent.bench.reports.waterfall import ms
 from rejoinder.agent.bench.stt import normaliser
@@ -34,8 +34,10 @@ MEMORY = Path("/proc/self/statm")
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One language model. download: bytes, None if it is not in the catalog. memory: bytes of the process
-    after the measurement, None where the system does not say. load_s: seconds until the first token.
+    """The measurements of one language model.
+
+    download: bytes, None if it is not in the catalog. memory: bytes of the process after the measurement,
+    None where the system does not say. load_s: seconds until the first token.
     """
 
     spec: str
@@ -43,7 +45,7 @@ class Compared:
     memory: int | None
     load_s: float
     speed: Speed
-    answers: Row
+    answers: Score
 
 
 def compare(spec: str, half: Half) -> Compared | str:

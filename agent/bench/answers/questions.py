@@ -27,16 +27,15 @@ UNKNOWN = "unknown"
 class Question:
     """What a caller says, one or more turns, and the phrases that decide whether the last answer is right.
 
-    right: the answer contains one of them; if there are none, any. every: it contains all of them. wrong: it
-    contains none of them.
+    right: the answer contains at least ``least`` of them. wrong: it contains none of them.
     """
 
     kind: str
     half: Half
     turns: tuple[str, ...]
     right: tuple[str, ...] = ()
-    every: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    least: int = 1
 
 
 def read(file: Path | None = None) -> list[Question]:
@@ -48,8 +47,8 @@ def read(file: Path | None = None) -> list[Question]:
             HALVES[number % len(HALVES)],
             _tuple(entry["ask"]),
             _tuple(entry.get("right", ())),
-            _tuple(entry.get("all", ())),
             _tuple(entry.get("wrong", ())),
+            entry.get("least", 1),
         )
         for kind, entries in tomllib.loads(text).items()
         for number, entry in enumerate(entries)

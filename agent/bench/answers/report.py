@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rejoinder.agent.bench.answers.ask import Answer
+from rejoinder.agent.bench.answers.ask import Asked
 from rejoinder.agent.bench.answers.rules import Normalise, is_right, is_spoken, sentences
 from rejoinder.agent.bench.reports.waterfall import Summary, ms, summarise
 
@@ -19,7 +19,7 @@ MOST_SENTENCES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Score:
     """The answers to the questions of one kind, or to all of them. The first words are in milliseconds."""
 
     kind: str
@@ -32,7 +32,7 @@ class Row:
     speech_s: Summary
 
 
-def rows(answers: Sequence[Answer], normalise: Normalise) -> list[Row]:
+def rows(answers: Sequence[Asked], normalise: Normalise) -> list[Score]:
     """Return one row for each kind of question, in order, and one for all."""
     kinds = list(dict.fromkeys(answer.question.kind for answer in answers))
     parts = [[answer for answer in answers if answer.question.kind == kind] for kind in kinds]
@@ -41,9 +41,9 @@ def rows(answers: Sequence[Answer], normalise: Normalise) -> list[Row]:
     ]
 
 
-def _row(kind: str, answers: Sequence[Answer], normalise: Normalise) -> Row:
+def _row(kind: str, answers: Sequence[Asked], normalise: Normalise) -> Score:
     seconds = sum(answer.whole_s - answer.first_s for answer in answers)
-    return Row(
+    return Score(
         kind,
         len(answers),
         sum(is_right(answer.question, answer.text, normalise) for answer in answers),
@@ -55,7 +55,7 @@ def _row(kind: str, answers: Sequence[Answer], normalise: Normalise) -> Row:
     )
 
 
-def table(spec: str, found: Sequence[Row]) -> Table:
+def table(spec: str, found: Sequence[Score]) -> Table:
     """Return a table with one line per row."""
     shown = Table(title=spec, title_justify="left", title_style="bold", box=None)
     columns = (
@@ -88,7 +88,7 @@ def table(spec: str, found: Sequence[Row]) -> Table:
     return shown
 
 
-def wrong(answers: Sequence[Answer], normalise: Normalise) -> list[str]:
+def wrong(answers: Sequence[Asked], normalise: Normalise) -> list[str]:
     """Return one line for each wrong answer: the question and what the model said."""
     return [
         f"{answer.question.kind}: {' / '.join(answer.question.turns)} -> {' '.join(answer.text.split())}"
@@ -97,7 +97,7 @@ def wrong(answers: Sequence[Answer], normalise: Normalise) -> list[str]:
     ]
 
 
-def as_json(answers: Sequence[Answer], normalise: Normalise) -> list[dict[str, Any]]:
+def as_json(answers: Sequence[Asked], normalise: Normalise) -> list[dict[str, Any]]:
     """Return the answers and how they were judged, for a report."""
     return [
         {

@@ -38,7 +38,10 @@ class Speed:
 
 
 async def measure(llm: Llm, instructions: str) -> Speed:
-    """Ask a question about each of the ``TOPICS`` in several ways. Raises ModelError."""
+    """Ask a question about each of the ``TOPICS`` in several ways. Raises ModelError.
+
+    Cancelling closes the answers.
+    """
     cold, warm, cancelled = [], [], []
     for number, topic in enumerate(TOPICS):
         # The number is at the beginning, so that no prompt is known from the one before.

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from rejoinder.agent.bench.answers import report as answers_report
-from rejoinder.agent.bench.answers.ask import NOW, Answer, ask, of_half
+from rejoinder.agent.bench.answers.ask import NOW, Asked, ask, of_half
 from rejoinder.agent.bench.answers.questions import Half, Question, read
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.bench.stt import normaliser
@@ -25,12 +25,12 @@ from rejoinder.pipeline.errors import PipelineError
 def answers(
     llm: LlmOption = None,
     half: Annotated[Half, typer.Option(help="the half of the questions to ask")] = Half.BOTH,
-    times: Annotated[int, typer.Option(min=1, help="how often to ask each question")] = 1,
+    times: Annotated[int, typer.Option(min=1, help="times to ask each question")] = 1,
     instructions: InstructionsOption = None,
     profile: ProfileOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Ask a language model everyday questions, and count the right answers.
+    """Count the everyday questions that a model answers right.
 
     The model reads the prompt of a call: the instructions, and the turns before. Rules decide whether an
     answer is right (agent/bench/answers/questions.toml). Nothing is spoken or recognised.
@@ -51,7 +51,7 @@ def answers(
     write(json_file, {**report, "answers": answers_report.as_json(found, normalise)})
 
 
-async def _ask_all(settings: Settings, questions: Sequence[Question], console: Console) -> list[Answer]:
+async def _ask_all(settings: Settings, questions: Sequence[Question], console: Console) -> list[Asked]:
     found = []
     async with open_llm(settings.llm, settings.threads(), settings.placement()) as llm:
         with progress_bar(console) as progress:

@@ -16,7 +16,7 @@ from rejoinder.agent.config import Settings, authority
 from rejoinder.models.hints import PackageMissing
 from rejoinder.models.llm.openai import key_from_environment, key_variable
 from rejoinder.models.registry import adapters, check
-from rejoinder.models.specs import CATALOGUED, ROLES, of_hub, own_path, voices, weights
+from rejoinder.models.specs import CATALOGUED, LANGUAGE_MODELS, ROLES, of_hub, own_path, voices, weights
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.pipeline.errors import ModelError
 
@@ -56,7 +56,8 @@ def check_model(kind: str, spec: str) -> tuple[str, str, str]:
 
 def _look(kind: str, spec: str) -> tuple[str, str, str]:
     prefix, _, argument = spec.partition(":")
-    fix = f"set {kind} to one of: {', '.join(voices() if kind == 'tts' else adapters(kind))}"
+    short = voices() if kind == "tts" else [*(LANGUAGE_MODELS if kind == "llm" else ()), *adapters(kind)]
+    fix = f"set {kind} to one of: {', '.join(short)}"
     if prefix not in adapters():
         return "broken", "there is no adapter of this name", fix
     if prefix not in adapters(kind):
@@ -78,7 +79,7 @@ def _look(kind: str, spec: str) -> tuple[str, str, str]:
         more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         return state, lacking[0] + more, f"rejoinder models fetch {known.name}"
     largest = max(known.files, key=lambda file: file.size)
-    return "ok", f"{known.size / 1e6:.0f} MB of weights, sha256 of {largest.name} {largest.sha256[:16]}…", ""
+    return "ok", f"{known.size / 1e6:.0f} MB of weights, sha256 {largest.sha256[:16]}… in the catalog", ""
 
 
 def _of_hub(kind: str, spec: str) -> tuple[str, str, str]:
@@ -163,4 +164,6 @@ def _names(prefix: str) -> str:
     others = tuple(begin for pattern in CATALOGUED.values() if (begin := pattern.partition("{}")[0]) != start)
     taken = tuple(filter(None, others))
     names = [name for name in catalog() if name.startswith(start) and (start or not name.startswith(taken))]
+    if prefix == "ort":  # it runs one architecture; llama.cpp runs all
+        names = [name for name in names if f"ort:{name}" in LANGUAGE_MODELS.values()]
     return ", ".join(f"{prefix}:{name[len(start) :]}" for name in names)

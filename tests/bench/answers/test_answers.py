@@ -12,7 +12,7 @@ import pytest
 from support import speech
 from typer.testing import CliRunner
 
-from rejoinder.agent.bench.answers.ask import Answer, ask, of_half
+from rejoinder.agent.bench.answers.ask import Asked, ask, of_half
 from rejoinder.agent.bench.answers.questions import HALVES, UNKNOWN, Half, Question, read
 from rejoinder.agent.bench.answers.rules import is_right, is_spoken, sentences
 from rejoinder.agent.bench.answers.speed import TOPICS
@@ -26,7 +26,7 @@ SET = read()
 def test_the_set_has_a_rule_for_every_question_and_two_halves_of_every_kind() -> None:
     assert len(SET) >= 100
     assert len({question.turns for question in SET}) == len(SET)
-    assert all(one.right or one.every or one.kind == UNKNOWN for one in SET)
+    assert all(bool(one.right) != (one.kind == UNKNOWN) for one in SET)
     sizes = Counter((one.kind, one.half) for one in SET)
     for kind in {one.kind for one in SET}:
         first, second = (sizes[kind, half] for half in HALVES)
@@ -49,7 +49,6 @@ def test_no_question_answers_itself() -> None:
         "Where does the sun rise, in the east or in the west?",
         "Which is heavier, a kilogram of iron or a gram of iron?",
         "Which number is bigger, forty or fourteen?",
-        "Count from one to five.",
     }
 
 
@@ -76,12 +75,22 @@ def test_no_question_answers_itself() -> None:
         ("Which is heavier, a kilogram of iron or a gram of iron?", "A kilogram of iron is heavier.", True),
         ("Count from one to five.", "One, two, three, four, five.", True),
         ("Count from one to five.", "One, two, three.", False),
+        ("Count from one to five.", "1, 2, 3, 4, and 5.", True),
         ("Spell the word cat.", "C-A-T.", True),
+        ("Spell the word cat.", "'C', 'a', 't'.", True),
+        ("Name three animals.", "Giraffe, zebra, and panda.", True),
+        ("Name three animals.", "A dog, a dog, and a cat.", False),
+        ("How many days are in a week?", "Seven. Seven days make a week.", True),
+        ("What is today's date?", "It's March fourth, twenty twenty-six.", True),
+        ("What time is it?", "It's 3:20 PM.", True),
+        ("A movie starts at seven and lasts two hours. When does it end?", "At nine o'clock.", True),
         ("Please repeat the code.", "Your code is four two seven one.", True),
         ("What is my phone number?", "I'm sorry, but I don't know your phone number.", True),
         ("What is my phone number?", "Your phone number is 555 1234.", False),
         ("What is my phone number?", "You haven't told me.", True),
+        ("What is my phone number?", "I haven't been told.", True),
         ("Where did I put my keys?", "You put them on the table.", False),
+        ("Where is my husband at the moment?", "He is at work. Please let me know if you need more!", False),
         ("What is the weather like right now?", "It's sunny and warm.", False),
         ("What is the weather like right now?", "I can't check the weather from here.", True),
     ],
@@ -99,7 +108,9 @@ def test_rules_judge_as_a_reader_would(asked: str, answer: str, right: bool) -> 
         ("Here is a list:\n- one\n- two", False, 1),
         ("**Paris** is the capital.", False, 1),
         ("As an AI language model, I can't eat.", False, 1),
-        ("", True, 0),
+        ("", False, 0),
+        ("42. That is the answer.", True, 2),
+        ("You need:\n1. milk\n2. bread", False, 3),
     ],
 )
 def test_style_and_length_of_an_answer(answer: str, spoken: bool, count: int) -> None:
@@ -113,7 +124,7 @@ class Recorder:
         self.prompts: list[list[tuple[str, str]]] = []
 
     async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        self.prompts.append([(message.role, message.content) for message in messages])
+        self.prompts.append([(message["role"], message["content"]) for message in messages])
         for word in ("answer ", str(len(self.prompts))):
             yield word
 
@@ -151,7 +162,7 @@ def test_the_command_counts_right_answers(tmp_path: Path, monkeypatch: pytest.Mo
     report = json.loads(Path("report.json").read_text())
     every, tune = report["rows"][-1], of_half(SET, Half.TUNE)
     right = sum(is_right(one, "It is seven.", normaliser()) for one in tune)
-    assert (every["asked"], every["short"], every["right"]) == (len(tune), len(tune), right) and right > 1
+    assert (every["asked"], every["short"], every["right"]) == (len(tune), len(tune), right) and right > 0
     assert "unknown: What did I have for breakfast? -> It is seven." in done.output
 
 
@@ -179,7 +190,7 @@ def test_a_real_model_is_asked() -> None:
     question = next(one for one in SET if one.turns == ("How many days are in a week?",))
     llm = speech.model("ort:smollm2-135m-instruct")
 
-    async def answered() -> Answer:
+    async def answered() -> Asked:
         try:
             return await ask(llm, question, Options())
         finally:
