@@ -21,6 +21,8 @@ _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 """A progress line of pip, in bytes."""
 _BLOCK = 1 << 20
 """Bytes read at a time."""
+HUB_SECONDS = 5.0
+"""Longest wait for the hub's first answer; after it, the next source is tried."""
 
 
 class SourceFailed(Exception):
@@ -118,7 +120,7 @@ def _from_hub(source: HubSource, name: str, folder: Path, report: Report) -> Pat
     if find_spec("huggingface_hub") is None:
         raise SourceFailed(f"huggingface-hub is not installed; run: {install('local')}")
     # Imported here, because the import takes 0.5 s and only a download needs it.
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import get_session, hf_hub_download, hf_hub_url
     from huggingface_hub.utils.tqdm import tqdm
 
     class Bar(tqdm):
@@ -130,7 +132,10 @@ def _from_hub(source: HubSource, name: str, folder: Path, report: Report) -> Pat
             self.n += n or 0
             report(name, int(self.n), int(self.total or 0))
 
+    url = hf_hub_url(source.repository, name, subfolder=source.folder, revision=source.revision)
     try:
+        # The hub's client tries for half a minute to reach a hub that cannot be reached.
+        get_session().head(url, timeout=HUB_SECONDS)
         path = hf_hub_download(
             source.repository,
             name,

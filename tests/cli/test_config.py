@@ -157,7 +157,7 @@ def test_a_variable_of_vllm_without_a_setting_is_no_error(monkeypatch: pytest.Mo
 
 def test_the_tutorial_says_the_same_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tutorial = (ROOT / "docs" / "start" / "tutorial.md").read_text()
-    section = tutorial.partition("## 3. Change the voice, the model, the prompt\n")[2].partition("\n## ")[0]
+    section = tutorial.partition("## 3. Change the voice, the model, the prompt\n")[2].partition("\n##")[0]
     commands = re.findall(r"^    \.venv/bin/rejoinder (serve .*)$", section, re.MULTILINE)
     assert len(commands) == 3
     flags = {}
