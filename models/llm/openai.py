@@ -35,6 +35,8 @@ KEY_VARIABLES = ("REJOINDER_LLM_KEY", "OPENAI_API_KEY")
 """Environment variables for the key; the first one that is set counts."""
 NO_KEY = "none"
 """Sent as the key if none is configured."""
+CLOSED = ("RemoteProtocolError", "ReadError", "WriteError")
+"""Errors of the HTTP library that openai brings, if the server closes a connection before it answers."""
 REASON_CHARACTERS = 300
 """Most characters of a server's error message: a failing server may answer with a whole web page."""
 
@@ -170,6 +172,7 @@ class OpenAiChat:
         import openai
 
         body = {**self._extra, **(extra or {})}
+        again = False
         while True:
             limit = self._limit
             try:
@@ -179,6 +182,12 @@ class OpenAiChat:
                     stream=stream,
                     extra_body={limit: max_tokens, **body},
                 )
+            except openai.APIConnectionError as error:
+                # A server may close a kept connection while a request is on its way. A new connection shows
+                # whether the server is there.
+                if again or type(error.__cause__).__name__ not in CLOSED:
+                    raise
+                again = True
             except openai.BadRequestError as error:
                 # OpenAI's reasoning models refuse max_tokens, the name that all other servers know.
                 if limit == NEW_LIMIT or NEW_LIMIT not in str(error):

@@ -7,6 +7,7 @@ import gc
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -430,6 +431,23 @@ def one_request(respond: Any) -> Handler:
         writer.close()
 
     return serve
+
+
+def test_a_kept_connection_that_the_server_closes_costs_no_answer() -> None:
+    async def leaves(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await streamed(*WHOLE)(reader, writer)
+        await writer.drain()
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")  # the next request gets no answer
+
+    async def talk() -> None:
+        async with serving(leaves) as (server, chat):
+            for _ in range(3):
+                assert "".join(await answer(chat, prompt_of("Hello?"))) == "Hello"
+            server.left.clear()
+
+    with asyncio.Runner(debug=True) as runner:
+        runner.run(talk())
 
 
 def test_a_refused_connection_is_named() -> None:
