@@ -6,9 +6,9 @@ from datetime import datetime
 
 INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
-    "sentences, without lists or symbols. The call began on {date} at {time}."
+    "sentences, without lists or symbols."
 )
-"""The default system prompt."""
+"""The default system prompt. It is the same for all calls, so the language model reads it once."""
 
 
 def dated(instructions: str, now: datetime) -> str:

@@ -27,11 +27,6 @@ def test_other_braces_stay() -> None:
 
 
 def test_a_session_knows_when_it_begins() -> None:
-    settings, _ = load({})
-    assert (
-        "The call began on Wednesday, March 4, 2026 at 3:20 PM."
-        in settings.options(datetime(2026, 3, 4, 15, 20)).instructions
-    )
-    assert "{" not in settings.options().instructions
-    own, _ = load({"instructions": "It is {time}."})
-    assert own.options(datetime(2026, 3, 4, 9, 5)).instructions == "It is 9:05 AM."
+    settings, _ = load({"instructions": "It is {time}."})
+    assert settings.options(datetime(2026, 3, 4, 9, 5)).instructions == "It is 9:05 AM."
+    assert settings.options().instructions.endswith((" AM.", " PM."))

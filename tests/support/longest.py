@@ -53,5 +53,6 @@ LONGEST = (
     "wires/audiosocket/test_audiosocket.py",
     "server/http/test_completions.py",
     "server/http/test_captions.py",
+    "bench/answers/test_answers.py",
 )
 """Paths below ``tests/``, the longest first, of those that take more than about 20 s alone."""

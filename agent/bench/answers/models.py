@@ -86,24 +86,29 @@ def _memory() -> int | None:
 
 def table(found: Sequence[Compared]) -> Table:
     """Return a table with one line per model."""
-    shown = Table(title="language models", title_justify="left", title_style="bold", box=None)
-    for name in (
+    columns = (
         "",
         "download",
         "memory",
         "right",
-        "fit to speak",
-        "first word cold p50",
-        "warm p50",
-        "warm p95",
-        "after a cancel p95",
+        "speakable",
+        "cold",
+        "warm",
+        "p95",
+        "cut",
         "tokens/s",
-        f"of {CALLERS}",
-    ):
-        shown.add_column(name, justify="right" if name else "left")
+        "four",
+    )
+    caption = (
+        "cold, warm, p95: ms to the first word, with nothing of the prompt read, or all but two words; "
+        f"cut: p95 after another answer was cut off; four: tokens/s of the slowest of {CALLERS} at a time"
+    )
+    shown = Table(box=None, caption=caption, caption_justify="left")
+    for name in columns:
+        shown.add_column(name, justify="right" if name else "left", no_wrap=True)
     for one in found:
         shown.add_row(
-            one.spec,
+            one.spec.partition(":")[2] or one.spec,
             "" if one.download is None else decimal(one.download),
             "" if one.memory is None else decimal(one.memory),
             f"{100 * one.answers.right / one.answers.asked:.0f} %",
