@@ -2,7 +2,7 @@
 
 llama.cpp's prebuilt wheel uses AVX2 at most. onnxruntime's wheel also uses newer instruction sets, and reads
 a prompt several times as fast (docs/lab/latency-models.md). The graph is Llama (Touvron et al. 2023) with
-grouped queries, the architecture "llama" of GGUF files.
+grouped queries, the architecture "llama" of GGUF files; or Qwen2, with biases for queries, keys and values.
 
 Weights have 8 bits and one scale per row; activations have 8 bits and one scale per tensor. Two products have
 a scale for each block of 32 weights and 32 activations, because a few of their values are far larger than the
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -31,10 +32,38 @@ QUANTIZATION_BLOCK = 32
 """Values that share one scale in block quantization."""
 MASSIVE_LAYERS = 3
 """First layers whose down projections are quantized in blocks."""
-GRAPH_FORMAT = 4
+SAME_MATRIX = 0.2
+"""Two matrices that differ by less than this share of their mean size are one, in fewer and in more bits."""
+GRAPH_FORMAT = 5
 """Version of the converted folder. A folder of another version is converted again."""
 
 Weights = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What differs between the supported architectures.
+
+    words: how the tokenizer cuts text into words, a name of llama.cpp. interleaved: the order of queries and
+    keys in the GGUF file: 1 if the two halves of a rotated pair are neighbours. biased: names of tensors with
+    a bias.
+    """
+
+    words: str
+    interleaved: int
+    biased: tuple[str, ...] = ()
+
+
+FAMILIES = {
+    "llama": Family("smollm", 1),
+    "qwen2": Family("qwen2", 0, ("attn_q", "attn_k", "attn_v")),
+}
+"""The supported families by the architecture in the GGUF file."""
+QWEN2_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Qwen2's pattern of a word, from its published tokenizer.json."""
 
 
 def prepared(path: Path) -> Path:
@@ -82,10 +111,13 @@ def _prepare(path: Path, folder: Path, signed: bool) -> None:
 
 def foreign(settings: dict[str, Any], tensors: Sequence[str]) -> str:
     """Return the setting or tensor of a model that is not supported, or "" if all are, as in SmolLM2."""
+    architecture = settings.get("general.architecture")
+    family = FAMILIES.get(str(architecture))
+    if family is None:
+        return f"general.architecture = {architecture!r}"
     known = {
-        "general.architecture": "llama",
         "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.pre": family.words,
         "tokenizer.ggml.add_bos_token": False,
     }
     for name, value in known.items():
@@ -94,26 +126,43 @@ def foreign(settings: dict[str, Any], tensors: Sequence[str]) -> str:
     if "tokenizer.chat_template" not in settings:
         return "no tokenizer.chat_template"
     strange = [
-        name for name in settings if name.startswith(("llama.rope.scaling", "llama.attention.key_length"))
+        name
+        for name in settings
+        if name.startswith((f"{architecture}.rope.scaling", f"{architecture}.attention.key_length"))
     ]
-    strange += [name for name in tensors if name.endswith(".bias") or "rope_freqs" in name]
+    biases = tuple(f".{name}.bias" for name in family.biased)
+    strange += [
+        name
+        for name in tensors
+        if (name.endswith(".bias") and not name.endswith(biases)) or "rope_freqs" in name
+    ]
     return strange[0] if strange else ""
 
 
 def tokenizer(settings: dict[str, Any]) -> Any:
-    """Return the byte-level tokenizer in a GGUF file; words are cut as SmolLM was trained, digit by digit."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    """Return the byte-level tokenizer in a GGUF file. Both families read numbers digit by digit."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     words: list[str] = settings["tokenizer.ggml.tokens"]
     merges = [tuple(pair.split(" ")) for pair in settings["tokenizer.ggml.merges"]]
     made = Tokenizer(models.BPE({word: index for index, word in enumerate(words)}, merges))
-    made.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    if settings["tokenizer.ggml.pre"] == "qwen2":
+        made.normalizer = normalizers.NFC()
+        cuts = [
+            pre_tokenizers.Split(Regex(QWEN2_WORDS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    else:
+        cuts = [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    made.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     made.decoder = decoders.ByteLevel()
     kinds = settings["tokenizer.ggml.token_type"]
-    control = [word for word, kind in zip(words, kinds, strict=True) if kind == 3]  # gguf's CONTROL
-    made.add_special_tokens([AddedToken(word, special=True) for word in control])
+    of_kind = {kind: [word for word, one in zip(words, kinds, strict=True) if one == kind] for kind in (3, 4)}
+    made.add_special_tokens([AddedToken(word, special=True) for word in of_kind[3]])  # gguf's CONTROL
+    made.add_tokens([AddedToken(word, normalized=False) for word in of_kind[4]])  # gguf's USER_DEFINED
     return made
 
 
@@ -127,13 +176,15 @@ class Graph:
     def __init__(self, settings: dict[str, Any], tensors: dict[str, Any], signed: bool) -> None:
         self._tensors = tensors
         self._signed = signed
-        self.layers: int = settings["llama.block_count"]
-        self.heads: int = settings["llama.attention.head_count"]
-        self.kv_heads: int = settings.get("llama.attention.head_count_kv", self.heads)
-        self.width: int = settings["llama.embedding_length"]
+        name: str = settings["general.architecture"]
+        self._family = FAMILIES[name]
+        self.layers: int = settings[f"{name}.block_count"]
+        self.heads: int = settings[f"{name}.attention.head_count"]
+        self.kv_heads: int = settings.get(f"{name}.attention.head_count_kv", self.heads)
+        self.width: int = settings[f"{name}.embedding_length"]
         self.head_width = self.width // self.heads
-        self.epsilon: float = settings["llama.attention.layer_norm_rms_epsilon"]
-        self.base: float = settings.get("llama.rope.freq_base", 10000.0)
+        self.epsilon: float = settings[f"{name}.attention.layer_norm_rms_epsilon"]
+        self.base: float = settings.get(f"{name}.rope.freq_base", 10000.0)
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._made: set[tuple[str, str]] = set()
@@ -185,12 +236,19 @@ class Graph:
             for name, value in (("to", np.iinfo(np.int64).max), ("axis", 1))
         )
         self._add("Slice", [normed, "from", end, axis], "final")
-        tied = "output.weight" not in self._tensors
-        self._blocks("final", ["token_embd" if tied else "output"], "logits")
+        self._blocks("final", ["output" if "output.weight" in self._tensors else "token_embd"], "logits")
+
+    def _embeddings(self) -> str:
+        """Return the name of the embeddings. Some files have them twice, with more bits for the logits."""
+        if "output.weight" not in self._tensors:
+            return "token_embd"
+        few, many = (self._weights(name)[::1000] for name in ("token_embd", "output"))
+        return "output" if np.abs(few - many).mean() < SAME_MATRIX * np.abs(many).mean() else "token_embd"
 
     def _embedded(self) -> str:
         """Look up the embeddings of the tokens, in the 8-bit weights that the output layer uses too."""
-        quantized, scales = self._quantized("token_embd", self._weights("token_embd"))
+        name = self._embeddings()
+        quantized, scales = self._quantized(name, self._weights(name))
         self._add("Gather", [quantized, "tokens"], "looked.up", axis=0)
         self._add("Cast", ["looked.up"], "looked.up.float", to=1)
         self._add("Sub", ["looked.up.float", self._constant("zero", np.float32(128))], "centred")
@@ -214,7 +272,7 @@ class Graph:
             num_heads=self.heads,
             kv_num_heads=self.kv_heads,
             do_rotary=1,
-            rotary_interleaved=1,  # the order of queries and keys in GGUF files
+            rotary_interleaved=self._family.interleaved,
         )
         out = self._rows(attended, [block + "attn_output"], name + "attention")
         normed, hidden = self._skip(hidden, out, block + "ffn_norm", name + "between")
@@ -244,8 +302,11 @@ class Graph:
             given,
             self._constant(name + ".weights", quantized.T if self._signed else unsigned(quantized.T)),
             self._constant(name + ".scales", scales.astype(np.float32)),
-            *([] if self._signed else ["zero.point"]),
+            "" if self._signed else "zero.point",
         ]
+        if f"{names[0]}.bias" in self._tensors:
+            biases = np.concatenate([self._weights(each, "bias") for each in names])
+            inputs.append(self._constant(name + ".bias", biases))
         return self._add("DynamicQuantizeMatMul", inputs, name, MICROSOFT)
 
     def _blocks(self, given: str, names: Sequence[str], name: str) -> str:
@@ -266,10 +327,10 @@ class Graph:
             self._made.add(made)
         return made
 
-    def _weights(self, name: str) -> Weights:
+    def _weights(self, name: str, part: str = "weight") -> Weights:
         from gguf import dequantize
 
-        tensor = self._tensors[name + ".weight"]
+        tensor = self._tensors[f"{name}.{part}"]
         return np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
 
     def _norm(self, name: str) -> str:

@@ -69,7 +69,7 @@ def test_unsigned_weights_are_as_good(model: OrtLlm, tmp_path: Path, monkeypatch
     unsigned: OrtLlm = speech.model(f"ort:{tmp_path / 'model.gguf'}")
     assert perplexity(unsigned) == pytest.approx(perplexity(model), rel=0.02)
     asyncio.run(unsigned.aclose())
-    assert [folder.suffix for folder in tmp_path.iterdir() if folder.is_dir()] == [".onnx4-unsigned"]
+    assert [folder.suffix for folder in tmp_path.iterdir() if folder.is_dir()] == [".onnx5-unsigned"]
 
 
 @weights
