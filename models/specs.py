@@ -24,7 +24,7 @@ DEFAULTS = {
 """The argument that a spec without one stands for, by adapter."""
 LANGUAGE_MODELS = {
     "tiny": "ort:smollm2-135m-instruct",
-    "small": "llama:qwen2.5-coder-0.5b-instruct",
+    "small": "ort:qwen2.5-coder-0.5b-instruct",
     "medium": "llama:qwen2.5-coder-1.5b-instruct",
 }
 """Short names of the language models in the catalog, by size, and the engine that runs each the fastest."""

@@ -173,7 +173,7 @@ def test_a_voice_is_found_by_its_name_alone(name: str, spec: str) -> None:
     "name, spec",
     [
         ("tiny", "ort:smollm2-135m-instruct"),
-        ("small", "llama:qwen2.5-coder-0.5b-instruct"),
+        ("small", "ort:qwen2.5-coder-0.5b-instruct"),
         ("qwen2.5-coder-1.5b-instruct", "llama:qwen2.5-coder-1.5b-instruct"),
         ("./my.gguf", "llama:./my.gguf"),
         ("ort", "ort"),

@@ -164,6 +164,6 @@ def _names(prefix: str) -> str:
     others = tuple(begin for pattern in CATALOGUED.values() if (begin := pattern.partition("{}")[0]) != start)
     taken = tuple(filter(None, others))
     names = [name for name in catalog() if name.startswith(start) and (start or not name.startswith(taken))]
-    if prefix == "ort":  # it runs one architecture; llama.cpp runs all
+    if prefix == "ort":  # it runs two architectures, and not the larger models fast; llama.cpp runs all
         names = [name for name in names if f"ort:{name}" in LANGUAGE_MODELS.values()]
     return ", ".join(f"{prefix}:{name[len(start) :]}" for name in names)

@@ -64,7 +64,9 @@ class Step:
 
 
 class OrtLlm:
-    """A GGUF model of the architecture "llama" on this machine. The first start converts it for onnxruntime.
+    """A GGUF model of the architecture "llama" or "qwen2" on this machine.
+
+    The first start converts it for onnxruntime.
 
     Raises ModelError if the file cannot be loaded or converted.
     """
