@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
-from resource import getpagesize
-from typing import Any
 
 from rich.filesize import decimal
 from rich.table import Table
 
 from rejoinder.agent.bench.answers.ask import NOW, ask, of_half
 from rejoinder.agent.bench.answers.questions import Half, read
-from rejoinder.agent.bench.answers.report import Score, rows
+from rejoinder.agent.bench.answers.report import Score, score
 from rejoinder.agent.bench.answers.speed import CALLERS, Speed, measure
 from rejoinder.agent.bench.reports.waterfall import ms
+from rejoinder.agent.bench.soak import NeedsLinux, check_proc, resident
 from rejoinder.agent.bench.stt import normaliser
 from rejoinder.agent.config import load
 from rejoinder.models.loading import open_llm
@@ -27,9 +26,6 @@ from rejoinder.models.specs import weights
 from rejoinder.models.threads import quiet
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.pipeline.errors import PipelineError
-
-MEMORY = Path("/proc/self/statm")
-"""Where Linux says how much memory this process uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +72,16 @@ async def _measured(spec: str, half: Half) -> Compared:
         speed = await measure(llm, options.instructions)
         answers = [await ask(llm, question, options) for question in of_half(read(), half)]
         memory = _memory()
-    every = rows(answers, normalise)[-1]
+    every = score("all", answers, normalise)
     return Compared(settings.llm, known.size if known else None, memory, load_s, speed, every)
 
 
 def _memory() -> int | None:
-    return int(MEMORY.read_text().split()[1]) * getpagesize() if MEMORY.exists() else None
+    try:
+        check_proc()
+    except NeedsLinux:
+        return None
+    return resident(os.getpid())
 
 
 def table(found: Sequence[Compared]) -> Table:
@@ -121,8 +121,3 @@ def table(found: Sequence[Compared]) -> Table:
             f"{one.speed.together:.0f}",
         )
     return shown
-
-
-def as_json(found: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Return the comparison for a report."""
-    return [asdict(one) for one in found]

@@ -36,12 +36,12 @@ def rows(answers: Sequence[Asked], normalise: Normalise) -> list[Score]:
     """Return one row for each kind of question, in order, and one for all."""
     kinds = list(dict.fromkeys(answer.question.kind for answer in answers))
     parts = [[answer for answer in answers if answer.question.kind == kind] for kind in kinds]
-    return [_row(kind, part, normalise) for kind, part in zip(kinds, parts, strict=True)] + [
-        _row("all", answers, normalise)
-    ]
+    named = zip([*kinds, "all"], [*parts, answers], strict=True)
+    return [score(kind, part, normalise) for kind, part in named]
 
 
-def _row(kind: str, answers: Sequence[Asked], normalise: Normalise) -> Score:
+def score(kind: str, answers: Sequence[Asked], normalise: Normalise) -> Score:
+    """Return the score of answers that belong together. kind: what the score is of."""
     seconds = sum(answer.whole_s - answer.first_s for answer in answers)
     return Score(
         kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -42,7 +43,7 @@ def models(
             else:
                 found.append(result)
         console.print(compared_models.table(found))
-        write(json_file, {**occasion(), "half": half, "models": compared_models.as_json(found)})
+        write(json_file, {**occasion(), "half": half, "models": [asdict(one) for one in found]})
         if failed:
             raise PipelineError(f"{len(failed)} of {len(found) + len(failed)} models could not be measured")
     except PipelineError as error:

@@ -242,7 +242,7 @@ class Graph:
         """Return the name of the embeddings. Some files have them twice, with more bits for the logits."""
         if "output.weight" not in self._tensors:
             return "token_embd"
-        few, many = (self._weights(name)[::100] for name in ("token_embd", "output"))
+        few, many = (self._weights(name, rows=slice(None, None, 100)) for name in ("token_embd", "output"))
         return "output" if np.abs(few - many).mean() < SAME_MATRIX * np.abs(many).mean() else "token_embd"
 
     def _embedded(self) -> str:
@@ -327,11 +327,11 @@ class Graph:
             self._made.add(made)
         return made
 
-    def _weights(self, name: str, part: str = "weight") -> Weights:
+    def _weights(self, name: str, part: str = "weight", rows: slice = slice(None)) -> Weights:
         from gguf import dequantize
 
         tensor = self._tensors[f"{name}.{part}"]
-        return np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        return np.ascontiguousarray(dequantize(tensor.data[rows], tensor.tensor_type), dtype=np.float32)
 
     def _norm(self, name: str) -> str:
         return self._constant(name, self._weights(name))
