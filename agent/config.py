@@ -91,9 +91,7 @@ class Settings(BaseSettings):
         TOYS[0], description="language model: tiny, small, medium, or openai:http://HOST/v1#MODEL"
     )
     tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
-    device: str = Field(
-        "cpu", pattern="^(cpu|cuda)$", description="device of the recogniser and Piper: cpu or cuda"
-    )
+    device: str = Field("cpu", pattern="^(cpu|cuda)$", description="device of the recogniser: cpu or cuda")
     vllm: VllmSettings = Field(default=VllmSettings(), description="vLLM's settings, by vLLM's names")
     instructions: str = Field(
         INSTRUCTIONS, description="system prompt of the agent; {date} and {time} are filled in"

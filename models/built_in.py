@@ -160,7 +160,7 @@ def _vllm(path: Path, threads: int, placement: Placement) -> Any:
 def _piper(path: Path, threads: int, placement: Placement) -> Any:
     from rejoinder.models.tts.piper import open_voice
 
-    return open_voice(path, threads, placement.cuda)
+    return open_voice(path, threads)
 
 
 def _hibari(voice: str, threads: int, placement: Placement) -> Any:

@@ -14,7 +14,7 @@ VLLM_DEFAULTS = VllmSettings()
 class Placement:
     """Device and runtime settings of adapters.
 
-    cuda: run Whisper and Piper on the first NVIDIA GPU. vllm: settings of vLLM's engine.
+    cuda: run Whisper on the first NVIDIA GPU. vllm: settings of vLLM's engine.
     """
 
     cuda: bool = False

@@ -36,12 +36,11 @@ def cores() -> int:
 def plan(available: int | None = None, cuda: bool = False) -> Threads:
     """Return the threads per engine for ``available`` cores, by default the cores of this process.
 
-    cuda: STT, LLM and TTS run on a GPU, so each gets the one thread that feeds the GPU.
+    cuda: STT and LLM run on a GPU, so each gets the one thread that feeds the GPU.
     """
-    if cuda:
-        return Threads(stt=1, llm=1, tts=1)
     available = available or cores()
-    return Threads(stt=max(1, available // 2), llm=max(1, available // 2), tts=min(4, available))
+    most = 1 if cuda else max(1, available // 2)
+    return Threads(stt=most, llm=most, tts=min(4, available))
 
 
 def quiet() -> None:

@@ -40,11 +40,10 @@ PAD = "_"
 """The phoneme after each phoneme."""
 
 
-def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
+def open_voice(path: Path, threads: int) -> Voice:
     """Open the voice ``path``, an .onnx file with its .onnx.json beside it. Raises ModelError.
 
-    A voice whose graph cannot be cut is synthesised sentence by sentence. cuda: run on a GPU, if onnxruntime
-    supports one.
+    A voice whose graph cannot be cut is synthesised sentence by sentence.
     """
     require("piper")
     from piper import PiperVoice
@@ -56,7 +55,7 @@ def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
     except (OSError, ValueError, KeyError) as error:
         raise ModelError("piper", f"cannot read {settings}: {error}") from error
     # PiperVoice.load would use all cores, with threads that spin.
-    front, sliced = _open(path, threads, cuda)
+    front, sliced = _open(path, threads)
     voice = PiperVoice(session=front, config=config)
     phonemize = lru_cache(maxsize=256)(voice.phonemize)  # as in spoken.py
 
@@ -90,18 +89,18 @@ def open_voice(path: Path, threads: int, cuda: bool = False) -> Voice:
     return Voice("piper", config.sample_rate, synthesise)
 
 
-def _open(path: Path, threads: int, cuda: bool) -> tuple[Any, Callable[..., Iterator[Samples]] | None]:
+def _open(path: Path, threads: int) -> tuple[Any, Callable[..., Iterator[Samples]] | None]:
     """Open the graph in three parts, or as a whole and without a function that makes slices."""
     try:
         front, flow_path, decoder_path = parts(path)
-        flow, decode = open_part(flow_path, threads, cuda), open_part(decoder_path, threads, cuda)
-        return open_session(front, threads, LENGTHS, cuda), partial(slices, flow, decode)
+        flow, decode = open_part(flow_path, threads), open_part(decoder_path, threads)
+        return open_session(front, threads, LENGTHS), partial(slices, flow, decode)
     except Exception as error:  # besides the errors of parts: onnx raises its own for a broken file
         log.info("%s is not spoken in slices: %s", path.name, error)
     try:
-        return open_session(path, threads, LENGTHS, cuda), None
+        return open_session(path, threads, LENGTHS), None
     except ModelError:
-        return open_session(path, threads, cuda=cuda), None
+        return open_session(path, threads), None
 
 
 def _ends(phonemes: Sequence[str], lengths: NDArray[np.int64], config: Any) -> NDArray[np.int64]:

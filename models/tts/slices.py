@@ -38,9 +38,9 @@ Run = Callable[[Frames, int, int], NDArray[np.float32]]
 """Runs a part on frames and returns its output from the first frame up to, but without, the second one."""
 
 
-def open_part(path: Path, threads: int, cuda: bool = False) -> Run:
+def open_part(path: Path, threads: int) -> Run:
     """Open a part with a window, the flow or the decoder. Raises ModelError."""
-    session = open_session(path, threads, cuda=cuda)
+    session = open_session(path, threads)
     (entry,) = {each.name for each in session.get_inputs()} - {START, STOP}
 
     def run(frames: Frames, start: int, stop: int) -> NDArray[np.float32]:

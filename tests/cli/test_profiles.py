@@ -20,10 +20,9 @@ from rejoinder.agent.cli.doctor import machine as checks
 from rejoinder.agent.config import ConfigError, Settings, load, unknown_variables
 from rejoinder.agent.machine import gpu_memory
 from rejoinder.agent.profiles import PROFILES, chosen, fitting, lacking
-from rejoinder.models.onnx.session import on_gpu
 from rejoinder.models.registry import adapters, check
 from rejoinder.models.specs import ROLES, of_hub
-from rejoinder.models.threads import Threads, plan
+from rejoinder.models.threads import plan
 from rejoinder.models.weights.hub import is_repository, snapshot
 from rejoinder.pipeline.errors import ModelError
 
@@ -62,7 +61,7 @@ def test_every_profile_is_a_configuration(name: str) -> None:
         assert getattr(settings, kind).partition(":")[0] in adapters(kind)
     cuda = name.startswith("gpu")
     assert settings.placement().cuda is cuda
-    assert settings.threads() == (Threads(1, 1, 1) if cuda else plan())
+    assert settings.threads() == plan(cuda=cuda)
     if cuda:
         assert is_repository(str(of_hub(settings.llm))) and of_hub(settings.stt)
         vllm = settings.vllm
@@ -256,20 +255,6 @@ def test_a_hub_that_is_out_of_reach_says_how_to_get_on(name: str, tmp_path: Path
 def test_a_profile_that_is_none_cannot_be_fetched() -> None:
     result = CliRunner().invoke(app, ["models", "fetch", "--profile", "huge"])
     assert result.exit_code == 2 and "gpu-large" in result.stderr
-
-
-# --- where models run -----------------------------------------------------------------------------------
-
-
-def test_tensorrt_before_cuda_before_the_processor(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    every = ["CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"]
-    (trt, options), cuda, cpu = on_gpu(every, tmp_path)
-    assert (trt, cuda, cpu) == (every[2], every[1], every[0])
-    assert options["trt_engine_cache_path"] == str(tmp_path / "tensorrt")
-    assert on_gpu(every[:2], tmp_path) == [every[1], every[0]]
-    assert not caplog.records
-    assert on_gpu(every[:1], tmp_path) == [every[0]]
-    assert "install onnxruntime-gpu" in caplog.text
 
 
 def test_missing_parts_of_a_profile_are_reported_per_model() -> None:

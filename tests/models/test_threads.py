@@ -24,6 +24,7 @@ from rejoinder.models.threads import BLAS_ENVIRONMENT, QUIET_ENVIRONMENT, Thread
 )
 def test_the_plan_follows_the_cores(available: int, threads: Threads) -> None:
     assert plan(available) == threads
+    assert plan(available, cuda=True) == Threads(1, 1, threads.tts), "the voice stays on the CPU"
     assert threads.small == 1
 
 
