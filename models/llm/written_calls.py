@@ -123,10 +123,11 @@ class WrittenCalls:
 
     def _without_marks(self, around: str) -> str:
         """Return text around an object that is no call: without tags, and without the fence of a call."""
+        around = TAG.sub("", around)
         if self._fenced and around.lstrip().startswith(FENCE):
             self._fenced = False
             around = around.replace(FENCE, "", 1)
-        return TAG.sub("", around)
+        return around
 
     def _call(self, text: str) -> ToolCall | None:
         """Return the call that an object is, or None if it is none."""

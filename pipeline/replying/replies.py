@@ -93,7 +93,7 @@ class Replies:
     def warm(self, text: str) -> None:
         """Send the prompt to the language model's cache while the user still speaks."""
         if self._options.create_response:
-            self._warmer.warm(text)
+            self._warmer.warm(text, self._options.tools)
 
     def guess(self, text: str) -> None:
         """Start a reply to a turn that is probably over. It waits for its commit."""

@@ -137,11 +137,13 @@ class OrtLlm:
         prompt: Sequence[int],
         drafts: Drafts | None = None,
         guide: CallGuide | None = None,
+        first: Logits | None = None,
     ) -> AsyncGenerator[int, None]:
         """Stream the tokens of an answer. A step yields several if the model chooses the guessed tokens.
 
         drafts: guesses for a reply. None for a text request, which has lower priority than replies.
         guide: chooses the tokens of an answer with tools. None for an answer without.
+        first: the logits after the prompt, if they are known.
         """
         ends = self._prompts.ends if guide is None else self._prompts.ends_of_turn
         answer: list[int] = []
@@ -151,7 +153,10 @@ class OrtLlm:
             while len(answer) < longest:
                 tokens = [*prompt, *answer]
                 drafted = drafts.following(answer)[: longest - len(answer)] if drafts is not None else []
-                rows = await self._read(slot, tokens, drafted, drafts is None, decodes)
+                if first is None:
+                    rows = await self._read(slot, tokens, drafted, drafts is None, decodes)
+                else:
+                    rows, drafted, first = [first], [], None
                 for logits, guess in zip(rows, [*drafted, None], strict=False):
                     made = self._next(logits, tokens, guide)
                     for token in made:

@@ -1,82 +1,117 @@
 """Chooses the tokens of an answer that may call tools, so that each call has the form of a call.
 
-A small model decides well when to call a tool, but not in which form: Qwen2.5-Coder 0.5B copies the
-definition of the tool, or invents a name. So the model decides whether an object begins, which of the tools
-it names, and the arguments. The rest is given.
+A small model knows when to call a tool better than in which form: Qwen2.5-Coder 0.5B copies the definition
+of the tool, or invents a name. So the model decides whether a call begins, which of the tools it names, and
+the arguments. The rest is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rejoinder.models.llm.ort.decoder import Logits
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 
+TokenIds = np.ndarray[tuple[int], np.dtype[np.int64]]
+"""Tokens, int64 [tokens]."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOpening:
+    """The tokens that begin a call of one tool, up to its arguments.
+
+    name_start, name_end: indexes of the first token of the tool's name, and after its last one.
+    """
+
+    tokens: Sequence[int]
+    name_start: int
+    name_end: int
+
+
+class CallOpenings:
+    """The openings of all tools that an answer may call; none for an answer in words only."""
+
+    def __init__(self, openings: Sequence[CallOpening]) -> None:
+        self._openings = openings
+
+    def __bool__(self) -> bool:
+        return bool(self._openings)
+
+    def after(self, begun: Sequence[int]) -> set[int]:
+        """Return the tokens that may follow, none if the opening is complete."""
+        return {one.tokens[len(begun)] for one in self._beginning_with(begun) if len(one.tokens) > len(begun)}
+
+    def forced(self, begun: Sequence[int]) -> list[int]:
+        """Return the tokens that follow in all openings that begin so."""
+        forced: list[int] = []
+        while len(allowed := self.after([*begun, *forced])) == 1:
+            forced.extend(allowed)
+        return forced
+
+    def in_name(self, begun: Sequence[int]) -> bool:
+        """Return whether the token after ``begun`` belongs to a name."""
+        return any(one.name_start <= len(begun) < one.name_end for one in self._beginning_with(begun))
+
+    def _beginning_with(self, begun: Sequence[int]) -> list[CallOpening]:
+        return [one for one in self._openings if list(one.tokens[: len(begun)]) == list(begun)]
+
 
 class CallGuide:
     """Chooses the tokens of one answer.
 
-    openings: the tokens that begin a call, for each tool; none for an answer in words only.
-    braces: the tokens that contain a brace, int64 [tokens].
-    sampling: sampling of words. Within a call the most likely token is chosen: the penalty on repetition
-        would alter the words that a call takes from the request.
+    in_call: whether the answer so far ends within a call; the caller sets it.
+    marks: the tokens that may begin a call. sampling: sampling of words.
     """
 
     def __init__(
-        self,
-        openings: Iterable[Sequence[int]],
-        braces: np.ndarray[tuple[int], np.dtype[np.int64]],
-        sampling: Sampling,
-        random: np.random.Generator,
+        self, openings: CallOpenings, marks: TokenIds, sampling: Sampling, random: np.random.Generator
     ) -> None:
         self.in_call = False
-        self._openings = [list(opening) for opening in openings]
-        self._braces = braces
-        self._sampling = sampling
+        self._openings = openings
+        self._marks = marks
+        self._words = sampling
+        # The penalty on repetition would alter the words that a call takes from the request.
+        self._precise = replace(sampling, temperature=0, penalty=1)
         self._random = random
         self._begun: list[int] | None = None
-
-    def begin(self) -> list[int]:
-        """Begin a call. Return its first tokens, up to the one that the model must choose."""
-        self._begun = []
-        return self._forced()
+        self._is_first = True
 
     def next(self, logits: Logits, before: Sequence[int]) -> list[int]:
         """Return the next tokens of the answer, at least one. logits: float32 [vocabulary], after ``before``.
 
-        Set ``in_call`` to whether these tokens are in an unfinished call before the next request.
+        The first token begins no call: whether an answer is a call is decided before it begins.
         """
         if self._begun is not None:
-            token = max(self._allowed(), key=lambda one: float(logits[one]))
-            self._begun.append(token)
-            return [token, *self._forced()]
+            return self._open([most_likely(logits, self._openings.after(self._begun))])
         if self.in_call:
-            return [choose(logits, before, replace(self._sampling, temperature=0, penalty=1), self._random)]
-        if not self._openings:
+            return [choose(logits, before, self._precise, self._random)]
+        if self._is_first or not self._openings:
             logits = logits.copy()
-            logits[self._braces] = -np.inf
-        token = choose(logits, before, self._sampling, self._random)
-        return self.begin() if self._openings and token in self._braces else [token]
+            logits[self._marks] = -np.inf
+        self._is_first = False
+        token = choose(logits, before, self._words, self._random)
+        if token not in self._marks or not self._openings:
+            return [token]
+        self._begun = []
+        return self._open([])
 
-    def _forced(self) -> list[int]:
-        """Return the tokens that all openings share from here on."""
-        forced: list[int] = []
-        while self._begun is not None:
-            allowed = self._allowed()
-            if not allowed:
-                self._begun = None
-            elif len(allowed) > 1:
-                break
-            else:
-                (token,) = allowed
-                self._begun.append(token)
-                forced.append(token)
-        return forced
+    def _open(self, chosen: list[int]) -> list[int]:
+        begun = [*(self._begun or []), *chosen]
+        forced = self._openings.forced(begun)
+        begun += forced
+        self._begun = begun if self._openings.after(begun) else None
+        return chosen + forced
 
-    def _allowed(self) -> set[int]:
-        begun = self._begun or []
-        place = len(begun)
-        return {one[place] for one in self._openings if one[:place] == begun and len(one) > place}
+
+def most_likely(logits: Logits, tokens: set[int]) -> int:
+    """Return the most likely of these tokens. logits: float32 [vocabulary]."""
+    return max(sorted(tokens), key=lambda token: float(logits[token]))
+
+
+def probability(logits: Logits, tokens: TokenIds | list[int]) -> float:
+    """Return the probability that the next token is one of these. logits: float32 [vocabulary]."""
+    weights = np.exp(logits - logits.max())
+    return float(weights[tokens].sum() / weights.sum())

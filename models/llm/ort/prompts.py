@@ -23,6 +23,8 @@ TEMPLATE_TOKENS = 6
 """Approximate number of tokens that a chat template adds to a message."""
 CALL_TAGS = ("<tool_call>", "</tool_call>")
 """Tokens that do not end an answer with tools."""
+MARKS = ("{", "```", "<tool_call>")
+"""What tokens that may begin a call contain."""
 
 
 class OrtPrompts:
@@ -30,7 +32,7 @@ class OrtPrompts:
 
     folder: the converted model. name: name of the model in errors.
     ends: the tokens that end an answer in words. ends_of_turn: those that end an answer with tool calls.
-    braces: the tokens that contain an opening brace, int64 [tokens].
+    call_marks: the tokens that may begin a call, int64 [tokens].
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -42,7 +44,8 @@ class OrtPrompts:
         self.tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
         vocabulary = self.tokenizer.get_vocab()
         self._longest = max(map(len, vocabulary))
-        self.braces = np.array(sorted(token for word, token in vocabulary.items() if "{" in word), np.int64)
+        marks = [token for word, token in vocabulary.items() if any(mark in word for mark in MARKS)]
+        self.call_marks = np.array(sorted(marks), np.int64)
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _refuse
         environment.filters["tojson"] = _json  # Jinja's own filter sorts the keys, and escapes for HTML
@@ -135,7 +138,7 @@ def _answered(messages: Sequence[dict[str, Any]]) -> int:
 
 
 def _text(message: dict[str, Any]) -> str:
-    return message["content"] + (_json(message["tool_calls"]) if "tool_calls" in message else "")
+    return f"{message['content']} {_json(message.get('tool_calls', ''))}"
 
 
 def _json(value: Any, indent: int | None = None) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rejoinder.models.llm.ort.adapter import OrtLlm
 from rejoinder.models.llm.ort.ahead import ahead
-from rejoinder.models.llm.ort.call_guide import CallGuide
+from rejoinder.models.llm.ort.call_guide import CallGuide, CallOpening, CallOpenings, most_likely, probability
+from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import prepared
 from rejoinder.models.llm.ort.drafts import Drafts
 from rejoinder.models.llm.ort.prompts import OrtPrompts
@@ -18,8 +19,12 @@ from rejoinder.models.llm.written_calls import WrittenCalls
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
-OPENING = '{"name": %s, "arguments": {'
-"""How a call begins; the name is JSON."""
+LIKELY = 0.5
+"""Least probability of a call."""
+OPENING = '{"name": '
+"""What a call begins with, before the name as JSON."""
+ARGUMENTS = ', "arguments": {'
+"""What follows the name."""
 
 
 def open_ort(path: Path, threads: int, sampling: Sampling | None = None) -> OrtLlm:
@@ -71,14 +76,18 @@ class ToolOrtLlm(OrtLlm):
         self, messages: Sequence[Message], tools: Tools
     ) -> AsyncGenerator[str | ToolCall, None]:
         calls = WrittenCalls([tool["function"]["name"] for tool in tools.functions], self.name)
-        guide = self._guide(messages, tools)
-        begun = guide.begin() if tools.choice != "auto" else []
-        prompt = [*await self._encoded(messages, tools), *begun]
-        calls.take(self._tokenizer.decode(begun))
-        guide.in_call = calls.in_object
+        openings = self._openings(messages, tools)
+        guide = CallGuide(openings, self._prompts.call_marks, self._sampling, self._random)
+        prompt = await self._encoded(messages, tools)
         with self._priority_gate.priority():
             async with self._slots.take(messages, tools) as index:
-                tokens = self._tokens(self._cache_slots[index], prompt, self._call_drafts, guide)
+                slot, first = self._cache_slots[index], None
+                if openings:
+                    (first,) = await self._read(slot, prompt)
+                    if begun := await self._begun(slot, prompt, first, openings, tools.choice == "auto"):
+                        calls.take(self._tokenizer.decode(begun))
+                        guide.in_call, prompt, first = True, [*prompt, *begun], None
+                tokens = self._tokens(slot, prompt, self._call_drafts, guide, first)
                 async with aclosing(self._text(tokens)) as pieces:
                     async for text in pieces:
                         for piece in calls.take(text):
@@ -89,8 +98,8 @@ class ToolOrtLlm(OrtLlm):
         for piece in calls.end():
             yield piece
 
-    def _guide(self, messages: Sequence[Message], tools: Tools) -> CallGuide:
-        """Return the guide of an answer.
+    def _openings(self, messages: Sequence[Message], tools: Tools) -> CallOpenings:
+        """Return the calls that an answer may make.
 
         After a result the answer is in words, unless a call is required: a small model would make the same
         call again, or read the result out as JSON.
@@ -100,8 +109,44 @@ class ToolOrtLlm(OrtLlm):
             names = [tools.choice["function"]["name"]]
         elif tools.choice == "auto" and messages[-1]["role"] == "tool":
             names = []
-        openings = [self._prompts.ids(OPENING % json.dumps(name)) for name in names]
-        return CallGuide(openings, self._prompts.braces, self._sampling, self._random)
+        return CallOpenings([self._opening(json.dumps(name)) for name in names])
+
+    def _opening(self, name: str) -> CallOpening:
+        start, end, tokens = (
+            self._prompts.ids(text) for text in (OPENING + '"', OPENING + name, OPENING + name + ARGUMENTS)
+        )
+        return CallOpening(tokens, len(start), len(end))
+
+    async def _begun(
+        self, slot: KvCacheSlot, prompt: list[int], first: Logits, openings: CallOpenings, may_speak: bool
+    ) -> list[int]:
+        """Return the opening of the call with which the answer begins, or [] for an answer in words.
+
+        The answer begins with a call if the model would write this tool's name at the beginning of a call
+        with a probability of at least ``LIKELY``. A model of this size often begins a call that no tool
+        serves, and is then unsure of the name.
+
+        first: the logits after the prompt, float32 [vocabulary]. may_speak: False if a call is required.
+        """
+        chance = probability(first, self._prompts.call_marks)
+        begun: list[int] = []
+        if may_speak and chance < LIKELY:
+            return []
+        while True:
+            forced = openings.forced(begun)
+            rows = await self._read(slot, [*prompt, *begun], forced)
+            for row, token in zip(rows, forced, strict=False):
+                chance *= probability(row, [token]) if openings.in_name(begun) else 1.0
+                begun.append(token)
+            allowed = openings.after(begun)
+            if allowed:
+                token = most_likely(rows[-1], allowed)
+                chance *= probability(rows[-1], [token])
+                begun.append(token)
+            if may_speak and chance < LIKELY:
+                return []
+            if not allowed:
+                return begun
 
 
 def _knows_tools(path: Path) -> bool:
