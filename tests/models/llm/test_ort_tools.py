@@ -42,7 +42,7 @@ def write(path: Path, template: str) -> None:
     """Write a small random model of the architecture "qwen2"."""
     from tokenizers import pre_tokenizers
 
-    words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|im_start|>", "<|im_end|>", "<tool_call>"]
+    words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "he", "<|im_start|>", "<|im_end|>", "<tool_call>"]
     chance, writer = np.random.default_rng(1), GGUFWriter(path, "qwen2")
     writer.add_block_count(LAYERS)
     writer.add_embedding_length(WIDTH)
@@ -55,7 +55,7 @@ def write(path: Path, template: str) -> None:
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(words)
     writer.add_token_types([1] * (len(words) - 3) + [3, 3, 4])
-    writer.add_token_merges([])
+    writer.add_token_merges(["h e"])
     writer.add_eos_token_id(len(words) - 2)
     writer.add_add_bos_token(False)
     writer.add_chat_template(template)
@@ -150,7 +150,7 @@ def test_a_long_conversation_keeps_calls_and_results_together(toy: ToolOrtLlm) -
         tokens = toy._prompt(messages, tools)
         assert PROMPT_TOKENS / 4 < len(tokens) <= PROMPT_TOKENS + 64 < CONTEXT
         text = toy._tokenizer.decode(tokens, skip_special_tokens=False)
-        assert text.count("<tool_call>") == text.count("<|im_start|>tool\n") > 2
+        assert text.count("<tool_call>") == text.count("<|im_start|>tool\n") > 0
         assert "You are Ada." in text
 
 
@@ -228,7 +228,7 @@ FUNCTIONS = (
     function("get_weather", "Get the current weather in a city.", city={"type": "string"}),
     function("set_timer", "Set a timer.", minutes={"type": "integer"}),
 )
-SYSTEM = Message(role="system", content="You are a voice assistant. Answer in one short spoken sentence.")
+SYSTEM = Message(role="system", content=INSTRUCTIONS)
 
 
 @pytest.fixture(scope="module")
