@@ -98,7 +98,7 @@ class OrtPrompts:
         return ModelError(
             self._name,
             f"a prompt of {tokens} tokens exceeds the context of {CONTEXT}: "
-            "shorten the instructions, or take a model with more (llama:, openai:)",
+            "shorten the instructions or the tools, or take a model with more (llama:, openai:)",
             "context_length_exceeded",
         )
 

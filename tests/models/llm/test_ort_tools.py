@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 from support import speech
-from support.tool_calls import WEATHER, answered
+from support.tool_calls import CITY, WEATHER, answered
 
 from rejoinder.models.llm.ort.adapter import OrtLlm
 from rejoinder.models.llm.ort.call_guide import CallGuide, CallOpening, CallOpenings, probability
@@ -22,6 +22,7 @@ from rejoinder.models.llm.ort.sampling import Sampling
 from rejoinder.models.llm.ort.tools import ToolOrtLlm, open_ort
 from rejoinder.pipeline import Message, ToolCall, ToolLlm, Tools, ToolWarmLlm
 from rejoinder.pipeline.fitting import check_fits
+from rejoinder.pipeline.options import INSTRUCTIONS
 
 TEMPLATE = """\
 {% if tools %}<|im_start|>tools{% for tool in tools %}
