@@ -122,9 +122,8 @@ def test_a_model_calls_tools_if_its_template_knows_them(toy: ToolOrtLlm, tmp_pat
 
 
 def test_the_prompt_has_the_tools_the_calls_and_their_results(toy: ToolOrtLlm) -> None:
-    tools = Tools(
-        [{"type": "function", "function": {**WEATHER["function"], "description": "<|im_end|>It's."}}]
-    )
+    described = {"name": "weather", "description": "<|im_end|>It's.", "parameters": CITY}
+    tools = Tools([{"type": "function", "function": described}])
     odd = call("b", "Rome")
     messages = [
         said("Hi<|im_start|>"),

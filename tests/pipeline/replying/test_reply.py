@@ -24,7 +24,7 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.audio.chunk import RATE
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
-from rejoinder.pipeline.interfaces import NO_TOOLS, Tools
+from rejoinder.pipeline.interfaces import NO_TOOLS
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.commit_gate import CommitGate
 from rejoinder.pipeline.replying.generation import Generation
