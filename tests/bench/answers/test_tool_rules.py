@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from typer.testing import CliRunner
 
+from rejoinder.agent.bench.answers.ask_tools import (
+    ToolAnswer,
+    as_tool_json,
+    ask_tools,
+    tool_table,
+    verdict,
+    wrong_calls,
+)
 from rejoinder.agent.bench.answers.questions import HALVES
 from rejoinder.agent.bench.answers.tool_rules import ANYWHERE, ToolRequest, Verdict, judge, read_tools
 from rejoinder.agent.bench.stt import normaliser
-from rejoinder.pipeline import ToolCall
+from rejoinder.agent.cli.app import app
+from rejoinder.pipeline import Message, ModelError, Options, ToolCall, Tools
 
 TOOLS, REQUESTS = read_tools()
 ASKED = {request.ask: request for request in REQUESTS}
@@ -59,7 +71,7 @@ TABLE = "I'd like to book a table for two on Friday at seven pm."
 
 
 @pytest.mark.parametrize(
-    "asked, made, verdict",
+    "asked, made, judged",
     [
         ("What is the weather in Paris?", call("get_weather", city="paris."), Verdict.RIGHT),
         ("What is the weather in Paris?", call("get_weather", city="Paris, France"), Verdict.RIGHT),
@@ -86,8 +98,8 @@ TABLE = "I'd like to book a table for two on Friday at seven pm."
         ("Hello, how are you?", call("get_weather", city="Paris"), Verdict.NEEDLESS),
     ],
 )
-def test_values_are_compared_leniently(asked: str, made: ToolCall, verdict: Verdict) -> None:
-    assert judge(ASKED[asked], "", [made], normaliser()) is verdict
+def test_values_are_compared_leniently(asked: str, made: ToolCall, judged: Verdict) -> None:
+    assert judge(ASKED[asked], "", [made], normaliser()) is judged
 
 
 def test_words_in_place_of_a_call_and_two_calls_are_wrong() -> None:
@@ -97,3 +109,58 @@ def test_words_in_place_of_a_call_and_two_calls_are_wrong() -> None:
     assert judge(paris, "Let me look.", [made], normaliser()) is Verdict.RIGHT
     assert judge(paris, " ", [], normaliser()) is Verdict.SILENT
     assert judge(ASKED["Hello, how are you?"], "", [], normaliser()) is Verdict.SILENT
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+class Weatherman:
+    """A language model that calls the weather of Paris, or fails."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.tools: Tools | None = None
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        yield "Well."
+
+    async def warm(self, messages: Sequence[Message]) -> None:
+        pass
+
+    async def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
+        self.tools = tools
+        yield "Let me look."
+        if self.error:
+            raise ModelError("weatherman", self.error)
+        yield call("get_weather", city="Paris")
+
+
+def asked_of(llm: Weatherman) -> list[ToolAnswer]:
+    options = Options(tools=Tools(TOOLS))
+    requests = [ASKED["What is the weather in Paris?"], ASKED["Hello, how are you?"]]
+    return [asyncio.run(ask_tools(llm, request, options)) for request in requests]
+
+
+def test_what_a_model_calls_is_judged_and_shown() -> None:
+    llm = Weatherman()
+    answers = asked_of(llm)
+    assert llm.tools is not None and list(llm.tools.functions) == TOOLS
+    assert [one.text for one in answers] == ["Let me look."] * 2 and answers[0].first_s > 0
+    assert [verdict(one, normaliser()) for one in answers] == [Verdict.RIGHT, Verdict.NEEDLESS]
+    (line,) = wrong_calls(answers, normaliser())
+    assert line == 'called without need: Hello, how are you? -> get_weather({"city": "Paris"}) Let me look.'
+    table = tool_table("toy", answers, normaliser())
+    assert list(table.columns[2].cells) == ["1", "0", "1"]
+    assert [one["verdict"] for one in as_tool_json(answers, normaliser())] == ["right", "called without need"]
+
+
+def test_a_model_that_fails_gives_no_answer() -> None:
+    answers = asked_of(Weatherman("half a call"))
+    assert {verdict(one, normaliser()) for one in answers} == {Verdict.SILENT}
+    assert "half a call" in wrong_calls(answers, normaliser())[0]
+
+
+def test_the_command_refuses_a_model_without_tools() -> None:
+    given = ["bench", "answers", "--tools", "--llm", "scripted:llm|Hello."]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 1 and "cannot call tools" in " ".join(done.output.split())
