@@ -70,7 +70,7 @@ def tool_table(spec: str, answers: Sequence[ToolAnswer], normalise: Normalise) -
     """Return a table with one line per kind of request, and one for all."""
     shown = Table(title=spec, title_justify="left", title_style="bold", box=None)
     for name in ("", "asked", *Verdict, "first p50 ms", "p95"):
-        shown.add_column(name, justify="right" if name else "left")
+        shown.add_column(name, justify="right" if name else "left", no_wrap=not name)
     kinds = list(dict.fromkeys(answer.request.kind for answer in answers))
     for kind in [*kinds, "all"]:
         part = [answer for answer in answers if kind in (answer.request.kind, "all")]

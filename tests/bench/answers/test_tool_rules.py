@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -114,6 +115,16 @@ def test_words_in_place_of_a_call_and_two_calls_are_wrong() -> None:
 # --- the command ----------------------------------------------------------------------------------------
 
 
+class OpenEnded:
+    """A language model without tools."""
+
+    async def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        yield "Well."
+
+    async def warm(self, messages: Sequence[Message]) -> None:
+        pass
+
+
 class Weatherman:
     """A language model that calls the weather of Paris, or fails."""
 
@@ -160,7 +171,19 @@ def test_a_model_that_fails_gives_no_answer() -> None:
     assert "half a call" in wrong_calls(answers, normaliser())[0]
 
 
-def test_the_command_refuses_a_model_without_tools() -> None:
-    given = ["bench", "answers", "--tools", "--llm", "scripted:llm|Hello."]
+def test_a_model_without_tools_is_refused() -> None:
+    llm = OpenEnded()
+    with pytest.raises(ModelError, match=r"^OpenEnded: this language model cannot call tools"):
+        asyncio.run(ask_tools(llm, REQUESTS[0], Options(tools=Tools(TOOLS))))
+
+
+def test_the_command_counts_right_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    llm = 'scripted:llm|Well.@get_weather {"city": "Paris"}'
+    given = ["bench", "answers", "--tools", "--half", "tune", "--llm", llm, "--json", "report.json"]
     done = CliRunner().invoke(app, given)
-    assert done.exit_code == 1 and "cannot call tools" in " ".join(done.output.split())
+    assert done.exit_code == 0, done.output
+    answers = json.loads(Path("report.json").read_text())["answers"]
+    assert Counter(one["verdict"] for one in answers)["right"] == 1
+    assert {one["half"] for one in answers} == {"tune"}
+    assert "called without need: Hello, how are you?" in done.output
