@@ -77,23 +77,23 @@ class CallGuide:
         self._precise = replace(sampling, temperature=0, penalty=1)
         self._random = random
         self._begun: list[int] | None = None
-        self._is_first = True
+        self._has_called = False
 
     def next(self, logits: Logits, before: Sequence[int]) -> list[int]:
         """Return the next tokens of the answer, at least one. logits: float32 [vocabulary], after ``before``.
 
-        The first token begins no call: whether an answer is a call is decided before it begins.
+        An answer in words has no calls: whether it begins with one is decided before. After a call, the model
+        may make another one. Then the most likely token is chosen, so that chance makes no calls.
         """
         if self._begun is not None:
             return self._open([most_likely(logits, self._openings.after(self._begun))])
         if self.in_call:
-            return [choose(logits, before, self._precise, self._random)]
-        if self._is_first or not self._openings:
+            self._has_called = True
+        elif not self._has_called:
             logits = logits.copy()
             logits[self._marks] = -np.inf
-        self._is_first = False
-        token = choose(logits, before, self._words, self._random)
-        if token not in self._marks or not self._openings:
+        token = choose(logits, before, self._precise if self._has_called else self._words, self._random)
+        if self.in_call or token not in self._marks:
             return [token]
         self._begun = []
         return self._open([])

@@ -43,7 +43,7 @@ class ToolOrtLlm(OrtLlm):
         self._call_drafts = Drafts()
 
     def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
-        """Stream the answer, and each tool call as soon as it is whole. Otherwise like ``reply``.
+        """Stream the answer: words, or tool calls, each as soon as it is whole. Otherwise like ``reply``.
 
         A required call is begun for the model. Raises ModelError also for a call that is incomplete, has no
         valid arguments, or names an unknown tool.

@@ -183,19 +183,20 @@ def guide(*openings: Sequence[int]) -> CallGuide:
     return CallGuide(made, np.array([9]), Sampling(temperature=0), np.random.default_rng(1))
 
 
-def test_a_call_that_begins_gets_its_form() -> None:
+def test_a_call_after_a_call_gets_its_form() -> None:
     chosen = guide([9, 1, 2, 3], [9, 1, 4, 3], [9, 1, 4, 5, 3])
-    assert chosen.next(logits(9, 7), []) == [7]  # an answer in words
-    assert chosen.next(logits(9, 7), [7]) == [9, 1]
-    assert chosen.next(logits(8, 4), [7, 9, 1]) == [4]
-    assert chosen.next(logits(2, 3, 5), [7, 9, 1, 4]) == [3]
     chosen.in_call = True
-    assert chosen.next(logits(9, 8), [7, 9, 1, 4, 3]) == [9]
+    assert chosen.next(logits(9, 8), [3]) == [9]
+    chosen.in_call = False
+    assert chosen.next(logits(6, 9), [3, 9]) == [6]
+    assert chosen.next(logits(9, 7), [3, 9, 6]) == [9, 1]
+    assert chosen.next(logits(8, 4), [3, 9, 6, 9, 1]) == [4]
+    assert chosen.next(logits(2, 3, 5), [3, 9, 6, 9, 1, 4]) == [3]
 
 
-def test_words_have_no_brace_where_nothing_may_be_called() -> None:
-    chosen = guide()
-    assert chosen.next(logits(9, 7), []) == chosen.next(logits(9, 7), [7]) == [7]
+def test_an_answer_in_words_has_no_brace() -> None:
+    for chosen in (guide(), guide([9, 1, 2, 3])):
+        assert chosen.next(logits(9, 7), []) == chosen.next(logits(9, 7), [7]) == [7]
 
 
 def test_only_tokens_of_names_count() -> None:
