@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rejoinder.models.llm.ort.adapter import OrtLlm
 from rejoinder.models.llm.ort.ahead import ahead
-from rejoinder.models.llm.ort.call_guide import CallGuide, CallOpening, CallOpenings, most_likely, probability
+from rejoinder.models.llm.ort.call_guide import CallGuide, CallOpening, CallOpenings, probability
 from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import prepared
 from rejoinder.models.llm.ort.drafts import Drafts
@@ -21,6 +22,8 @@ from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 LIKELY = 0.5
 """Least probability of a call."""
+FAR_LESS = 0.2
+"""A name with less than this share of the likeliest one's probability is left out."""
 OPENING = '{"name": '
 """What a call begins with, before the name as JSON."""
 ARGUMENTS = ', "arguments": {'
@@ -122,31 +125,50 @@ class ToolOrtLlm(OrtLlm):
     ) -> list[int]:
         """Return the opening of the call with which the answer begins, or [] for an answer in words.
 
-        The answer begins with a call if the model would write this tool's name at the beginning of a call
-        with a probability of at least ``LIKELY``. A model of this size often begins a call that no tool
-        serves, and is then unsure of the name.
+        The answer begins with a call if the model would do so, with the name of one of the tools, with a
+        probability of at least ``LIKELY``. A model of this size often begins a call that no tool serves, and
+        then writes another name.
 
         first: the logits after the prompt, float32 [vocabulary]. may_speak: False if a call is required.
         """
         chance = probability(first, self._prompts.call_marks)
-        begun: list[int] = []
         if may_speak and chance < LIKELY:
             return []
-        while True:
-            forced = openings.forced(begun)
-            rows = await self._read(slot, [*prompt, *begun], forced)
-            for row, token in zip(rows, forced, strict=False):
-                chance *= probability(row, [token]) if openings.in_name(begun) else 1.0
-                begun.append(token)
-            allowed = openings.after(begun)
-            if allowed:
-                token = most_likely(rows[-1], allowed)
-                chance *= probability(rows[-1], [token])
-                begun.append(token)
-            if may_speak and chance < LIKELY:
-                return []
-            if not allowed:
-                return begun
+        names = await self._names(slot, prompt, [], openings)
+        return [] if may_speak and chance * names.all < LIKELY else names.opening
+
+    async def _names(
+        self, slot: KvCacheSlot, prompt: list[int], begun: list[int], openings: CallOpenings
+    ) -> LikelyNames:
+        """Read the tools' names that begin so; names that are far less likely than another are left out."""
+        forced = openings.forced(begun)
+        rows = await self._read(slot, [*prompt, *begun], forced)
+        share, begun = 1.0, list(begun)
+        for row, token in zip(rows, forced, strict=False):
+            share *= probability(row, [token]) if openings.in_name(begun) else 1.0
+            begun.append(token)
+        if not (allowed := openings.after(begun)):
+            return LikelyNames(share, share, begun)
+        chances = sorted((probability(rows[-1], [token]), token) for token in allowed)
+        every, best = 0.0, LikelyNames(0.0, -1.0, begun)
+        for chance, token in chances:  # the likeliest comes last, so that it stays in the cache
+            if chance >= chances[-1][0] * FAR_LESS:
+                found = await self._names(slot, prompt, [*begun, token], openings)
+                every += chance * found.all
+                best = max(best, replace(found, best=chance * found.best), key=lambda one: one.best)
+        return LikelyNames(share * every, share * best.best, best.opening)
+
+
+@dataclass(frozen=True, slots=True)
+class LikelyNames:
+    """How likely the model is to write names of tools.
+
+    all: probability of one of them. best: probability of the likeliest. opening: the call of the likeliest.
+    """
+
+    all: float
+    best: float
+    opening: list[int]
 
 
 def _knows_tools(path: Path) -> bool:
