@@ -63,15 +63,22 @@ class CallGuide:
     """Chooses the tokens of one answer.
 
     in_call: whether the answer so far ends within a call; the caller sets it.
-    marks: the tokens that may begin a call. sampling: sampling of words.
+    marks: the tokens that may begin a call. unspoken: the tokens that an answer in words does without.
+    sampling: sampling of words.
     """
 
     def __init__(
-        self, openings: CallOpenings, marks: TokenIds, sampling: Sampling, random: np.random.Generator
+        self,
+        openings: CallOpenings,
+        marks: TokenIds,
+        unspoken: TokenIds,
+        sampling: Sampling,
+        random: np.random.Generator,
     ) -> None:
         self.in_call = False
         self._openings = openings
         self._marks = marks
+        self._unspoken = unspoken
         self._words = sampling
         # The penalty on repetition would alter the words that a call takes from the request.
         self._precise = replace(sampling, temperature=0, penalty=1)
@@ -91,7 +98,7 @@ class CallGuide:
             self._has_called = True
         elif not self._has_called:
             logits = logits.copy()
-            logits[self._marks] = -np.inf
+            logits[self._unspoken] = -np.inf
         token = choose(logits, before, self._precise if self._has_called else self._words, self._random)
         if self.in_call or token not in self._marks:
             return [token]

@@ -26,13 +26,16 @@ CALL_TAGS = ("<tool_call>", "</tool_call>")
 MARKS = ("{", "```", "<tool_call>")
 """What tokens that may begin a call contain."""
 
+WRITTEN = ("{", "`", "<")
+"""Marks of code, which an answer in words does without. A small model reads a tool's result out as code."""
+
 
 class OrtPrompts:
     """Renders and encodes prompts.
 
     folder: the converted model. name: name of the model in errors.
     ends: the tokens that end an answer in words. ends_of_turn: those that end an answer with tool calls.
-    call_marks: the tokens that may begin a call, int64 [tokens].
+    call_marks: the tokens that may begin a call, int64 [tokens]. unspoken: those with marks of code.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -54,6 +57,8 @@ class OrtPrompts:
         self._plain = PlainMessages(token.content for token in control.values())
         self.ends: set[int] = {settings["end"], *control}
         self.ends_of_turn = self.ends - {self.tokenizer.token_to_id(tag) for tag in CALL_TAGS}
+        written = {token for word, token in vocabulary.items() if any(mark in word for mark in WRITTEN)}
+        self.unspoken = np.array(sorted(written - self.ends_of_turn), np.int64)
 
     def knows_tools(self) -> bool:
         """Return whether the chat template renders tools, and calls as JSON."""

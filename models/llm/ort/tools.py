@@ -20,8 +20,8 @@ from rejoinder.models.llm.written_calls import WrittenCalls
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
-LIKELY = 0.5
-"""Least probability of a call."""
+LIKELY = 0.4
+"""Least probability of a call; fitted to half of ``agent/bench/answers/tools.toml`` with Qwen2.5-Coder 0.5B."""
 FAR_LESS = 0.2
 """A name with less than this share of the likeliest one's probability is left out."""
 OPENING = '{"name": '
@@ -48,15 +48,16 @@ class ToolOrtLlm(OrtLlm):
     def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
         """Stream the answer: words, or tool calls, each as soon as it is whole. Otherwise like ``reply``.
 
-        A required call is begun for the model. Raises ModelError also for a call that is incomplete, has no
-        valid arguments, or names an unknown tool.
+        After the result of a call, the answer is in words, from a prompt without tools, unless a call is
+        required. A required call is begun for the model. Raises ModelError also for a call that is incomplete
+        or has no valid arguments.
         """
         return ahead(self._answer(messages, tools), MAX_TOKENS)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        """Stream the answer as ``OrtLlm`` does, without calls.
+        """Stream the answer as ``OrtLlm`` does.
 
-        After earlier calls in the conversation a model may write another call, which is dropped.
+        After earlier calls in the conversation, marks of code are left out, so that it contains no call.
         """
         if any("tool_calls" in message for message in messages):
             return ahead(self._text_only(messages), MAX_TOKENS)
@@ -78,9 +79,13 @@ class ToolOrtLlm(OrtLlm):
     async def _answer(
         self, messages: Sequence[Message], tools: Tools
     ) -> AsyncGenerator[str | ToolCall, None]:
+        if tools.choice == "auto" and messages[-1]["role"] == "tool":
+            # Beside the tools' definitions, a small model makes the same call again, or writes code.
+            tools = NO_TOOLS
         calls = WrittenCalls([tool["function"]["name"] for tool in tools.functions], self.name)
-        openings = self._openings(messages, tools)
-        guide = CallGuide(openings, self._prompts.call_marks, self._sampling, self._random)
+        openings = self._openings(tools)
+        marks, unspoken = self._prompts.call_marks, self._prompts.unspoken
+        guide = CallGuide(openings, marks, unspoken, self._sampling, self._random)
         prompt = await self._encoded(messages, tools)
         with self._priority_gate.priority():
             async with self._slots.take(messages, tools) as index:
@@ -101,17 +106,11 @@ class ToolOrtLlm(OrtLlm):
         for piece in calls.end():
             yield piece
 
-    def _openings(self, messages: Sequence[Message], tools: Tools) -> CallOpenings:
-        """Return the calls that an answer may make.
-
-        After a result the answer is in words, unless a call is required: a small model would make the same
-        call again, or read the result out as JSON.
-        """
+    def _openings(self, tools: Tools) -> CallOpenings:
+        """Return the calls that an answer may make."""
         names = [tool["function"]["name"] for tool in tools.functions]
         if isinstance(tools.choice, dict):
             names = [tools.choice["function"]["name"]]
-        elif tools.choice == "auto" and messages[-1]["role"] == "tool":
-            names = []
         return CallOpenings([self._opening(json.dumps(name)) for name in names])
 
     def _opening(self, name: str) -> CallOpening:
