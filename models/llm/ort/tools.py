@@ -21,7 +21,7 @@ from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 LIKELY = 0.4
-"""Least probability of a call; fitted to half of ``agent/bench/answers/tools.toml`` with Qwen2.5-Coder 0.5B."""
+"""Least probability of a call, fitted to the tuning half of ``tools.toml`` with Qwen2.5-Coder 0.5B."""
 FAR_LESS = 0.2
 """A name with less than this share of the likeliest one's probability is left out."""
 OPENING = '{"name": '
