@@ -47,6 +47,7 @@ class PromptWarmer:
         if self.task is not None and not self.task.done():
             self.task.cancel()
             cancelled.add(self.task)
+            self.task = None
 
     async def _send(self, text: str, tools: Tools, deadline: Deadline) -> None:
         current.set(deadline)
