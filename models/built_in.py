@@ -139,9 +139,9 @@ def _llama(path: Path, threads: int, placement: Placement) -> Any:
 
 
 def _ort(path: Path, threads: int, placement: Placement) -> Any:
-    from rejoinder.models.llm.ort.adapter import OrtLlm
+    from rejoinder.models.llm.ort.tools import open_ort
 
-    return OrtLlm(path, threads)
+    return open_ort(path, threads)
 
 
 def _openai(found: tuple[str, str], threads: int, placement: Placement) -> Any:

@@ -33,7 +33,13 @@ PARTS = {
     "llm": ModelRole(
         "language model",
         interfaces.Llm,
-        (interfaces.ToolLlm, interfaces.MonitoredLlm, interfaces.TextLlm, interfaces.TokenLlm),
+        (
+            interfaces.ToolLlm,
+            interfaces.ToolWarmLlm,
+            interfaces.MonitoredLlm,
+            interfaces.TextLlm,
+            interfaces.TokenLlm,
+        ),
     ),
     "tts": ModelRole("voice", interfaces.Tts),
 }

@@ -183,6 +183,21 @@ class ToolLlm(Protocol):
 
 
 @runtime_checkable
+class ToolWarmLlm(Protocol):
+    """A ``ToolLlm`` with one more method: it puts prompts with tools into its cache.
+
+    With tools a prompt differs from its beginning on, so ``Llm.warm`` does not help.
+    """
+
+    async def warm_answer(self, messages: Sequence[Message], tools: Tools) -> None:
+        """Put a prompt with tools into the model's cache if that is cheap; otherwise do nothing.
+
+        Cancelling stops the work. It only costs speed.
+        """
+        ...
+
+
+@runtime_checkable
 class MonitoredLlm(Protocol):
     """An ``Llm`` with one more property: its health. For an engine that can fail while the program runs."""
 

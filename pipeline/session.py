@@ -183,10 +183,10 @@ class Session:
     def configure(self, options: Options) -> None:
         """Replace the options, from the next turn on."""
         self.options = options
-        self._replies.configure(options)
         self.history.instructions = options.instructions
         self.history.examples = list(options.examples)
         self.history.retention = options.retention
+        self._replies.configure(options)
         for event in self.floor.configure(options):
             self._react(event)
         self._configured.set()
@@ -227,6 +227,7 @@ class Session:
         transcriber = TurnTranscriber(self.models, self.floor, self._react)
         if self.options.greeting.strip():
             self.respond(ReplyRequest(words=self.options.greeting))
+        self._replies.warm("")  # else the first answer waits until the instructions are read
         async with asyncio.TaskGroup() as tasks:
             vad = self.models.vad.stream()
             check_fits("vad stream", vad)

@@ -109,6 +109,9 @@ if TYPE_CHECKING:
         Tools as Tools,
     )
     from rejoinder.pipeline import (
+        ToolWarmLlm as ToolWarmLlm,
+    )
+    from rejoinder.pipeline import (
         Trace as Trace,
     )
     from rejoinder.pipeline import (
@@ -172,6 +175,7 @@ __all__ = [
     "SttStream",
     "ToolCall",
     "ToolLlm",
+    "ToolWarmLlm",
     "Tools",
     "Trace",
     "Transcript",

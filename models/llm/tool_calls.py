@@ -62,7 +62,12 @@ class ToolCalls:
             raise ModelError(self._name, f"the arguments of {call['name']} are no JSON: {error}") from None
         if not call["name"] or not isinstance(given, dict):
             raise ModelError(self._name, f"this is no call of a tool: {call['name']}({arguments})")
-        return ToolCall(call["id"] or f"call_{secrets.token_hex(10)}", call["name"], arguments)
+        return ToolCall(call["id"] or new_id(), call["name"], arguments)
+
+
+def new_id() -> str:
+    """Return a unique identifier of a call."""
+    return f"call_{secrets.token_hex(10)}"
 
 
 def _size(call: dict[str, str]) -> int:

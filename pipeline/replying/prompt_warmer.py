@@ -7,7 +7,7 @@ import logging
 
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
 from rejoinder.pipeline.history import History
-from rejoinder.pipeline.interfaces import Llm
+from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Tools, ToolWarmLlm
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 
 log = logging.getLogger(__name__)
@@ -25,10 +25,13 @@ class PromptWarmer:
         self._history = history
         self._deadline = Deadline(PARTIAL_SECONDS)
 
-    def warm(self, text: str) -> None:
-        """Send the prompt that ends with these words of the user, unless another one is being sent."""
+    def warm(self, text: str, tools: Tools = NO_TOOLS) -> None:
+        """Send the prompt that ends with these words of the user, unless another one is being sent.
+
+        tools: the tools of the reply.
+        """
         if self.task is None or self.task.done():
-            self.task = asyncio.create_task(self._send(text, self._deadline), name="warm")
+            self.task = asyncio.create_task(self._send(text, tools, self._deadline), name="warm")
 
     def take_deadline(self) -> Deadline:
         """Return the deadline of the prompt that is being sent, for the reply that waits for it.
@@ -44,10 +47,15 @@ class PromptWarmer:
         if self.task is not None and not self.task.done():
             self.task.cancel()
             cancelled.add(self.task)
+            self.task = None
 
-    async def _send(self, text: str, deadline: Deadline) -> None:
+    async def _send(self, text: str, tools: Tools, deadline: Deadline) -> None:
         current.set(deadline)
         try:
-            await self._llm.warm(self._history.messages(text))
+            messages = self._history.messages(text)
+            if tools.functions and isinstance(self._llm, ToolWarmLlm):
+                await self._llm.warm_answer(messages, tools)
+            else:
+                await self._llm.warm(messages)
         except Exception as error:  # only speed is lost: the reply itself reports the error
             log.debug("warming the prompt failed: %s", error)

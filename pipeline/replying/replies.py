@@ -78,7 +78,15 @@ class Replies:
 
     def configure(self, options: Options) -> None:
         """Replace the options of the session, from the next reply on."""
+        is_prompt_changed = (options.instructions, options.examples, options.tools) != (
+            self._options.instructions,
+            self._options.examples,
+            self._options.tools,
+        )
         self._options = options
+        if is_prompt_changed:
+            self._warmer.cancel(self.cancelled)
+            self.warm("")
 
     # --- the user's turn --------------------------------------------------------------------------------
 
@@ -91,9 +99,12 @@ class Replies:
         self._pause_marks["transcribed"] = now
 
     def warm(self, text: str) -> None:
-        """Send the prompt to the language model's cache while the user still speaks."""
+        """Send the prompt to the language model's cache before the user's turn is over.
+
+        text: the words of the turn so far, "" before the first turn.
+        """
         if self._options.create_response:
-            self._warmer.warm(text)
+            self._warmer.warm(text, self._options.tools)
 
     def guess(self, text: str) -> None:
         """Start a reply to a turn that is probably over. It waits for its commit."""

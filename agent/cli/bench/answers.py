@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -12,13 +12,22 @@ from rich.console import Console
 
 from rejoinder.agent.bench.answers import report as answers_report
 from rejoinder.agent.bench.answers.ask import NOW, Asked, ask, of_half
+from rejoinder.agent.bench.answers.ask_tools import (
+    ToolAnswer,
+    as_tool_json,
+    ask_tools,
+    tool_table,
+    wrong_calls,
+)
 from rejoinder.agent.bench.answers.questions import Half, Question, read
+from rejoinder.agent.bench.answers.tool_rules import read_tools
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.bench.stt import normaliser
 from rejoinder.agent.cli.options import InstructionsOption, JsonOption, LlmOption, ProfileOption
 from rejoinder.agent.config import Settings, load
 from rejoinder.agent.machine import occasion
 from rejoinder.models.loading import open_llm
+from rejoinder.pipeline import Tools
 from rejoinder.pipeline.errors import PipelineError
 
 
@@ -26,6 +35,7 @@ def answers(
     llm: LlmOption = None,
     half: Annotated[Half, typer.Option(help="the half of the questions to ask")] = Half.BOTH,
     times: Annotated[int, typer.Option(min=1, help="times to ask each question")] = 1,
+    tools: Annotated[bool, typer.Option("--tools", help="ask for tool calls instead")] = False,
     instructions: InstructionsOption = None,
     profile: ProfileOption = None,
     json_file: JsonOption = None,
@@ -33,16 +43,26 @@ def answers(
     """Count the everyday questions that a model answers right.
 
     The model reads the prompt of a call: the instructions, and the turns before. Rules decide whether an
-    answer is right (agent/bench/answers/questions.toml). Nothing is spoken or recognised.
+    answer is right (agent/bench/answers/questions.toml). Nothing is spoken or recognised. With --tools the
+    requests need one of eight tools or none (agent/bench/answers/tools.toml).
     """
     console = console_beside(json_file)
     try:
         normalise = normaliser()
         settings, _ = load({"llm": llm, "instructions": instructions, "profile": profile})
         report: dict[str, Any] = {**occasion(), "model": settings.llm, "half": half}
-        found = asyncio.run(_ask_all(settings, of_half(read(), half) * times, console))
+        if tools:
+            called = asyncio.run(_ask_for_tools(settings, half, times, console))
+        else:
+            found = asyncio.run(_ask_all(settings, of_half(read(), half) * times, console))
     except PipelineError as error:
         leave(error)
+    if tools:
+        for line in wrong_calls(called, normalise):
+            console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+        console.print(tool_table(settings.llm, called, normalise))
+        write(json_file, {**report, "answers": as_tool_json(called, normalise)})
+        return
     rows = answers_report.rows(found, normalise)
     for line in answers_report.wrong(found, normalise):
         console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
@@ -58,5 +78,19 @@ async def _ask_all(settings: Settings, questions: Sequence[Question], console: C
             task = progress.add_task("asking", total=len(questions))
             for question in questions:
                 found.append(await ask(llm, question, settings.options(NOW)))
+                progress.advance(task)
+    return found
+
+
+async def _ask_for_tools(settings: Settings, half: Half, times: int, console: Console) -> list[ToolAnswer]:
+    functions, requests = read_tools()
+    wanted = [one for one in requests if half in (one.half, Half.BOTH)] * times
+    found = []
+    async with open_llm(settings.llm, settings.threads(), settings.placement()) as llm:
+        with progress_bar(console) as progress:
+            task = progress.add_task("asking", total=len(wanted))
+            for request in wanted:
+                options = replace(settings.options(NOW), tools=Tools(functions))
+                found.append(await ask_tools(llm, request, options))
                 progress.advance(task)
     return found

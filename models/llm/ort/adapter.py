@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rejoinder.models.hints import require
 from rejoinder.models.llm.ort.ahead import ahead
+from rejoinder.models.llm.ort.call_guide import CallGuide
 from rejoinder.models.llm.ort.decoder import Decoder, KvCachePool, KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, prepared
 from rejoinder.models.llm.ort.drafts import OPENINGS, Drafts
 from rejoinder.models.llm.ort.kv_cache import Slots, common_prefix
+from rejoinder.models.llm.ort.prompts import OrtPrompts
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 from rejoinder.models.llm.priority_gate import PriorityGate
 from rejoinder.models.seed import seed
 from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
 from rejoinder.pipeline.prompt import is_long
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 SLOTS = 8
 """KV-cache slots for replies: most replies and warm-ups at the same time."""
-PROMPT_TOKENS = CONTEXT - 256
-"""Most tokens of a prompt. A longer conversation loses its oldest messages."""
-FORGET_MESSAGES = 8
-"""Messages that are dropped at a time, because each drop makes the KV cache useless once."""
-TEMPLATE_TOKENS = 6
-"""Approximate number of tokens that a chat template adds to a message."""
 STEP_TOKENS = 64
 """Most prompt tokens in one step: about 80 ms, in which no other step can run."""
 TEXT_STEP_TOKENS = 16
@@ -73,25 +66,15 @@ class OrtLlm:
 
     def __init__(self, path: Path, threads: int, sampling: Sampling | None = None) -> None:
         require("ort")
-        import jinja2.sandbox
-        from tokenizers import Tokenizer
-
         self.name = f"ort:{path.stem}"
         try:
             folder = prepared(path)
-            settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-            self._tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            self._longest = max(map(len, self._tokenizer.get_vocab()))
-            environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-            environment.globals["raise_exception"] = _refuse
-            self._template = environment.from_string(settings["template"])
-            control = self._tokenizer.get_added_tokens_decoder()
-            self._control = re.compile("|".join(re.escape(token.content) for token in control.values()))
+            self._prompts = OrtPrompts(folder, self.name)
         except ModelError:
             raise
         except Exception as error:
             raise ModelError(self.name, f"cannot prepare {path}: {error}") from error
-        self._ends = {settings["end"], *control}
+        self._tokenizer = self._prompts.tokenizer
         self._sampling = sampling or Sampling()
         self._random = np.random.default_rng(seed())
         decoder = Decoder(folder / "model.onnx", threads)
@@ -149,31 +132,50 @@ class OrtLlm:
                     yield piece
 
     async def _tokens(
-        self, slot: KvCacheSlot, prompt: Sequence[int], drafts: Drafts | None = None
+        self,
+        slot: KvCacheSlot,
+        prompt: Sequence[int],
+        drafts: Drafts | None = None,
+        guide: CallGuide | None = None,
+        first: Logits | None = None,
     ) -> AsyncGenerator[int, None]:
         """Stream the tokens of an answer. A step yields several if the model chooses the guessed tokens.
 
         drafts: guesses for a reply. None for a text request, which has lower priority than replies.
+        guide: chooses the tokens of an answer with tools. None for an answer without.
+        first: the logits after the prompt, if they are known.
         """
+        ends = self._prompts.ends if guide is None else self._prompts.ends_of_turn
         answer: list[int] = []
         longest = min(MAX_TOKENS, CONTEXT - len(prompt))
+        decodes = False
         try:
             while len(answer) < longest:
                 tokens = [*prompt, *answer]
                 drafted = drafts.following(answer)[: longest - len(answer)] if drafts is not None else []
-                rows = await self._read(slot, tokens, drafted, drafts is None, decodes=bool(answer))
+                if first is None:
+                    rows = await self._read(slot, tokens, drafted, drafts is None, decodes)
+                else:
+                    rows, drafted, first = [first], [], None
                 for logits, guess in zip(rows, [*drafted, None], strict=False):
-                    token = choose(logits, tokens, self._sampling, self._random)
-                    if token in self._ends or len(answer) == longest:
-                        return
-                    tokens.append(token)
-                    answer.append(token)
-                    yield token
-                    if token != guess:
+                    made = self._next(logits, tokens, guide)
+                    for token in made:
+                        if token in ends or len(answer) == longest:
+                            return
+                        tokens.append(token)
+                        answer.append(token)
+                        yield token
+                    decodes = len(made) == 1
+                    if made != [guess]:
                         break
         finally:
             if drafts is not None:
                 drafts.learn(answer)
+
+    def _next(self, logits: Logits, before: Sequence[int], guide: CallGuide | None) -> list[int]:
+        if guide is not None:
+            return guide.next(logits, before)
+        return [choose(logits, before, self._sampling, self._random)]
 
     def count(self, messages: Sequence[Message]) -> int:
         """Return the number of prompt tokens that a reply to ``messages`` reads. Raises ModelError."""
@@ -181,9 +183,12 @@ class OrtLlm:
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Read the prompt into the cache of a slot. Cancelling keeps what was read. Raises ModelError."""
-        prompt = await self._encoded(messages)
+        await self._warm(messages)
+
+    async def _warm(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> None:
+        prompt = await self._encoded(messages, tools)
         with self._priority_gate.priority():
-            async with self._slots.take(messages) as index:
+            async with self._slots.take(messages, tools) as index:
                 await self._read(self._cache_slots[index], prompt)
 
     async def aclose(self) -> None:
@@ -218,57 +223,14 @@ class OrtLlm:
         left_out = len(drafted) if decodes else None
         return await self.engine.run(Step(slot, [*tokens, *drafted], 1 + len(drafted), left_out))
 
-    async def _encoded(self, messages: Sequence[Message]) -> list[int]:
+    async def _encoded(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> list[int]:
         """Return the tokens of the prompt. A long prompt is encoded on a thread."""
-        if is_long(messages):
-            return await asyncio.to_thread(self._prompt, messages)
+        if tools.functions or is_long(messages):
+            return await asyncio.to_thread(self._prompt, messages, tools)
         return self._prompt(messages)
 
-    def _prompt(self, messages: Sequence[Message]) -> list[int]:
-        if len(messages[-1]["content"]) > CONTEXT * self._longest:  # too many, without counting them
-            raise self._too_long(f"more than {CONTEXT}")
-        try:
-            said = [Message(role=each["role"], content=self._plain(each["content"])) for each in messages]
-            tokens = self._encode(said)
-            if len(tokens) > PROMPT_TOKENS:
-                tokens = self._encode(self._shortened(said))
-        except Exception as error:
-            raise ModelError(self.name, f"cannot read the conversation: {error}") from error
-        if not 0 < len(tokens) < CONTEXT:
-            raise self._too_long(str(len(tokens)))
-        return tokens
-
-    def _encode(self, messages: Sequence[Message]) -> list[int]:
-        text = self._template.render(messages=messages, add_generation_prompt=True)
-        return self._ids(text)
-
-    def _too_long(self, tokens: str) -> ModelError:
-        return ModelError(
-            self.name,
-            f"a prompt of {tokens} tokens exceeds the context of {CONTEXT}: "
-            "shorten the instructions, or take a model with more (llama:, openai:)",
-            "context_length_exceeded",
-        )
-
-    def _ids(self, text: str) -> list[int]:
-        """Return the tokens of a text. Only the tokenizer's methods for batches release the GIL."""
-        (encoded,) = self._tokenizer.encode_batch_fast([text])
-        tokens: list[int] = encoded.ids
-        return tokens
-
-    def _plain(self, text: str) -> str:
-        """Return a message's text without control tokens, which could begin another message."""
-        text.encode()  # raises for a lone surrogate
-        return self._control.sub(" ", text)
-
-    def _shortened(self, messages: Sequence[Message]) -> list[Message]:
-        """Drop the oldest messages of a conversation that is too long, but keep its system message."""
-        sizes = [len(self._ids(each["content"])) + TEMPLATE_TOKENS for each in messages]
-        lead = 1 if messages and messages[0]["role"] == "system" else 0
-        first = lead
-        while sum(sizes[:lead] + sizes[first:]) > PROMPT_TOKENS and first + FORGET_MESSAGES < len(messages):
-            first += FORGET_MESSAGES
-        return [*messages[:lead], *messages[first:]]
+    def _prompt(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> list[int]:
+        return self._prompts.tokens(messages, tools)
 
     def _step(self, batch: Sequence[Step]) -> list[list[Logits]]:
         if len(batch) == 1:
@@ -276,7 +238,3 @@ class OrtLlm:
         known = [step.tokens[: len(step.tokens) - (step.drafted or 0)] for step in batch]
         indexes = [step.slot.index or 0 for step in batch]
         return [[logits] for logits in self._cache_pool.next(dict(zip(indexes, known, strict=True)))]
-
-
-def _refuse(reason: str) -> None:
-    raise ValueError(reason)  # chat templates call this to reject messages

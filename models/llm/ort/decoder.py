@@ -61,7 +61,7 @@ class Decoder:
 class KvCacheSlot:
     """The keys and values of one conversation, in a fixed buffer of ``CONTEXT`` tokens.
 
-    With SmolLM2-135M a token takes 46 KB, and a full slot 47 MB. cached: the tokens that were read. index:
+    With SmolLM2-135M a token takes 46 KB, and a full slot 94 MB. cached: the tokens that were read. index:
     position in the ``KvCachePool``, None for a slot outside of one.
     """
 

@@ -26,7 +26,7 @@ from rejoinder.models.onnx.byte_weights import ZERO_POINT, signed_weights_are_ex
 from rejoinder.models.onnx.nodes import MICROSOFT
 from rejoinder.pipeline.errors import ModelError
 
-CONTEXT = 1024
+CONTEXT = 2048
 """Most tokens of prompt and answer together."""
 QUANTIZATION_BLOCK = 32
 """Values that share one scale in block quantization."""
@@ -34,7 +34,7 @@ MASSIVE_LAYERS = 3
 """First layers whose down projections are quantized in blocks."""
 SAME_MATRIX = 0.2
 """Two matrices that differ by less than this share of their mean size are one, in fewer and in more bits."""
-GRAPH_FORMAT = 5
+GRAPH_FORMAT = 6
 """Version of the converted folder. A folder of another version is converted again."""
 
 Weights = np.ndarray[Any, np.dtype[np.float32]]

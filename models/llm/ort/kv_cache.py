@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.interfaces import NO_TOOLS, Message, Tools
 
 
 class Slots:
@@ -18,13 +18,15 @@ class Slots:
         self._some = asyncio.Semaphore(count)
 
     @asynccontextmanager
-    async def take(self, messages: Sequence[Message]) -> AsyncIterator[int]:
+    async def take(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> AsyncIterator[int]:
         """Hold the free slot that shares the longest prefix with this prompt; wait while no slot is free.
 
         A slot that would lose more than half of its prompt belongs to another conversation. In that case, the
         least recently used slot is taken. Cancelling frees the slot, or ends the wait.
         """
-        prompt = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+        said = "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+        # A template may put the tools before the first message, so other tools make another prompt.
+        prompt = f"{list(tools.functions)}\n{said}" if tools.functions else said
 
         def served(slot: int) -> int:
             length = common_prefix(self._prompts[slot], prompt)

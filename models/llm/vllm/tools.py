@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.sampling import Sampling
+from rejoinder.models.llm.sample_call import CALLED, LIKE_HERMES, NO_PARAMETERS, TOOL
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.models.llm.vllm.adapter import Vllm, name_of, reason, vllm_environment
 from rejoinder.models.llm.vllm.prompt import TEMPLATE, Prompts
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import NO_TOOLS, CallMessage, Message, ToolCall, Tools
+from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 HERMES = "hermes"
 """The parser for models that write calls as JSON between two tags, such as Qwen 2.5 and 3."""
-NO_PARAMETERS = {"type": "object", "properties": {}}
-"""The JSON schema of a function without parameters."""
-TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {"name": "look_up", "description": "Looks.", "parameters": NO_PARAMETERS},
-}
-"""The function in prompts that show how a chat template renders tools."""
-CALL = CallMessage(id="call00001", type="function", function={"name": "look_up", "arguments": "{}"})
-"""A call of ``TOOL``."""
-CALLED = (
-    Message(role="user", content="Look up."),
-    Message(role="assistant", content="", tool_calls=[CALL]),
-    Message(role="tool", content="up", tool_call_id="call00001"),
-)
-"""A sample conversation, which shows how a chat template renders tools and calls."""
-LIKE_HERMES = re.compile(r'<tool_call>\s*\{\s*"name":\s*"look_up",\s*"arguments":')
-"""The call in ``CALLED`` as the ``hermes`` parser reads it."""
 
 
 def open_vllm(

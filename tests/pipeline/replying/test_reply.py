@@ -24,6 +24,7 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.audio.chunk import RATE
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
+from rejoinder.pipeline.interfaces import NO_TOOLS
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.commit_gate import CommitGate
 from rejoinder.pipeline.replying.generation import Generation
@@ -313,6 +314,30 @@ def test_a_reply_takes_over_the_deadline_of_the_prompt_that_is_being_sent() -> N
     first, second = warmer.take_deadline(), warmer.take_deadline()
     assert first is not second
     assert first.slack == second.slack == GUESS_SECONDS < PARTIAL_SECONDS
+
+
+@pytest.mark.parametrize("tools", [NO_TOOLS, Tools([{"type": "function", "function": {"name": "stop"}}])])
+def test_a_prompt_is_warmed_with_the_tools_of_the_reply(tools: Tools) -> None:
+    """A model that cannot warm prompts with tools gets the prompt without them."""
+    warmed: list[object] = []
+
+    class Plain:
+        async def warm(self, messages: object) -> None:
+            warmed.append(None)
+
+    class Able(Plain):
+        async def warm_answer(self, messages: object, tools: Tools) -> None:
+            warmed.append(tools)
+
+    async def warm() -> None:
+        for model in (Plain(), Able()):
+            warmer = PromptWarmer(model, History())  # type: ignore[arg-type]
+            warmer.warm("Hello", tools)
+            assert warmer.task is not None
+            await warmer.task
+
+    asyncio.run(warm())
+    assert warmed == [None, tools if tools.functions else None]
 
 
 # --- what the history gets ------------------------------------------------------------------------------
