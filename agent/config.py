@@ -62,7 +62,7 @@ TOY_EXAMPLES = (
 )
 """Examples that keep the embedded model's answers short; larger models do not need them."""
 TOY_CHARACTERS = 1_200
-"""Longest prompt for the embedded model, in characters. Its context has 2,048 tokens, but reading them takes seconds."""
+"""Longest prompt for the default model, in characters: it makes no sense of a longer one."""
 
 
 class ConfigError(PipelineError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -179,16 +180,32 @@ def test_warming_that_fails_or_takes_long_only_costs_time() -> None:
 
         async def warm(self, messages: Sequence[Message]) -> None:
             self.warmed += 1
-            if self.warmed == 1:
+            if self.warmed <= 2:
                 raise ModelError("cold", "no cache")
             await asyncio.sleep(0.6)
 
     talk = Talk("one", llm=Cold(["Yes."]))
     talk.says(1.2, at=0.2)
     talk.run(until=5.0)
-    assert talk.llm.warmed == 2  # at 0.56 and at 1.06 s; the reply starts after the second, at 1.66 s
+    assert (
+        talk.llm.warmed == 3
+    )  # at pick-up, at 0.56 and at 1.06 s; the reply starts after the second, at 1.66 s
     assert talk.when(ReplyAudio)[0] == 1.66 + 0.08 + 0.05
     assert talk.done() == [(1, "completed", "Yes.")]
+
+
+def test_the_prompt_is_read_at_pick_up_and_when_it_changes() -> None:
+    read: list[str] = []
+
+    class Reader(ScriptedLlm):
+        async def warm(self, messages: Sequence[Message]) -> None:
+            read.append(" / ".join(message["content"] for message in messages))
+
+    talk = Talk("one", llm=Reader(["Yes."]), options=Options(instructions="Be kind."))
+    talk.does(lambda session: session.configure(replace(session.options, instructions="Be brief.")), at=0.5)
+    talk.does(lambda session: session.configure(replace(session.options, max_tokens=9)), at=1.0)
+    talk.run(until=2.0)
+    assert read == ["Be kind.", "Be brief."]
 
 
 def test_warming_ends_with_the_session() -> None:

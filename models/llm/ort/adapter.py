@@ -21,6 +21,7 @@ from rejoinder.models.llm.ort.prompts import OrtPrompts
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 from rejoinder.models.llm.priority_gate import PriorityGate
 from rejoinder.models.seed import seed
+from rejoinder.models.threads import cores
 from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.errors import ModelError
@@ -34,6 +35,12 @@ STEP_TOKENS = 64
 """Most prompt tokens in one step: about 80 ms, in which no other step can run."""
 TEXT_STEP_TOKENS = 16
 """Most prompt tokens in one step of a text request. A reply may have to wait for such a step."""
+LARGE_BYTES = 300_000_000
+"""Size of a file from which a model counts as large: a step of as many tokens takes several times as long."""
+LARGE_STEP_TOKENS = 24
+"""``STEP_TOKENS`` for a large model."""
+LARGE_THREADS = 2
+"""Fewest threads of a large model, if there are as many cores. A small one runs faster on a single thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,10 @@ class OrtLlm:
         self._tokenizer = self._prompts.tokenizer
         self._sampling = sampling or Sampling()
         self._random = np.random.default_rng(seed())
-        decoder = Decoder(folder / "model.onnx", threads)
+        is_large = path.stat().st_size >= LARGE_BYTES
+        self._step_tokens = LARGE_STEP_TOKENS if is_large else STEP_TOKENS
+        least = min(LARGE_THREADS, cores()) if is_large else 1
+        decoder = Decoder(folder / "model.onnx", max(threads, least))
         self._cache_pool = KvCachePool(decoder, SLOTS)
         self._cache_slots = self._cache_pool.slots
         self._slots = Slots(SLOTS)
@@ -152,7 +162,9 @@ class OrtLlm:
         try:
             while len(answer) < longest:
                 tokens = [*prompt, *answer]
-                drafted = drafts.following(answer)[: longest - len(answer)] if drafts is not None else []
+                drafted = (
+                    drafts.following(answer, prompt)[: longest - len(answer)] if drafts is not None else []
+                )
                 if first is None:
                     rows = await self._read(slot, tokens, drafted, drafts is None, decodes)
                 else:
@@ -213,7 +225,10 @@ class OrtLlm:
         is a step of its own: its activations are far larger than those of the others, and a common scale
         would leave the others only a few bits.
         """
-        known, most = common_prefix(slot.cached, tokens), TEXT_STEP_TOKENS if low_priority else STEP_TOKENS
+        known, most = (
+            common_prefix(slot.cached, tokens),
+            TEXT_STEP_TOKENS if low_priority else self._step_tokens,
+        )
         for end in range(known + most if known else 1, len(tokens), most):
             if low_priority:
                 await self._priority_gate.wait()

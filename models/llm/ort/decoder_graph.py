@@ -8,6 +8,8 @@ Weights have 8 bits and one scale per row; activations have 8 bits and one scale
 a scale for each block of 32 weights and 32 activations, because a few of their values are far larger than the
 others: the down projections of the first layers ("massive activations", Sun et al. 2024), and the output
 layer. Weights with one scale per row are signed or unsigned, by the processor (``onnx/byte_weights.py``).
+The feed-forward layers of a larger model have 4 bits and a scale for each block. That is as good there, and
+reads a token in three quarters of the time (docs/lab/latency-models.md).
 """
 
 from __future__ import annotations
@@ -46,17 +48,18 @@ class Family:
 
     words: how the tokenizer cuts text into words, a name of llama.cpp. interleaved: the order of queries and
     keys in the GGUF file: 1 if the two halves of a rotated pair are neighbours. biased: names of tensors with
-    a bias.
+    a bias. halved: whether the weights of feed-forward layers have 4 bits.
     """
 
     words: str
     interleaved: int
     biased: tuple[str, ...] = ()
+    halved: bool = False
 
 
 FAMILIES = {
     "llama": Family("smollm", 1),
-    "qwen2": Family("qwen2", 0, ("attn_q", "attn_k", "attn_v")),
+    "qwen2": Family("qwen2", 0, ("attn_q", "attn_k", "attn_v"), halved=True),
 }
 """The supported families by the architecture in the GGUF file."""
 QWEN2_WORDS = (
@@ -276,11 +279,13 @@ class Graph:
         )
         out = self._rows(attended, [block + "attn_output"], name + "attention")
         normed, hidden = self._skip(hidden, out, block + "ffn_norm", name + "between")
-        gate = self._rows(normed, [block + "ffn_gate"], name + "gate")
-        up = self._rows(normed, [block + "ffn_up"], name + "up")
+        multiply = self._halves if self._family.halved else self._rows
+        gate = multiply(normed, [block + "ffn_gate"], name + "gate")
+        up = multiply(normed, [block + "ffn_up"], name + "up")
         self._add("QuickGelu", [gate], name + "open", MICROSOFT, alpha=1.0)
         self._add("Mul", [name + "open", up], name + "through")
-        multiply = self._blocks if layer < MASSIVE_LAYERS else self._rows
+        if layer < MASSIVE_LAYERS and not self._family.halved:
+            multiply = self._blocks
         out = multiply(name + "through", [block + "ffn_down"], name + "down")
         following = f"blk.{layer + 1}.attn_norm" if layer + 1 < self.layers else "output_norm"
         normed, hidden = self._skip(hidden, out, following, name + "after")
@@ -312,9 +317,26 @@ class Graph:
     def _blocks(self, given: str, names: Sequence[str], name: str) -> str:
         """Multiply by 8-bit weights, with one scale per block of weights and per block of the input."""
         weights = self._weights(names[0])
+        return self._in_blocks(given, self._quantized(names[0], weights), weights, name, bits=8)
+
+    def _halves(self, given: str, names: Sequence[str], name: str) -> str:
+        """Multiply by 4-bit weights, with one scale per block of weights and per block of the input."""
+        weights = self._weights(names[0])
+        blocks = weights.reshape(len(weights), -1, QUANTIZATION_BLOCK)
+        largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2, keepdims=True), 2)
+        # There are values from -8 to 7, so the sign of the scale makes the largest one -8.
+        scales = np.where(np.abs(largest) < 1e-12, -1e-12, largest / -8)
+        values = np.clip(np.rint(blocks / scales) + 8, 0, 15).astype(np.uint8)
+        made = (
+            self._constant(name + ".quantized", values[:, :, ::2] | values[:, :, 1::2] << 4),
+            self._constant(name + ".scales", scales[:, :, 0].astype(np.float32)),
+        )
+        return self._in_blocks(given, made, weights, name, bits=4)
+
+    def _in_blocks(self, given: str, made: tuple[str, str], weights: Weights, name: str, bits: int) -> str:
         return self._add(
-            "MatMulNBits", [given, *self._quantized(names[0], weights)], name, MICROSOFT,
-            K=weights.shape[1], N=len(weights), bits=8, block_size=QUANTIZATION_BLOCK, accuracy_level=4,
+            "MatMulNBits", [given, *made], name, MICROSOFT,
+            K=weights.shape[1], N=len(weights), bits=bits, block_size=QUANTIZATION_BLOCK, accuracy_level=4,
         )  # fmt: skip
 
     def _quantized(self, name: str, weights: Weights) -> tuple[str, str]:

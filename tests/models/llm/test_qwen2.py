@@ -121,7 +121,7 @@ def test_the_graph_computes_the_equations(tmp_path: Path, embeddings: str) -> No
     rows = np.array(slot.rows(tokens, 12))
     wanted = expected(arrays, tokens)[-12:]
     for got, want in zip(rows, wanted, strict=True):
-        assert np.corrcoef(got, want)[0, 1] > 0.98  # 8 bits; a wrong rotation makes 0.6 to 0.8
+        assert np.corrcoef(got, want)[0, 1] > 0.96  # 4 and 8 bits; a wrong rotation makes 0.6 to 0.8
     assert rows.std() == pytest.approx(wanted.std(), rel=0.05)
 
 
