@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
@@ -19,7 +19,7 @@ from pydantic_settings import (
 )
 
 from rejoinder.agent import mistakes
-from rejoinder.agent.instructions import INSTRUCTIONS, dated
+from rejoinder.agent.instructions import EXAMPLES, INSTRUCTIONS, dated
 from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.models.llm.openai import is_loopback
@@ -28,6 +28,7 @@ from rejoinder.models.loading import Specs
 from rejoinder.models.placement import Placement
 from rejoinder.models.registry import language_model, voice
 from rejoinder.models.seed import SEED_VARIABLE
+from rejoinder.models.specs import LANGUAGE_MODELS
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
@@ -94,7 +95,7 @@ class Settings(BaseSettings):
     device: str = Field("cpu", pattern="^(cpu|cuda)$", description="device of the recogniser: cpu or cuda")
     vllm: VllmSettings = Field(default=VllmSettings(), description="vLLM's settings, by vLLM's names")
     instructions: str = Field(
-        INSTRUCTIONS, description="system prompt of the agent; {date} and {time} are filled in"
+        INSTRUCTIONS, description="system prompt of the agent; {date}, {tomorrow} and {time} are filled in"
     )
     greeting: str = Field(
         "",
@@ -209,6 +210,16 @@ class Settings(BaseSettings):
         """Whether only this machine can reach ``host``."""
         return is_loopback(f"//{authority(self.host, 0)}")
 
+    def _examples(self) -> Sequence[Message]:
+        """Return the examples for the language model, which are in English.
+
+        They go with the default instructions only, except for the default model.
+        """
+        if self.llm in TOYS:
+            return TOY_EXAMPLES
+        is_embedded = self.llm in LANGUAGE_MODELS.values()
+        return EXAMPLES if is_embedded and self.instructions == INSTRUCTIONS else ()
+
     def options(self, now: datetime | None = None) -> Options:
         """Return the options of a session before its client changes any.
 
@@ -218,7 +229,7 @@ class Settings(BaseSettings):
         return Options(
             instructions=dated(self.instructions, now or datetime.now()),
             greeting=self.greeting.strip(),
-            examples=TOY_EXAMPLES if self.llm in TOYS else (),
+            examples=self._examples(),
             prompt_characters=TOY_CHARACTERS if self.llm in TOYS else PROMPT_CHARACTERS,
             endpointing=Endpointing(
                 patience=self.patience,

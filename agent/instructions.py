@@ -1,22 +1,48 @@
-"""The default system prompt, and the date and the time in system prompts."""
+"""The default system prompt and examples, and the date and the time in system prompts."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from rejoinder.pipeline.interfaces import Message
 
 INSTRUCTIONS = (
     "You are a friendly voice assistant on a phone call. Your answers are short: one or two plain spoken "
-    "sentences, without lists or symbols."
+    "sentences, without lists or symbols. If you cannot know something, such as what the caller did or owns, "
+    "say that you do not know. Today is {date}, tomorrow is {tomorrow}, and it is {time}."
 )
-"""The default system prompt. It is the same for all calls, so the language model reads it once."""
+"""The default system prompt. What changes comes last, so that the language model reads the rest once."""
+
+
+TALK = (
+    ("Hello!", "Hello! How can I help you?"),
+    ("How long is a week?", "A week has seven days."),
+    ("And two weeks?", "Two weeks have fourteen days."),
+    ("Who invented the telephone?", "The telephone was invented by Alexander Graham Bell."),
+    ("Where is my wallet?", "I don't know where your wallet is."),
+    ("I had a bad day.", "I'm sorry to hear that. What happened?"),
+    ("What do plants need?", "Plants need water, light and soil."),
+    ("What did I eat yesterday?", "I'm sorry, I don't know what you ate yesterday."),
+)
+"""Questions and answers in turn of what is known and what cannot be known."""
+EXAMPLES = tuple(
+    Message(role=role, content=text)
+    for turn in TALK
+    for role, text in zip(("user", "assistant"), turn, strict=True)
+)
+"""An invented start of the call for ``small`` and ``medium``, which shows them how short an answer is.
+
+With more that cannot be known, the small model no longer knows who wrote Hamlet (docs/lab/latency-models.md).
+"""
 
 
 def dated(instructions: str, now: datetime) -> str:
-    """Return instructions with the date and the time in the places of ``{date}`` and ``{time}``.
+    """Return instructions with the values of ``{date}``, ``{tomorrow}`` and ``{time}``.
 
-    They are written as an English speaker reads them aloud: "Wednesday, March 4, 2026" and "3:20 PM". Other
-    braces stay as they are.
+    They are written as an English speaker reads them aloud: "Wednesday, March 4, 2026", "Thursday" and "3:20
+    PM". Other braces stay as they are.
     """
     date = f"{now:%A, %B} {now.day}, {now.year}"
     time = f"{now.hour % 12 or 12}:{now:%M} {'AM' if now.hour < 12 else 'PM'}"
-    return instructions.replace("{date}", date).replace("{time}", time)
+    tomorrow = f"{now + timedelta(days=1):%A}"
+    return instructions.replace("{date}", date).replace("{tomorrow}", tomorrow).replace("{time}", time)

@@ -41,6 +41,8 @@ LARGE_STEP_TOKENS = 24
 """``STEP_TOKENS`` for a large model."""
 LARGE_THREADS = 2
 """Fewest threads of a large model, if there are as many cores. A small one runs faster on a single thread."""
+LARGE_SAMPLING = Sampling(temperature=0, penalty=1.05)
+"""A large model answers right more often with its likeliest words (docs/lab/latency-models.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,9 @@ class OrtLlm:
         except Exception as error:
             raise ModelError(self.name, f"cannot prepare {path}: {error}") from error
         self._tokenizer = self._prompts.tokenizer
-        self._sampling = sampling or Sampling()
-        self._random = np.random.default_rng(seed())
         is_large = path.stat().st_size >= LARGE_BYTES
+        self._sampling = sampling or (LARGE_SAMPLING if is_large else Sampling())
+        self._random = np.random.default_rng(seed())
         self._step_tokens = LARGE_STEP_TOKENS if is_large else STEP_TOKENS
         least = min(LARGE_THREADS, cores()) if is_large else 1
         decoder = Decoder(folder / "model.onnx", max(threads, least))
