@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGUFWriter
 from support import speech
 from support.tool_calls import CITY, WEATHER, answered
+from support.toy_qwen2 import WORDS, write
 
 from rejoinder.models.llm.ort.adapter import OrtLlm
 from rejoinder.models.llm.ort.call_guide import CallGuide, CallOpening, CallOpenings, probability
@@ -35,34 +35,23 @@ TEMPLATE = """\
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 """A chat template in the manner of Qwen2.5's."""
-LAYERS, HEADS, HEAD, WIDTH, INNER = 1, 2, 32, 64, 64
+HEADS, HEAD, WIDTH, INNER = 2, 32, 64, 64
+SHAPE = {
+    "block_count": 1,
+    "embedding_length": WIDTH,
+    "feed_forward_length": INNER,
+    "head_count": HEADS,
+    "head_count_kv": HEADS,
+}
 """The shape of the small random model."""
 
 
-def write(path: Path, template: str) -> None:
-    """Write a small random model of the architecture "qwen2"."""
-    from tokenizers import pre_tokenizers
-
-    words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "he", "<|im_start|>", "<|im_end|>", "<tool_call>"]
-    chance, writer = np.random.default_rng(1), GGUFWriter(path, "qwen2")
-    writer.add_block_count(LAYERS)
-    writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(INNER)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
-    writer.add_rope_freq_base(1_000_000.0)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(words)
-    writer.add_token_types([1] * (len(words) - 3) + [3, 3, 4])
-    writer.add_token_merges(["h e"])
-    writer.add_eos_token_id(len(words) - 2)
-    writer.add_add_bos_token(False)
-    writer.add_chat_template(template)
+def toy_file(path: Path, template: str) -> None:
+    """Write a small model with random weights."""
+    chance = np.random.default_rng(1)
     shapes: dict[str, tuple[int, ...]] = {
         "output_norm.weight": (WIDTH,),
-        "token_embd.weight": (len(words), WIDTH),
+        "token_embd.weight": (len(WORDS), WIDTH),
         "blk.0.attn_norm.weight": (WIDTH,),
         "blk.0.ffn_norm.weight": (WIDTH,),
         "blk.0.attn_output.weight": (WIDTH, HEADS * HEAD),
@@ -73,18 +62,14 @@ def write(path: Path, template: str) -> None:
     for part in "qkv":
         shapes[f"blk.0.attn_{part}.weight"] = (HEADS * HEAD, WIDTH)
         shapes[f"blk.0.attn_{part}.bias"] = (HEADS * HEAD,)
-    for name, shape in shapes.items():
-        writer.add_tensor(name, chance.normal(size=shape).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    arrays = {name: chance.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    write(path, arrays, SHAPE, template)
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolOrtLlm]:
     path = tmp_path_factory.mktemp("toy") / "toy.gguf"
-    write(path, TEMPLATE)
+    toy_file(path, TEMPLATE)
     loaded = open_ort(path, 1)
     assert isinstance(loaded, ToolOrtLlm)
     yield loaded
@@ -115,7 +100,7 @@ def test_a_model_calls_tools_if_its_template_knows_them(toy: ToolOrtLlm, tmp_pat
     check_fits("llm", toy)
     for template in ("{{ messages }}", "{{ tools }}", "{{ raise_exception('no') }}"):
         path = tmp_path / f"{len(template)}.gguf"
-        write(path, template)
+        toy_file(path, template)
         plain = open_ort(path, 1)
         assert not isinstance(plain, ToolLlm) and not isinstance(plain, ToolWarmLlm)
         asyncio.run(plain.aclose())

@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGUFWriter
-from tokenizers import pre_tokenizers
+from support.toy_qwen2 import BASE, EPSILON, WORDS, Arrays, write
 
 from rejoinder.models.llm.ort.decoder import Decoder, KvCacheSlot
 from rejoinder.models.llm.ort.decoder_graph import prepared, tokenizer
 
 LAYERS, HEADS, KV_HEADS, HEAD, WIDTH, INNER = 2, 4, 2, 32, 128, 256
-BASE, EPSILON = 1_000_000.0, 1e-6
-WORDS = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "he", "<|im_start|>", "<|im_end|>", "<tool_call>"]
-Arrays = dict[str, np.ndarray[Any, np.dtype[np.float32]]]
+SHAPE = {
+    "block_count": LAYERS,
+    "embedding_length": WIDTH,
+    "feed_forward_length": INNER,
+    "head_count": HEADS,
+    "head_count_kv": KV_HEADS,
+}
 
 
 def weights(embeddings: str) -> Arrays:
@@ -45,31 +48,6 @@ def weights(embeddings: str) -> Arrays:
         for name in ("attn_norm", "ffn_norm"):
             found[f"{block}{name}.weight"] = chance.uniform(0.5, 1.5, WIDTH).astype(np.float32)
     return found
-
-
-def write(path: Path, arrays: Arrays) -> None:
-    writer = GGUFWriter(path, "qwen2")
-    writer.add_block_count(LAYERS)
-    writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(INNER)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_rope_freq_base(BASE)
-    writer.add_layer_norm_rms_eps(EPSILON)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(WORDS)
-    writer.add_token_types([1] * (len(WORDS) - 3) + [3, 3, 4])
-    writer.add_token_merges(["h e"])
-    writer.add_eos_token_id(len(WORDS) - 2)
-    writer.add_add_bos_token(False)
-    writer.add_chat_template("{{ messages }}")
-    for name, array in arrays.items():
-        writer.add_tensor(name, array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def expected(arrays: Arrays, tokens: list[int]) -> Any:
@@ -114,7 +92,7 @@ def expected(arrays: Arrays, tokens: list[int]) -> Any:
 @pytest.mark.parametrize("embeddings", ["tied", "twice", "two"])
 def test_the_graph_computes_the_equations(tmp_path: Path, embeddings: str) -> None:
     arrays, path = weights(embeddings), tmp_path / "toy.gguf"
-    write(path, arrays)
+    write(path, arrays, SHAPE, "{{ messages }}")
     slot = KvCacheSlot(Decoder(prepared(path) / "model.onnx", 1))
     tokens = np.random.default_rng(2).integers(0, len(WORDS), 24).tolist()
     slot.logits(tokens[:9])  # the rest is read with a cache
