@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol, TypeVar
 
 from rejoinder.agent.bench.answers.questions import Half, Question
 from rejoinder.pipeline import Options
@@ -55,6 +56,18 @@ async def _answer(llm: Llm, history: History, question: Question, turn: str, max
     return Asked(question, "".join(pieces).strip(), first, time.perf_counter() - began, limits.tokens)
 
 
-def of_half(questions: Sequence[Question], half: Half) -> list[Question]:
+class Halved(Protocol):
+    """One of a set in two halves."""
+
+    @property
+    def half(self) -> Half:
+        """The half that it is in."""
+        ...
+
+
+Asking = TypeVar("Asking", bound=Halved)
+
+
+def of_half(questions: Sequence[Asking], half: Half) -> list[Asking]:
     """Return the questions of one half, or of both."""
     return [one for one in questions if half in (one.half, Half.BOTH)]

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 
 from rejoinder.agent.bench.answers import report as answers_report
-from rejoinder.agent.bench.answers.ask import NOW, Asked, ask, of_half
+from rejoinder.agent.bench.answers.ask import NOW, ask, of_half
 from rejoinder.agent.bench.answers.ask_tools import (
-    ToolAnswer,
     as_tool_json,
     ask_tools,
     tool_table,
     wrong_calls,
 )
-from rejoinder.agent.bench.answers.questions import Half, Question, read
+from rejoinder.agent.bench.answers.questions import Half, read
 from rejoinder.agent.bench.answers.tool_rules import read_tools
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.bench.stt import normaliser
@@ -27,8 +26,11 @@ from rejoinder.agent.cli.options import InstructionsOption, JsonOption, LlmOptio
 from rejoinder.agent.config import Settings, load
 from rejoinder.agent.machine import occasion
 from rejoinder.models.loading import open_llm
-from rejoinder.pipeline import Tools
+from rejoinder.pipeline import Llm, Options, Tools
 from rejoinder.pipeline.errors import PipelineError
+
+Asking = TypeVar("Asking")
+Answer = TypeVar("Answer")
 
 
 def answers(
@@ -51,10 +53,14 @@ def answers(
         normalise = normaliser()
         settings, _ = load({"llm": llm, "instructions": instructions, "profile": profile})
         report: dict[str, Any] = {**occasion(), "model": settings.llm, "half": half}
+        options = settings.options(NOW)
         if tools:
-            called = asyncio.run(_ask_for_tools(settings, half, times, console))
+            functions, requests = read_tools()
+            options = replace(options, tools=Tools(functions))
+            wanted = of_half(requests, half) * times
+            called = asyncio.run(_ask_all(ask_tools, settings, options, wanted, console))
         else:
-            found = asyncio.run(_ask_all(settings, of_half(read(), half) * times, console))
+            found = asyncio.run(_ask_all(ask, settings, options, of_half(read(), half) * times, console))
     except PipelineError as error:
         leave(error)
     if tools:
@@ -71,26 +77,18 @@ def answers(
     write(json_file, {**report, "answers": answers_report.as_json(found, normalise)})
 
 
-async def _ask_all(settings: Settings, questions: Sequence[Question], console: Console) -> list[Asked]:
+async def _ask_all(
+    ask_one: Callable[[Llm, Asking, Options], Awaitable[Answer]],
+    settings: Settings,
+    options: Options,
+    questions: Sequence[Asking],
+    console: Console,
+) -> list[Answer]:
     found = []
     async with open_llm(settings.llm, settings.threads(), settings.placement()) as llm:
         with progress_bar(console) as progress:
             task = progress.add_task("asking", total=len(questions))
             for question in questions:
-                found.append(await ask(llm, question, settings.options(NOW)))
-                progress.advance(task)
-    return found
-
-
-async def _ask_for_tools(settings: Settings, half: Half, times: int, console: Console) -> list[ToolAnswer]:
-    functions, requests = read_tools()
-    wanted = [one for one in requests if half in (one.half, Half.BOTH)] * times
-    found = []
-    async with open_llm(settings.llm, settings.threads(), settings.placement()) as llm:
-        with progress_bar(console) as progress:
-            task = progress.add_task("asking", total=len(wanted))
-            for request in wanted:
-                options = replace(settings.options(NOW), tools=Tools(functions))
-                found.append(await ask_tools(llm, request, options))
+                found.append(await ask_one(llm, question, options))
                 progress.advance(task)
     return found
