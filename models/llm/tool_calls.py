@@ -1,14 +1,15 @@
-"""Assemble tool calls from the deltas that chat servers stream."""
+"""Tool calls: assemble them from the deltas that chat servers stream, or leave them out of an answer."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import ToolCall
+from rejoinder.pipeline.interfaces import Message, ToolCall
 
 MAX_CHARACTERS = 64 * 1024
 """Most characters in the names, identifiers and arguments of all calls of one answer."""
@@ -68,6 +69,19 @@ class ToolCalls:
 def new_id() -> str:
     """Return a unique identifier of a call."""
     return f"call_{secrets.token_hex(10)}"
+
+
+def has_calls(messages: Sequence[Message]) -> bool:
+    """Return whether there were calls in a conversation; a model may then write another one by itself."""
+    return any("tool_calls" in message for message in messages)
+
+
+async def without_calls(pieces: AsyncGenerator[str | ToolCall, None]) -> AsyncGenerator[str, None]:
+    """Yield the words of an answer without its calls. Closing this closes ``pieces``."""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, str):
+                yield piece
 
 
 def _size(call: dict[str, str]) -> int:

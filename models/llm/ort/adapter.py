@@ -65,31 +65,42 @@ class Step:
         return None if self.drafted is not None and self.slot.index is not None else id(self)
 
 
+def open_prompts(path: Path) -> OrtPrompts:
+    """Return the prompts of a GGUF file, which is converted if it was not. Raises ModelError."""
+    require("ort")
+    name = f"ort:{path.stem}"
+    try:
+        return OrtPrompts(prepared(path), name)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(name, f"cannot prepare {path}: {error}") from error
+
+
 class OrtLlm:
     """A GGUF model of the architecture "llama" or "qwen2" on this machine.
 
-    The first start converts it for onnxruntime.
+    The first start converts it for onnxruntime. prompts: what ``open_prompts`` returns for the file.
 
     Raises ModelError if the file cannot be loaded or converted.
     """
 
-    def __init__(self, path: Path, threads: int, sampling: Sampling | None = None) -> None:
-        require("ort")
-        self.name = f"ort:{path.stem}"
-        try:
-            folder = prepared(path)
-            self._prompts = OrtPrompts(folder, self.name)
-        except ModelError:
-            raise
-        except Exception as error:
-            raise ModelError(self.name, f"cannot prepare {path}: {error}") from error
+    def __init__(
+        self,
+        path: Path,
+        threads: int,
+        sampling: Sampling | None = None,
+        prompts: OrtPrompts | None = None,
+    ) -> None:
+        self._prompts = prompts or open_prompts(path)
+        self.name = self._prompts.name
         self._tokenizer = self._prompts.tokenizer
         is_large = path.stat().st_size >= LARGE_BYTES
         self._sampling = sampling or (LARGE_SAMPLING if is_large else Sampling())
         self._random = np.random.default_rng(seed())
         self._step_tokens = LARGE_STEP_TOKENS if is_large else STEP_TOKENS
         least = min(LARGE_THREADS, cores()) if is_large else 1
-        decoder = Decoder(folder / "model.onnx", max(threads, least))
+        decoder = Decoder(self._prompts.folder / "model.onnx", max(threads, least))
         self._cache_pool = KvCachePool(decoder, SLOTS)
         self._cache_slots = self._cache_pool.slots
         self._slots = Slots(SLOTS)
@@ -227,10 +238,8 @@ class OrtLlm:
         is a step of its own: its activations are far larger than those of the others, and a common scale
         would leave the others only a few bits.
         """
-        known, most = (
-            common_prefix(slot.cached, tokens),
-            TEXT_STEP_TOKENS if low_priority else self._step_tokens,
-        )
+        known = common_prefix(slot.cached, tokens)
+        most = TEXT_STEP_TOKENS if low_priority else self._step_tokens
         for end in range(known + most if known else 1, len(tokens), most):
             if low_priority:
                 await self._priority_gate.wait()

@@ -42,7 +42,7 @@ class OrtPrompts:
         import jinja2.sandbox
         from tokenizers import Tokenizer
 
-        self._name = name
+        self.name, self.folder = name, folder
         settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
         self.tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
         vocabulary = self.tokenizer.get_vocab()
@@ -81,7 +81,7 @@ class OrtPrompts:
             if len(tokens) > PROMPT_TOKENS:
                 tokens = self._encode(self._shortened(said, tools), tools)
         except Exception as error:
-            raise ModelError(self._name, f"cannot read the conversation: {error}") from error
+            raise ModelError(self.name, f"cannot read the conversation: {error}") from error
         if not 0 < len(tokens) < CONTEXT:
             raise self._too_long(str(len(tokens)))
         return tokens
@@ -101,7 +101,7 @@ class OrtPrompts:
 
     def _too_long(self, tokens: str) -> ModelError:
         return ModelError(
-            self._name,
+            self.name,
             f"a prompt of {tokens} tokens exceeds the context of {CONTEXT}: "
             "shorten the instructions or the tools, or take a model with more (llama:, openai:)",
             "context_length_exceeded",

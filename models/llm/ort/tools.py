@@ -8,14 +8,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rejoinder.models.llm.ort.adapter import OrtLlm
+from rejoinder.models.llm.ort.adapter import OrtLlm, open_prompts
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.call_guide import CallGuide, CallOpening, CallOpenings, probability
 from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
-from rejoinder.models.llm.ort.decoder_graph import prepared
 from rejoinder.models.llm.ort.drafts import Drafts
 from rejoinder.models.llm.ort.prompts import OrtPrompts
 from rejoinder.models.llm.ort.sampling import Sampling
+from rejoinder.models.llm.tool_calls import has_calls, without_calls
 from rejoinder.models.llm.written_calls import WrittenCalls
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
@@ -35,14 +35,21 @@ def open_ort(path: Path, threads: int, sampling: Sampling | None = None) -> OrtL
 
     Raises ModelError like ``OrtLlm``.
     """
-    return (ToolOrtLlm if _knows_tools(path) else OrtLlm)(path, threads, sampling)
+    prompts = open_prompts(path)
+    return (ToolOrtLlm if prompts.knows_tools() else OrtLlm)(path, threads, sampling, prompts)
 
 
 class ToolOrtLlm(OrtLlm):
     """A model on this machine that calls tools. It writes each call as JSON."""
 
-    def __init__(self, path: Path, threads: int, sampling: Sampling | None = None) -> None:
-        super().__init__(path, threads, sampling)
+    def __init__(
+        self,
+        path: Path,
+        threads: int,
+        sampling: Sampling | None = None,
+        prompts: OrtPrompts | None = None,
+    ) -> None:
+        super().__init__(path, threads, sampling, prompts)
         self._call_drafts = Drafts()
 
     def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
@@ -59,8 +66,8 @@ class ToolOrtLlm(OrtLlm):
 
         After earlier calls in the conversation, marks of code are left out, so that it contains no call.
         """
-        if any("tool_calls" in message for message in messages):
-            return ahead(self._text_only(messages), MAX_TOKENS)
+        if has_calls(messages):
+            return ahead(without_calls(self._answer(messages, NO_TOOLS)), MAX_TOKENS)
         return super().reply(messages)
 
     async def warm_answer(self, messages: Sequence[Message], tools: Tools) -> None:
@@ -69,12 +76,6 @@ class ToolOrtLlm(OrtLlm):
         Cancelling keeps what was read. Raises ModelError.
         """
         await self._warm(messages, tools)
-
-    async def _text_only(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        async with aclosing(self._answer(messages, NO_TOOLS)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, str):
-                    yield piece
 
     async def _answer(
         self, messages: Sequence[Message], tools: Tools
@@ -168,10 +169,3 @@ class LikelyNames:
     all: float
     best: float
     opening: list[int]
-
-
-def _knows_tools(path: Path) -> bool:
-    try:
-        return OrtPrompts(prepared(path), "").knows_tools()
-    except Exception:  # ``OrtLlm`` reports the error
-        return False

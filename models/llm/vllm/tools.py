@@ -10,7 +10,7 @@ from typing import Any
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.sampling import Sampling
 from rejoinder.models.llm.sample_call import CALLED, LIKE_HERMES, NO_PARAMETERS, TOOL
-from rejoinder.models.llm.tool_calls import ToolCalls
+from rejoinder.models.llm.tool_calls import ToolCalls, has_calls, without_calls
 from rejoinder.models.llm.vllm.adapter import Vllm, name_of, reason, vllm_environment
 from rejoinder.models.llm.vllm.prompt import TEMPLATE, Prompts
 from rejoinder.models.llm.vllm.settings import VllmSettings
@@ -61,15 +61,9 @@ class ToolVllm(Vllm):
 
         After earlier calls in the conversation a model may write another call, which is dropped.
         """
-        if any("tool_calls" in message for message in messages):
-            return ahead(self._text_only(messages), MAX_TOKENS)
+        if has_calls(messages):
+            return ahead(without_calls(self._answer(messages, NO_TOOLS)), MAX_TOKENS)
         return super().reply(messages)
-
-    async def _text_only(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
-        async with aclosing(self._answer(messages, NO_TOOLS)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, str):
-                    yield piece
 
     async def _answer(
         self, messages: Sequence[Message], tools: Tools
