@@ -1,7 +1,7 @@
 """Open ONNX models in onnxruntime, on the CPU.
 
-On an H100, CUDA took 1.7 s for each clause of a Piper voice, and 0.2 s with cuDNN's fastest choice of
-algorithms. One thread of the CPU beside it needs less (docs/guides/gpu.md).
+On an H100, CUDA took 1.9 s for each clause of a Piper voice, and 0.2 s with the fastest setting of cuDNN. One
+thread of the CPU beside it needs less (docs/guides/gpu.md).
 """
 
 from __future__ import annotations
