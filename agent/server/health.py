@@ -26,9 +26,9 @@ async def keep_looking(load_shedder: LoadShedder) -> None:
 def load(load_shedder: LoadShedder) -> dict[str, Any]:
     """Return the load as JSON.
 
-    leaves_out: the level of load shedding. active_callers: callers with recent answers. one_more_ms:
-    predicted time to answer one more caller, without the wait for the end of the turn; null where it would
-    never be answered. For each engine: busy, its recent share of busy time; pressing, the share for urgent
+    leaves_out: the level of load shedding. active_callers: mean number of callers with recent answers.
+    one_more_ms: predicted time to answer one more caller, without the wait for the end of the turn; null where it
+    would never be answered. For each engine: busy, its recent share of busy time; pressing, the share for urgent
     jobs; waiting, the number of queued jobs; oldest_ms, the age of the oldest; jobs, those run since the
     start; batch, their mean number in a step.
     """
@@ -36,7 +36,7 @@ def load(load_shedder: LoadShedder) -> dict[str, Any]:
     more = measured.predicted(measured.callers + 1)
     return {
         "leaves_out": load_shedder.level.name.lower(),
-        "active_callers": measured.callers,
+        "active_callers": round(measured.callers, 1),
         "one_more_ms": None if more == float("inf") else round(more * 1000),
         "engines": {
             engine.name: {

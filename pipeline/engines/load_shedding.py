@@ -61,14 +61,16 @@ class Load:
 
     busy: share of its time that the busiest engine spends on pressing work. Other work fills the rest of the
         time, and becomes pressing when its slack is used up.
-    answer: mean seconds to make a reply. callers: number of callers with a reply.
+    answer: mean seconds to make a reply.
+    callers: mean number of active callers, smoothed as ``busy`` is, so that their quotient stays right while
+        many calls begin or end.
     """
 
     busy: float = 0.0
     answer: float = 0.0
-    callers: int = 0
+    callers: float = 0.0
 
-    def busy_with(self, callers: int) -> float:
+    def busy_with(self, callers: float) -> float:
         """Return ``busy`` predicted for this many callers: by Little's law it is proportional to them."""
         return self.busy * callers / self.callers if self.callers else self.busy
 
@@ -81,17 +83,17 @@ class Load:
         """
         return self.answer * (1.0 - self.busy)
 
-    def predicted(self, callers: int) -> float:
+    def predicted(self, callers: float) -> float:
         """Return the seconds to make a reply predicted for this many callers."""
         free = 1.0 - self.busy_with(callers)
         return self.alone / free if free > 0.0 else math.inf
 
-    def room(self, callers: int) -> bool:
+    def room(self, callers: float) -> bool:
         """Return whether this many callers stay within ``MOST_BUSY`` and ``MOST_REPLY_SECONDS``."""
         slow = self.alone < TARGET_SECONDS and self.predicted(callers) > MOST_REPLY_SECONDS
         return self.busy_with(callers) <= MOST_BUSY and not slow
 
-    def strain(self, callers: int) -> float:
+    def strain(self, callers: float) -> float:
         """Return the load of this many callers as a share of the limits; above 1 it exceeds one of them.
 
         The time of replies counts only if a single caller would be answered in time.
@@ -137,8 +139,9 @@ class LoadShedder:
         self._worked = [(engine.stats.busy, engine.stats.pressing) for engine in engines]
         self._looked: float | None = None
         self._stepped = 0.0
-        self._answers: deque[tuple[float, int, float]] = deque(maxlen=1024)
+        self._answers: deque[tuple[float, float]] = deque(maxlen=1024)
         self._calls: dict[int, float] = {}
+        self._callers = 0.0
         self._refused = -math.inf
 
     @property
@@ -158,7 +161,7 @@ class LoadShedder:
     def answered(self, call: int, seconds: float, now: float) -> None:
         """Record the seconds it took to make a reply, without the wait for the end of the turn."""
         self._calls[call] = now
-        self._answers.append((now, call, seconds))
+        self._answers.append((now, seconds))
 
     def left(self, call: int) -> None:
         """Record the end of a call."""
@@ -169,7 +172,7 @@ class LoadShedder:
 
         No call is refused at level NOTHING, or while no call is active. A refusal lets the level go up.
         """
-        active = sum(now - last <= RECENT_SECONDS for last in self._calls.values())
+        active = self._active(now)
         if not active or self.level == LoadLevel.NOTHING or self.load.room(active + 1):
             return ""
         self._refused = now
@@ -180,14 +183,12 @@ class LoadShedder:
         if self._looked is None:
             self._looked = self._stepped = now
         if now > self._looked:
-            self._measure(now - self._looked)
+            self._measure(now - self._looked, self._active(now))
             self._looked = now
         while self._answers and now - self._answers[0][0] > RECENT_SECONDS:
             self._answers.popleft()
-        seconds = [seconds for _, _, seconds in self._answers]
-        callers = len({call for _, call, _ in self._answers})
-        mean = sum(seconds) / len(seconds) if seconds else 0.0
-        self.load = Load(max((pressing for _, pressing in self.shares), default=0.0), mean, callers)
+        mean = sum(seconds for _, seconds in self._answers) / len(self._answers) if self._answers else 0.0
+        self.load = Load(max((pressing for _, pressing in self.shares), default=0.0), mean, self._callers)
         wanted = now - self._refused < DOWN_SECONDS
         level = next_level(self.level, self.load, now - self._stepped, wanted)
         if level != self.level:
@@ -195,8 +196,12 @@ class LoadShedder:
             self.level, self._stepped = level, now
             self._answers.clear()  # only replies made on this level decide the next step
 
-    def _measure(self, passed: float) -> None:
+    def _active(self, now: float) -> int:
+        return sum(now - last <= RECENT_SECONDS for last in self._calls.values())
+
+    def _measure(self, passed: float, active: int) -> None:
         weight = 1.0 - math.exp(-passed / SMOOTH_SECONDS)
+        self._callers += weight * (active - self._callers)
 
         def smoothed(share: float, before: float, after: float) -> float:
             return share + weight * (min((after - before) / passed, 1.0) - share)
