@@ -23,6 +23,9 @@ RETURN_SECONDS = 0.002
 A caller that generates tokens one by one returns in a fraction of that. Without the grace period two such
 callers would take turns instead of sharing steps, and the less urgent one would get every other step.
 """
+MOST_WAITING = 1024
+"""Jobs that wait at most. A call has one or two at a time in each engine, so this is far above the calls that
+a process can answer. It bounds the memory if a model hangs."""
 LULL_SECONDS = 0.02
 """Pressing work counts as going on for this time after a step: the next token or engine usually follows."""
 
@@ -76,7 +79,7 @@ class Engine(Generic[In, Out]):
         name: str,
         step: Callable[[Sequence[In]], Sequence[Out]],
         max_batch: int = 1,
-        max_waiting: int = 64,
+        max_waiting: int = MOST_WAITING,
         alike: Callable[[In, bool], Hashable] = lambda item, sure: None,
     ) -> None:
         self.name = name

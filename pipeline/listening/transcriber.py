@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field, replace
 
 from rejoinder.pipeline.audio.chunk import AudioChunk, Samples
@@ -10,7 +11,7 @@ from rejoinder.pipeline.audio.loudness import Loudness
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.load_shedding import LoadLevel
-from rejoinder.pipeline.errors import asking
+from rejoinder.pipeline.errors import Overloaded, asking
 from rejoinder.pipeline.events import PartialTranscript
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.interfaces import Transcript, TurnModel
@@ -27,6 +28,8 @@ from rejoinder.pipeline.listening.schedule import (
 )
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
+
+log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 0.02
 """Interval between two checks for a pause while a partial transcript is late."""
@@ -72,6 +75,8 @@ class TurnTranscriber:
         self._reached = 0  # end of the audio that the newest transcript covers
         self._final_for: int | None = None  # the pause whose final transcript was requested
         self._asked_at: int | None = None  # end of the audio at the turn model's last call
+        self._judged: int | None = None  # the pause that this call was about
+        self._judgement: asyncio.Task[None] | None = None
 
     async def transcribe(self, inp: Channel[AudioChunk]) -> None:
         """Process audio until the channel ends: keep the transcript up to date, and judge pauses.
@@ -241,13 +246,21 @@ class TurnTranscriber:
         quiet_from = self._floor.quiet_from
         if self._turn_model is None or quiet_from is None:
             return
+        if self._judgement is not None and not self._judgement.done():
+            if pause == self._judged:
+                return  # one at a time, so that a busy turn model does not get further behind
+            self._judgement.cancel()
         if self._fed >= next_ask(quiet_from, self._asked_at):
-            self._asked_at = self._fed
+            self._asked_at, self._judged = self._fed, pause
             sound = self._recent.since(self._turn_start or 0).samples()
-            tasks.create_task(self._judge(self._turn_model, pause, sound))
+            self._judgement = tasks.create_task(self._judge(self._turn_model, pause, sound))
 
     async def _judge(self, turn_model: TurnModel, pause: int, sound: Samples) -> None:
-        with asking("turn model"):
-            probability = await turn_model.probability(sound, self._latest.text)
+        try:
+            with asking("turn model"):
+                probability = await turn_model.probability(sound, self._latest.text)
+        except Overloaded as error:  # the words and the silence decide, as without a turn model
+            log.warning("a pause was not judged by its sound: %s", error)
+            return
         for event in self._floor.turn_model_answered(pause, probability):
             self._react(event)

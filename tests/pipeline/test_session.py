@@ -13,6 +13,7 @@ from rejoinder.pipeline import (
     EndOfTurn,
     Endpointing,
     NothingSaid,
+    Overloaded,
     PartialTranscript,
     PauseStarted,
     ReplyAudio,
@@ -361,6 +362,41 @@ def test_an_unsure_turn_model_waits_longer() -> None:
     talk.run(until=8.0)
     assert talk.when(PauseStarted) == [1.48]
     assert talk.when(EndOfTurn) == [2.3]  # 880 ms after the last loud window
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.15, 0.5])
+def test_a_pause_is_judged_by_one_request_at_a_time(seconds: float) -> None:
+    """64 calls with a busy turn model had 64 requests that waited, and each further one ended its call."""
+
+    class Counting(ScriptedTurnModel):
+        running = most = asked = 0
+
+        async def probability(self, audio: Samples, text: str) -> float:
+            self.running, self.asked = self.running + 1, self.asked + 1
+            self.most = max(self.most, self.running)
+            try:
+                return await super().probability(audio, text)
+            finally:
+                self.running -= 1
+
+    model = Counting(0.0, seconds=seconds)
+    talk = Talk("one two", turn=model)
+    talk.says(1.2, at=0.2)
+    talk.says(0.4, at=1.8)
+    talk.run(until=8.0)
+    assert model.most == 1 and model.asked >= 2
+    assert talk.done()[-1][1] == "completed"
+
+
+def test_without_room_in_the_turn_model_the_words_and_the_silence_decide() -> None:
+    class Full(ScriptedTurnModel):
+        async def probability(self, audio: Samples, text: str) -> float:
+            raise Overloaded("1024 jobs are waiting already", "smart-turn")
+
+    talk = Talk("one", turn=Full())
+    talk.says(1.2, at=0.2)
+    talk.run(until=8.0)
+    assert talk.done() == [(1, "completed", "Sunny.")]
 
 
 def test_a_turn_that_is_too_long_is_answered() -> None:
