@@ -27,10 +27,10 @@ def load(load_shedder: LoadShedder) -> dict[str, Any]:
     """Return the load as JSON.
 
     leaves_out: the level of load shedding. active_callers: mean number of callers with recent answers.
-    one_more_ms: predicted time to answer one more caller, without the wait for the end of the turn; null where it
-    would never be answered. For each engine: busy, its recent share of busy time; pressing, the share for urgent
-    jobs; waiting, the number of queued jobs; oldest_ms, the age of the oldest; jobs, those run since the
-    start; batch, their mean number in a step.
+    one_more_ms: predicted time to answer one more caller, without the wait for the end of the turn; null
+    where it would never be answered. For each engine: busy, its recent share of busy time; pressing, the
+    share for urgent jobs; waiting, the number of queued jobs; oldest_ms, the age of the oldest; jobs, those
+    run since the start; batch, their mean number in a step.
     """
     measured = load_shedder.load
     more = measured.predicted(measured.callers + 1)
