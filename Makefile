@@ -1,6 +1,11 @@
 # make run | test | demo: each sets up what it needs. make check is what CI runs besides the tests.
 PYTHON ?= python3
 VENV := .venv
+# A preset of settings (docs/guides/gpu.md); without one: the largest that fits and has its weights here.
+PROFILE ?=
+ifdef PROFILE
+export REJOINDER_PROFILE := $(PROFILE)
+endif
 BIN := $(VENV)/bin
 # The voices, or whatever else of pyproject.toml's extras is wanted besides what every server gets.
 EXTRAS ?= piper,hibari
@@ -39,8 +44,8 @@ $(STAMP): pyproject.toml | $(VENV)/bin/python
 
 # What is in the cache already costs no download.
 weights: $(STAMP)
-	@echo "Fetching the default models, where they are not here yet (250 MB in all)"
-	@$(BIN)/rejoinder models fetch
+	@echo "Fetching the models, where they are not here yet ($(if $(PROFILE),of $(PROFILE),750 MB in all; 260 MB with PROFILE=cpu-tiny))"
+	@$(BIN)/rejoinder models fetch $(if $(PROFILE),--profile $(PROFILE))
 
 run: weights
 	@$(BIN)/rejoinder serve

@@ -49,10 +49,10 @@ OTHER_VARIABLES = (
 GREETING_CHARACTERS = 1_000
 """Most characters in a greeting: about one minute of speech."""
 TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
-"""Default language models, which are too small for real use."""
+"""The smallest language model, by its two specs: it is too small for real use."""
 TOY_NOTE = (
-    "  (SmolLM2-135M proves the pipeline without a key; it is fluent and often wrong. For a model that makes "
-    "sense: --llm small, or --llm openai:http://HOST/v1#MODEL)"
+    "  (SmolLM2-135M is fluent and often wrong. For a model that makes sense: rejoinder models fetch small, then "
+    "--llm small; or --llm openai:http://HOST/v1#MODEL)"
 )
 """What the commands print if the language model is one of ``TOYS``."""
 TOY_EXAMPLES = (
@@ -61,9 +61,9 @@ TOY_EXAMPLES = (
     Message(role="user", content="How long is a week?"),
     Message(role="assistant", content="It's seven days."),
 )
-"""Examples that keep the embedded model's answers short; larger models do not need them."""
+"""Examples that keep the smallest model's answers short."""
 TOY_CHARACTERS = 1_200
-"""Longest prompt for the default model, in characters: it makes no sense of a longer one."""
+"""Longest prompt for the smallest model, in characters: it makes no sense of a longer one."""
 
 
 class ConfigError(PipelineError):
@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     turn: str = Field("smart-turn", description="turn model, empty for none")
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
     llm: Annotated[str, AfterValidator(language_model)] = Field(
-        TOYS[0], description="language model: tiny, small, medium, or openai:http://HOST/v1#MODEL"
+        LANGUAGE_MODELS["small"], description="language model: tiny, small, medium, or openai:http://HOST/v1#MODEL"
     )
     tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
     device: str = Field("cpu", pattern="^(cpu|cuda)$", description="device of the recogniser: cpu or cuda")
@@ -213,7 +213,7 @@ class Settings(BaseSettings):
     def _examples(self) -> Sequence[Message]:
         """Return the examples for the language model, which are in English.
 
-        They go with the default instructions only, except for the default model.
+        They go with the default instructions only, except for the smallest model.
         """
         if self.llm in TOYS:
             return TOY_EXAMPLES

@@ -30,6 +30,11 @@ PACKAGES = (
 )
 """Packages whose versions a report names."""
 
+CONTAINER_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Files in which a Linux container finds its memory limit, of cgroups version 2 and 1."""
 GPU_SECONDS = 5.0
 """Timeout of nvidia-smi: a broken driver can take minutes to answer."""
 
@@ -51,6 +56,20 @@ def occasion() -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     arguments = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return {"date": now, "command": shlex.join(_without_key(arguments)), "machine": machine()}
+
+
+def memory() -> int:
+    """Return the memory that this process may use in bytes, 0 if unknown: the machine's, or its container's."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return 0
+    for file in CONTAINER_LIMITS:
+        try:
+            total = min(total, int(file.read_text()))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return total
 
 
 def gpu_memory() -> int:

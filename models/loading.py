@@ -14,7 +14,7 @@ import numpy as np
 from rejoinder.models.llm.openai import OpenAiChat
 from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.registry import check, create, language_model, voice
-from rejoinder.models.specs import ROLES
+from rejoinder.models.specs import LANGUAGE_MODELS, ROLES
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_pcm
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
@@ -31,7 +31,7 @@ class Specs:
     vad: str = "silero"
     turn: str = "smart-turn"
     stt: str = "whisper:tiny.en"
-    llm: str = "ort:smollm2-135m-instruct"
+    llm: str = LANGUAGE_MODELS["small"]
     tts: str = "piper:en_US-joe-medium"
 
 

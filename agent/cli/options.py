@@ -29,7 +29,7 @@ PortOption = Annotated[
 ]
 ProfileOption = Annotated[
     str | None,
-    typer.Option(help="preset of settings: cpu-small, cpu, gpu or gpu-large (docs/guides/gpu.md)"),
+    typer.Option(help="preset of settings: cpu-tiny, cpu-small, cpu, gpu or gpu-large (docs/guides/gpu.md)"),
 ]
 HostOption = Annotated[str | None, typer.Option(help="address to listen on")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="TOML file; default ./rejoinder.toml")]

@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from rejoinder.agent.profiles import PROFILES
+from rejoinder.agent.profiles import PROFILES, fitting_here, usual
 from rejoinder.models.hints import require
 from rejoinder.models.specs import LANGUAGE_MODELS, ROLES, of_hub
 from rejoinder.models.specs import weights as weights_of
@@ -24,6 +24,8 @@ from rejoinder.pipeline.errors import ModelError
 
 app = typer.Typer(no_args_is_help=True)
 
+CONVERTERS = ("gguf", "onnx", "onnxruntime")
+"""The modules that convert a language model."""
 ReportFor = Callable[[str], Report]
 """Returns the progress callback for the model with this name."""
 
@@ -31,11 +33,12 @@ ReportFor = Callable[[str], Report]
 @app.command("list")
 def list_models() -> None:
     """List the catalog: purpose, licence, size and state of each model."""
+    usually = default_set()
     rows = [
         (
             known.name,
             _state(known.name),
-            "default" if known.default else "",
+            "default" if known.name in usually else "",
             decimal(known.size),
             known.licence,
             known.purpose,
@@ -64,7 +67,7 @@ def fetch(
         ),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Fetch the models of a profile: cpu-small, cpu, gpu, gpu-large.")
+        str | None, typer.Option(help="Fetch the models of a profile: cpu-tiny, cpu-small, cpu, gpu, gpu-large.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Fetch every model in the catalog.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Replace files that already exist.")] = False,
@@ -75,7 +78,7 @@ def fetch(
             f"there is no profile {profile!r}; there are: {', '.join(PROFILES)}", param_hint="--profile"
         )
     wanted = _needed(PROFILES[profile]) if profile else [_full(name) for name in names or ()]
-    chosen = list(catalog()) if every else wanted or [one.name for one in catalog().values() if one.default]
+    chosen = list(catalog()) if every else wanted or default_set()
     with _progress(chosen) as report_for:
 
         def fetch_one(name: str) -> None:
@@ -88,6 +91,9 @@ def fetch(
                 return
             weights.fetch(name, report, again=again)
             size = catalog()[name].size if name in catalog() else 0
+            if f"ort:{name}" in LANGUAGE_MODELS.values() and all(map(find_spec, CONVERTERS)):
+                report("converting for onnxruntime", size, size)
+                _convert(name)
             report("ready", size, size)
 
         failures = _each(chosen, fetch_one)
@@ -121,6 +127,20 @@ def verify(
 def _full(name: str) -> str:
     """Return the catalog name for the short name of a language model. Return any other name unchanged."""
     return (weights_of(LANGUAGE_MODELS[name]) if name in LANGUAGE_MODELS else None) or name
+
+
+def _convert(name: str) -> None:
+    """Convert a language model where that was not done, so that no start has to. Raises ModelError."""
+    from rejoinder.models.llm.ort.adapter import open_prompts
+
+    (file, *_) = catalog()[name].files
+    open_prompts(weights.locate(name) / file.name)
+
+
+def default_set() -> list[str]:
+    """Return the default set: what the usual profile of this machine needs, and the smallest."""
+    needed = {*_needed(PROFILES[usual(fitting_here())]), *_needed(PROFILES["cpu-tiny"])}
+    return [name for name in catalog() if name in needed]
 
 
 def _needed(profile: Mapping[str, Any]) -> list[str]:

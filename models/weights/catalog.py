@@ -87,7 +87,6 @@ class Weights(_Entry):
     purpose: str
     licence: str
     notice: str = ""
-    default: bool
     files: tuple[WeightsFile, ...] = Field(min_length=1)
     sources: tuple[Source, ...] = Field(min_length=1)
 

@@ -57,7 +57,7 @@ def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
         ('device = "gpu"', "device is 'gpu' and has to be cpu or cuda"),
         (
             'profile = "huge"',
-            "profile is 'huge' and has to be auto, cpu-small, cpu, gpu or gpu-large",
+            "profile is 'huge' and has to be auto, cpu-tiny, cpu-small, cpu, gpu or gpu-large",
         ),
         (
             'public_url = "http://x"',

@@ -33,7 +33,7 @@ DEFAULTS = (
     "silero-vad",
     "smart-turn-v3.2",
     "whisper-tiny.en",
-    "smollm2-135m-instruct",
+    "qwen2.5-coder-0.5b-instruct",
     "piper-en_US-joe-medium",
 )
 

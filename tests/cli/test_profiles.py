@@ -18,7 +18,7 @@ from rejoinder.agent import config, machine, profiles
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.doctor import machine as checks
 from rejoinder.agent.config import ConfigError, Settings, load, unknown_variables
-from rejoinder.agent.machine import gpu_memory
+from rejoinder.agent.machine import gpu_memory, memory
 from rejoinder.agent.profiles import PROFILES, chosen, fitting, lacking
 from rejoinder.models.registry import adapters, check
 from rejoinder.models.specs import ROLES, of_hub
@@ -39,17 +39,29 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "cores, gpu_gib, names",
+    "cores, gib, gpu_gib, names",
     [
-        (1, 0.0, ["cpu-small"]),
-        (7, 8.0, ["cpu-small"]),
-        (8, 0.0, ["cpu", "cpu-small"]),
-        (4, 23.7, ["gpu", "cpu-small"]),
-        (16, 79.6, ["gpu-large", "gpu", "cpu", "cpu-small"]),
+        (1, 16.0, 0.0, ["cpu-tiny"]),
+        (2, 2.0, 0.0, ["cpu-tiny"]),
+        (2, 0.0, 0.0, ["cpu-small", "cpu-tiny"]),
+        (7, 4.0, 8.0, ["cpu-small", "cpu-tiny"]),
+        (8, 16.0, 0.0, ["cpu", "cpu-small", "cpu-tiny"]),
+        (4, 16.0, 23.7, ["gpu", "cpu-small", "cpu-tiny"]),
+        (16, 64.0, 79.6, ["gpu-large", "gpu", "cpu", "cpu-small", "cpu-tiny"]),
     ],
 )
-def test_profiles_that_fit_a_machine(cores: int, gpu_gib: float, names: list[str]) -> None:
-    assert fitting(cores, gpu_gib) == names
+def test_profiles_that_fit_a_machine(cores: int, gib: float, gpu_gib: float, names: list[str]) -> None:
+    assert fitting(cores, gib, gpu_gib) == names
+
+
+def test_the_memory_is_that_of_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = memory()
+    assert whole > 1 << 30
+    limits = [tmp_path / "memory.max", tmp_path / "none"]
+    monkeypatch.setattr(machine, "CONTAINER_LIMITS", limits)
+    for limit, expected in (("max\n", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")), ("1024\n", 1024)):
+        limits[0].write_text(limit)
+        assert memory() == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,7 +83,13 @@ def test_every_profile_is_a_configuration(name: str) -> None:
 
 @pytest.mark.parametrize(
     "missing, name",
-    [((), "gpu"), (("gpu",), "cpu"), (("gpu", "cpu"), "cpu-small"), (NAMES, "cpu-small")],
+    [
+        ((), "gpu"),
+        (("gpu",), "cpu"),
+        (("gpu", "cpu"), "cpu-small"),
+        (("gpu", "cpu", "cpu-small"), "cpu-tiny"),
+        (NAMES, "cpu-small"),
+    ],
 )
 def test_the_largest_that_fits_and_is_here_is_chosen(
     missing: tuple[str, ...], name: str, monkeypatch: pytest.MonkeyPatch
@@ -80,6 +98,7 @@ def test_the_largest_that_fits_and_is_here_is_chosen(
         return ["weights"] if any(settings is PROFILES[one] for one in missing) else []
 
     monkeypatch.setattr(profiles, "cores", lambda: 8)
+    monkeypatch.setattr(profiles, "memory", lambda: 16 << 30)
     monkeypatch.setattr(profiles, "gpu_memory", lambda: 24 << 30)
     monkeypatch.setattr(profiles, "lacking", lacks)
     assert chosen() == name
@@ -167,10 +186,10 @@ def test_every_command_that_opens_models_takes_a_profile(
 
 def test_doctor_names_what_a_larger_profile_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(profile="cpu-small")
-    monkeypatch.setattr(checks, "cores", lambda: 2)
-    monkeypatch.setattr(checks, "gpu_memory", lambda: 0)
+    monkeypatch.setattr(profiles, "cores", lambda: 2)
+    monkeypatch.setattr(profiles, "gpu_memory", lambda: 0)
     assert checks.check_profile(settings).detail == "cpu-small"
-    monkeypatch.setattr(checks, "gpu_memory", lambda: 24 << 30)
+    monkeypatch.setattr(profiles, "gpu_memory", lambda: 24 << 30)
     monkeypatch.setattr("rejoinder.models.hints.find_spec", lambda name: None if name == "vllm" else name)
     check = checks.check_profile(settings)
     assert check.state == "ok" and check.detail.startswith("cpu-small; gpu would fit this machine: ")

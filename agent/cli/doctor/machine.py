@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rejoinder.agent.config import Settings
-from rejoinder.agent.machine import gpu_memory
-from rejoinder.agent.profiles import PROFILES, fitting, lacking
+from rejoinder.agent.machine import memory
+from rejoinder.agent.profiles import PROFILES, fitting_here, lacking
 from rejoinder.models.hints import NEEDED_BY, install, pip
 from rejoinder.models.threads import cores
 from rejoinder.models.weights.catalog import Weights, catalog
@@ -99,7 +99,8 @@ def check_machine(settings: Settings) -> Iterator[Check]:
     yield Check("Python", state, platform.python_version(), fix, path=sys.executable)
     yield Check("system", "ok", platform.platform())
     yield Check("cores", "ok", f"{cores()} of {os.cpu_count()} may be used")
-    yield Check("memory", "ok", _memory())
+    bytes_here = memory()
+    yield Check("memory", "ok", f"{bytes_here / 2**30:.1f} GiB" if bytes_here else "unknown")
     yield check_profile(settings)
     threads = settings.threads()
     yield Check(
@@ -112,7 +113,7 @@ def check_machine(settings: Settings) -> Iterator[Check]:
 
 def check_profile(settings: Settings) -> Check:
     """Return the profile; if a larger one fits this machine, also what that one lacks."""
-    (largest, *_) = fitting(cores(), gpu_memory() / 2**30)
+    (largest, *_) = fitting_here()
     names = list(PROFILES)
     if names.index(largest) <= names.index(settings.profile):
         return Check("profile", "ok", settings.profile)
@@ -204,14 +205,6 @@ def absent(known: Weights) -> list[str]:
         elif (size := path.stat().st_size) != file.size:
             problems.append(f"{file.name} is corrupt: {size} bytes, not {file.size}")
     return problems
-
-
-def _memory() -> str:
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
-        return "unknown"
-    return f"{total / 2**30:.1f} GiB"
 
 
 def _version(package: str) -> str | None:

@@ -21,6 +21,7 @@ from support.patience import PATIENCE
 from typer.testing import CliRunner
 
 from rejoinder.agent.cli import weights as weights_command
+from rejoinder.agent.profiles import fitting
 from rejoinder.models import hints
 from rejoinder.models.weights import catalog, fetch, sources
 
@@ -89,12 +90,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
     def replace(sources: str) -> Path:
         file.write_text(
-            '[[weights]]\nname = "toy"\npurpose = "to be small"\nlicence = "MIT"\ndefault = true\nfiles = [\n'
+            '[[weights]]\nname = "toy"\npurpose = "to be small"\nlicence = "MIT"\nfiles = [\n'
             f'{{ name = "config.json", size = {len(CONFIG)}, sha256 = "{sha256(CONFIG)}" }},\n'
             f'{{ name = "model.bin", size = {len(MODEL)}, sha256 = "{sha256(MODEL)}" }},\n]\n' + sources
         )
         monkeypatch.setattr(fetch, "catalog", lambda: catalog.load(file))
         monkeypatch.setattr(weights_command, "catalog", lambda: catalog.load(file))
+        monkeypatch.setattr(weights_command, "default_set", lambda: ["toy"])
         return file
 
     return replace
@@ -198,15 +200,29 @@ def contents(folder: Path) -> dict[str, bytes]:
 WHOLE = {"config.json": CONFIG, "model.bin": MODEL}
 
 
-def test_the_shipped_catalog_holds_the_default_set() -> None:
+TINY_SET = {
+    "silero-vad",
+    "smart-turn-v3.2",
+    "whisper-tiny.en",
+    "smollm2-135m-instruct",
+    "piper-en_US-joe-medium",
+}
+
+
+@pytest.mark.parametrize(
+    ("cores", "gib", "more"),
+    [(1, 16.0, set()), (2, 2.0, set()), (2, 4.0, {"qwen2.5-coder-0.5b-instruct"}), (2, 0.0, {"qwen2.5-coder-0.5b-instruct"})],
+)
+def test_the_default_set_fits_the_machine(
+    cores: int, gib: float, more: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = fitting(cores, gib, 0.0)
+    monkeypatch.setattr(weights_command, "fitting_here", lambda: fits)
+    assert set(weights_command.default_set()) == TINY_SET | more
+
+
+def test_the_shipped_catalog_holds_sizes_and_sources() -> None:
     shipped = catalog.catalog()
-    assert {name for name, weights in shipped.items() if weights.default} == {
-        "silero-vad",
-        "smart-turn-v3.2",
-        "whisper-tiny.en",
-        "smollm2-135m-instruct",
-        "piper-en_US-joe-medium",
-    }
     assert shipped["whisper-base"].size == 2309 + 145217532 + 2203239 + 459861
     assert str(shipped["silero-vad"].sources[0]) == "wheel silero-vad==6.2.3"
 
@@ -217,7 +233,7 @@ def test_the_shipped_catalog_holds_the_default_set() -> None:
         ('file = "config.json"', 'file = "model.bin"'),  # a wheel source that lacks a file
         ('name = "config.json"', 'name = "../config.json"'),  # a file outside the model's folder
         ('wheel = "toy-part2==1.0"', 'wheel = "toy-part2"'),  # an unpinned wheel
-        ("default = true", "default = true\nsize = 3"),  # a word the catalog does not know
+        ('licence = "MIT"', 'licence = "MIT"\nsize = 3'),  # a word the catalog does not know
     ],
 )
 def test_a_wrong_catalog_is_refused(install: Install, old: str, new: str) -> None:
