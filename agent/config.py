@@ -89,7 +89,8 @@ class Settings(BaseSettings):
     turn: str = Field("smart-turn", description="turn model, empty for none")
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
     llm: Annotated[str, AfterValidator(language_model)] = Field(
-        LANGUAGE_MODELS["small"], description="language model: tiny, small, medium, or openai:http://HOST/v1#MODEL"
+        LANGUAGE_MODELS["small"],
+        description="language model: tiny, small, medium, or openai:http://HOST/v1#MODEL",
     )
     tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
     device: str = Field("cpu", pattern="^(cpu|cuda)$", description="device of the recogniser: cpu or cuda")

@@ -107,6 +107,7 @@ def serve(
 ) -> None:
     """Run the agent: a web page, and ports for clients and telephones."""
     from rejoinder.agent.config import TOY_NOTE, TOYS, ConfigError, authority, check_open, unknown_variables
+    from rejoinder.agent.mistakes import DEFAULT, PROFILE
 
     flags = dict(
         host=host, port=port, llm=llm, stt=stt, tts=tts, turn=turn, profile=profile, trace_file=trace_file,
@@ -132,6 +133,10 @@ def serve(
         place = authority(settings.host, settings.port)
         complain(f"cannot listen on {place}: {error.strerror}; try --port 0, or set REJOINDER_PORT")
         raise typer.Exit(1) from None
+    if sources["profile"] == DEFAULT and sources["llm"] in (DEFAULT, f"{PROFILE}{settings.profile}"):
+        from rejoinder.agent.cli.doctor.machine import check_profile
+
+        console.print(f"  profile {check_profile(settings).detail}", highlight=False, soft_wrap=True)
     url = f"http://{authority(settings.host, sock.getsockname()[1])}/"
     total = sum(1 for spec in (settings.vad, settings.turn, settings.stt, settings.llm, settings.tts) if spec)
     begun: list[str] = []

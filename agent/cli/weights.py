@@ -67,7 +67,8 @@ def fetch(
         ),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Fetch the models of a profile: cpu-tiny, cpu-small, cpu, gpu, gpu-large.")
+        str | None,
+        typer.Option(help="Fetch the models of a profile: cpu-tiny, cpu-small, cpu, gpu, gpu-large."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Fetch every model in the catalog.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Replace files that already exist.")] = False,

@@ -59,7 +59,10 @@ def test_the_memory_is_that_of_the_container(tmp_path: Path, monkeypatch: pytest
     assert whole > 1 << 30
     limits = [tmp_path / "memory.max", tmp_path / "none"]
     monkeypatch.setattr(machine, "CONTAINER_LIMITS", limits)
-    for limit, expected in (("max\n", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")), ("1024\n", 1024)):
+    for limit, expected in (
+        ("max\n", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+        ("1024\n", 1024),
+    ):
         limits[0].write_text(limit)
         assert memory() == expected
 
@@ -188,11 +191,11 @@ def test_doctor_names_what_a_larger_profile_lacks(monkeypatch: pytest.MonkeyPatc
     settings = Settings(profile="cpu-small")
     monkeypatch.setattr(profiles, "cores", lambda: 2)
     monkeypatch.setattr(profiles, "gpu_memory", lambda: 0)
-    assert checks.check_profile(settings).detail == "cpu-small"
+    assert checks.check_profile(settings).detail == f"cpu-small ({settings.llm})"
     monkeypatch.setattr(profiles, "gpu_memory", lambda: 24 << 30)
     monkeypatch.setattr("rejoinder.models.hints.find_spec", lambda name: None if name == "vllm" else name)
     check = checks.check_profile(settings)
-    assert check.state == "ok" and check.detail.startswith("cpu-small; gpu would fit this machine: ")
+    assert check.state == "ok" and "); gpu would fit this machine: " in check.detail
     assert "[vllm]" in check.detail and "rejoinder models fetch whisper-large-v3-turbo" in check.detail
 
 

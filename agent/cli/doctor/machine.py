@@ -112,13 +112,13 @@ def check_machine(settings: Settings) -> Iterator[Check]:
 
 
 def check_profile(settings: Settings) -> Check:
-    """Return the profile; if a larger one fits this machine, also what that one lacks."""
+    """Return the profile and its language model; if a larger one fits this machine, also what that one lacks."""
     (largest, *_) = fitting_here()
-    names = list(PROFILES)
+    names, used = list(PROFILES), f"{settings.profile} ({settings.llm})"
     if names.index(largest) <= names.index(settings.profile):
-        return Check("profile", "ok", settings.profile)
+        return Check("profile", "ok", used)
     lack = "; ".join(lacking(PROFILES[largest])) or "nothing is missing for it"
-    return Check("profile", "ok", f"{settings.profile}; {largest} would fit this machine: {lack}")
+    return Check("profile", "ok", f"{used}; {largest} would fit this machine: {lack}")
 
 
 def check_libraries(settings: Settings) -> Iterator[Check]:

@@ -211,7 +211,12 @@ TINY_SET = {
 
 @pytest.mark.parametrize(
     ("cores", "gib", "more"),
-    [(1, 16.0, set()), (2, 2.0, set()), (2, 4.0, {"qwen2.5-coder-0.5b-instruct"}), (2, 0.0, {"qwen2.5-coder-0.5b-instruct"})],
+    [
+        (1, 16.0, set()),
+        (2, 2.0, set()),
+        (2, 4.0, {"qwen2.5-coder-0.5b-instruct"}),
+        (2, 0.0, {"qwen2.5-coder-0.5b-instruct"}),
+    ],
 )
 def test_the_default_set_fits_the_machine(
     cores: int, gib: float, more: set[str], monkeypatch: pytest.MonkeyPatch
