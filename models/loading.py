@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rejoinder.models.registry import check, create, language_model, voice
 from rejoinder.models.specs import LANGUAGE_MODELS, ROLES
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, to_pcm
+from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.fitting import check_fits
@@ -33,6 +34,14 @@ class Specs:
     stt: str = "whisper:tiny.en"
     llm: str = LANGUAGE_MODELS["small"]
     tts: str = "piper:en_US-joe-medium"
+
+
+@runtime_checkable
+class GivesWay(Protocol):
+    """A language model that can leave the cores to the voice for a moment."""
+
+    def give_way_to(self, engine: Engine[Any, Any]) -> None:
+        """Wait before tokens that are not urgent while ``engine`` runs a step."""
 
 
 Report = Callable[[str, float], None]
@@ -79,6 +88,8 @@ async def open_models(
                     away(spec, error)
                 else:
                     report(spec, time.perf_counter() - began)
+        if isinstance(loaded["llm"], GivesWay) and hasattr(loaded["tts"], "engine"):
+            loaded["llm"].give_way_to(loaded["tts"].engine)
         load_shedder = LoadShedder([model.engine for model in loaded.values() if hasattr(model, "engine")])
         yield Models(
             loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"), load_shedder

@@ -90,7 +90,7 @@ class Engine(Generic[In, Out]):
         self._alike = alike
         self._jobs: list[_Job[In, Out]] = []
         self._news = threading.Condition()
-        self._closed = False
+        self._closed = self._running = False
         self._came = self._expected = 0
         self._ended = 0.0
         self._pressed = -math.inf
@@ -108,6 +108,11 @@ class Engine(Generic[In, Out]):
         with self._news:
             oldest = next((job.came for job in self._jobs if not job.result.cancelled()), None)
         return 0.0 if oldest is None else time.perf_counter() - oldest
+
+    @property
+    def running(self) -> bool:
+        """Whether a step is running."""
+        return self._running
 
     @property
     def pressing(self) -> bool:
@@ -172,6 +177,7 @@ class Engine(Generic[In, Out]):
 
     def _run(self, jobs: list[_Job[In, Out]], pressing: bool) -> None:
         began = time.perf_counter()
+        self._running = True
         self._pressed = math.inf if pressing else self._pressed
         self.stats.waited += sum(began - job.came for job in jobs)
         results: Sequence[Out | None] = [None] * len(jobs)
@@ -183,6 +189,7 @@ class Engine(Generic[In, Out]):
         except Exception as error:
             results, failure = [None] * len(jobs), self._named(error)
         self._ended = time.perf_counter()
+        self._running = False
         self._pressed = self._ended if pressing else self._pressed
         self.stats.busy += self._ended - began
         self.stats.pressing += (self._ended - began) * pressing

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +43,12 @@ LARGE_STEP_TOKENS = 24
 """``STEP_TOKENS`` for a large model."""
 LARGE_THREADS = 2
 """Fewest threads of a large model, if there are as many cores. A small one runs faster on a single thread."""
+GIVE_WAY_TOKENS = 4
+"""Words of an answer after which its tokens are not urgent: about the first clause."""
+GIVE_WAY_SECONDS = 0.05
+"""Longest wait of such a token for the voice. Speech takes 4 tokens a second, so the voice never runs dry."""
+POLL_SECONDS = 0.003
+"""Interval between two looks at the voice."""
 LARGE_SAMPLING = Sampling(temperature=0, penalty=1.05)
 """A large model answers right more often with its likeliest words (docs/lab/latency-models.md)."""
 
@@ -108,10 +116,23 @@ class OrtLlm:
         for opening in self._tokenizer.encode_batch(list(OPENINGS), add_special_tokens=False):
             self._drafts.learn(opening.ids)
         self._priority_gate = PriorityGate()
+        self._voice: Engine[Any, Any] | None = None
         self._decoder = decoder
         self._text_slot: KvCacheSlot | None = None
         self._text_lock = asyncio.Lock()
         self.engine: Engine[Step, list[Logits]] = Engine("ort", self._step, max_batch=SLOTS, alike=Step.alike)
+
+    def give_way_to(self, engine: Engine[Any, Any]) -> None:
+        """Let the tokens behind the first clause of an answer wait while ``engine``, the voice's, is at work.
+
+        Otherwise both share the cores, and the first sound of a reply comes later.
+        """
+        self._voice = engine
+
+    async def _give_way(self) -> None:
+        until = time.perf_counter() + GIVE_WAY_SECONDS
+        while self._voice is not None and self._voice.running and time.perf_counter() < until:
+            await asyncio.sleep(POLL_SECONDS)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer; closing the generator stops the decoding. Raises ModelError."""
@@ -178,6 +199,8 @@ class OrtLlm:
                 drafted = (
                     drafts.following(answer, prompt)[: longest - len(answer)] if drafts is not None else []
                 )
+                if drafts is not None and len(answer) >= GIVE_WAY_TOKENS:
+                    await self._give_way()
                 if first is None:
                     rows = await self._read(slot, tokens, drafted, drafts is None, decodes)
                 else:
