@@ -51,8 +51,8 @@ GREETING_CHARACTERS = 1_000
 TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
 """The smallest language model, by its two specs: it is too small for real use."""
 TOY_NOTE = (
-    "  (SmolLM2-135M is fluent and often wrong. For a model that makes sense: rejoinder models fetch small, then "
-    "--llm small; or --llm openai:http://HOST/v1#MODEL)"
+    "  (SmolLM2-135M is fluent and often wrong. For a model that makes sense: rejoinder models fetch small, "
+    "then --llm small; or --llm openai:http://HOST/v1#MODEL)"
 )
 """What the commands print if the language model is one of ``TOYS``."""
 TOY_EXAMPLES = (

@@ -59,7 +59,7 @@ def occasion() -> dict[str, Any]:
 
 
 def memory() -> int:
-    """Return the memory that this process may use in bytes, 0 if unknown: the machine's, or its container's."""
+    """Return the memory of the machine or of its container in bytes, 0 if unknown."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # Windows has no sysconf

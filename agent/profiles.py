@@ -24,6 +24,7 @@ TINY: dict[str, Any] = {
 }
 """The settings of the smallest profile; the others change some of them."""
 SMALL = {**TINY, "llm": LANGUAGE_MODELS["small"]}
+"""The settings of the profile with the default language model."""
 PROFILES: dict[str, dict[str, Any]] = {
     "cpu-tiny": TINY,
     "cpu-small": SMALL,
@@ -59,8 +60,8 @@ LEAST_GPU_GIB = {"gpu": 22.0, "gpu-large": 78.0}
 def fitting(available: int, gib: float, gpu_gib: float) -> list[str]:
     """Return the profiles that fit a machine, the largest first.
 
-    available: number of cores. gib: memory in GiB, 0 if unknown. gpu_gib: memory of the first GPU in GiB, 0 for
-    none.
+    available: number of cores. gib: memory in GiB, 0 if unknown. gpu_gib: memory of the first GPU in GiB, 0
+    for none.
     """
     return [
         name

@@ -312,5 +312,5 @@ def test_a_full_cache_is_reported(cache: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(f"REJOINDER_{name.upper()}", raising=False)
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))
     code, whole, parts = report("--port", "0")
-    assert code == 1 and "0.2 GB to fetch" in parts["cache"]["detail"]
+    assert code == 1 and "0.6 GB to fetch" in parts["cache"]["detail"]
     assert "name another folder in REJOINDER_CACHE" in whole["fixes"]

@@ -112,7 +112,7 @@ def check_machine(settings: Settings) -> Iterator[Check]:
 
 
 def check_profile(settings: Settings) -> Check:
-    """Return the profile and its language model; if a larger one fits this machine, also what that one lacks."""
+    """Return the profile and the language model; if a larger profile fits this machine, what that lacks."""
     (largest, *_) = fitting_here()
     names, used = list(PROFILES), f"{settings.profile} ({settings.llm})"
     if names.index(largest) <= names.index(settings.profile):

@@ -131,7 +131,8 @@ class OrtLlm:
 
     async def _give_way(self) -> None:
         until = time.perf_counter() + GIVE_WAY_SECONDS
-        while self._voice is not None and self._voice.running and time.perf_counter() < until:
+        # The step ends on another thread, which knows nothing of this loop.
+        while self._voice is not None and self._voice.running and time.perf_counter() < until:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:

@@ -13,7 +13,7 @@ import pytest
 from support import speech
 
 from rejoinder.models.llm.ort import decoder_graph
-from rejoinder.models.llm.ort.adapter import SLOTS, OrtLlm, Step
+from rejoinder.models.llm.ort.adapter import GIVE_WAY_TOKENS, SLOTS, OrtLlm, Step
 from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, GRAPH_FORMAT, foreign, prepared
 from rejoinder.models.llm.ort.drafts import DRAFT, FOLLOWERS, MOST_PAIRS, OPENING, Drafts
@@ -424,6 +424,34 @@ def test_the_unlikely_rest_is_never_chosen() -> None:
     chosen = {choose(LOGITS, [], Sampling(), random) for _ in range(300)}
     assert chosen == {1, 2}
     assert {choose(LOGITS, [], Sampling(top_k=1), random) for _ in range(50)} == {1}
+
+
+class BusyVoice:
+    """An engine that runs a step until it was looked at some times."""
+
+    def __init__(self, looks: int) -> None:
+        self.left = looks
+
+    @property
+    def running(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+@weights
+@pytest.mark.parametrize("looks", [0, 5, 1_000_000])
+def test_tokens_behind_the_first_clause_wait_for_the_voice_but_not_for_ever(
+    looks: int, model: OrtLlm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voice = BusyVoice(looks)
+    monkeypatch.setattr(model, "_voice", voice)
+
+    async def answer() -> int:
+        question = prompt_of("What is a lighthouse for, and who built the first one?")
+        return sum([1 async for _ in model.reply(question)])
+
+    assert asyncio.run(answer()) > GIVE_WAY_TOKENS
+    assert voice.left < looks
 
 
 @weights
