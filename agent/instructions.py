@@ -15,16 +15,20 @@ INSTRUCTIONS = (
 
 
 TALK = (
-    ("Hello!", "Hello! How can I help you?"),
+    ("Hello, who are you?", "Hello! I'm a voice assistant. How can I help you?"),
     ("How long is a week?", "A week has seven days."),
     ("And two weeks?", "Two weeks have fourteen days."),
     ("Who invented the telephone?", "The telephone was invented by Alexander Graham Bell."),
     ("Where is my wallet?", "I don't know where your wallet is."),
     ("I had a bad day.", "I'm sorry to hear that. What happened?"),
-    ("What do plants need?", "Plants need water, light and soil."),
+    ("How do I make tea?", "Boil some water, pour it over the tea, and wait four minutes."),
+    (
+        "Tell me a story.",
+        "A little boat was lost in the fog. Then a lighthouse lit its lamp, and the boat found its way home.",
+    ),
     ("What did I eat yesterday?", "I'm sorry, I don't know what you ate yesterday."),
 )
-"""Questions and answers in turn of what is known and what cannot be known."""
+"""Questions and answers of what is known and what cannot be known, and answers without lists."""
 EXAMPLES = tuple(
     Message(role=role, content=text)
     for turn in TALK

@@ -102,7 +102,8 @@ class Options:
 
     instructions: the system prompt.
     greeting: the agent's first words, spoken verbatim when the session begins; "" for none.
-    examples: an invented start of the conversation, which shows a small model how to answer.
+    examples: an invented start of the conversation, which shows a small model how to answer. It is left out
+        while there are tools, because a model that sees answers without calls does not call.
     prompt_characters: most characters of the conversation in one prompt, without the instructions and the
         examples.
     retention: share of ``prompt_characters`` that is kept when the conversation exceeds it. With None the
@@ -151,6 +152,11 @@ class Options:
     idle_prompts: int = 2
     idle_cue: str = IDLE_CUE
     max_call_s: float = 0.0
+
+    @property
+    def shown_examples(self) -> Sequence[Message]:
+        """The examples of the prompt: none while there are tools."""
+        return () if self.tools.functions else self.examples
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Session:
         self.models = models
         self.options = options or Options()
         self.history = History(
-            self.options.instructions, self.options.examples, self.options.prompt_characters
+            self.options.instructions, self.options.shown_examples, self.options.prompt_characters
         )
         self.history.retention = self.options.retention
         self.floor = Endpointer(has_turn_model=models.turn is not None)
@@ -184,7 +184,7 @@ class Session:
         """Replace the options, from the next turn on."""
         self.options = options
         self.history.instructions = options.instructions
-        self.history.examples = list(options.examples)
+        self.history.examples = list(options.shown_examples)
         self.history.retention = options.retention
         self._replies.configure(options)
         for event in self.floor.configure(options):

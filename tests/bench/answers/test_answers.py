@@ -6,19 +6,25 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import speech
 from typer.testing import CliRunner
 
-from rejoinder.agent.bench.answers.ask import Asked, ask, of_half
+from rejoinder.agent.bench.answers.ask import NOW, Asked, ask, of_half
+from rejoinder.agent.bench.answers.ask_tools import ToolAnswer, ask_tools
 from rejoinder.agent.bench.answers.questions import HALVES, UNKNOWN, Half, Question, read
 from rejoinder.agent.bench.answers.rules import is_right, is_spoken, sentences
 from rejoinder.agent.bench.answers.speed import TOPICS
+from rejoinder.agent.bench.answers.tool_rules import read_tools
 from rejoinder.agent.bench.stt import normaliser
 from rejoinder.agent.cli.app import app
+from rejoinder.agent.config import Settings
+from rejoinder.models.specs import LANGUAGE_MODELS
 from rejoinder.pipeline import Message, Options
+from rejoinder.pipeline.interfaces import Tools
 
 SET = read()
 
@@ -198,3 +204,21 @@ def test_a_real_model_is_asked() -> None:
 
     answer = asyncio.run(answered())
     assert answer.text and answer.tokens and 0 < answer.first_s < answer.whole_s
+
+
+@pytest.mark.weights
+def test_the_default_model_calls_a_tool_under_the_default_options() -> None:
+    """Its examples, of answers without calls, once kept it from calling any."""
+    functions, requests = read_tools()
+    options = replace(Settings().options(NOW), tools=Tools(functions))
+    timers = [request for request in requests if request.kind == "set_timer"][:3]
+    llm = speech.model(LANGUAGE_MODELS["small"])
+
+    async def called() -> list[ToolAnswer]:
+        try:
+            return [await ask_tools(llm, request, options) for request in timers]
+        finally:
+            await llm.aclose()
+
+    answers = asyncio.run(called())
+    assert [call.name for answer in answers for call in answer.calls].count("set_timer") >= 2
