@@ -25,9 +25,9 @@ DEFAULTS = {
 LANGUAGE_MODELS = {
     "tiny": "ort:smollm2-135m-instruct",
     "small": "ort:qwen2.5-coder-0.5b-instruct",
-    "medium": "llama:qwen2.5-coder-1.5b-instruct",
+    "medium": "ort:qwen2.5-coder-1.5b-instruct",
 }
-"""Short names of the language models in the catalog, by size, and the engine that runs each the fastest."""
+"""Short names of the language models in the catalog, by size, with the engine that answers the soonest."""
 CATALOGUED = {
     "silero": "silero-vad",
     "smart-turn": "smart-turn-v3.2",

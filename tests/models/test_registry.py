@@ -174,7 +174,7 @@ def test_a_voice_is_found_by_its_name_alone(name: str, spec: str) -> None:
     [
         ("tiny", "ort:smollm2-135m-instruct"),
         ("small", "ort:qwen2.5-coder-0.5b-instruct"),
-        ("qwen2.5-coder-1.5b-instruct", "llama:qwen2.5-coder-1.5b-instruct"),
+        ("qwen2.5-coder-1.5b-instruct", "ort:qwen2.5-coder-1.5b-instruct"),
         ("./my.gguf", "llama:./my.gguf"),
         ("ort", "ort"),
         ("openai:http://host/v1#model", "openai:http://host/v1#model"),
