@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ Key = tuple[str, int | str]
 """Identifies an entry: ("user", sample), ("reply", turn), ("call", id) or ("item", id)."""
 PENDING = "(There is no result yet.)"
 """The result of a tool call that has not returned. A model that sees no call would repeat it."""
-
+NO_JSON = "not_valid_json"
+"""The argument that holds what a model wrote in place of a JSON object. The result of the call says so."""
 LONG_PROMPT = 4_000
 """Longest prompt that is encoded on the event loop, in characters: 4,000 digits take 10 ms."""
 
@@ -53,16 +55,17 @@ def prompt(
     messages += [message.copy() for message in examples]
     returned: list[Message] = []
     for entry in entries:
-        if entry.role == "tool" or not (entry.text or entry.role == "call"):
+        if entry.role == "tool":
             continue
-        if entry.role != "call":
+        if entry.role != "call":  # also a reply without words, so that the calls of two replies stay apart
             messages += returned
             returned = []
-            _say(messages, entry)
+            if entry.text:
+                _say(messages, entry)
             continue
-        function = {"name": entry.name, "arguments": entry.text or "{}"}
+        function = {"name": entry.name, "arguments": _arguments(entry.text)}
         call = CallMessage(id=entry.call, type="function", function=function)
-        if returned:  # consecutive calls share one message
+        if returned:  # the calls of one reply share one message
             messages[-1]["tool_calls"].append(call)
         elif messages and messages[-1]["role"] == "assistant":  # the reply spoke, then called
             messages[-1]["tool_calls"] = [call]
@@ -75,7 +78,26 @@ def prompt(
 
 def is_long(messages: Iterable[Message]) -> bool:
     """Return whether the prompt is too long for its tokens to be counted on the event loop."""
-    return sum(len(message["content"]) for message in messages) > LONG_PROMPT
+    return sum(map(_length, messages)) > LONG_PROMPT
+
+
+def _length(message: Message) -> int:
+    calls = (call["function"] for call in message.get("tool_calls", ()))
+    return len(message["content"]) + sum(len(call["name"]) + len(call["arguments"]) for call in calls)
+
+
+def _arguments(text: str) -> str:
+    """Return the arguments of a call as a JSON object, also where the model wrote something else.
+
+    Chat servers parse those of earlier calls, and refuse the whole prompt if one is not JSON
+    (github.com/ggml-org/llama.cpp/issues/25510).
+    """
+    try:
+        if isinstance(json.loads(text or "{}"), dict):
+            return text or "{}"
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({NO_JSON: text}, ensure_ascii=False)
 
 
 def _say(messages: list[Message], entry: Entry) -> None:
