@@ -105,12 +105,13 @@ class ReplyStarted:
     """A committed reply begins.
 
     turn: number of the reply. tag: that of its ``ReplyRequest``, 0 without one.
-    speaks: False for a reply in text only.
+    speaks: False for a reply in text only. out_of_band: whether it is no part of the conversation.
     """
 
     turn: int
     tag: int = 0
     speaks: bool = True
+    out_of_band: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class OutOfBandReplies:
             raise Overloaded(f"{MAX_OUT_OF_BAND} out-of-band replies run already: wait until one is done")
         self._replies[reply.id] = reply
         reply.start(self._run(reply), f"out-of-band-{reply.id}")
-        self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks))
+        self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks, out_of_band=True))
         reply.commit()
 
     def cancel(self, id_: int) -> None:

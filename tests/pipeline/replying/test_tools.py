@@ -176,7 +176,7 @@ def test_an_out_of_band_reply_leaves_the_conversation_alone() -> None:
     call.says(1.0, at=0.5)
     call.does(lambda session: session.respond(BESIDE), at=2.5)
     call.run(until=9.0)
-    assert call.of(ReplyStarted) == [ReplyStarted(1), ReplyStarted(2, 7, False)]
+    assert call.of(ReplyStarted) == [ReplyStarted(1), ReplyStarted(2, 7, False, True)]
     assert call.llm.prompts[-1] == [{"role": "user", "content": "mood?"}]
     done = {turn: (status, heard) for turn, status, heard in call.done()}
     assert done == {1: ("completed", STORY), 2: ("completed", STORY)}
