@@ -17,7 +17,10 @@ NOTES = {"piper": " (GPL-3.0-or-later)"}
 EXTRA_MODULES = {
     "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl"),
     "client": ("soxr", "tenacity", "websockets"),
-    "server": ("h11", "pybase64", "pydantic_settings", "rich", "soundfile", "starlette", "typer", "uvicorn"),
+    "server": (
+        "anyio", "docstring_parser", "h11", "pybase64", "pydantic_settings",
+        "rich", "soundfile", "starlette", "typer", "uvicorn",
+    ),
     "local": (
         "ctranslate2", "faster_whisper", "gguf", "huggingface_hub",
         "jinja2", "onnx", "onnxruntime", "tokenizers",

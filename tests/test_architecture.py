@@ -26,13 +26,14 @@ TEST_FOLDERS = sorted(
 MAX_LINES = 400
 MAX_MODULES = 20
 MAY_IMPORT = {
-    "public": ("cli", "simulate", "client", "models", "pipeline"),
-    "cli": ("bench", "simulate", "client", "server", "wires", "settings", "models", "pipeline"),
+    "public": ("cli", "app", "simulate", "client", "models", "pipeline"),
+    "cli": ("bench", "simulate", "client", "server", "wires", "app", "settings", "models", "pipeline"),
     "bench": ("simulate", "client", "server", "wires", "settings", "models", "pipeline"),
-    "simulate": ("client", "wires", "settings", "models", "pipeline"),
+    "simulate": ("client", "wires", "app", "settings", "models", "pipeline"),
     "client": ("wires", "settings", "models", "pipeline"),
-    "server": ("wires", "settings", "models", "pipeline"),
-    "wires": ("settings", "models", "pipeline"),
+    "server": ("wires", "app", "settings", "models", "pipeline"),
+    "wires": ("app", "settings", "models", "pipeline"),
+    "app": ("settings", "models", "pipeline"),
     "settings": ("models", "pipeline"),
     "models": ("pipeline",),
     "pipeline": (),
@@ -214,7 +215,8 @@ def test_exported_names_exist_once() -> None:
 
 
 TWICE = {
-    "Call": "the client's, the simulation's and the wires': the first two are exported under this name",
+    "Call": "the agent's, the client's, the simulation's and the wires': the first three are exported",
+    "Tool": "the agent's, and a function in a text request",
     "Line": "the simulation's is exported; the other one is the connection of AudioSocket",
     "ReplyDone": "an event of the pipeline, and the client's own of the same moment",
     "ReplyStarted": "an event of the pipeline, and the client's own of the same moment",

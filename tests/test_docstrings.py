@@ -34,7 +34,8 @@ def public(body: list[ast.stmt], of: str = "") -> Iterator[tuple[str, ast.ClassD
             yield of + node.name, node
             yield from public(node.body, f"{of}{node.name}.")
         elif isinstance(node, Function) and (not node.name.startswith("_") or node.name.startswith("__a")):
-            yield of + node.name, node
+            if "overload" not in map(ast.unparse, node.decorator_list):  # the last of them has the docstring
+                yield of + node.name, node
 
 
 def is_generator(function: ast.AsyncFunctionDef) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.simulate import virtual_clock
@@ -33,6 +33,11 @@ from rejoinder.pipeline import (
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.errors import first_error
 
+if TYPE_CHECKING:
+    from rejoinder.agent.app.agent import Agent
+    from rejoinder.agent.app.agent_call import AgentCall
+    from rejoinder.agent.app.host import AgentHost
+
 SCENARIO_ENDPOINTING = Endpointing(release=0.35, pause_ms=64, patience=5.0, min_wait_ms=320, max_wait_ms=880)
 """The endpointing of the scenarios, so that they do not depend on the defaults."""
 CHUNK_SECONDS = 0.02
@@ -53,7 +58,7 @@ class Talk:
     """One conversation. Plan its events, ``run`` it, then inspect the log and the models.
 
     lines, replies: the words of the user and of the agent. more: models (stt, llm, tts, vad, turn), a line,
-        and options: a whole ``Options``, or single fields.
+        an agent with tools, and options: a whole ``Options``, or single fields.
     opened: whether the session has begun.
     log: (loop time in seconds, event), in order. floors: (loop time in seconds, floor), at each change.
     """
@@ -66,6 +71,8 @@ class Talk:
         self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
         self.load_shedder = LoadShedder()
         self.line: Line = more.pop("line", Line())
+        agent: Agent | None = more.pop("agent", None)
+        self.host: AgentHost | None = hosted(agent) if agent else None
         given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", SCENARIO_ENDPOINTING)  # the scenarios must not depend on the defaults
         self.options = given or Options(instructions="", **more)
@@ -74,6 +81,7 @@ class Talk:
         self.floors: list[tuple[float, Floor]] = []
         self.session: Session
         self.opened = False
+        self._agent: AgentCall | None = None
         self._speech: list[tuple[float, float, bytes]] = []
         self._acts: list[tuple[float, Act]] = []
 
@@ -100,14 +108,26 @@ class Talk:
 
     async def _hold(self, script: Callable[[], Awaitable[None]], microphone: bool) -> None:
         models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model, self.load_shedder)
+        if self.host:
+            from rejoinder.agent.app.call import CallInfo
+
+            self._agent = self.host.answer(CallInfo("call-1", "simulated"))
+            self.options = self.host.options(self.options)
+        if self._agent:
+            self.options = self._agent.configured(self.options)
         async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as session:
             self.session, self.opened = session, True
+            hosting = tasks.create_task(self._agent.run(session), name="agent") if self._agent else None
             tasks.create_task(self._note(session), name="client")
             speaking = tasks.create_task(self._speak(), name="microphone") if microphone else None
             await script()
             self.look()
             if speaking:
                 speaking.cancel()
+            if hosting:
+                hosting.cancel()
+        if self.host:
+            await self.host.aclose()
 
     async def _acts_until(self, until: float) -> None:
         for at, act in sorted(self._acts, key=lambda planned: planned[0]):
@@ -131,6 +151,8 @@ class Talk:
         async for event in session.events:
             self.log.append((loop.time(), event))
             self.look()
+            if self._agent and self._agent.take(session, event):
+                continue
             if (cut := self.ear.take(event, way.arrival(loop.time()))) and self.line.delay:
                 heard = cut.played_ms / 1000.0  # the agent's estimate ignores the delay of the line
                 loop.call_at(back.arrival(cut.at / CLIENT_RATE), self._truncate, int(cut.item), heard)
@@ -174,6 +196,13 @@ class Talk:
     def heard(self, turn: int, at: float) -> str:
         """Return the words of a reply that the client has played by loop time ``at``."""
         return self.ear.text(turn, at)
+
+
+def hosted(agent: Agent) -> AgentHost:
+    """Return what runs an agent's tools. It is imported only here: other simulations need only numpy."""
+    from rejoinder.agent.app.host import AgentHost
+
+    return AgentHost(agent)
 
 
 async def sleep_until(at: float) -> None:

@@ -22,6 +22,7 @@ from rejoinder.models.threads import Threads
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FILES = sorted(path for folder in ("pipeline", "models", "agent") for path in (ROOT / folder).rglob("*.py"))
 DISTRIBUTIONS = {
+    "docstring_parser": "docstring-parser",
     "hibari": "hibari-tts",
     "markdown_it": "markdown-it-py",
     "piper": "piper-tts",

@@ -46,7 +46,8 @@ class FakeStream:
 class FakeSounddevice:
     """Enough of sounddevice for one headset: speech for a second, then silence, unplugged once answered.
 
-    interrupts: blocks of the answer after which there is speech again, for a second.
+    interrupts: blocks of the answer after which there is speech again, for a second. least: blocks of sound
+    that are heard before it is unplugged.
     """
 
     PortAudioError = PortAudioError
@@ -54,6 +55,7 @@ class FakeSounddevice:
     def __init__(self) -> None:
         self.interrupts: int | None = None
         self.patience = 25
+        self.least = 0
         self.infos = [
             dict(
                 index=0,
@@ -65,7 +67,7 @@ class FakeSounddevice:
         ]
         self.heard = bytearray()
         self.opened: list[dict[str, Any]] = []
-        self._recorded = self._answered = 0
+        self._recorded = self._answered = self._sounded = 0
         self._quiet: int | None = None
 
     def query_devices(self, device: Any = None, kind: str | None = None) -> Any:
@@ -95,7 +97,8 @@ class FakeSounddevice:
         again = self.interrupts is not None and 0 <= spoken < 50
         self._answered += bool(self._answered)
         callback(LOUD if self._recorded <= 50 or again else bytes(len(LOUD)), BLOCK, None, None)
-        return self._recorded < 1000 and (self._quiet or 0) < self.patience
+        answered = (self._quiet or 0) >= self.patience and self._sounded >= self.least
+        return self._recorded < 1000 and not answered
 
     def _play(self, callback: Any) -> bool:
         data = bytearray(2 * BLOCK)
@@ -103,6 +106,7 @@ class FakeSounddevice:
         self.heard += data
         if any(data):
             self._quiet = 0
+            self._sounded += 1
             self._answered = self._answered or 1
         elif self._quiet is not None:
             self._quiet += 1

@@ -16,6 +16,7 @@ from support.serving import PATIENCE, SCRIPTED, THREE_LINES
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.config import load
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.serving import listen, web
@@ -132,10 +133,10 @@ class Caller:
 
 
 @asynccontextmanager
-async def served(**flags: Any) -> AsyncIterator[tuple[Server, str]]:
+async def served(agent: Agent | None = None, **flags: Any) -> AsyncIterator[tuple[Server, str]]:
     """Serve in this process, where prompts can be read; yields the program and the address of its phone."""
     settings, _ = load({**SCRIPTED, "llm": THREE_LINES, "vad": "scripted:vad", "log_level": "error", **flags})
-    program = Server(settings, lambda name, seconds: None, lambda error: None)
+    program = Server(settings, lambda name, seconds: None, lambda error: None, agent=agent)
     running = uvicorn.Server(web(program))
     sock = listen("127.0.0.1", 0)
     task = asyncio.create_task(running.serve(sockets=[sock]))

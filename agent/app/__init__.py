@@ -1,0 +1,1 @@
+"""An agent of an integrator: its instructions, its tools, and what it does on each call."""

@@ -1,0 +1,165 @@
+"""Runs an agent's tools in one call."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rejoinder.agent.app.call import Call
+from rejoinder.agent.app.runs import Action, CancelRun, InsertResult, TellResults, ToolRuns
+from rejoinder.pipeline import (
+    EndOfTurn,
+    Entry,
+    Event,
+    NothingSaid,
+    Options,
+    PartialTranscript,
+    ReplyCalled,
+    ReplyDone,
+    ReplyRequest,
+    ReplyStarted,
+    Session,
+    SpeechStarted,
+    ToolCall,
+    Tools,
+    Transcribed,
+)
+
+if TYPE_CHECKING:
+    from rejoinder.agent.app.host import AgentHost
+
+
+class AgentCall:
+    """The agent's side of one call. host: runs what outlives the call."""
+
+    def __init__(self, call: Call, host: AgentHost) -> None:
+        self.call = call
+        self._host = host
+        self._runs = ToolRuns()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._out_of_band: set[int] = set()
+        self._of_client: set[str] = set()
+        self._requested: ReplyRequest | None = None
+        self._over = False
+
+    def configured(self, options: Options) -> Options:
+        """Return the options of the call's session with the agent's tools in front of the client's."""
+        return replace(options, tools=self._with_own(options.tools))
+
+    def respond(self, session: Session, request: ReplyRequest | None) -> None:
+        """Start the reply that a client requests, with the agent's tools, once the agent's runs have results.
+
+        An out-of-band reply starts at once, with the client's tools only: results of the agent's enter the
+        conversation.
+        """
+        if request is None or request.remembered:
+            if request and request.tools is not None:
+                request = replace(request, tools=self._with_own(request.tools))
+            if self._runs.waiting:
+                self._requested = request or ReplyRequest()
+                return
+        session.respond(request)
+
+    def _with_own(self, tools: Tools) -> Tools:
+        own = self._host.tools.functions
+        self._of_client = {one["function"]["name"] for one in tools.functions} - self._host.agent.tools.keys()
+        return replace(tools, functions=[*own, *tools.functions])
+
+    async def run(self, session: Session) -> None:
+        """Run the agent's tools until cancelled. Cancelling cancels the tools, except those that are kept."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._runs.due):
+                        await self._changed.wait()
+                self._changed.clear()
+                self._act(session, self._runs.passed(loop.time()))
+        finally:
+            self._over = True
+            for id, task in self._tasks.items():
+                if id not in self._runs.kept:
+                    task.cancel()
+
+    def take(self, session: Session, happened: Event) -> bool:
+        """Take an event of the session; return whether it is the agent's own, which clients do not see.
+
+        The events of out-of-band replies are the client's.
+        """
+        if self._is_out_of_band(happened):
+            return False
+        match happened:
+            case ReplyCalled(turn, asked) if asked.name not in self._of_client:
+                self._begin(session, turn, asked)
+                return True
+            case ReplyStarted():
+                self._runs.reply_started()
+            case ReplyDone():
+                self._act(session, self._runs.reply_done())
+            case SpeechStarted():
+                self._runs.user_started()
+            case PartialTranscript(text) | Transcribed(text) if text:
+                self._heard_words(session)
+            case EndOfTurn():
+                self._act(session, self._runs.user_done(words=True))
+            case NothingSaid():
+                self._act(session, self._runs.user_done(words=False))
+        return False
+
+    def _is_out_of_band(self, happened: Event) -> bool:
+        match happened:
+            case ReplyStarted(turn, out_of_band=True):
+                self._out_of_band.add(turn)
+            case ReplyDone(turn) if turn in self._out_of_band:
+                self._out_of_band.discard(turn)
+            case ReplyCalled(turn):
+                return turn in self._out_of_band
+            case _:
+                return False
+        return True
+
+    def typed(self, session: Session) -> None:
+        """Take words that the caller has typed: they count as spoken ones."""
+        self._heard_words(session)
+
+    def _heard_words(self, session: Session) -> None:
+        self._act(session, self._runs.user_words())
+        if self._requested and not self._runs.waiting:  # the reply answers these words as well
+            request, self._requested = self._requested, None
+            session.respond(request)
+
+    def _begin(self, session: Session, reply: int, asked: ToolCall) -> None:
+        tool = self._host.agent.tools.get(asked.name)
+        background, kept = (tool.background, tool.keep_on_interrupt) if tool else (False, False)
+        now = asyncio.get_running_loop().time()
+        if self._runs.called(asked.id, reply, now, background, kept):
+            running = self._host.spawn(self._run(session, asked), f"tool-{asked.name}")
+            self._tasks[asked.id] = running
+            running.add_done_callback(lambda _: self._tasks.pop(asked.id, None))
+            self._changed.set()
+
+    async def _run(self, session: Session, asked: ToolCall) -> None:
+        result = await self._host.run_tool(self.call, asked)
+        self._act(session, self._runs.returned(asked.id, result.text, wrong=result.wrong))
+        self._changed.set()
+
+    def _act(self, session: Session, actions: list[Action]) -> None:
+        if self._over:  # a kept run may end after the call
+            return
+        for action in actions:
+            match action:
+                case InsertResult(id, text):
+                    session.insert(Entry("tool", text, ("item", f"result-{id}"), call=id), ("call", id))
+                case CancelRun(id):
+                    if running := self._tasks.get(id):
+                        running.cancel()
+                case TellResults(may_call):
+                    if session.history.pending - self._runs.ids:
+                        continue  # the client returns the result of its own tool, and then requests a reply
+                    request, self._requested = self._requested, None
+                    session.respond(
+                        request if may_call else replace(request or ReplyRequest(), tools=Tools())
+                    )

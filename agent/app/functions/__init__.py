@@ -1,0 +1,1 @@
+"""Runs the functions of an integrator, checks them, and names them in messages."""

@@ -1,0 +1,71 @@
+"""Finds the agent that a command names, such as ``my_agent.py``, ``my_agent.py:agent`` or ``my_agent``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.functions.mistakes import broken
+from rejoinder.agent.config import ConfigError
+
+
+def load_agent(named: str) -> Agent:
+    """Return the agent of a file or a module.
+
+    named: a Python file or a module, with ``:NAME`` behind it where it has several agents. Raises ConfigError
+    if there is no such agent, and BrokenAgent if a file raises an exception, with its line.
+    """
+    place, colon, name = named.rpartition(":")
+    if not colon or "/" in name or "\\" in name:  # the colon of a Windows drive is not ours
+        place, name = named, ""
+    try:
+        module = _file(Path(place)) if place.endswith(".py") else _module(place)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise broken(f"{place} cannot be loaded", error) from error
+    if name:
+        found = getattr(module, name, None)
+        if found is None:
+            raise ConfigError(f"{place} has no name {name}")
+        if not isinstance(found, Agent):
+            raise ConfigError(f"{named} is not an Agent: it is of type {type(found).__name__}")
+        return found
+    agents = {name: one for name, one in vars(module).items() if isinstance(one, Agent)}
+    if len(set(agents.values())) == 1:
+        return next(iter(agents.values()))
+    if not agents:
+        raise ConfigError(f"{place} has no agent: assign one at the top level, such as agent = Agent(...)")
+    names = " or ".join(f"{place}:{name}" for name in agents)
+    raise ConfigError(f"{place} has several agents: choose {names}")
+
+
+def _file(path: Path) -> ModuleType:
+    """Import a file as a module of its own name; modules beside it can be imported, too."""
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # the name ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # annotations are looked up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _module(name: str) -> ModuleType:
+    """Import a module from the current folder or the installed packages."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(f"there is no module {name}; a file needs its ending: {name}.py") from None
+        raise
