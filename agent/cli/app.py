@@ -17,6 +17,7 @@ from rich.text import Text
 
 from rejoinder.agent.cli.commands import Commands
 from rejoinder.agent.cli.options import (
+    AgentArgument,
     ConfigOption,
     GreetingOption,
     HostOption,
@@ -90,6 +91,7 @@ def report_ready(name: str, seconds: float) -> None:
 
 @app.command()
 def serve(
+    agent: AgentArgument = None,
     host: HostOption = None,
     port: PortOption = None,
     llm: LlmOption = None,
@@ -106,6 +108,7 @@ def serve(
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and exit")] = False,
 ) -> None:
     """Run the agent: a web page, and ports for clients and telephones."""
+    from rejoinder.agent.app.loading import load_agent
     from rejoinder.agent.config import TOY_NOTE, TOYS, ConfigError, authority, check_open, unknown_variables
     from rejoinder.agent.mistakes import DEFAULT, PROFILE
 
@@ -121,6 +124,7 @@ def serve(
         return
     try:
         check_open(settings)
+        own = load_agent(agent) if agent else None
     except ConfigError as error:
         complain(error)
         raise typer.Exit(2) from None
@@ -156,7 +160,7 @@ def serve(
         console.print("  no answer yet from", str(error), highlight=False, markup=False, soft_wrap=True)
         begin(name)
 
-    if (failure := run(settings, sock, report, away)) is not None:
+    if (failure := run(settings, sock, report, away, own)) is not None:
         complain(failure)
         console.print("run rejoinder doctor to see what is missing", highlight=False)
         raise typer.Exit(1)
@@ -205,6 +209,7 @@ def ask(
 
 @app.command()
 def talk(
+    agent: AgentArgument = None,
     source: Annotated[
         str | None, typer.Option("--input", help="microphone: its number or part of its name")
     ] = None,
@@ -228,11 +233,20 @@ def talk(
         llm=llm, stt=stt, tts=tts, turn=turn, instructions=instructions, greeting=greeting, profile=profile
     )
     settings, _ = settings_or_exit(flags, config)
+    from rejoinder.agent.app.loading import load_agent
     from rejoinder.agent.cli.talk import holding, list_or_complaint, run
+    from rejoinder.agent.config import ConfigError
 
-    given = {**flags, "config": str(config) if config else None}
+    try:
+        if agent:
+            load_agent(agent)  # the server does it again; its mistakes are shown before a model is loaded
+    except ConfigError as error:
+        complain(error)
+        raise typer.Exit(2) from None
+    given = {"agent": agent, **flags, "config": str(config) if config else None}
     if url is not None:
-        if own := [f"--{name}" for name, value in given.items() if value is not None]:
+        names = [name for name, value in given.items() if value is not None]
+        if own := [name if name == "agent" else f"--{name}" for name in names]:
             reason = f"{own[0]} applies only to a server that talk starts: omit it, or omit --url"
             raise typer.BadParameter(reason, param_hint="--url")
         try:

@@ -9,6 +9,10 @@ from urllib.parse import urlsplit
 
 import typer
 
+AgentArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[AGENT]", help="your agent: FILE.py or MODULE, with :NAME if it has several"),
+]
 LlmOption = Annotated[
     str | None,
     typer.Option(help="tiny, small, medium, a GGUF file, vllm:FOLDER|NAME or openai:http://HOST/v1#MODEL"),

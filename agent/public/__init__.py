@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rejoinder.agent.app.agent import Agent as Agent
+    from rejoinder.agent.app.call import Call as Call
+    from rejoinder.agent.app.tool import ToolError as ToolError
     from rejoinder.agent.client.call import connect as connect
     from rejoinder.models.loading import Specs as Specs
     from rejoinder.models.loading import open_models as open_models
@@ -144,7 +147,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RATE",
+    "Agent",
     "AudioChunk",
+    "Call",
     "CallOver",
     "EndOfTurn",
     "Endpointing",
@@ -174,6 +179,7 @@ __all__ = [
     "Stt",
     "SttStream",
     "ToolCall",
+    "ToolError",
     "ToolLlm",
     "ToolWarmLlm",
     "Tools",
@@ -193,6 +199,9 @@ __all__ = [
 
 _PIPELINE = "rejoinder.pipeline"
 _ELSEWHERE = {
+    "Agent": ("rejoinder.agent.app.agent", "server"),
+    "Call": ("rejoinder.agent.app.call", "server"),
+    "ToolError": ("rejoinder.agent.app.tool", "server"),
     "Specs": ("rejoinder.models.loading", "local"),
     "connect": ("rejoinder.agent.client.call", "client"),
     "open_models": ("rejoinder.models.loading", "local"),

@@ -34,12 +34,19 @@ ISOLATED = {
 use the other ports. In demo and benches the caller speaks first, so there is no greeting."""
 
 
+AGENT = "agent"
+"""The flag that is an argument of ``rejoinder serve``: the integrator's agent."""
+
+
 class ServerFailed(PipelineError):
     """The server did not start. The message ends with the server's output."""
 
 
 def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
-    """Return the command that serves on a loopback port. Flags that are None are left out."""
+    """Return the command that serves on a loopback port. Flags that are None are left out.
+
+    flags: options of ``rejoinder serve`` by name, and its argument ``AGENT``.
+    """
     command = [
         sys.executable,
         "-m",
@@ -52,7 +59,7 @@ def command_line(port: int, flags: Mapping[str, str | None]) -> list[str]:
     ]
     for name, value in flags.items():
         if value is not None:
-            command += [f"--{name}", value]
+            command += [value] if name == AGENT else [f"--{name}", value]
     return command
 
 

@@ -19,6 +19,9 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
+from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.call import CallInfo
+from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.config import Settings, open_traces
 from rejoinder.agent.server.absence import Absence
 from rejoinder.agent.server.access import (
@@ -76,8 +79,8 @@ class Server:
     """The ASGI application, its models and its calls. The port answers while the models still load.
 
     report: called for each model that is ready. away: called for a remote model that does not answer yet.
-    failed: called with the error that ends the program. Raises ConfigError where the traces file cannot be
-    written.
+    failed: called with the error that ends the program. agent: the integrator's. Raises ConfigError where the
+    traces file cannot be written.
     """
 
     def __init__(
@@ -86,8 +89,10 @@ class Server:
         report: Report,
         failed: Callable[[Exception], None],
         away: Away = lambda spec, error: None,
+        agent: Agent | None = None,
     ) -> None:
         self.settings = settings
+        self.host = AgentHost(agent or Agent())
         self.models: Models | None = None
         self.calls: set[Call] = set()
         self.completions = Completions(
@@ -136,13 +141,14 @@ class Server:
         async with AsyncExitStack() as stack:
             port = self.settings.audiosocket_port
             asterisk = listening(self.settings.host, port, self._audiosocket, self._failed)
-            home = wyoming(self.settings, lambda: self.models, self._failed)
+            home = wyoming(self.settings, lambda: self.models, self._failed, self.host)
             loading = asyncio.create_task(self._load(stack), name="load-models")
             try:
                 async with asterisk, home:  # their calls end before the models are closed
                     yield
             finally:
                 await self.conversations.aclose()
+                await self.host.aclose()
                 loading.cancel()
                 await asyncio.wait([loading])
                 if self._traces is not None:
@@ -160,6 +166,7 @@ class Server:
                     self._absence.begin,
                 )
             )
+            self.host.check(self.models.llm)
             # The objects of the models stay: a garbage collection that visits them would delay all calls.
             gc.collect()
             gc.freeze()
@@ -187,7 +194,10 @@ class Server:
             return refused
         if self.models is None:
             return refusal(503, "the models are still loading", "loading", retry=2)
-        return await mint(request, self._keys, self._wire(self.settings.options()))
+        return await mint(request, self._keys, self._wire(self._options()))
+
+    def _options(self) -> Options:
+        return self.host.options(self.settings.options())
 
     def _wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
         can_call = self.models is not None and isinstance(self.models.llm, ToolLlm)
@@ -210,7 +220,7 @@ class Server:
             await hang_up(websocket, *ended)
             return
         try:
-            options = replace(self.settings.options(), holds_audio=flag_of(query, "hold"))
+            options = replace(self._options(), holds_audio=flag_of(query, "hold"))
             wire = self._wire(options, query.get("model", "default"), flag_of(query, "trace"))
         except ProtocolError as error:
             await turn_away(websocket, POLICY_VIOLATION, str(error))
@@ -222,7 +232,8 @@ class Server:
             return
         socket = ResumableSocket(lease, wire, self.settings.resume_s)
         who = caller(websocket.client, self._keys.owner(key))
-        call = Call(socket, self.models, wire.options(), wire, self._traces, who)
+        agent = self.host.answer(CallInfo(wire.id, wire.name))
+        call = Call(socket, self.models, wire.options(), wire, self._traces, who, agent)
         await hang_up(websocket, *await self.conversations.begin(call, socket, lease, key))
 
     async def _phone(self, websocket: WebSocket) -> None:
@@ -237,7 +248,7 @@ class Server:
         if not await self._accept(websocket, "media", known):
             return
         try:
-            phone = Phone(await pick_up(websocket), self.settings.options())
+            phone = Phone(await pick_up(websocket), self._options())
         except NotStarted as error:
             if websocket.client_state is WebSocketState.CONNECTED:
                 await turn_away(websocket, POLICY_VIOLATION, str(error))
@@ -245,7 +256,7 @@ class Server:
                 log.info("no call to /v1/phone: %s (%s)", error, host(websocket.client))
             return
         who = caller(websocket.client, self._keys.owner(key), phone.number)
-        await self._hold(websocket, phone, phone.options, who)
+        await self._hold(websocket, phone, phone.options, who, phone.number)
 
     async def _pcm(self, websocket: WebSocket) -> None:
         """Run one call of a device or a script that sends raw PCM."""
@@ -253,7 +264,7 @@ class Server:
         session = self._keys.session(key)
         if not await self._accept(websocket, "pcm", session is not None):
             return
-        options = self.settings.options()
+        options = self._options()
         if session:
             begun = self._wire(options)
             begun.prepare(session)
@@ -268,8 +279,9 @@ class Server:
 
     async def _audiosocket(self, line: Line) -> None:
         """Run one call of Asterisk's AudioSocket. Raises ProtocolError."""
-        phone = Phone(await line.start(), self.settings.options())
-        await self._hold(line, phone, phone.options, caller(line.client, "", phone.number))
+        phone = Phone(await line.start(), self._options())
+        who = caller(line.client, "", phone.number)
+        await self._hold(line, phone, phone.options, who, phone.number)
 
     def _refuse(self, request: HTTPConnection) -> Response | None:
         return refused(request, self._keys, self._welcome)
@@ -307,14 +319,17 @@ class Server:
             await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
         return self.models is not None
 
-    async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str) -> None:
-        """Run one call, if the models are loaded and a line is free."""
+    async def _hold(
+        self, websocket: Socket, wire: Wire, options: Options, who: str, number: str = ""
+    ) -> None:
+        """Run one call, if the models are loaded and a line is free. number: the caller's, "" if unknown."""
         if self.models is None:
             await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
             return
         if not await self._is_free(websocket):
             return
-        call = Call(PlainSocket(websocket), self.models, options, wire, self._traces, who)
+        agent = self.host.answer(CallInfo(wire.id, wire.name, number))
+        call = Call(PlainSocket(websocket), self.models, options, wire, self._traces, who, agent)
         self.calls.add(call)
         try:
             code, reason = await call.run()

@@ -8,6 +8,7 @@ import sys
 
 import uvicorn
 
+from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.logs import of_libraries
 from rejoinder.agent.server.connection import SocketConnection
@@ -56,10 +57,12 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def serve(settings: Settings, sock: socket.socket, report: Report, away: Away) -> Exception | None:
+def serve(
+    settings: Settings, sock: socket.socket, report: Report, away: Away, agent: Agent | None = None
+) -> Exception | None:
     """Serve until SIGINT or SIGTERM, which end the calls with a close code.
 
-    report, away: as in ``Server``. Returns the error that ended the server, None after an orderly end.
+    report, away, agent: as in ``Server``. Returns the error that ended the server, None after an orderly end.
     """
     errors: list[Exception] = []
 
@@ -68,7 +71,7 @@ def serve(settings: Settings, sock: socket.socket, report: Report, away: Away) -
         server.should_exit = True
 
     try:
-        program = Server(settings, report, failed, away)
+        program = Server(settings, report, failed, away, agent)
     except ConfigError as error:
         return error
     allow_sockets()

@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.websockets import WebSocketDisconnect
 
+from rejoinder.agent.app.agent_call import AgentCall
 from rejoinder.agent.wires.call_log import CallLog
 from rejoinder.agent.wires.commands import (
     AddItem,
@@ -74,7 +75,8 @@ from rejoinder.pipeline.errors import first_error
 class Call:
     """Carries messages between a client and its session, in both directions at once.
 
-    traces: the open traces file, None for none. caller: the caller's description in the log.
+    traces: the open traces file, None for none. caller: the caller's description in the log. agent: the
+    integrator's agent in this call, None for none.
     """
 
     def __init__(
@@ -85,12 +87,14 @@ class Call:
         wire: Wire,
         traces: RawIOBase | None,
         caller: str = "",
+        agent: AgentCall | None = None,
     ) -> None:
         self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
         self.log = CallLog(self.feed.id, wire.name, caller, time.monotonic)
         self._socket = socket
         self._models = models
-        self._options = options
+        self._options = agent.configured(options) if agent else options
+        self._agent = agent
         self._wire = wire
         self._traces = Traces(traces, self.feed.id)
         self._behind: deque[MutableMapping[str, Any]] = deque()
@@ -135,9 +139,12 @@ class Call:
             async with open_session(self._models, self._options) as session:
                 await self._carry_out(session, self._wire.open())
                 async with asyncio.TaskGroup() as tasks:
-                    writing = tasks.create_task(self._write_events(session))
+                    working = [tasks.create_task(self._write_events(session))]
+                    if self._agent:
+                        working.append(tasks.create_task(self._agent.run(session), name="agent"))
                     await self._read(session)
-                    writing.cancel()
+                    for task in working:
+                        task.cancel()
         finally:
             if session is not None:  # log the end of a reply that the end of the call cut off
                 for event in session.events.receive_nowait(session.events.size):
@@ -254,17 +261,20 @@ class Call:
                 session.clear_audio()
             case AddText(role, text):
                 session.add_text(text, role)
-                self._note_typed(role, text)
+                self._note_typed(session, role, text)
             case AddItem(entry, after):
                 session.insert(entry, after)
-                self._note_typed(entry.role, entry.text)
+                self._note_typed(session, entry.role, entry.text)
             case AddRecording():
                 result = await self._transcribe(session, command)
                 await self._carry_out(session, self._wire.handle(result))
             case Remove(key):
                 session.remove(key)
             case Respond(request):
-                session.respond(request)
+                if self._agent:
+                    self._agent.respond(session, request)
+                else:
+                    session.respond(request)
             case Interrupt(out_of_band):
                 session.interrupt(out_of_band)
             case Truncate(turn, seconds):
@@ -273,7 +283,7 @@ class Call:
                     self.feed.send_heard(turn, heard)
                 await self._carry_out(session, self._wire.handle(Truncated(turn, heard)))
             case Configure(options):
-                session.configure(options)
+                session.configure(self._agent.configured(options) if self._agent else options)
             case Hear() | ReadMore():
                 pass  # ``_carry_out`` and ``_read`` do these
             case HangUp(reason):
@@ -305,6 +315,8 @@ class Call:
             self._last_active = asyncio.get_running_loop().time()
             if not isinstance(event, ReplyAudio):  # observers read, they do not listen
                 event = self._observe(event)
+            if self._agent and self._agent.take(session, event):
+                continue
             await self._carry_out(session, self._wire.handle(event))
 
     def _observe(self, event: Event) -> Event:
@@ -323,6 +335,8 @@ class Call:
             self.log.turns += 1
         return event
 
-    def _note_typed(self, role: str, text: str) -> None:
+    def _note_typed(self, session: Session, role: str, text: str) -> None:
+        if self._agent and role == "user":
+            self._agent.typed(session)
         self.feed.send_typed(role, text)
         self._traces.typed(role, text)

@@ -57,7 +57,9 @@ def test_an_address_of_ipv6_stands_in_brackets() -> None:
 
 
 def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(settings: Settings, sock: socket.socket, report: serving.Report, away: serving.Away) -> None:
+    def run(
+        settings: Settings, sock: socket.socket, report: serving.Report, away: serving.Away, agent: None
+    ) -> None:
         for spec in ("a", "b", "c", "d"):
             report(spec, 0.1)
         away("e", ModelError("e", "it is down"))

@@ -10,6 +10,9 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import Any
 
+from rejoinder.agent.app.call import Call, CallInfo
+from rejoinder.agent.app.host import AgentHost
+from rejoinder.agent.app.text_answers import agent_answer
 from rejoinder.agent.config import Settings
 from rejoinder.agent.wires.failures import PublicError, reported
 from rejoinder.agent.wires.names import known_as
@@ -23,9 +26,11 @@ from rejoinder.pipeline import (
     AudioChunk,
     Channel,
     History,
+    Llm,
     Models,
     Overloaded,
     ProtocolError,
+    ToolLlm,
 )
 from rejoinder.pipeline.errors import asking, first_error
 from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
@@ -72,11 +77,12 @@ class Memory:
 class Answers:
     """Answers the requests of all Wyoming connections.
 
-    models: returns the models, None while they load.
+    models: returns the models, None while they load. host: runs the integrator's agent.
     """
 
-    def __init__(self, settings: Settings, models: Callable[[], Models | None]) -> None:
+    def __init__(self, settings: Settings, models: Callable[[], Models | None], host: AgentHost) -> None:
         self._settings = settings
+        self._host = host
         self._models = models
         self._conversations = Memory()
         self._hearing, self._speaking = asyncio.Lock(), asyncio.Lock()
@@ -167,9 +173,9 @@ class Answers:
         if not request.text.strip():
             yield Event("not-handled", {"text": "Nothing was asked."})
             return
-        now, options = asyncio.get_running_loop().time, self._settings.options()
+        now, options = asyncio.get_running_loop().time, self._host.options(self._settings.options())
         name = f"named {request.conversation}" if request.conversation else connection
-        history = History(options.instructions, options.examples, options.prompt_characters)
+        history = History(options.instructions, options.shown_examples, options.prompt_characters)
         for question, answer in self._conversations.read(name, now()):
             history.add_user(question)
             history.add("assistant", answer)
@@ -179,7 +185,7 @@ class Answers:
         with asking("language model"):
             async with (
                 self._thinking,
-                aclosing(text_answer(models.llm, history.messages(request.text))) as words,
+                aclosing(self._words(models.llm, history, request.text, connection)) as words,
             ):
                 async for word in words:
                     if len(answer) + len(word) > MAX_ANSWER:
@@ -193,6 +199,12 @@ class Answers:
         self._conversations.add(name, request.text, answer, now())
         yield Event("handled", {"text": answer, **context})
         yield Event("handled-stop")
+
+    def _words(self, llm: Llm, history: History, text: str, connection: str) -> AsyncGenerator[str, None]:
+        if isinstance(llm, ToolLlm) and self._host.tools.functions:
+            history.add_user(text)
+            return agent_answer(llm, history, self._host, Call(CallInfo(connection, "wyoming")))
+        return text_answer(llm, history.messages(text))
 
 
 async def clauses(texts: Channel[str]) -> AsyncGenerator[str, None]:

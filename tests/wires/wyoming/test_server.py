@@ -22,6 +22,8 @@ from wyoming.info import Describe, Info
 from wyoming.ping import Ping, Pong
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
+from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.config import load
 from rejoinder.agent.wires.wyoming import server as wyoming_server
 from rejoinder.agent.wires.wyoming.answers import CONVERSATIONS, EXCHANGES, FORGET_SECONDS, Memory
@@ -303,7 +305,7 @@ def test_client_that_stops_reading_stops_only_its_own_synthesis() -> None:
 def test_info_is_available_and_requests_fail_while_models_load(tmp_path: Any) -> None:
     async def early() -> None:
         settings, _ = load({"wyoming_port": unused_port(), "stt": "scripted:stt"})
-        async with wyoming_server.wyoming(settings, lambda: None, lambda error: None):
+        async with wyoming_server.wyoming(settings, lambda: None, lambda error: None, AgentHost(Agent())):
             assert (await asked(settings.wyoming_port, Describe().event(), last="info"))[0].type == "info"
             for event in (Transcript("hi").event(), Synthesize("hi").event(), AudioStop().event()):
                 (answer,) = await asked(settings.wyoming_port, event, last="error")
