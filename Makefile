@@ -44,7 +44,7 @@ $(STAMP): pyproject.toml | $(VENV)/bin/python
 
 # What is in the cache already costs no download.
 weights: $(STAMP)
-	@echo "Fetching the models, where they are not here yet ($(if $(PROFILE),of $(PROFILE),750 MB in all; 260 MB with PROFILE=cpu-tiny))"
+	@echo "Fetching the models, where they are not here yet ($(if $(PROFILE),of $(PROFILE),740 MB in all; 250 MB with PROFILE=cpu-tiny))"
 	@$(BIN)/rejoinder models fetch $(if $(PROFILE),--profile $(PROFILE))
 
 run: weights

@@ -93,8 +93,7 @@ def fetch(
             weights.fetch(name, report, again=again)
             size = catalog()[name].size if name in catalog() else 0
             if f"ort:{name}" in LANGUAGE_MODELS.values() and all(map(find_spec, CONVERTERS)):
-                report("converting for onnxruntime", size, size)
-                _convert(name)
+                _convert(name, report)
             report("ready", size, size)
 
         failures = _each(chosen, fetch_one)
@@ -130,12 +129,16 @@ def _full(name: str) -> str:
     return (weights_of(LANGUAGE_MODELS[name]) if name in LANGUAGE_MODELS else None) or name
 
 
-def _convert(name: str) -> None:
+def _convert(name: str, report: Report) -> None:
     """Convert a language model where that was not done, so that no start has to. Raises ModelError."""
     from rejoinder.models.llm.ort.adapter import open_prompts
+    from rejoinder.models.llm.ort.decoder_graph import converted
 
-    (file, *_) = catalog()[name].files
-    open_prompts(weights.locate(name) / file.name)
+    known = catalog()[name]
+    path = weights.locate(name) / known.files[0].name
+    if not converted(path).exists():
+        report("converting for onnxruntime", known.size, known.size)
+        open_prompts(path)
 
 
 def default_set() -> list[str]:

@@ -74,23 +74,30 @@ def prepared(path: Path) -> Path:
 
     Raises ModelError for a model of another architecture, and OSError if the folder cannot be written.
     """
-    stat = path.stat()
-    signed = signed_weights_are_exact()
-    form = f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{GRAPH_FORMAT}"
-    # Machines of both kinds may share the folder, so it may have both forms.
-    folder = path.with_suffix(f"{form}-{'signed' if signed else 'unsigned'}")
+    folder = converted(path)
     if not folder.exists():
         with TemporaryDirectory(dir=path.parent, suffix=".part") as part:
-            _prepare(path, Path(part) / "model", signed)
+            _prepare(path, Path(part) / "model", signed_weights_are_exact())
             try:
                 (Path(part) / "model").rename(folder)
             except OSError:
                 if not folder.exists():  # if it exists, another process has converted the same file
                     raise
+        form = folder.name.rpartition("-")[0]
         for older in path.parent.glob(f"{path.stem}.*.onnx*"):
-            if not older.name.startswith(f"{path.stem}{form}-"):
+            if not older.name.startswith(f"{form}-"):
                 rmtree(older, ignore_errors=True)
     return folder
+
+
+def converted(path: Path) -> Path:
+    """Return the folder that a GGUF file is converted to, whether it exists or not.
+
+    Machines with signed and unsigned weights may share a folder, so it may have both forms.
+    """
+    stat = path.stat()
+    form = f".{stat.st_size:x}-{stat.st_mtime_ns:x}.onnx{GRAPH_FORMAT}"
+    return path.with_suffix(f"{form}-{'signed' if signed_weights_are_exact() else 'unsigned'}")
 
 
 def _prepare(path: Path, folder: Path, signed: bool) -> None:
