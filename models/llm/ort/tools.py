@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from rejoinder.models.llm.ort.adapter import OrtLlm, open_prompts
@@ -13,7 +14,6 @@ from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.call_guide import CallGuide, CallOpening, CallOpenings, probability
 from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
 from rejoinder.models.llm.ort.drafts import Drafts
-from rejoinder.models.llm.ort.prompts import OrtPrompts
 from rejoinder.models.llm.ort.sampling import Sampling
 from rejoinder.models.llm.tool_calls import has_calls, without_calls
 from rejoinder.models.llm.written_calls import WrittenCalls
@@ -42,15 +42,9 @@ def open_ort(path: Path, threads: int, sampling: Sampling | None = None) -> OrtL
 class ToolOrtLlm(OrtLlm):
     """A model on this machine that calls tools. It writes each call as JSON."""
 
-    def __init__(
-        self,
-        path: Path,
-        threads: int,
-        sampling: Sampling | None = None,
-        prompts: OrtPrompts | None = None,
-    ) -> None:
-        super().__init__(path, threads, sampling, prompts)
-        self._call_drafts = Drafts()
+    @cached_property
+    def _call_drafts(self) -> Drafts:
+        return Drafts()
 
     def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
         """Stream the answer: words, or tool calls, each as soon as it is whole. Otherwise like ``reply``.
