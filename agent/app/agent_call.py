@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rejoinder.agent.app.call import Call
 from rejoinder.agent.app.runs import Action, CancelRun, InsertResult, TellResults, ToolRuns
+from rejoinder.agent.app.tool import result_of
 from rejoinder.pipeline import (
     EndOfTurn,
-    Entry,
     Event,
     NothingSaid,
     Options,
@@ -26,6 +26,7 @@ from rejoinder.pipeline import (
     Tools,
     Transcribed,
 )
+from rejoinder.pipeline.interfaces import NO_TOOLS
 
 if TYPE_CHECKING:
     from rejoinder.agent.app.host import AgentHost
@@ -64,9 +65,12 @@ class AgentCall:
         session.respond(request)
 
     def _with_own(self, tools: Tools) -> Tools:
-        own = self._host.tools.functions
-        self._of_client = {one["function"]["name"] for one in tools.functions} - self._host.agent.tools.keys()
-        return replace(tools, functions=[*own, *tools.functions])
+        own = self._host.agent.tools
+        theirs = {
+            one["function"]["name"]: one for one in tools.functions if one["function"]["name"] not in own
+        }
+        self._of_client |= theirs.keys()  # the tools of one request are added to those of the session
+        return replace(tools, functions=[*self._host.tools.functions, *theirs.values()])
 
     async def run(self, session: Session) -> None:
         """Run the agent's tools until cancelled. Cancelling cancels the tools, except those that are kept."""
@@ -152,14 +156,14 @@ class AgentCall:
         for action in actions:
             match action:
                 case InsertResult(id, text):
-                    session.insert(Entry("tool", text, ("item", f"result-{id}"), call=id), ("call", id))
+                    session.insert(*result_of(id, text))
                 case CancelRun(id):
                     if running := self._tasks.get(id):
                         running.cancel()
                 case TellResults(may_call):
-                    if session.history.pending - self._runs.ids:
+                    if session.history.pending - self._runs.running:
                         continue  # the client returns the result of its own tool, and then requests a reply
                     request, self._requested = self._requested, None
                     session.respond(
-                        request if may_call else replace(request or ReplyRequest(), tools=Tools())
+                        request if may_call else replace(request or ReplyRequest(), tools=NO_TOOLS)
                     )

@@ -5,8 +5,8 @@ The rules, in the order in which they matter:
 - A result enters the history as soon as it is there, so that every later prompt has it.
 - The agent speaks about a result when no side has the floor. It never speaks over the caller, and never
   twice: a reply that began after the result entered the history has told it.
-- The results of one reply's calls are told together. A run that takes longer than ``SLOW_S``, or that is in
-  the background from the start, does not hold up the others.
+- The agent reports the results of one reply's calls together. A run that takes longer than ``SLOW_S``, or
+  that is in the background from the start, does not hold up the others.
 - A model whose calls go wrong in ``MOST_MENDS`` replies in a row, or that calls tools in ``MOST_ROUNDS``
   replies in a row, answers without tools until the caller speaks. So it cannot call them for ever.
 - Words of the caller cancel the runs that the conversation waits for, except those that are kept. The model
@@ -86,12 +86,7 @@ class ToolRuns:
         self._mending: set[int] = set()
 
     @property
-    def running(self) -> int:
-        """The number of runs in progress."""
-        return len(self._runs)
-
-    @property
-    def ids(self) -> set[str]:
+    def running(self) -> set[str]:
         """The calls whose runs are in progress."""
         return set(self._runs)
 
@@ -121,14 +116,14 @@ class ToolRuns:
         self._untold = self._untold or background  # the agent says that it has begun
         return True
 
-    def returned(self, id: str, text: str, told: bool = True, wrong: bool = False) -> list[Action]:
+    def returned(self, id: str, text: str, wrong: bool = False) -> list[Action]:
         """Take the result of a run; a run that was cancelled has none.
 
-        told: whether the agent speaks about it. wrong: whether it is an error that the model can mend.
+        wrong: whether it is an error that the model can mend.
         """
         if (run := self._runs.pop(id, None)) is None:
             return []
-        self._untold = self._untold or told
+        self._untold = True
         if not wrong:
             self._mending.clear()
         else:

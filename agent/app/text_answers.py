@@ -9,7 +9,8 @@ from contextlib import aclosing
 from rejoinder.agent.app.call import Call
 from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.runs import MOST_ROUNDS
-from rejoinder.pipeline import Entry, ModelError, ToolCall, ToolLlm
+from rejoinder.agent.app.tool import result_of
+from rejoinder.pipeline import ModelError, ToolCall, ToolLlm
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.replying.text.answer_filter import AnswerFilter, filtered
 
@@ -39,6 +40,5 @@ async def agent_answer(
         added = [history.add_call(asked) for asked in calls]
         results = await asyncio.gather(*(host.run_tool(call, asked) for asked in added))
         for asked, result in zip(added, results, strict=True):
-            entry = Entry("tool", result.text, ("item", f"result-{asked.id}"), call=asked.id)
-            history.insert(entry, ("call", asked.id))
+            history.insert(*result_of(asked.id, result.text))
     raise ModelError("language model", f"it called tools in {MOST_ROUNDS} answers in a row")

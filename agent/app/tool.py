@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError
 from rejoinder.agent.app.call import Call
 from rejoinder.agent.app.functions.arguments import arguments_of, schema_of, values_of
 from rejoinder.agent.app.functions.runner import FunctionRunner
+from rejoinder.pipeline.prompt import Entry, Key
 
 TOOL_TIMEOUT_S = 30.0
 """Default for the longest run of a tool, in seconds."""
@@ -149,6 +150,11 @@ def _text(result: object) -> str:
 def shortened(text: str, longest: int = MAX_RESULT) -> str:
     """Return a text of at most ``longest`` characters; where the rest is cut off, its end says so."""
     return text if len(text) <= longest else text[: longest - len(CUT_NOTE)] + CUT_NOTE
+
+
+def result_of(call: str, text: str) -> tuple[Entry, Key]:
+    """Return the history's entry for the result of a call, and the key of the entry that it follows."""
+    return Entry("tool", text, ("item", f"result-{call}"), call=call), ("call", call)
 
 
 def by_name(tools: Mapping[str, Tool], name: str) -> Tool:

@@ -61,14 +61,14 @@ def test_words_of_the_caller_cancel_what_is_safe_to_cancel() -> None:
     runs = called("a")
     runs.user_started()
     assert runs.user_words() == [CancelRun("a"), InsertResult("a", CANCELLED)]
-    assert runs.returned("a", "too late") == [] and runs.running == 0
+    assert runs.returned("a", "too late") == [] and runs.running == set()
     assert runs.user_words() == []
 
 
 def test_keep_on_interrupt_run_goes_on_and_its_result_is_told_later() -> None:
     runs = called("a", keep_on_interrupt=True)
     runs.user_started()
-    assert runs.user_words() == [] and runs.running == 1
+    assert runs.user_words() == [] and runs.running == {"a"}
     runs.user_done(words=True)
     runs.reply_started()
     assert runs.returned("a", "booked") == [InsertResult("a", "booked")]

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.call import CallInfo
 from rejoinder.agent.app.host import FAILED, AgentHost
 from rejoinder.agent.app.runs import CANCELLED, MOST_MENDS, MOST_ROUNDS
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm
-from rejoinder.pipeline import Message, ReplyDone, ToolCall, Tools
+from rejoinder.pipeline import Message, Options, ReplyCalled, ReplyDone, ToolCall, Tools
 
 
 def desk() -> tuple[Agent, list[str]]:
@@ -247,3 +248,19 @@ def test_a_language_model_without_tools_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"the agent has tools \(quick, slow, seats, broken\), and this"):
         AgentHost(agent).check(Mute())
     AgentHost(Agent()).check(Mute())
+
+
+def test_tools_of_one_request_leave_those_of_the_client_in_its_hands() -> None:
+    agent, _ = desk()
+    call = AgentHost(agent).answer(CallInfo())
+    assert call
+
+    def offered(*names: str) -> list[str]:
+        tools = Tools([{"type": "function", "function": {"name": name}} for name in names])
+        options = call.configured(Options(tools=tools))
+        return [one["function"]["name"] for one in options.tools.functions]
+
+    assert offered("weather", "quick") == ["quick", "slow", "seats", "broken", "weather"], "each name once"
+    assert offered("news") == ["quick", "slow", "seats", "broken", "news"]
+    for name in ("weather", "news"):
+        assert not call.take(Talk(), ReplyCalled(1, ToolCall("a", name, "{}")))
