@@ -236,6 +236,7 @@ def talk(
     from rejoinder.agent.app.loading import load_agent
     from rejoinder.agent.cli.talk import holding, list_or_complaint, run
     from rejoinder.agent.config import ConfigError
+    from rejoinder.agent.server.own_server import AGENT
 
     try:
         if agent:
@@ -243,10 +244,10 @@ def talk(
     except ConfigError as error:
         complain(error)
         raise typer.Exit(2) from None
-    given = {"agent": agent, **flags, "config": str(config) if config else None}
+    given = {AGENT: agent, **flags, "config": str(config) if config else None}
     if url is not None:
         names = [name for name, value in given.items() if value is not None]
-        if own := [name if name == "agent" else f"--{name}" for name in names]:
+        if own := [name if name == AGENT else f"--{name}" for name in names]:
             reason = f"{own[0]} applies only to a server that talk starts: omit it, or omit --url"
             raise typer.BadParameter(reason, param_hint="--url")
         try:
