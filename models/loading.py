@@ -44,6 +44,14 @@ class GivesWay(Protocol):
         """Wait before tokens that are not urgent while ``engine`` runs a step."""
 
 
+@runtime_checkable
+class WarmsBatches(Protocol):
+    """A language model that compiles code for batches of several answers."""
+
+    async def warm_batches(self) -> None:
+        """Answer several requests at once, in batches of each kind. Raises ModelError."""
+
+
 Report = Callable[[str, float], None]
 """Takes the spec of a model that is ready, and the seconds that loading and warming up took."""
 Away = Callable[[str, ModelError], None]
@@ -150,10 +158,15 @@ async def _warm_stt(stt: Stt) -> None:
 
 
 async def warm_llm(llm: Llm) -> None:
-    """Generate one token with a language model. Cancelling closes the generation. Raises ModelError."""
+    """Generate one token, and batches if the model compiles for them.
+
+    Cancelling closes the generation. Raises ModelError.
+    """
     async with aclosing(llm.reply([Message(role="user", content="Say yes.")])) as tokens:
         async for _ in tokens:
             break
+    if isinstance(llm, WarmsBatches):
+        await llm.warm_batches()
 
 
 async def _warm_tts(tts: Tts) -> None:

@@ -28,6 +28,9 @@ VLLM_ENVIRONMENT = {
 """Environment variables for vLLM. Variables that are already set keep their value."""
 CPU_DEFAULTS = {"kv_cache_memory_bytes": 1 << 30, "block_size": 32}
 """Settings without a GPU. vLLM's own would fill most of the memory and not cache prompts below 128 tokens."""
+WARM_BATCH = 16
+"""Requests in the largest batch of the warm-up. On a GPU, vLLM's sampler takes another kernel from 8 on, and a
+third form of it for multiples of 16."""
 REASON_CHARACTERS = 400
 """Most characters of vLLM's error message."""
 
@@ -91,6 +94,20 @@ class Vllm:
         """Read the whole blocks of the prompt into the cache. Cancelling aborts that. Raises ModelError."""
         async with aclosing(self._words(messages, 1)) as pieces:
             async for _ in pieces:
+                pass
+
+    async def warm_batches(self) -> None:
+        """Answer with every batch size from ``WARM_BATCH`` down to 1, so that vLLM compiles its kernels.
+
+        It compiles a kernel when a batch first needs it, and no caller gets a token meanwhile: 2 s on an H100.
+        Cancelling aborts the answers. Raises ModelError.
+        """
+        prompt = self._prompt([Message(role="user", content="Count the boats.")])
+        await asyncio.gather(*(self._write(prompt, length) for length in range(1, WARM_BATCH + 1)))
+
+    async def _write(self, prompt: list[int], length: int) -> None:
+        async with aclosing(self._generate(prompt, length, {"ignore_eos": True})) as outputs:
+            async for _ in outputs:
                 pass
 
     def count(self, messages: Sequence[Message]) -> int:

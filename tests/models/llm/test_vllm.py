@@ -38,10 +38,10 @@ from rejoinder.agent.cli.ask import ask
 from rejoinder.agent.config import Settings
 from rejoinder.agent.server.server import Server
 from rejoinder.models.llm.ort.sampling import Sampling
-from rejoinder.models.llm.vllm.adapter import Vllm, vllm_environment
+from rejoinder.models.llm.vllm.adapter import WARM_BATCH, Vllm, vllm_environment
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.llm.vllm.tools import open_vllm
-from rejoinder.models.loading import Specs, open_models
+from rejoinder.models.loading import Specs, WarmsBatches, open_models
 from rejoinder.models.placement import Placement
 from rejoinder.models.registry import check
 from rejoinder.models.scripted import ScriptedStt, ScriptedTts, ScriptedVad
@@ -172,6 +172,17 @@ def test_warming_can_be_cancelled(engine: Engine) -> None:
         await engine.until_idle()
 
     engine.run(cancel())
+
+
+def test_the_warm_up_answers_in_batches_of_each_size(engine: Engine) -> None:
+    async def batches() -> float:
+        before = engine.meter("generation_tokens")
+        await engine.model.warm_batches()
+        await engine.until_idle()
+        return engine.meter("generation_tokens") - before
+
+    assert isinstance(engine.model, WarmsBatches)
+    assert engine.run(batches()) == sum(range(1, WARM_BATCH + 1))
 
 
 def test_slow_consumer_does_not_slow_decoding(engine: Engine) -> None:
