@@ -29,8 +29,8 @@ VLLM_ENVIRONMENT = {
 CPU_DEFAULTS = {"kv_cache_memory_bytes": 1 << 30, "block_size": 32}
 """Settings without a GPU. vLLM's own would fill most of the memory and not cache prompts below 128 tokens."""
 WARM_BATCH = 16
-"""Requests in the largest batch of the warm-up. On a GPU, vLLM's sampler takes another kernel from 8 on, and a
-third form of it for multiples of 16."""
+"""Requests in the largest batch of the warm-up. On a GPU, vLLM's sampler takes another kernel from 8 on, and
+another form of that for multiples of 16."""
 REASON_CHARACTERS = 400
 """Most characters of vLLM's error message."""
 
@@ -99,7 +99,8 @@ class Vllm:
     async def warm_batches(self) -> None:
         """Answer with every batch size from ``WARM_BATCH`` down to 1, so that vLLM compiles its kernels.
 
-        It compiles a kernel when a batch first needs it, and no caller gets a token meanwhile: 2 s on an H100.
+        It compiles a kernel when a batch first needs it, and no caller gets a token meanwhile (2 s,
+        H100).
         Cancelling aborts the answers. Raises ModelError.
         """
         prompt = self._prompt([Message(role="user", content="Count the boats.")])
