@@ -99,8 +99,7 @@ class Vllm:
     async def warm_batches(self) -> None:
         """Answer with every batch size from ``WARM_BATCH`` down to 1, so that vLLM compiles its kernels.
 
-        It compiles a kernel when a batch first needs it, and no caller gets a token meanwhile (2 s,
-        H100).
+        Otherwise it compiles a kernel when calls first need it, and none gets a token for 2 s (H100).
         Cancelling aborts the answers. Raises ModelError.
         """
         prompt = self._prompt([Message(role="user", content="Count the boats.")])
