@@ -34,6 +34,20 @@ class ToolAnswer:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ToolScore:
+    """The answers to all requests.
+
+    needed, right: requests that need a call, and those of them answered with the right one. unneeded,
+    needless: requests that need none, and those of them answered with one.
+    """
+
+    needed: int
+    right: int
+    unneeded: int
+    needless: int
+
+
 async def ask_tools(llm: Llm, request: ToolRequest, options: Options) -> ToolAnswer:
     """Ask for one request, with the tools of ``options``, and return the answer. Cancelling closes it.
 
@@ -64,6 +78,16 @@ def verdict(answer: ToolAnswer, normalise: Normalise) -> Verdict:
     if answer.error:
         return Verdict.SILENT
     return judge(answer.request, answer.text, answer.calls, normalise)
+
+
+def score_tools(answers: Sequence[ToolAnswer], normalise: Normalise) -> ToolScore:
+    """Return the score of the answers to all requests."""
+    verdicts = [(answer.request.call, verdict(answer, normalise)) for answer in answers]
+    needed = [judged for call, judged in verdicts if call]
+    unneeded = [judged for call, judged in verdicts if not call]
+    return ToolScore(
+        len(needed), needed.count(Verdict.RIGHT), len(unneeded), unneeded.count(Verdict.NEEDLESS)
+    )
 
 
 def tool_table(spec: str, answers: Sequence[ToolAnswer], normalise: Normalise) -> Table:

@@ -82,7 +82,7 @@ def load(
             check_proc()
         recordings = choose(speech_folder(speech), names_of(sets), MAX_RECORDINGS, seed)
         measured, idle_cores = asyncio.run(
-            _measure(url, key, flags, recordings, levels, idle, seconds, console)
+            measure(url, key, flags, recordings, levels, idle, seconds, console)
         )
     except PipelineError as error:
         leave(error)
@@ -97,7 +97,7 @@ def load(
         leave(PipelineError("no turn was answered"))
 
 
-async def _measure(
+async def measure(
     url: str | None,
     key: str | None,
     flags: dict[str, str | None],
@@ -109,7 +109,8 @@ async def _measure(
 ) -> tuple[list[bench_load.Level], float]:
     """Return the results of each level, and the cores that the idle callers used.
 
-    Cancelling ends the calls and the server.
+    url: a server, None to start one with ``flags``. Raises PipelineError. Cancelling ends the calls and the
+    server.
     """
     measured = []
     async with _server(url, flags, 4 * max(levels) + idle, console) as (address, process):

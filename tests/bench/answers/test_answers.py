@@ -182,13 +182,17 @@ def test_models_are_compared_in_processes_of_their_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     named = f"scripted:llm|It is seven.,{tmp_path / 'nothing.gguf'}"
-    done = CliRunner().invoke(app, ["bench", "models", "--llm", named, "--json", "report.json"])
+    flags = ["--llm", named, "--speech", "no-recordings", "--json", "report.json"]
+    done = CliRunner().invoke(app, ["bench", "models", *flags])
     assert done.exit_code == 1 and "there is no file or folder" in done.output
+    assert "No calls are measured" in done.output
     (model,) = json.loads(Path("report.json").read_text())["models"]
     assert model["spec"] == "scripted:llm|It is seven." and model["download"] is None
     assert model["answers"]["asked"] == len(of_half(SET, Half.REPORT)) and model["answers"]["right"] > 0
     assert all(model["speed"][name]["count"] == len(TOPICS) for name in ("cold", "warm", "cancelled"))
     assert model["memory"] is None or model["memory"] > 2**20
+    assert model["tools"] == {"needed": 18, "right": 0, "unneeded": 10, "needless": 0}, "it only talks"
+    assert model["calls"] == []
 
 
 @pytest.mark.weights

@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from rejoinder.agent.bench.answers.ask_tools import (
     ToolAnswer,
+    ToolScore,
     as_tool_json,
     ask_tools,
+    score_tools,
     tool_table,
     verdict,
     wrong_calls,
@@ -163,11 +165,13 @@ def test_what_a_model_calls_is_judged_and_shown() -> None:
     table = tool_table("toy", answers, normaliser())
     assert list(table.columns[2].cells) == ["1", "0", "1"]
     assert [one["verdict"] for one in as_tool_json(answers, normaliser())] == ["right", "called without need"]
+    assert score_tools(answers, normaliser()) == ToolScore(needed=1, right=1, unneeded=1, needless=1)
 
 
 def test_a_model_that_fails_gives_no_answer() -> None:
     answers = asked_of(Weatherman("half a call"))
     assert {verdict(one, normaliser()) for one in answers} == {Verdict.SILENT}
+    assert score_tools(answers, normaliser()) == ToolScore(needed=1, right=0, unneeded=1, needless=0)
     assert "half a call" in wrong_calls(answers, normaliser())[0]
 
 
