@@ -79,6 +79,16 @@ class History:
         self.pending.add(id_)
         return ToolCall(id_, call.name, call.arguments)
 
+    @property
+    def ends_with_agent(self) -> bool:
+        """Whether the last words are the agent's; calls and results without words behind them are not."""
+        for entry in reversed(self.entries):
+            if entry.role == "call":
+                return False  # its result follows it
+            if entry.role != "tool" and entry.text:
+                return entry.role == "assistant"
+        return False
+
     def messages(self, text: str | None = None, instructions: str | None = None) -> list[Message]:
         """Return the prompt.
 

@@ -168,6 +168,7 @@ class ReplyRequest:
     speaks, tools, max_tokens: as in ``Options``.
     remembered: False for an out-of-band reply: it does not take the floor and does not enter the history.
     tag: an identifier that ReplyStarted returns; 0 for a reply without a request.
+    cue: stands for the user's words in the prompt, and does not enter the history; "" for none.
     words: text to speak verbatim, without the language model; "" to ask the model.
     """
 
@@ -178,4 +179,5 @@ class ReplyRequest:
     remembered: bool = True
     tag: int = 0
     max_tokens: int | None = None
+    cue: str = ""
     words: str = ""

@@ -97,6 +97,11 @@ class Session:
         return self.floor.floor is Floor.NOBODY and self._replies.idle
 
     @property
+    def floor_is_free(self) -> bool:
+        """Whether the agent may say something: neither side speaks, apart from audio that is sent already."""
+        return self.floor.floor in (Floor.NOBODY, Floor.AGENT) and self._replies.may_begin
+
+    @property
     def speculation(self) -> Speculation:
         """Counts of the replies that started before the end of their turn: kept, dropped, tokens wasted."""
         return self._replies.speculation

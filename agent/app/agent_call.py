@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rejoinder.agent.app.call import Call
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     from rejoinder.agent.app.host import AgentHost
 
 
+SAID = -1
+"""The tag of replies that speak the words of a tool. Clients' tags are positive."""
+LATE_RESULT = "(A tool has returned its result meanwhile. Tell the caller what matters of it.)"
+"""Ends the prompt where a result came late: it stands above words of the agent, and would look old."""
+
+
 class AgentCall:
     """The agent's side of one call. host: runs what outlives the call."""
 
@@ -41,6 +48,7 @@ class AgentCall:
         self._runs = ToolRuns()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
+        self._happened = asyncio.Event()
         self._out_of_band: set[int] = set()
         self._of_client: set[str] = set()
         self._requested: ReplyRequest | None = None
@@ -75,6 +83,7 @@ class AgentCall:
     async def run(self, session: Session) -> None:
         """Run the agent's tools until cancelled. Cancelling cancels the tools, except those that are kept."""
         loop = asyncio.get_running_loop()
+        self.call.connect(partial(self._say, session))
         try:
             while True:
                 with suppress(TimeoutError):
@@ -84,6 +93,8 @@ class AgentCall:
                 self._act(session, self._runs.passed(loop.time()))
         finally:
             self._over = True
+            self.call.connect(None)
+            self._wake()
             for id, task in self._tasks.items():
                 if id not in self._runs.kept:
                     task.cancel()
@@ -93,14 +104,15 @@ class AgentCall:
 
         The events of out-of-band replies are the client's.
         """
+        self._wake()
         if self._is_out_of_band(happened):
             return False
         match happened:
             case ReplyCalled(turn, asked) if asked.name not in self._of_client:
                 self._begin(session, turn, asked)
                 return True
-            case ReplyStarted():
-                self._runs.reply_started()
+            case ReplyStarted(tag=tag):
+                self._runs.reply_started(has_prompt=tag != SAID)
             case ReplyDone():
                 self._act(session, self._runs.reply_done())
             case SpeechStarted():
@@ -150,6 +162,18 @@ class AgentCall:
         self._act(session, self._runs.returned(asked.id, result.text, wrong=result.wrong))
         self._changed.set()
 
+    async def _say(self, session: Session, words: str) -> None:
+        while not self._over:
+            if session.floor_is_free:
+                self._runs.saying()
+                session.respond(ReplyRequest(words=words, tag=SAID))
+                return
+            await self._happened.wait()
+
+    def _wake(self) -> None:
+        self._happened.set()  # the floor may be free by now
+        self._happened = asyncio.Event()
+
     def _act(self, session: Session, actions: list[Action]) -> None:
         if self._over:  # a kept run may end after the call
             return
@@ -163,7 +187,7 @@ class AgentCall:
                 case TellResults(may_call):
                     if session.history.pending - self._runs.running:
                         continue  # the client returns the result of its own tool, and then requests a reply
-                    request, self._requested = self._requested, None
-                    session.respond(
-                        request if may_call else replace(request or ReplyRequest(), tools=NO_TOOLS)
-                    )
+                    request, self._requested = self._requested or ReplyRequest(), None
+                    cue = LATE_RESULT if session.history.ends_with_agent else ""
+                    tools = request.tools if may_call else NO_TOOLS
+                    session.respond(replace(request, cue=cue, tools=tools))

@@ -5,6 +5,7 @@ The rules, in the order in which they matter:
 - A result enters the history as soon as it is there, so that every later prompt has it.
 - The agent speaks about a result when no side has the floor. It never speaks over the caller, and never
   twice: a reply that began after the result entered the history has told it.
+- Words that a tool says (``Call.say``) tell no result. A result waits until they are spoken.
 - The agent reports the results of one reply's calls together. A run that takes longer than ``SLOW_S``, or
   that is in the background from the start, does not hold up the others.
 - A model whose calls go wrong in ``MOST_MENDS`` replies in a row, or that calls tools in ``MOST_ROUNDS``
@@ -138,9 +139,13 @@ class ToolRuns:
                 run.slow_at, self._untold = None, True
         return self._tell()
 
-    def reply_started(self) -> None:
-        """Record that a reply begins. Its prompt has all results in the history."""
-        self._replying, self._untold = True, False
+    def saying(self) -> None:
+        """Record that words of a tool are about to be spoken, in a reply without a prompt."""
+        self._replying = True
+
+    def reply_started(self, has_prompt: bool = True) -> None:
+        """Record that a reply begins. has_prompt: whether it has one, with all results in the history."""
+        self._replying, self._untold = True, self._untold and not has_prompt
 
     def reply_done(self) -> list[Action]:
         """Record that the reply has ended, with all its calls."""

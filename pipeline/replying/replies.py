@@ -67,6 +67,12 @@ class Replies:
         return self.current is None and not self._next.is_wanted
 
     @property
+    def may_begin(self) -> bool:
+        """Whether another reply cuts none off: there is none, or all of its audio is sent."""
+        reply = self.current
+        return not self._next.is_wanted and (reply is None or reply.committed and reply.outcome.ended)
+
+    @property
     def held(self) -> bool:
         """Whether play-out is stopped because the client is disconnected."""
         return self._current.held
@@ -170,7 +176,7 @@ class Replies:
 
     def prompt(self, cue: str) -> None:
         """Reply to a cue that replaces the user's words in the prompt; the history does not record it."""
-        self._commit(self._start(ReplyRequest(), cue=cue))
+        self._commit(self._start(ReplyRequest(cue=cue)))
 
     def pause(self) -> None:
         """Pause the reply until it is known whether the sound over it is an interruption."""
@@ -229,10 +235,10 @@ class Replies:
             self._current.cancel(superseded=True)
             self._commit(self._start(request, text), request, key)
 
-    def _start(self, request: ReplyRequest, text: str = "", cue: str = "", is_guess: bool = False) -> Reply:
+    def _start(self, request: ReplyRequest, text: str = "", is_guess: bool = False) -> Reply:
         # The prompt is built before the task starts: a commit right after this adds the text to the history.
         deadline, marks = self._warmer.take_deadline(), self._pause_marks if text else {}
-        reply = self._builder.in_conversation(request, self._options, text, cue, is_guess, deadline, marks)
+        reply = self._builder.in_conversation(request, self._options, text, is_guess, deadline, marks)
         self._current.start(reply, self._warmer.task)
         return reply
 

@@ -34,19 +34,18 @@ class ReplyBuilder:
         request: ReplyRequest,
         options: Options,
         text: str = "",
-        cue: str = "",
         is_guess: bool = False,
         deadline: Deadline | None = None,
         marks: Mapping[str, float] | None = None,
     ) -> Reply:
         """Return a reply to the history as it stands now.
 
-        text: the user's words that it answers, which are not in the history yet. cue: stands for them in the
-        prompt, and never enters the history. marks: the first times of its trace.
+        text: the user's words that it answers, which are not in the history yet. marks: the first times of
+        its trace.
         """
         settings = settings_for(request, options)
         loaded = self._load_shedder.level >= LoadLevel.LENGTH
-        generation = self._generation(request, options, settings, text or cue, loaded)
+        generation = self._generation(request, options, settings, text or request.cue, loaded)
         return Reply(self._next(), text, settings, generation, deadline, self._echo, is_guess, marks)
 
     def out_of_band(self, request: ReplyRequest, options: Options) -> Reply:
