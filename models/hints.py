@@ -15,7 +15,7 @@ NAME = "rejoinder"
 NOTES = {"piper": " (GPL-3.0-or-later)"}
 """What follows the name of an extra in a hint: its licence, where that is not permissive."""
 EXTRA_MODULES = {
-    "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl"),
+    "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl", "typing_extensions"),
     "client": ("soxr", "tenacity", "websockets"),
     "server": (
         "anyio", "docstring_parser", "h11", "pybase64", "pydantic_settings",

@@ -49,7 +49,10 @@ class WarmsBatches(Protocol):
     """A language model that compiles code for batches of several answers."""
 
     async def warm_batches(self) -> None:
-        """Answer several requests at once, in batches of each kind. Raises ModelError."""
+        """Answer several requests at once, in batches of each kind.
+
+        Cancelling closes the answers. Raises ModelError.
+        """
 
 
 Report = Callable[[str, float], None]

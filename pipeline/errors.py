@@ -50,6 +50,10 @@ class CallOver(PipelineError):
     """The call has reached its longest duration, ``Options.max_call_s``."""
 
 
+class HungUp(PipelineError):
+    """The caller or the agent has hung up."""
+
+
 class ProtocolError(PipelineError):
     """A peer sent a message that its protocol does not allow.
 

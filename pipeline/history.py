@@ -89,6 +89,10 @@ class History:
                 return entry.role == "assistant"
         return False
 
+    def transcript(self) -> list[Message]:
+        """Return the conversation, with what has left the prompt."""
+        return prompt(list(self.entries))
+
     def messages(self, text: str | None = None, instructions: str | None = None) -> list[Message]:
         """Return the prompt.
 

@@ -26,7 +26,7 @@ TEST_FOLDERS = sorted(
 MAX_LINES = 400
 MAX_MODULES = 20
 MAY_IMPORT = {
-    "public": ("cli", "app", "simulate", "client", "models", "pipeline"),
+    "public": ("cli", "app", "simulate", "client", "server", "models", "pipeline"),
     "cli": ("bench", "simulate", "client", "server", "wires", "app", "settings", "models", "pipeline"),
     "bench": ("simulate", "client", "server", "wires", "settings", "models", "pipeline"),
     "simulate": ("client", "wires", "app", "settings", "models", "pipeline"),

@@ -28,13 +28,17 @@ def name(path: Path) -> str:
 
 
 def public(body: list[ast.stmt], of: str = "") -> Iterator[tuple[str, ast.ClassDef | Function]]:
-    """Yield the public classes, functions and methods of a module, with their names."""
+    """Yield the public classes, functions and methods of a module, with their names.
+
+    Overloads and setters are left out: another function of the same name has the docstring.
+    """
     for node in body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield of + node.name, node
             yield from public(node.body, f"{of}{node.name}.")
         elif isinstance(node, Function) and (not node.name.startswith("_") or node.name.startswith("__a")):
-            if "overload" not in map(ast.unparse, node.decorator_list):  # the last of them has the docstring
+            decorators = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
+            if not decorators & {"overload", "setter"}:
                 yield of + node.name, node
 
 

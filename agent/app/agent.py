@@ -1,36 +1,67 @@
-"""An agent: what it says, and the functions that its language model may call."""
+"""An agent: what it says, what its language model may call, and what a program does on each call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, overload
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
+from rejoinder.agent.app.call import Resources, State, check_text
+from rejoinder.agent.app.functions.signatures import check_hook
 from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Tool, tool_of
 
 Function: TypeAlias = Callable[..., Any]
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+"""A function or coroutine function, as decorated."""
+Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Resources]]
 
 
-class Agent:
+@dataclass(slots=True)
+class Hooks:
+    """The hooks of an agent, in the order in which they were added. ``check_hook`` has checked them."""
+
+    on_call: list[Function] = field(default_factory=list)
+    on_turn: list[Function] = field(default_factory=list)
+    on_end: list[Function] = field(default_factory=list)
+
+
+class Agent(Generic[State, Resources]):
     """The agent of an integrator. One object serves all calls; ``Call`` holds what belongs to one.
 
     instructions: the system prompt, "" for the server's. ``{date}``, ``{tomorrow}`` and ``{time}`` become
     those at the beginning of the call.
     greeting: the exact first words of each call, "" for the server's.
     tools: functions that the language model may call; ``Agent.tool`` adds more.
+    state: makes the integrator's state of a new call, such as a dataclass.
+    lifespan: opens what all calls share, such as a database, for as long as the server runs;
+        ``call.resources`` is what it yields.
 
-    Tools that are coroutine functions run on the event loop, which all calls share. Others run in threads.
+    Tools and hooks that are coroutine functions run on the event loop, which all calls share. Others run in
+    threads.
 
-    Raises TypeError for an argument of a wrong type and for a function that cannot be a tool, and ValueError
-    for a second tool of the same name.
+    Raises TypeError for an argument of a wrong type and for a function that cannot be a tool or a hook, and
+    ValueError for a second tool of the same name.
     """
 
-    def __init__(self, instructions: str = "", *, greeting: str = "", tools: Sequence[Function] = ()) -> None:
-        for name, text in (("instructions", instructions), ("greeting", greeting)):
-            if not isinstance(text, str):
-                raise TypeError(f"{name} is of type {type(text).__name__}: it must be text")
+    def __init__(
+        self,
+        instructions: str = "",
+        *,
+        greeting: str = "",
+        tools: Sequence[Function] = (),
+        state: Callable[[], State] | None = None,
+        lifespan: Lifespan[Resources] | None = None,
+    ) -> None:
+        check_text("instructions", instructions)
+        check_text("greeting", greeting)
+        _check(state, lifespan)
         self.instructions = instructions
         self.greeting = greeting
         self.tools: dict[str, Tool] = {}
+        self.state = state
+        self.lifespan = lifespan
+        self.hooks = Hooks()
         for function in tools:
             self.tool(function)
 
@@ -76,3 +107,42 @@ class Agent:
             return given
 
         return add if function is None else add(function)
+
+    def on_call(self, hook: Hook) -> Hook:
+        """Run ``hook(call)`` before a call is answered; a decorator. It may change the call or refuse it.
+
+        The call is refused if a hook raises an exception, or if the hooks take longer than 8 seconds. Raises
+        TypeError for a function that cannot be called so.
+        """
+        check_hook(hook, "on_call", "call")
+        self.hooks.on_call.append(hook)
+        return hook
+
+    def on_turn(self, hook: Hook) -> Hook:
+        """Run ``hook(call, words)`` after each turn of the caller; a decorator.
+
+        words: what the caller said or typed. The reply does not wait for the hook. Raises TypeError like
+        ``on_call``.
+        """
+        check_hook(hook, "on_turn", "call", "words")
+        self.hooks.on_turn.append(hook)
+        return hook
+
+    def on_end(self, hook: Hook) -> Hook:
+        """Run ``hook(call)`` after the call; a decorator.
+
+        ``call.transcript``, ``call.seconds`` and ``call.ended`` are final then. Raises TypeError like
+        ``on_call``.
+        """
+        check_hook(hook, "on_end", "call")
+        self.hooks.on_end.append(hook)
+        return hook
+
+
+def _check(state: object, lifespan: object) -> None:
+    """Raise TypeError for a value in place of a function that makes it."""
+    if state is not None and not callable(state):
+        kind = type(state).__name__
+        raise TypeError(f"state is one {kind}, but each call needs its own: give the class, state={kind}")
+    if hasattr(lifespan, "__aenter__"):
+        raise TypeError("lifespan was called already: give the function itself, without parentheses")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rejoinder.agent.app.call import Call
+from rejoinder.agent.app.call_line import SAID, CallLine
 from rejoinder.agent.app.runs import Action, CancelRun, InsertResult, TellResults, ToolRuns
 from rejoinder.agent.app.tool import result_of
 from rejoinder.pipeline import (
@@ -27,20 +29,19 @@ from rejoinder.pipeline import (
     Tools,
     Transcribed,
 )
+from rejoinder.pipeline.errors import HungUp
 from rejoinder.pipeline.interfaces import NO_TOOLS
 
 if TYPE_CHECKING:
     from rejoinder.agent.app.host import AgentHost
 
 
-SAID = -1
-"""The tag of replies that speak the words of a tool. Clients' tags are positive."""
 LATE_RESULT = "(A tool has returned its result meanwhile. Tell the caller what matters of it.)"
 """Ends the prompt where a result came late: it stands above words of the agent, and would look old."""
 
 
 class AgentCall:
-    """The agent's side of one call. host: runs what outlives the call."""
+    """The agent's side of one call. host: runs what outlives the call, and the hooks."""
 
     def __init__(self, call: Call, host: AgentHost) -> None:
         self.call = call
@@ -48,15 +49,25 @@ class AgentCall:
         self._runs = ToolRuns()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
-        self._happened = asyncio.Event()
         self._out_of_band: set[int] = set()
         self._of_client: set[str] = set()
         self._requested: ReplyRequest | None = None
-        self._over = False
+        self._line: CallLine | None = None
+        self._given: Options | None = None
 
     def configured(self, options: Options) -> Options:
-        """Return the options of the call's session with the agent's tools in front of the client's."""
-        return replace(options, tools=self._with_own(options.tools))
+        """Return the options of a session that a client has configured, with the agent's tools in front.
+
+        Instructions that the client has not changed stay those of the call.
+        """
+        given, self._given = self._given, options
+        if given and given.instructions == options.instructions:
+            options = replace(options, instructions=self.call.instructions)
+        self.call.adopt(options)
+        return self._options()
+
+    def _options(self) -> Options:
+        return replace(self.call.options, tools=self._with_own(self.call.options.tools))
 
     def respond(self, session: Session, request: ReplyRequest | None) -> None:
         """Start the reply that a client requests, with the agent's tools, once the agent's runs have results.
@@ -73,28 +84,36 @@ class AgentCall:
         session.respond(request)
 
     def _with_own(self, tools: Tools) -> Tools:
-        own = self._host.agent.tools
+        own = self.call.tools
         theirs = {
             one["function"]["name"]: one for one in tools.functions if one["function"]["name"] not in own
         }
         self._of_client |= theirs.keys()  # the tools of one request are added to those of the session
-        return replace(tools, functions=[*self._host.tools.functions, *theirs.values()])
+        return replace(tools, functions=[*(tool.definition for tool in own.values()), *theirs.values()])
 
-    async def run(self, session: Session) -> None:
-        """Run the agent's tools until cancelled. Cancelling cancels the tools, except those that are kept."""
-        loop = asyncio.get_running_loop()
-        self.call.connect(partial(self._say, session))
+    async def run(self, session: Session, playing: Callable[[], bool] = lambda: False) -> None:
+        """Run the agent's tools until cancelled. Raises HungUp once the agent has hung up.
+
+        playing: whether the client has not played all audio yet, as far as it reports that. Cancelling
+        cancels the tools, except those that are kept.
+        """
+        loop, runs, changed = asyncio.get_running_loop(), self._runs, self._changed.set
+        configure = partial(self._configure, session)
+        self._line = line = CallLine(session, playing, runs.saying, runs.leaving, changed, configure)
+        self.call.connect(line)
         try:
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(self._runs.due):
                         await self._changed.wait()
                 self._changed.clear()
+                if line.ending:
+                    raise HungUp(line.ending)
                 self._act(session, self._runs.passed(loop.time()))
         finally:
-            self._over = True
+            line.over = True
             self.call.connect(None)
-            self._wake()
+            line.wake()
             for id, task in self._tasks.items():
                 if id not in self._runs.kept:
                     task.cancel()
@@ -104,7 +123,8 @@ class AgentCall:
 
         The events of out-of-band replies are the client's.
         """
-        self._wake()
+        if self._line:
+            self._line.wake()
         if self._is_out_of_band(happened):
             return False
         match happened:
@@ -119,7 +139,8 @@ class AgentCall:
                 self._runs.user_started()
             case PartialTranscript(text) | Transcribed(text) if text:
                 self._heard_words(session)
-            case EndOfTurn():
+            case EndOfTurn(text):
+                self._host.turned(self.call, text)
                 self._act(session, self._runs.user_done(words=True))
             case NothingSaid():
                 self._act(session, self._runs.user_done(words=False))
@@ -137,9 +158,15 @@ class AgentCall:
                 return False
         return True
 
-    def typed(self, session: Session) -> None:
+    def typed(self, session: Session, words: str) -> None:
         """Take words that the caller has typed: they count as spoken ones."""
         self._heard_words(session)
+        self._host.turned(self.call, words)
+
+    def end(self, reason: str, seconds: float) -> None:
+        """Take the end of the call. reason: why it ended. seconds: how long it lasted."""
+        self.call.ended, self.call.seconds = reason or "the call is over", seconds
+        self._host.ended(self.call)
 
     def _heard_words(self, session: Session) -> None:
         self._act(session, self._runs.user_words())
@@ -148,7 +175,7 @@ class AgentCall:
             session.respond(request)
 
     def _begin(self, session: Session, reply: int, asked: ToolCall) -> None:
-        tool = self._host.agent.tools.get(asked.name)
+        tool = self.call.tools.get(asked.name)
         background, kept = (tool.background, tool.keep_on_interrupt) if tool else (False, False)
         now = asyncio.get_running_loop().time()
         if self._runs.called(asked.id, reply, now, background, kept):
@@ -162,20 +189,11 @@ class AgentCall:
         self._act(session, self._runs.returned(asked.id, result.text, wrong=result.wrong))
         self._changed.set()
 
-    async def _say(self, session: Session, words: str) -> None:
-        while not self._over:
-            if session.floor_is_free:
-                self._runs.saying()
-                session.respond(ReplyRequest(words=words, tag=SAID))
-                return
-            await self._happened.wait()
-
-    def _wake(self) -> None:
-        self._happened.set()  # the floor may be free by now
-        self._happened = asyncio.Event()
+    def _configure(self, session: Session) -> None:
+        session.configure(self._options())
 
     def _act(self, session: Session, actions: list[Action]) -> None:
-        if self._over:  # a kept run may end after the call
+        if self._line and (self._line.over or self._line.ending):  # a kept run may end after the call
             return
         for action in actions:
             match action:

@@ -83,6 +83,7 @@ class ToolRuns:
         self._seen: set[str] = set()
         self._untold = False
         self._replying = self._talking = False
+        self._leaving = 0
         self._calling: set[int] = set()
         self._mending: set[int] = set()
 
@@ -104,6 +105,8 @@ class ToolRuns:
     @property
     def due(self) -> float | None:
         """The time at which ``passed`` has something to do, None for never."""
+        if self._leaving:
+            return None
         times = [run.slow_at for run in self._runs.values() if run.slow_at is not None]
         return min(times, default=None)
 
@@ -133,11 +136,17 @@ class ToolRuns:
         return [InsertResult(id, text), *self._tell()]
 
     def passed(self, now: float) -> list[Action]:
-        """Stop waiting for the runs that are slow at time ``now``."""
+        """Stop waiting for the runs that are slow at time ``now``, unless the agent hangs up."""
+        if self._leaving:
+            return []
         for run in self._runs.values():
             if run.slow_at is not None and run.slow_at <= now:
                 run.slow_at, self._untold = None, True
         return self._tell()
+
+    def leaving(self, begun: bool) -> None:
+        """Record that the agent begins to hang up, or no longer does."""
+        self._leaving += 1 if begun else -1
 
     def saying(self) -> None:
         """Record that words of a tool are about to be spoken, in a reply without a prompt."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rejoinder.agent.app.call import Call as Call
     from rejoinder.agent.app.tool import ToolError as ToolError
     from rejoinder.agent.client.call import connect as connect
+    from rejoinder.agent.server.embedding import mount as mount
     from rejoinder.models.loading import Specs as Specs
     from rejoinder.models.loading import open_models as open_models
     from rejoinder.pipeline import (
@@ -191,6 +192,7 @@ __all__ = [
     "Vad",
     "VadStream",
     "connect",
+    "mount",
     "open_models",
     "open_session",
     "to_float",
@@ -204,6 +206,7 @@ _ELSEWHERE = {
     "ToolError": ("rejoinder.agent.app.tool", "server"),
     "Specs": ("rejoinder.models.loading", "local"),
     "connect": ("rejoinder.agent.client.call", "client"),
+    "mount": ("rejoinder.agent.server.embedding", "server"),
     "open_models": ("rejoinder.models.loading", "local"),
 }
 

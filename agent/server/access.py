@@ -128,3 +128,14 @@ async def body(request: Request, most: int) -> bytes:
         if len(body) > most:
             raise Refused(413, f"more than {most} bytes", "request_too_large")
     return body
+
+
+async def wants_socket(request: Request) -> Response:
+    """Answer a plain HTTP request to a WebSocket path with 426 (RFC 9110, 15.5.22).
+
+    It never waits, so there is nothing to cancel.
+    """
+    reason = f"{request.url.path} is a WebSocket: connect to it with ws:// or wss://"
+    if request.url.path == "/v1/phone":
+        reason += "; what a carrier fetches by HTTP first, such as TwiML, has to come from a server of yours"
+    return PlainTextResponse(f"{reason}\n", 426, {"Upgrade": "websocket", "Connection": "Upgrade"})

@@ -20,9 +20,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketState
 
 from rejoinder.agent.app.agent import Agent
-from rejoinder.agent.app.call import CallInfo
+from rejoinder.agent.app.agent_call import AgentCall
+from rejoinder.agent.app.call import CallInfo, RefusedCall
+from rejoinder.agent.app.functions.mistakes import BrokenAgent
 from rejoinder.agent.app.host import AgentHost
-from rejoinder.agent.config import Settings, open_traces
+from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.server.absence import Absence
 from rejoinder.agent.server.access import (
     SOCKETS,
@@ -33,9 +35,11 @@ from rejoinder.agent.server.access import (
     refused,
     shown,
     turn_away,
+    wants_socket,
 )
 from rejoinder.agent.server.conversations import Conversations
 from rejoinder.agent.server.health import LOADING, READY, keep_looking, load
+from rejoinder.agent.server.http.call_infos import http_info, phone_info
 from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
@@ -79,8 +83,8 @@ class Server:
     """The ASGI application, its models and its calls. The port answers while the models still load.
 
     report: called for each model that is ready. away: called for a remote model that does not answer yet.
-    failed: called with the error that ends the program. agent: the integrator's. Raises ConfigError where the
-    traces file cannot be written.
+    failed: called with the error that ends the program. agent: the integrator's. models: loaded ones; None to
+    load those of the settings. Raises ConfigError where the traces file cannot be written.
     """
 
     def __init__(
@@ -90,11 +94,14 @@ class Server:
         failed: Callable[[Exception], None],
         away: Away = lambda spec, error: None,
         agent: Agent | None = None,
+        models: Models | None = None,
     ) -> None:
         self.settings = settings
+        self._given = models
         self.host = AgentHost(agent or Agent())
         self.models: Models | None = None
         self.calls: set[Call] = set()
+        self._answering = 0
         self.completions = Completions(
             lambda: self.models, self._refuse, settings.max_completions, names(settings.specs())
         )
@@ -129,7 +136,7 @@ class Server:
             AdmissionMiddleware, keys=self._keys, limits=self._limits, goes_on=goes_on, busy=self._busy
         )
         handlers = dict.fromkeys((404, 405), not_there)
-        return Starlette(False, routes, [limited], handlers, lifespan=self._lifespan)
+        return Starlette(False, routes, [limited], handlers, lifespan=lambda app: self.running())
 
     def end_streams(self) -> None:
         """End all HTTP streams, because the server ends. Calls with a socket end by themselves."""
@@ -137,11 +144,18 @@ class Server:
         self.conversations.end_waiting()
 
     @asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+    async def running(self) -> AsyncIterator[None]:
+        """Take calls for the length of the block; at its end, or when it is cancelled, all calls end."""
         async with AsyncExitStack() as stack:
             port = self.settings.audiosocket_port
             asterisk = listening(self.settings.host, port, self._audiosocket, self._failed)
             home = wyoming(self.settings, lambda: self.models, self._failed, self.host)
+            try:
+                await stack.enter_async_context(self.host.running())
+                if self._given:
+                    self._begin(self._given)
+            except (BrokenAgent, ConfigError) as error:
+                self._failed(error)
             loading = asyncio.create_task(self._load(stack), name="load-models")
             try:
                 async with asterisk, home:  # their calls end before the models are closed
@@ -157,25 +171,30 @@ class Server:
     async def _load(self, stack: AsyncExitStack) -> None:
         settings = self.settings
         try:
-            self.models = await stack.enter_async_context(
-                open_models(
+            if self.models is None:
+                opened = open_models(
                     settings.specs(),
                     settings.threads(),
                     self._report,
                     settings.placement(),
                     self._absence.begin,
                 )
-            )
-            self.host.check(self.models.llm)
-            # The objects of the models stay: a garbage collection that visits them would delay all calls.
-            gc.collect()
-            gc.freeze()
+                self._begin(await stack.enter_async_context(opened))
+                # The objects of the models stay: a garbage collection that visits them would delay all calls.
+                gc.collect()
+                gc.freeze()
+            assert self.models is not None
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(keep_looking(self.models.load_shedder), name="ladder")
                 tasks.create_task(self._absence.end(self.models.llm), name="absence")
         except Exception as error:
             first = first_error(error)
             self._failed(first if isinstance(first, Exception) else error)
+
+    def _begin(self, models: Models) -> None:
+        """Take calls with these models. Raises ConfigError if they do not fit the agent."""
+        self.host.check(models.llm)
+        self.models = models
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")
@@ -225,14 +244,18 @@ class Server:
         except ProtocolError as error:
             await turn_away(websocket, POLICY_VIOLATION, str(error))
             return
-        if session:
-            wire.prepare(session)
         wire.wanted = back.conversation
         if self.models is None or not await self._is_free(websocket):
             return
+        try:
+            agent = await self._answer(http_info(websocket, wire), wire, options)
+        except RefusedCall as refused:
+            await turn_away(websocket, POLICY_VIOLATION, str(refused))
+            return
+        if session:
+            wire.prepare(session)
         socket = ResumableSocket(lease, wire, self.settings.resume_s)
         who = caller(websocket.client, self._keys.owner(key))
-        agent = self.host.answer(CallInfo(wire.id, wire.name))
         call = Call(socket, self.models, wire.options(), wire, self._traces, who, agent)
         await hang_up(websocket, *await self.conversations.begin(call, socket, lease, key))
 
@@ -256,7 +279,7 @@ class Server:
                 log.info("no call to /v1/phone: %s (%s)", error, host(websocket.client))
             return
         who = caller(websocket.client, self._keys.owner(key), phone.number)
-        await self._hold(websocket, phone, phone.options, who, phone.number)
+        await self._hold(websocket, phone, phone.options, who, phone_info(phone, http_info(websocket, phone)))
 
     async def _pcm(self, websocket: WebSocket) -> None:
         """Run one call of a device or a script that sends raw PCM."""
@@ -275,13 +298,13 @@ class Server:
             await turn_away(websocket, POLICY_VIOLATION, str(error))
             return
         who = caller(websocket.client, self._keys.owner(key))
-        await self._hold(websocket, wire, wire.options, who)
+        await self._hold(websocket, wire, wire.options, who, http_info(websocket, wire))
 
     async def _audiosocket(self, line: Line) -> None:
         """Run one call of Asterisk's AudioSocket. Raises ProtocolError."""
         phone = Phone(await line.start(), self._options())
         who = caller(line.client, "", phone.number)
-        await self._hold(line, phone, phone.options, who, phone.number)
+        await self._hold(line, phone, phone.options, who, phone_info(phone, CallInfo(phone.id, phone.name)))
 
     def _refuse(self, request: HTTPConnection) -> Response | None:
         return refused(request, self._keys, self._welcome)
@@ -319,16 +342,30 @@ class Server:
             await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
         return self.models is not None
 
-    async def _hold(
-        self, websocket: Socket, wire: Wire, options: Options, who: str, number: str = ""
-    ) -> None:
-        """Run one call, if the models are loaded and a line is free. number: the caller's, "" if unknown."""
+    async def _answer(self, info: CallInfo, wire: Wire, options: Options) -> AgentCall | None:
+        """Run the agent's hooks before a call, whose line is taken meanwhile. Raises RefusedCall."""
+        self._answering += 1
+        try:
+            agent = await self.host.answer(info, options)
+        finally:
+            self._answering -= 1
+        if agent:
+            wire.adopt(agent.call.options)
+        return agent
+
+    async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str, info: CallInfo) -> None:
+        """Run one call, if the models are loaded, a line is free and the agent does not refuse it."""
         if self.models is None:
             await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
             return
         if not await self._is_free(websocket):
             return
-        agent = self.host.answer(CallInfo(wire.id, wire.name, number))
+        try:
+            agent = await self._answer(info, wire, options)
+        except RefusedCall as refused:
+            await turn_away(websocket, POLICY_VIOLATION, str(refused))
+            return
+        options = agent.call.options if agent else options
         call = Call(PlainSocket(websocket), self.models, options, wire, self._traces, who, agent)
         self.calls.add(call)
         try:
@@ -340,7 +377,7 @@ class Server:
     async def _is_free(self, websocket: Socket) -> bool:
         """Return whether a line is free or can be freed; if not, close the socket with the reason."""
         reason = self._busy()  # first: no kept conversation ends for a call that is refused anyway
-        full = len(self.calls) >= self.settings.max_sessions
+        full = len(self.calls) + self._answering >= self.settings.max_sessions
         if not reason and full and not self.conversations.make_way():
             reason = f"all {self.settings.max_sessions} lines are busy"
         if reason:
@@ -356,14 +393,3 @@ class Server:
             log.warning("no calls are taken: %s", failed)
             return f"{ENDED}: the server has to be started anew"
         return self.models.load_shedder.refuse(asyncio.get_running_loop().time()) if self.models else ""
-
-
-async def wants_socket(request: Request) -> Response:
-    """Answer a plain HTTP request to a WebSocket path with 426 (RFC 9110, 15.5.22).
-
-    It never waits, so there is nothing to cancel.
-    """
-    reason = f"{request.url.path} is a WebSocket: connect to it with ws:// or wss://"
-    if request.url.path == "/v1/phone":
-        reason += "; what a carrier fetches by HTTP first, such as TwiML, has to come from a server of yours"
-    return PlainTextResponse(f"{reason}\n", 426, {"Upgrade": "websocket", "Connection": "Upgrade"})

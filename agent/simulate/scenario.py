@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from rejoinder.agent.client.audio import CLIENT_RATE
@@ -21,6 +22,7 @@ from rejoinder.models.scripted import (
     ScriptedVad,
 )
 from rejoinder.pipeline import (
+    CallOver,
     Endpointing,
     Event,
     Floor,
@@ -31,7 +33,7 @@ from rejoinder.pipeline import (
     open_session,
 )
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
-from rejoinder.pipeline.errors import first_error
+from rejoinder.pipeline.errors import HungUp, first_error
 
 if TYPE_CHECKING:
     from rejoinder.agent.app.agent import Agent
@@ -60,6 +62,7 @@ class Talk:
     lines, replies: the words of the user and of the agent. more: models (stt, llm, tts, vad, turn), a line,
         an agent with tools, and options: a whole ``Options``, or single fields.
     opened: whether the session has begun.
+    hung_up: (loop time in seconds, reason) at which the agent or a limit ended the call, None if none did.
     log: (loop time in seconds, event), in order. floors: (loop time in seconds, floor), at each change.
     """
 
@@ -81,6 +84,7 @@ class Talk:
         self.floors: list[tuple[float, Floor]] = []
         self.session: Session
         self.opened = False
+        self.hung_up: tuple[float, str] | None = None
         self._agent: AgentCall | None = None
         self._speech: list[tuple[float, float, bytes]] = []
         self._acts: list[tuple[float, Act]] = []
@@ -108,13 +112,34 @@ class Talk:
 
     async def _hold(self, script: Callable[[], Awaitable[None]], microphone: bool) -> None:
         models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model, self.load_shedder)
-        if self.host:
-            from rejoinder.agent.app.call import CallInfo
+        async with AsyncExitStack() as stack:
+            if self.host:
+                await stack.enter_async_context(self.host.running())
+                stack.push_async_callback(self.host.aclose)
+                await self._answer(self.host)
+            try:
+                await self._converse(models, script, microphone)
+            except* (CallOver, HungUp) as over:
+                loop = asyncio.get_running_loop()
+                if not self._agent:
+                    raise
+                self.hung_up = round(loop.time(), 3), str(first_error(over))
+            finally:
+                if self._agent:
+                    reason = self.hung_up[1] if self.hung_up else "the client has left"
+                    self._agent.end(reason, asyncio.get_running_loop().time())
 
-            self._agent = self.host.answer(CallInfo("call-1", "simulated"))
-            self.options = self.host.options(self.options)
+    async def _answer(self, host: AgentHost) -> None:
+        from rejoinder.agent.app.call import CallInfo
+
+        self.options = host.options(self.options)
+        self._agent = await host.answer(CallInfo("call-1", "simulated"), self.options)
         if self._agent:
-            self.options = self._agent.configured(self.options)
+            self.options = self._agent.configured(self._agent.call.options)
+
+    async def _converse(
+        self, models: Models, script: Callable[[], Awaitable[None]], microphone: bool
+    ) -> None:
         async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as session:
             self.session, self.opened = session, True
             hosting = tasks.create_task(self._agent.run(session), name="agent") if self._agent else None
@@ -126,8 +151,6 @@ class Talk:
                 speaking.cancel()
             if hosting:
                 hosting.cancel()
-        if self.host:
-            await self.host.aclose()
 
     async def _acts_until(self, until: float) -> None:
         for at, act in sorted(self._acts, key=lambda planned: planned[0]):

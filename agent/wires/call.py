@@ -41,6 +41,7 @@ from rejoinder.agent.wires.socket import (
     CUT,
     INTERNAL_ERROR,
     NO_CODE,
+    NORMAL,
     POLICY_VIOLATION,
     Away,
     CallSocket,
@@ -69,7 +70,7 @@ from rejoinder.pipeline import (
     Session,
     open_session,
 )
-from rejoinder.pipeline.errors import first_error
+from rejoinder.pipeline.errors import HungUp, first_error
 
 
 class Call:
@@ -107,7 +108,7 @@ class Call:
         An error ends this call, with a reason, and no other call. Cancelling ends the call and everything it
         started.
         """
-        detail, level, unexpected = "", logging.INFO, None
+        detail, level, unexpected, began = "", logging.INFO, None, time.monotonic()
         self.log.begin()
         try:
             await self._converse()
@@ -118,6 +119,9 @@ class Call:
             match cause := first_error(error):
                 case WebSocketDisconnect():
                     pass
+                case HungUp():
+                    self.feed.reason = str(cause)
+                    return NORMAL, self.feed.reason
                 case CallOver():
                     self.feed.reason = str(cause)
                     return await self._say_goodbye(self.feed.reason)
@@ -129,6 +133,8 @@ class Call:
                     return POLICY_VIOLATION if clients else INTERNAL_ERROR, self.feed.reason
         finally:
             self.feed.end()
+            if self._agent:
+                self._agent.end(self.feed.reason, time.monotonic() - began)
             self.log.end(detail or self.feed.reason, level, unexpected)
         return 0, ""
 
@@ -141,7 +147,8 @@ class Call:
                 async with asyncio.TaskGroup() as tasks:
                     working = [tasks.create_task(self._write_events(session))]
                     if self._agent:
-                        working.append(tasks.create_task(self._agent.run(session), name="agent"))
+                        hosting = self._agent.run(session, lambda: self._wire.playing)
+                        working.append(tasks.create_task(hosting, name="agent"))
                     await self._read(session)
                     for task in working:
                         task.cancel()
@@ -287,7 +294,7 @@ class Call:
             case Hear() | ReadMore():
                 pass  # ``_carry_out`` and ``_read`` do these
             case HangUp(reason):
-                raise CallOver(reason)
+                raise HungUp(reason)
 
     async def _transcribe(self, session: Session, given: AddRecording) -> RecordingTranscribed:
         """Transcribe a recording. The client's next message waits: it may build on the words."""
@@ -337,6 +344,6 @@ class Call:
 
     def _note_typed(self, session: Session, role: str, text: str) -> None:
         if self._agent and role == "user":
-            self._agent.typed(session)
+            self._agent.typed(session, text)
         self.feed.send_typed(role, text)
         self._traces.typed(role, text)

@@ -9,7 +9,7 @@ from typing import Protocol
 from rejoinder.agent.wires.commands import Command, Result
 from rejoinder.agent.wires.long_messages import Long
 from rejoinder.agent.wires.socket import NORMAL, Message
-from rejoinder.pipeline import Event
+from rejoinder.pipeline import Event, Options
 
 Answers = Sequence[Command | Message]
 """What follows from an input of a wire: commands to the session and messages to the client, in order."""
@@ -43,6 +43,13 @@ class Wire(Protocol):
     def flush_after(self) -> float | None:
         """Seconds without a session event after which ``flush`` is called; None for never."""
 
+    @property
+    def playing(self) -> bool:
+        """Whether the client still plays audio, as far as it reports that."""
+
+    def adopt(self, options: Options) -> None:
+        """Replace the options of the session, before it begins and before the client has changed any."""
+
     def open(self) -> Answers:
         """Return what begins the call."""
 
@@ -62,4 +69,4 @@ class Wire(Protocol):
         """Return messages that were held back for more audio."""
 
     def goodbye(self, reason: str) -> Goodbye:
-        """Return the end of a call that has reached a limit, or that the wire hangs up."""
+        """Return the end of a call that has reached a limit."""

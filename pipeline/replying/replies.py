@@ -70,7 +70,7 @@ class Replies:
     def may_begin(self) -> bool:
         """Whether another reply cuts none off: there is none, or all of its audio is sent."""
         reply = self.current
-        return not self._next.is_wanted and (reply is None or reply.committed and reply.outcome.ended)
+        return not self._next.is_wanted and (reply is None or (reply.committed and reply.outcome.ended))
 
     @property
     def held(self) -> bool:

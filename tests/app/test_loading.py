@@ -65,7 +65,10 @@ def test_missing_agent_is_an_error_that_says_what_to_write(named: str, says: str
         ("agent = Agent(\n", r"line 1: SyntaxError: '\(' was never closed"),
         ("import json\n\njson.loads('{')\n", "line 3: JSONDecodeError: Expecting property name"),
         ("raise SystemExit('no key')\n", "line 1: SystemExit: no key"),
-        ("from rejoinder import Agent\nAgent(greeting=3)\n", "line 2: TypeError: greeting is of type int"),
+        (
+            "from rejoinder import Agent\nAgent(greeting=3)\n",
+            "line 2: TypeError: greeting needs text",
+        ),
     ],
 )
 def test_exception_of_the_integrators_own_code_is_named_with_its_line(

@@ -14,7 +14,7 @@ from rejoinder.agent.app.text_answers import agent_answer
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm
-from rejoinder.pipeline import ReplyAudio, ReplyCalled, ReplyDone
+from rejoinder.pipeline import Options, ReplyAudio, ReplyCalled, ReplyDone
 from rejoinder.pipeline.history import History
 
 
@@ -98,7 +98,7 @@ def test_words_precede_the_answer_to_typed_ones() -> None:
 
     async def answer() -> str:
         llm = ScriptedLlm(["@book {}", "It is booked."])
-        pieces = agent_answer(llm, history, host, Call(CallInfo()))
+        pieces = agent_answer(llm, history, host, host.new_call(CallInfo(), Options()))
         return "".join([piece async for piece in pieces])
 
     assert virtual_clock.run(answer()).split() == "Holding a seat. It is booked.".split()

@@ -252,7 +252,7 @@ def test_a_language_model_without_tools_is_refused() -> None:
 
 def test_tools_of_one_request_leave_those_of_the_client_in_its_hands() -> None:
     agent, _ = desk()
-    call = AgentHost(agent).answer(CallInfo())
+    call = asyncio.run(AgentHost(agent).answer(CallInfo(), Options()))
     assert call
 
     def offered(*names: str) -> list[str]:

@@ -28,6 +28,7 @@ DISTRIBUTIONS = {
     "piper": "piper-tts",
     "sklearn": "scikit-learn",
     "torch": "vllm",
+    "typing_extensions": "typing-extensions",
 }
 """Distributions that are not called like their module; torch comes with vLLM."""
 TRANSITIVE = {"pydantic_core", "transformers", "xgrammar"}

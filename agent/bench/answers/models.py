@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
+from typing import Any
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -21,12 +22,13 @@ from rejoinder.agent.bench.answers.rules import Normalise
 from rejoinder.agent.bench.answers.speed import CALLERS, Speed, measure
 from rejoinder.agent.bench.answers.tool_rules import read_tools
 from rejoinder.agent.bench.load import Level
+from rejoinder.agent.bench.load import report as load_report
 from rejoinder.agent.bench.reports.waterfall import ms
 from rejoinder.agent.bench.soak import NeedsLinux, check_proc, resident
 from rejoinder.agent.bench.stt import normaliser
 from rejoinder.agent.config import load
 from rejoinder.models.loading import open_llm
-from rejoinder.models.specs import weights
+from rejoinder.models.specs import LANGUAGE_MODELS, weights
 from rejoinder.models.threads import quiet
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.pipeline import Llm, Options, ToolLlm, Tools
@@ -107,6 +109,14 @@ def tables(found: Sequence[Compared]) -> list[Table]:
     return [*shown, _calls(found)] if any(one.calls for one in found) else shown
 
 
+def report(found: Sequence[Compared]) -> list[dict[str, Any]]:
+    """Return the measurements of each model as JSON data."""
+    return [
+        {**asdict(replace(one, calls=())), "calls": load_report(one.calls)["levels"] if one.calls else []}
+        for one in found
+    ]
+
+
 def _answers(found: Sequence[Compared]) -> Table:
     caption = (
         "tools: requests answered with the right call; needless: requests for none answered with one; "
@@ -161,7 +171,8 @@ def _table(caption: str, columns: Sequence[str]) -> Table:
 
 
 def _name(one: Compared) -> str:
-    return one.spec.partition(":")[2] or one.spec
+    names = {spec: name for name, spec in LANGUAGE_MODELS.items()}
+    return names.get(one.spec) or one.spec.partition(":")[2]
 
 
 def _percent(part: int, whole: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -68,7 +68,7 @@ def models(
                 result = replace(result, calls=levels)
             found.append(result)
         console.print(*compared_models.tables(found), sep="\n")
-        write(json_file, {**occasion(), "half": half, "models": [asdict(one) for one in found]})
+        write(json_file, {**occasion(), "half": half, "models": compared_models.report(found)})
         if failed:
             raise PipelineError(f"{len(failed)} of {len(found) + len(failed)} models could not be measured")
     except PipelineError as error:

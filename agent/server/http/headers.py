@@ -1,10 +1,13 @@
-"""Security headers of every response.
+"""Security headers of every response, also inside of an integrator's program.
 
 The page holds an API key. So it may run only its own files and reach only its own server. For responses other
 than the page, these headers have no effect.
 """
 
 from __future__ import annotations
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 POLICY = "; ".join(
     (
@@ -26,3 +29,24 @@ HEADERS = [
     ("X-Content-Type-Options", "nosniff"),
 ]
 """Headers of every answer."""
+STARTS = ("http.response.start", "websocket.http.response.start")
+"""Messages with the headers of a response."""
+
+
+class SecurityHeaders:
+    """Adds ``HEADERS`` to the answers of an application that another program's server serves."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection. Cancelling ends it."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] in STARTS:
+                found = MutableHeaders(scope=message)
+                for name, value in HEADERS:
+                    found.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, sent)

@@ -77,6 +77,7 @@ class Pcm:
 
     flush_after: float | None = None
     name = "pcm"
+    playing = False
 
     def __init__(self, options: Options, rate_in: int = RATE, rate_out: int = RATE) -> None:
         self.id = new_id("sess")
@@ -104,6 +105,10 @@ class Pcm:
         hold = flag_of(query, "hold")
         rate_in = rate_of(query, "rate", RATE)
         return Pcm(replace(options, holds_audio=hold), rate_in, rate_of(query, "out", rate_in))
+
+    def adopt(self, options: Options) -> None:
+        """Replace the options of the session, before it begins."""
+        self.options = options
 
     def open(self) -> list[Message]:
         """Return the first message of the call."""

@@ -52,6 +52,9 @@ ended."""
 NUMBER = ("from", "caller", "caller-id", "caller_id")
 """Names of the parameter in which operators pass the caller's number."""
 
+CALLED = ("to", "called", "callee")
+"""Names of the parameter in which operators pass the called number."""
+
 
 def sniff(frame: Frame | Long) -> Carrier | None:
     """Return the carrier that a call's first messages identify, None while unknown. Raises ProtocolError."""
@@ -110,6 +113,16 @@ class Phone:
         return self.carrier.id
 
     @property
+    def called(self) -> str:
+        """The number that the caller has called, from a parameter of the call, "" where none has it."""
+        given = {name.lower(): value for name, value in self.carrier.parameters.items()}
+        return next((given[name] for name in CALLED if name in given), "")
+
+    def adopt(self, options: Options) -> None:
+        """Replace the options of the session, before it begins."""
+        self.options = options
+
+    @property
     def number(self) -> str:
         """The caller's number, from the carrier or a parameter of the call, "" where neither has it."""
         given = {name.lower(): value for name, value in self.carrier.parameters.items()}
@@ -119,6 +132,11 @@ class Phone:
     def flush_after(self) -> float | None:
         """Seconds without an event after which ``flush`` is called, None while no audio is held back."""
         return FLUSH_SECONDS if len(self._waiting) >= self.carrier.step else None
+
+    @property
+    def playing(self) -> bool:
+        """Whether the caller has not heard all audio that was sent, as far as the carrier reports it."""
+        return bool(self._waiting) or (self._marks.answered and self._marks.waiting)
 
     def open(self) -> list[Command | Frame]:
         """Return the command that begins the call: a reply, where the parameter ``greet`` is true.

@@ -68,6 +68,7 @@ class Realtime:
 
     flush_after: float | None = None
     name = "realtime"
+    playing = False
 
     def __init__(
         self,
@@ -97,6 +98,10 @@ class Realtime:
         """
         unheard = self._input.empty or self.options().detect_turns
         return self.items.last is None and self.responses.none and unheard
+
+    def adopt(self, options: Options) -> None:
+        """Replace the server's options, before the client has changed any."""
+        self._settings.adopt(options)
 
     def options(self) -> Options:
         """Return the session's options as the client has configured them."""

@@ -131,6 +131,11 @@ class SessionSettings:
         self.id = new_id("sess")
         self._config = SessionConfig(model=model, instructions=defaults.instructions)
 
+    def adopt(self, defaults: Options) -> None:
+        """Replace the server's defaults, before the client has changed any."""
+        self._defaults = defaults
+        self._config.instructions = defaults.instructions
+
     def update(self, update: dict[str, Any]) -> None:
         """Merge an update into the session object, object by object. Raises ProtocolError."""
         for name in update:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import Any
 
-from rejoinder.agent.app.call import Call, CallInfo
+from rejoinder.agent.app.call import CallInfo
 from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.text_answers import agent_answer
 from rejoinder.agent.config import Settings
@@ -28,6 +28,7 @@ from rejoinder.pipeline import (
     History,
     Llm,
     Models,
+    Options,
     Overloaded,
     ProtocolError,
     ToolLlm,
@@ -203,7 +204,8 @@ class Answers:
     def _words(self, llm: Llm, history: History, text: str, connection: str) -> AsyncGenerator[str, None]:
         if isinstance(llm, ToolLlm) and self._host.tools.functions:
             history.add_user(text)
-            return agent_answer(llm, history, self._host, Call(CallInfo(connection, "wyoming")))
+            call = self._host.new_call(CallInfo(connection, "wyoming"), Options())
+            return agent_answer(llm, history, self._host, call)
         return text_answer(llm, history.messages(text))
 
 

@@ -1,0 +1,87 @@
+"""What a ``Call`` does to its session: it says words and hangs up, each when neither side speaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from rejoinder.pipeline import Message, ReplyRequest, Session
+
+SAID = -1
+"""The tag of replies that speak given words. Clients' tags are positive."""
+HEARD_CHECK_S = 0.05
+"""Interval between two checks whether the caller has heard the last words, in seconds."""
+LAST_WORDS_S = 5.0
+"""Longest wait for a client to report that it has played the last words, in seconds: reports can be lost."""
+
+
+class CallLine:
+    """The ``Line`` of one connected call.
+
+    playing: whether the client has not played all audio yet, as far as it reports that. saying: called right
+    before words of the agent's program are spoken. leaving: called with True before the wait of a hang-up,
+    and with False where that was cancelled. changed: called when ``ending`` is set. configure: applies the
+    call's options to the session.
+
+    ending: why the call ends now, "" until then. over: whether it has ended.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        playing: Callable[[], bool],
+        saying: Callable[[], None],
+        leaving: Callable[[bool], None],
+        changed: Callable[[], None],
+        configure: Callable[[], None],
+    ) -> None:
+        self.ending = ""
+        self.over = False
+        self._session = session
+        self._playing = playing
+        self._saying = saying
+        self._leaving = leaving
+        self._changed = changed
+        self._configure = configure
+        self._happened = asyncio.Event()
+
+    async def say(self, words: str) -> None:
+        """Wait until the floor is free, and begin to say words. Cancelling before that says nothing."""
+        while not self.over:
+            if self._session.floor_is_free:
+                self._saying()
+                self._session.respond(ReplyRequest(words=words, tag=SAID))
+                return
+            await self._happened.wait()
+
+    async def hang_up(self, say: str, reason: str) -> None:
+        """End the call once the caller has heard all words, and ``say``. Cancelling keeps the call."""
+        self._leaving(True)
+        try:
+            if say.strip():
+                await self.say(say)
+            waited = 0.0
+            while not self.over and waited < LAST_WORDS_S:
+                if self._session.at_rest and not self._playing():
+                    break
+                waited = waited + HEARD_CHECK_S if self._session.at_rest else 0.0
+                await asyncio.sleep(HEARD_CHECK_S)
+        except BaseException:
+            self._leaving(False)
+            raise
+        self.ending = reason
+        self._changed()
+
+    def transcript(self) -> Sequence[Message]:
+        """Return the conversation as both sides heard it, in OpenAI's chat format."""
+        return self._session.history.transcript()
+
+    def configured(self) -> None:
+        """Apply the call's options and tools from the next reply on."""
+        if not self.over:
+            self._configure()
+
+    def wake(self) -> None:
+        """Look again whether the floor is free."""
+        self._happened.set()
+        self._happened = asyncio.Event()
