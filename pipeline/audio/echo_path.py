@@ -75,7 +75,8 @@ class EchoPath:
         """Remove the echo from a microphone block, and learn from it.
 
         block: the audio recorded while the last block played: shape (``BLOCK``,), float32, 16 kHz.
-        Returns the block without the estimated echo, and the share of its power that cannot be echo.
+        Returns the block without the estimated echo, and the share of its power that cannot be echo. The
+        result is never louder than the block: a wrong estimate would be a sound in a silent microphone.
         """
         echo = np.fft.irfft((self._spectra * self._way).sum(0))[BLOCK:].astype(np.float32)
         left = block - echo
@@ -85,7 +86,8 @@ class EchoPath:
         share = _unexplained(_power(error), CAUTION * uncertain + LEAK * expected)
         self._follow(expected.sum() + uncertain.sum(), 0.5 * heard.mean(0).sum())
         self._learn(error, heard, uncertain)
-        return left, share
+        louder = np.dot(left, left) / max(float(np.dot(block, block)), 1e-12)
+        return left if louder <= 1.0 else left / np.sqrt(louder, dtype=np.float32), share
 
     def shift(self) -> None:
         """Raise the uncertainty of the delay: the next audio may be heard earlier or later than before."""

@@ -162,6 +162,16 @@ def test_the_words_that_may_be_heard() -> None:
     assert echo.saying(2 * RATE) == ""  # nothing of it is heard
 
 
+def test_a_wrong_estimate_makes_no_sound_in_a_silent_microphone() -> None:
+    """A tone of the caller looks like the echo of the agent's tone, and is over while the agent speaks on."""
+    times = np.arange(4 * RATE, dtype=np.float32) / RATE
+    played, heard = 0.3 * np.sin(2 * np.pi * 440 * times), 0.3 * np.sin(2 * np.pi * 382 * times)
+    heard[RATE:] = 0.0
+    clean = listen(Echo(), played, heard)
+    assert power(clean[: RATE // 2]) > -60.0, "the caller is heard"
+    assert not np.any(clean[RATE + BLOCK :])
+
+
 def test_its_memory_is_bounded() -> None:
     echo = Echo()
     listen(echo, babble(3.0), hiss(3 * RATE))
