@@ -9,7 +9,7 @@ endif
 BIN := $(VENV)/bin
 # The voices, or whatever else of pyproject.toml's extras is wanted besides what every server gets.
 EXTRAS ?= piper,hibari
-ALWAYS := server,local,openai
+ALWAYS := server,local,openai,reload
 # One stamp for each set of extras: another set is installed even where nothing else has changed.
 NOTHING :=
 COMMA := ,

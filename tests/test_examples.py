@@ -39,6 +39,9 @@ from rejoinder.agent.client import devices
 from rejoinder.agent.client.devices import NoDevice
 from rejoinder.agent.server.keys import hashed
 from rejoinder.agent.wires.phone.line import signature
+from rejoinder.client import AgentSaid, connect
+from rejoinder.models.loading import Specs
+from rejoinder.models.specs import ROLES
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 KEY = "rj_the_key_of_this_test"
@@ -378,3 +381,21 @@ def test_test_my_agent() -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.weights
+def test_mount() -> None:
+    speech.need(*(getattr(Specs(), role) for role in ROLES))
+    port = unused_port()
+
+    async def greeting() -> str:
+        async with connect(f"ws://127.0.0.1:{port}/voice/v1/realtime") as call, asyncio.timeout(PATIENCE):
+            async for event in call:
+                if isinstance(event, AgentSaid):
+                    return event.text
+        return ""
+
+    with running("mount.py", str(port), port=port):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as page:
+            assert page.read().startswith(b"Mario's own page.")
+        assert asyncio.run(greeting()) == "Mario's, how can I help?"

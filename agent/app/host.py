@@ -55,6 +55,9 @@ class AgentHost:
         self._runner = FunctionRunner(TOOL_THREADS)
         self._hook_runner = FunctionRunner(HOOK_THREADS)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: set[Call] = set()
+        self._retired = asyncio.Event()
+        self._free = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -110,7 +113,19 @@ class AgentHost:
                 error = TimeoutError(f"the hooks before the call took longer than {ANSWER_S:g} s")
             _log_failed(info, "on_call", error)
             raise RefusedCall(BROKEN) from None
+        self._calls.add(call)
         return AgentCall(call, self)
+
+    async def serve(self) -> None:
+        """Wait until ``retire`` was called and the calls are over. Cancelling stops waiting."""
+        await self._retired.wait()
+        while self._calls:
+            self._free.clear()
+            await self._free.wait()
+
+    def retire(self) -> None:
+        """Take no further calls."""
+        self._retired.set()
 
     def new_call(self, info: CallInfo, options: Options) -> Call:
         """Return a call that has not begun, with the integrator's state; its exceptions pass."""
@@ -124,6 +139,8 @@ class AgentHost:
 
     def ended(self, call: Call) -> None:
         """Take the end of a call, and run the hooks after it in a task of their own."""
+        self._calls.discard(call)
+        self._free.set()
         if hooks := self.agent.hooks.on_end:
             self.spawn(self._run_hooks(hooks, "on_end", call), "on_end")
 

@@ -13,15 +13,18 @@ from rejoinder.agent.app.functions.mistakes import broken
 from rejoinder.agent.config import ConfigError
 
 
-def load_agent(named: str) -> Agent:
+def load_agent(named: str, again: bool = False) -> Agent:
     """Return the agent of a file or a module.
 
-    named: a Python file or a module, with ``:NAME`` behind it where it has several agents. Raises ConfigError
-    if there is no such agent, and BrokenAgent if a file raises an exception, with its line.
+    named: a Python file or a module, with ``:NAME`` behind it where it has several agents. again: whether to
+    read its files anew, with those of the modules beside it. Raises ConfigError if there is no such agent,
+    and BrokenAgent if a file raises an exception, with its line.
     """
     place, colon, name = named.rpartition(":")
     if not colon or "/" in name or "\\" in name:  # the colon of a Windows drive is not ours
         place, name = named, ""
+    if again:
+        _forget(folder_of(named))
     try:
         module = _file(Path(place)) if place.endswith(".py") else _module(place)
     except ConfigError:
@@ -42,6 +45,21 @@ def load_agent(named: str) -> Agent:
         raise ConfigError(f"{place} has no agent: assign one at the top level, such as agent = Agent(...)")
     names = " or ".join(f"{place}:{name}" for name in agents)
     raise ConfigError(f"{place} has several agents: choose {names}")
+
+
+def folder_of(named: str) -> Path:
+    """Return the folder of an agent's file, or the current folder for a module."""
+    place = named.rpartition(":")[0] or named
+    return Path(place).resolve().parent if place.endswith(".py") else Path.cwd()
+
+
+def _forget(folder: Path) -> None:
+    """Drop the modules of a folder, so that they are imported anew. Installed packages stay."""
+    importlib.invalidate_caches()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and name != "__main__" and Path(file).is_relative_to(folder) and "site-packages" not in file:
+            del sys.modules[name]
 
 
 def _file(path: Path) -> ModuleType:

@@ -92,6 +92,9 @@ def report_ready(name: str, seconds: float) -> None:
 @app.command()
 def serve(
     agent: AgentArgument = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="load the agent anew when its files change")
+    ] = False,
     host: HostOption = None,
     port: PortOption = None,
     llm: LlmOption = None,
@@ -117,6 +120,9 @@ def serve(
         max_sessions=max_sessions, log_level=log_level, instructions=instructions, greeting=greeting,
     )  # fmt: skip
     settings, sources = settings_or_exit(flags, config)
+    if reload and not agent:
+        complain("--reload follows an agent: name its file, such as rejoinder serve my_agent.py --reload")
+        raise typer.Exit(2)
     if warning := unknown_variables(os.environ):
         console.print(Text.assemble(("warning: ", "yellow"), warning), highlight=False, soft_wrap=True)
     if print_config:
@@ -160,9 +166,10 @@ def serve(
         console.print("  no answer yet from", str(error), highlight=False, markup=False, soft_wrap=True)
         begin(name)
 
-    if (failure := run(settings, sock, report, away, own)) is not None:
+    if (failure := run(settings, sock, report, away, own, agent if agent and reload else "")) is not None:
         complain(failure)
-        console.print("run rejoinder doctor to see what is missing", highlight=False)
+        if not isinstance(failure, ConfigError):
+            console.print("run rejoinder doctor to see what is missing", highlight=False)
         raise typer.Exit(1)
 
 

@@ -58,11 +58,17 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(
-    settings: Settings, sock: socket.socket, report: Report, away: Away, agent: Agent | None = None
+    settings: Settings,
+    sock: socket.socket,
+    report: Report,
+    away: Away,
+    agent: Agent | None = None,
+    followed: str = "",
 ) -> Exception | None:
     """Serve until SIGINT or SIGTERM, which end the calls with a close code.
 
-    report, away, agent: as in ``Server``. Returns the error that ended the server, None after an orderly end.
+    report, away, agent, followed: as in ``Server``. Returns the error that ended the server, None after an
+    orderly end.
     """
     errors: list[Exception] = []
 
@@ -71,7 +77,7 @@ def serve(
         server.should_exit = True
 
     try:
-        program = Server(settings, report, failed, away, agent)
+        program = Server(settings, report, failed, away, agent, followed=followed)
     except ConfigError as error:
         return error
     allow_sockets()

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from rejoinder.agent.app.call import CallInfo
-from rejoinder.agent.app.host import AgentHost
+from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.text_answers import agent_answer
 from rejoinder.agent.config import Settings
 from rejoinder.agent.wires.failures import PublicError, reported
@@ -78,12 +78,12 @@ class Memory:
 class Answers:
     """Answers the requests of all Wyoming connections.
 
-    models: returns the models, None while they load. host: runs the integrator's agent.
+    models: returns the models, None while they load. hosting: runs the integrator's agent.
     """
 
-    def __init__(self, settings: Settings, models: Callable[[], Models | None], host: AgentHost) -> None:
+    def __init__(self, settings: Settings, models: Callable[[], Models | None], hosting: Hosting) -> None:
         self._settings = settings
-        self._host = host
+        self._hosting = hosting
         self._models = models
         self._conversations = Memory()
         self._hearing, self._speaking = asyncio.Lock(), asyncio.Lock()
@@ -174,7 +174,8 @@ class Answers:
         if not request.text.strip():
             yield Event("not-handled", {"text": "Nothing was asked."})
             return
-        now, options = asyncio.get_running_loop().time, self._host.options(self._settings.options())
+        now = asyncio.get_running_loop().time
+        options = self._hosting.current.options(self._settings.options())
         name = f"named {request.conversation}" if request.conversation else connection
         history = History(options.instructions, options.shown_examples, options.prompt_characters)
         for question, answer in self._conversations.read(name, now()):
@@ -202,10 +203,11 @@ class Answers:
         yield Event("handled-stop")
 
     def _words(self, llm: Llm, history: History, text: str, connection: str) -> AsyncGenerator[str, None]:
-        if isinstance(llm, ToolLlm) and self._host.tools.functions:
+        host = self._hosting.current
+        if isinstance(llm, ToolLlm) and host.tools.functions:
             history.add_user(text)
-            call = self._host.new_call(CallInfo(connection, "wyoming"), Options())
-            return agent_answer(llm, history, self._host, call)
+            call = host.new_call(CallInfo(connection, "wyoming"), Options())
+            return agent_answer(llm, history, host, call)
         return text_answer(llm, history.messages(text))
 
 

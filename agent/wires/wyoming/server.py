@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 
-from rejoinder.agent.app.host import AgentHost
+from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.wires.failures import reported
 from rejoinder.agent.wires.wyoming.answers import Answers, failure
@@ -181,17 +181,17 @@ async def wyoming(
     settings: Settings,
     models: Callable[[], Models | None],
     failed: Callable[[Exception], None],
-    host: AgentHost,
+    hosting: Hosting,
 ) -> AsyncIterator[None]:
     """Serve Wyoming for the length of the block. Port 0 serves nothing.
 
     models: returns the models, None while they load. failed: called with the error where the port cannot be
-    opened. host: runs the integrator's agent. Cancelling closes all connections.
+    opened. hosting: runs the integrator's agent. Cancelling closes all connections.
     """
     if not settings.wyoming_port:
         yield
         return
-    port = Port(Answers(settings, models, host))
+    port = Port(Answers(settings, models, hosting))
     try:
         server = await asyncio.start_server(port.connected, address(settings), settings.wyoming_port)
     except OSError as error:

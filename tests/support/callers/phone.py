@@ -133,10 +133,12 @@ class Caller:
 
 
 @asynccontextmanager
-async def served(agent: Agent | None = None, **flags: Any) -> AsyncIterator[tuple[Server, str]]:
+async def served(
+    agent: Agent | None = None, followed: str = "", **flags: Any
+) -> AsyncIterator[tuple[Server, str]]:
     """Serve in this process, where prompts can be read; yields the program and the address of its phone."""
     settings, _ = load({**SCRIPTED, "llm": THREE_LINES, "vad": "scripted:vad", "log_level": "error", **flags})
-    program = Server(settings, lambda name, seconds: None, lambda error: None, agent=agent)
+    program = Server(settings, lambda name, seconds: None, lambda error: None, agent=agent, followed=followed)
     running = uvicorn.Server(web(program))
     sock = listen("127.0.0.1", 0)
     task = asyncio.create_task(running.serve(sockets=[sock]))

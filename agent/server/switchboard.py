@@ -1,0 +1,241 @@
+"""Takes the calls of a server on all wires: it checks who calls, finds a free line, and asks the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from io import RawIOBase
+
+from starlette.responses import PlainTextResponse
+from starlette.websockets import WebSocket, WebSocketState
+
+from rejoinder.agent.app.agent_call import AgentCall
+from rejoinder.agent.app.call import CallInfo, RefusedCall
+from rejoinder.agent.app.hosting import Hosting
+from rejoinder.agent.config import Settings
+from rejoinder.agent.server.access import may_call, shown, turn_away
+from rejoinder.agent.server.conversations import Conversations
+from rejoinder.agent.server.http.call_infos import http_info, phone_info
+from rejoinder.agent.server.keys import Keys
+from rejoinder.agent.server.limits import Limits
+from rejoinder.agent.wires.audiosocket.server import Line
+from rejoinder.agent.wires.call import Call
+from rejoinder.agent.wires.call_log import caller, host
+from rejoinder.agent.wires.call_log import refused as refused_call
+from rejoinder.agent.wires.failures import ENDED
+from rejoinder.agent.wires.names import known_as
+from rejoinder.agent.wires.pcm.messages import flag_of
+from rejoinder.agent.wires.pcm.protocol import Pcm
+from rejoinder.agent.wires.phone.line import NotStarted, is_signed, pick_up
+from rejoinder.agent.wires.phone.protocol import Phone
+from rejoinder.agent.wires.realtime.protocol import Realtime
+from rejoinder.agent.wires.realtime.resumable_socket import JUST_ENDED, ResumableSocket, SocketLease
+from rejoinder.agent.wires.realtime.resuming import ResumeRequest
+from rejoinder.agent.wires.socket import (
+    POLICY_VIOLATION,
+    TRY_AGAIN_LATER,
+    PlainSocket,
+    Socket,
+    hang_up,
+)
+from rejoinder.agent.wires.wire import Wire
+from rejoinder.pipeline import Models, MonitoredLlm, Options, ProtocolError, ToolLlm, Tools
+
+log = logging.getLogger(__name__)
+
+TRY_AGAIN = "the models are still loading: try again in a few seconds"
+"""The error message while the models still load."""
+
+
+class Switchboard:
+    """The calls of a server. hosting: of the agent. traces: the open traces file, None for none.
+
+    models: None while they load. calls: those in progress. conversations: of clients that may resume theirs.
+    """
+
+    def __init__(
+        self, settings: Settings, keys: Keys, limits: Limits, hosting: Hosting, traces: RawIOBase | None
+    ) -> None:
+        self.models: Models | None = None
+        self.calls: set[Call] = set()
+        self.conversations = Conversations(self.calls, keys, limits)
+        self._settings = settings
+        self._keys = keys
+        self._hosting = hosting
+        self._traces = traces
+        self._answering = 0
+
+    def options(self) -> Options:
+        """Return the options of a session with the agent that takes new calls."""
+        return self._hosting.current.options(self._settings.options())
+
+    def wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
+        """Return the wire of a Realtime client's call. model: the name that the client asked for."""
+        can_call = self.models is not None and isinstance(self.models.llm, ToolLlm)
+        return Realtime(options, model, trace, can_call, known_as(self._settings.tts))
+
+    async def realtime(self, websocket: WebSocket) -> None:
+        """Run one call of a client of the Realtime protocol."""
+        key = shown(websocket.scope)
+        session, query = self._keys.session(key), websocket.query_params
+        back = ResumeRequest.of(query)
+        known = self.conversations.find(back.conversation, key)
+        if not await self._accept(websocket, "realtime", session is not None or known is not None):
+            return
+        lease = SocketLease(websocket)
+        if known:
+            known.take(lease, back)
+            ended = await lease.ended
+            if ended == JUST_ENDED:
+                refused_call(websocket.url.path, websocket.client, ended[1])
+            await hang_up(websocket, *ended)
+            return
+        try:
+            options = replace(self.options(), holds_audio=flag_of(query, "hold"))
+            wire = self.wire(options, query.get("model", "default"), flag_of(query, "trace"))
+        except ProtocolError as error:
+            await turn_away(websocket, POLICY_VIOLATION, str(error))
+            return
+        wire.wanted = back.conversation
+        if self.models is None or not await self._is_free(websocket):
+            return
+        try:
+            agent = await self._answer(http_info(websocket, wire), wire, options)
+        except RefusedCall as refused:
+            await turn_away(websocket, POLICY_VIOLATION, str(refused))
+            return
+        if session:
+            wire.prepare(session)
+        socket = ResumableSocket(lease, wire, self._settings.resume_s)
+        who = caller(websocket.client, self._keys.owner(key))
+        call = Call(socket, self.models, wire.options(), wire, self._traces, who, agent)
+        await hang_up(websocket, *await self.conversations.begin(call, socket, lease, key))
+
+    async def phone(self, websocket: WebSocket) -> None:
+        """Run one call of any telephone carrier."""
+        token = self._settings.twilio_auth_token.get_secret_value()
+        if token and not is_signed(token, self._settings.public_url, websocket):
+            reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url\n"
+            await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
+            return
+        key = shown(websocket.scope)
+        known = bool(token) or self._keys.session(key) is not None
+        if not await self._accept(websocket, "media", known):
+            return
+        try:
+            phone = Phone(await pick_up(websocket), self.options())
+        except NotStarted as error:
+            if websocket.client_state is WebSocketState.CONNECTED:
+                await turn_away(websocket, POLICY_VIOLATION, str(error))
+            else:
+                log.info("no call to /v1/phone: %s (%s)", error, host(websocket.client))
+            return
+        who = caller(websocket.client, self._keys.owner(key), phone.number)
+        await self._hold(websocket, phone, phone.options, who, phone_info(phone, http_info(websocket, phone)))
+
+    async def pcm(self, websocket: WebSocket) -> None:
+        """Run one call of a device or a script that sends raw PCM."""
+        key = shown(websocket.scope)
+        session = self._keys.session(key)
+        if not await self._accept(websocket, "pcm", session is not None):
+            return
+        options = self.options()
+        if session:
+            begun = self.wire(options)
+            begun.prepare(session)
+            options = replace(begun.options(), tools=Tools())  # this wire cannot return tool results
+        try:
+            wire = Pcm.of(options, websocket.query_params)
+        except ProtocolError as error:
+            await turn_away(websocket, POLICY_VIOLATION, str(error))
+            return
+        who = caller(websocket.client, self._keys.owner(key))
+        await self._hold(websocket, wire, wire.options, who, http_info(websocket, wire))
+
+    async def audiosocket(self, line: Line) -> None:
+        """Run one call of Asterisk's AudioSocket. Raises ProtocolError."""
+        phone = Phone(await line.start(), self.options())
+        who = caller(line.client, "", phone.number)
+        await self._hold(line, phone, phone.options, who, phone_info(phone, CallInfo(phone.id, phone.name)))
+
+    def welcome(self, origin: str | None, host: str) -> bool:
+        """Return whether pages of an origin may call this host."""
+        allowed = self._settings.allowed_origins.split()
+        return may_call(origin, host, allowed, self._settings.local)
+
+    async def _accept(self, websocket: WebSocket, subprotocol: str, known: bool) -> bool:
+        """Accept a WebSocket, or refuse it; return whether the call may begin.
+
+        While the models load, the WebSocket is accepted and then closed, so that the client gets the reason.
+        subprotocol: chosen if the client offers it. known: whether the client's key is valid, if one is
+        needed.
+        """
+        origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
+        if not self.welcome(origin, host):
+            reason = f"pages from {origin} may not call; see the setting allowed_origins\n"
+            await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
+            return False
+        if not known:
+            reason = f"{self._keys.wrong(shown(websocket.scope))}\n"
+            await websocket.send_denial_response(PlainTextResponse(reason, status_code=401))
+            return False
+        offered = websocket.scope.get("subprotocols", [])
+        await websocket.accept(subprotocol=subprotocol if subprotocol in offered else None)
+        if self.models is None:
+            await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
+        return self.models is not None
+
+    async def _answer(self, info: CallInfo, wire: Wire, options: Options) -> AgentCall | None:
+        """Run the agent's hooks before a call, whose line is taken meanwhile. Raises RefusedCall."""
+        self._answering += 1
+        try:
+            agent = await self._hosting.current.answer(info, options)
+        finally:
+            self._answering -= 1
+        if agent:
+            wire.adopt(agent.call.options)
+        return agent
+
+    async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str, info: CallInfo) -> None:
+        """Run one call, if the models are loaded, a line is free and the agent does not refuse it."""
+        if self.models is None:
+            await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
+            return
+        if not await self._is_free(websocket):
+            return
+        try:
+            agent = await self._answer(info, wire, options)
+        except RefusedCall as refused:
+            await turn_away(websocket, POLICY_VIOLATION, str(refused))
+            return
+        options = agent.call.options if agent else options
+        call = Call(PlainSocket(websocket), self.models, options, wire, self._traces, who, agent)
+        self.calls.add(call)
+        try:
+            code, reason = await call.run()
+        finally:
+            self.calls.discard(call)
+        await hang_up(websocket, code, reason)
+
+    async def _is_free(self, websocket: Socket) -> bool:
+        """Return whether a line is free or can be freed; if not, close the socket with the reason."""
+        reason = self.busy()  # first: no kept conversation ends for a call that is refused anyway
+        full = len(self.calls) + self._answering >= self._settings.max_sessions
+        if not reason and full and not self.conversations.make_way():
+            reason = f"all {self._settings.max_sessions} lines are busy"
+        if reason:
+            await turn_away(websocket, TRY_AGAIN_LATER, reason)
+        return not reason
+
+    def failed_model(self) -> str:
+        """Return why the language model can no longer answer, "" if it can."""
+        llm = self.models.llm if self.models else None
+        return llm.failed if isinstance(llm, MonitoredLlm) else ""
+
+    def busy(self) -> str:
+        """Return why no new call is taken now, "" if calls are taken."""
+        if failed := self.failed_model():
+            log.warning("no calls are taken: %s", failed)
+            return f"{ENDED}: the server has to be started anew"
+        return self.models.load_shedder.refuse(asyncio.get_running_loop().time()) if self.models else ""
