@@ -19,7 +19,9 @@ from starlette.staticfiles import StaticFiles
 
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.functions.mistakes import BrokenAgent
+from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.hosting import Hosting
+from rejoinder.agent.app.rehearsal import rehearsed
 from rejoinder.agent.app.reloading import follow
 from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.server.absence import Absence
@@ -140,7 +142,7 @@ class Server:
             try:
                 await stack.enter_async_context(self._hosting.running())
                 if self._given:
-                    self._begin(self._given)
+                    await self._begin(self._given)
             except (BrokenAgent, ConfigError) as error:
                 self._failed(error)
             loading = asyncio.create_task(self._load(stack), name="load-models")
@@ -165,7 +167,7 @@ class Server:
                     settings.placement(),
                     self._absence.begin,
                 )
-                self._begin(await stack.enter_async_context(opened))
+                await self._begin(await stack.enter_async_context(opened))
                 # The objects of the models stay: a garbage collection that visits them would delay all calls.
                 gc.collect()
                 gc.freeze()
@@ -174,16 +176,23 @@ class Server:
                 tasks.create_task(keep_looking(self.models.load_shedder), name="ladder")
                 tasks.create_task(self._absence.end(self.models.llm), name="absence")
                 if self._followed:
-                    following = follow(self._followed, self._hosting, self.models.llm)
+                    following = follow(self._followed, self._hosting, self._prepare)
                     tasks.create_task(following, name="reload")
         except Exception as error:
             first = first_error(error)
             self._failed(first if isinstance(first, Exception) else error)
 
-    def _begin(self, models: Models) -> None:
+    async def _begin(self, models: Models) -> None:
         """Take calls with these models. Raises ConfigError if they do not fit the agent."""
         self._hosting.current.check(models.llm)
-        self.models = models
+        self.models = await rehearsed(models, self._switchboard.options().greeting)
+
+    async def _prepare(self, agent: Agent) -> None:
+        """Get ready for another agent. Raises ConfigError if the models do not fit it."""
+        assert self.models is not None  # the agent is followed once they are loaded
+        host = AgentHost(agent)
+        host.check(self.models.llm)
+        await rehearsed(self.models, host.options(self.settings.options()).greeting)
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")

@@ -13,6 +13,7 @@ from starlette.websockets import WebSocket, WebSocketState
 from rejoinder.agent.app.agent_call import AgentCall
 from rejoinder.agent.app.call import CallInfo, RefusedCall
 from rejoinder.agent.app.hosting import Hosting
+from rejoinder.agent.app.rehearsal import learn
 from rejoinder.agent.config import Settings
 from rejoinder.agent.server.access import may_call, shown, turn_away
 from rejoinder.agent.server.conversations import Conversations
@@ -195,6 +196,8 @@ class Switchboard:
             self._answering -= 1
         if agent:
             wire.adopt(agent.call.options)
+            if self.models:
+                learn(self.models, agent.call.greeting)
         return agent
 
     async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str, info: CallInfo) -> None:

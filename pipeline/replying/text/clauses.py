@@ -75,6 +75,12 @@ class ClauseSplitter:
         return None
 
 
+def clauses_of(words: str) -> list[str]:
+    """Return the clauses in which a reply with given words hands them to the voice."""
+    splitter = ClauseSplitter()
+    return [clause for clause in (*splitter.feed(words), splitter.flush()) if clause]
+
+
 def _after_words(words: list[re.Match[str]]) -> int:
     """Return the end of the words, without the function words at their end."""
     end = len(words)

@@ -1,0 +1,25 @@
+"""Synthesises greetings in advance: they are heard as soon as a call is answered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rejoinder.models.tts.phrases import PhraseVoice
+from rejoinder.pipeline import Models
+from rejoinder.pipeline.replying.text.clauses import clauses_of
+
+
+async def rehearsed(models: Models, greeting: str) -> Models:
+    """Return the models with a voice that keeps the greeting, synthesised already.
+
+    Cancelling stops that.
+    """
+    voice = models.tts if isinstance(models.tts, PhraseVoice) else PhraseVoice(models.tts)
+    await voice.rehearse(clauses_of(greeting))
+    return replace(models, tts=voice)
+
+
+def learn(models: Models, greeting: str) -> None:
+    """Let the voice keep a greeting once it has been said: that of an ``on_call`` hook."""
+    if isinstance(models.tts, PhraseVoice):
+        models.tts.learn(clauses_of(greeting))

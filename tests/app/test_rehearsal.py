@@ -1,0 +1,49 @@
+"""Greetings before the first call: on a real server, the voice has spoken them already."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.callers.carriers import TwilioSim
+from support.callers.phone import calling, served
+
+from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.call import Call
+from rejoinder.agent.server.server import Server
+from rejoinder.models.tts.phrases import PhraseVoice
+
+pytestmark = pytest.mark.server
+
+
+def kept(program: Server) -> list[str]:
+    assert program.models and isinstance(program.models.tts, PhraseVoice)
+    return program.models.tts.kept
+
+
+def test_greeting_of_the_agent_is_synthesised_before_the_first_call() -> None:
+    async def serve() -> None:
+        agent = Agent(greeting="Mario's, good evening.")
+        async with served(agent=agent, greeting="Not this one.") as (program, _):
+            assert kept(program) == ["Mario's,", "good evening."]
+        async with served(greeting="Hello.") as (program, _):
+            assert kept(program) == ["Hello."]
+
+    asyncio.run(serve())
+
+
+def test_greeting_that_on_call_changes_is_kept_after_its_first_call() -> None:
+    agent = Agent(greeting="Hello.")
+
+    @agent.on_call
+    def greet(call: Call) -> None:
+        call.greeting = "Good morning."
+
+    async def serve() -> None:
+        async with served(agent=agent) as (program, url):
+            assert kept(program) == ["Hello."]
+            async with calling(url, TwilioSim()) as caller:
+                await caller.until(lambda: caller.seconds_heard > 0.5)
+            assert kept(program) == ["Hello.", "Good morning."]
+
+    asyncio.run(serve())
