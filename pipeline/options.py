@@ -170,6 +170,7 @@ class ReplyRequest:
     tag: an identifier that ReplyStarted returns; 0 for a reply without a request.
     cue: stands for the user's words in the prompt, and does not enter the history; "" for none.
     words: text to speak verbatim, without the language model; "" to ask the model.
+    is_filler: whether the words only fill a silence: they are heard, and enter no history.
     """
 
     instructions: str | None = None
@@ -181,3 +182,4 @@ class ReplyRequest:
     max_tokens: int | None = None
     cue: str = ""
     words: str = ""
+    is_filler: bool = False

@@ -102,6 +102,11 @@ class Session:
         return self.floor.floor in (Floor.NOBODY, Floor.AGENT) and self._replies.may_begin
 
     @property
+    def may_fill(self) -> bool:
+        """Whether the current reply may speak a filler: none of its words are there yet."""
+        return self._replies.may_fill
+
+    @property
     def speculation(self) -> Speculation:
         """Counts of the replies that started before the end of their turn: kept, dropped, tokens wasted."""
         return self._replies.speculation
@@ -170,6 +175,13 @@ class Session:
         Raises Overloaded if too many out-of-band replies run already.
         """
         self._replies.respond(request)
+
+    def fill(self, words: str) -> None:
+        """Speak a filler such as "One moment." in front of the current reply's words, if ``may_fill``.
+
+        It is heard, and enters no history.
+        """
+        self._replies.fill(words)
 
     def interrupt(self, out_of_band: int | None = None) -> None:
         """Stop the current or requested reply; the history keeps the words that were heard.

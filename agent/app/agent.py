@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from rejoinder.agent.app.call import Resources, State, check_text
+from rejoinder.agent.app.fillers import FILLER_AFTER_S, USUAL_FILLERS
 from rejoinder.agent.app.functions.signatures import check_hook
 from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Tool, tool_of
 
@@ -33,6 +34,9 @@ class Agent(Generic[State, Resources]):
     those at the beginning of the call.
     greeting: the exact first words of each call, "" for the server's.
     tools: functions that the language model may call; ``Agent.tool`` adds more.
+    fillers: what the agent says, in turn, while the caller waits for an answer; () for nothing.
+    filler_after_s: seconds of silence after which it says one, sooner while a tool runs
+        (``agent/app/fillers.py`` has the rules).
     state: makes the integrator's state of a new call, such as a dataclass.
     lifespan: opens what all calls share, such as a database, for as long as the server runs;
         ``call.resources`` is what it yields.
@@ -50,15 +54,21 @@ class Agent(Generic[State, Resources]):
         *,
         greeting: str = "",
         tools: Sequence[Function] = (),
+        fillers: Sequence[str] = USUAL_FILLERS,
+        filler_after_s: float = FILLER_AFTER_S,
         state: Callable[[], State] | None = None,
         lifespan: Lifespan[Resources] | None = None,
     ) -> None:
         check_text("instructions", instructions)
         check_text("greeting", greeting)
+        if isinstance(fillers, str):
+            raise TypeError(f"fillers is a text: it must be a sequence of texts, such as ({fillers!r},)")
         _check(state, lifespan)
         self.instructions = instructions
         self.greeting = greeting
         self.tools: dict[str, Tool] = {}
+        self.fillers = tuple(fillers)
+        self.filler_after_s = filler_after_s
         self.state = state
         self.lifespan = lifespan
         self.hooks = Hooks()

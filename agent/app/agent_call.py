@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from rejoinder.agent.app.call import Call
 from rejoinder.agent.app.call_line import SAID, CallLine
+from rejoinder.agent.app.fillers import Fillers
+from rejoinder.agent.app.filling import Filling
 from rejoinder.agent.app.runs import Action, CancelRun, InsertResult, TellResults, ToolRuns
 from rejoinder.agent.app.tool import result_of
 from rejoinder.pipeline import (
@@ -47,6 +49,8 @@ class AgentCall:
         self.call = call
         self._host = host
         self._runs = ToolRuns()
+        fillers = Fillers(host.agent.fillers, host.agent.filler_after_s)
+        self._filling = Filling(fillers, self._runs)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._out_of_band: set[int] = set()
@@ -104,12 +108,15 @@ class AgentCall:
         try:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout_at(self._runs.due):
+                    due = min(filter(None, (self._runs.due, self._filling.due)), default=None)
+                    async with asyncio.timeout_at(due):
                         await self._changed.wait()
                 self._changed.clear()
                 if line.ending:
                     raise HungUp(line.ending)
                 self._act(session, self._runs.passed(loop.time()))
+                if not self._runs.hangs_up:
+                    self._filling.passed(session, loop.time())
         finally:
             line.over = True
             self.call.connect(None)
@@ -127,6 +134,10 @@ class AgentCall:
             self._line.wake()
         if self._is_out_of_band(happened):
             return False
+        due = self._filling.due
+        self._filling.take(session, happened)
+        if self._filling.due != due:
+            self._changed.set()
         match happened:
             case ReplyCalled(turn, asked) if asked.name not in self._of_client:
                 self._begin(session, turn, asked)

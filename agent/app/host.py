@@ -94,8 +94,7 @@ class AgentHost:
         with the reason for the caller, also when a hook fails or takes longer than ``ANSWER_S``. Cancelling
         cancels the hooks.
         """
-        hooks = self.agent.hooks
-        if not (self.agent.tools or hooks.on_call or hooks.on_turn or hooks.on_end):
+        if not self._takes_part:
             return None
         try:
             call = self.new_call(info, options)
@@ -104,7 +103,7 @@ class AgentHost:
             raise RefusedCall(BROKEN) from None
         try:
             async with asyncio.timeout(ANSWER_S) as late:
-                for hook in hooks.on_call:
+                for hook in self.agent.hooks.on_call:
                     await self._hook_runner.run(hook, call)
         except RefusedCall:
             raise
@@ -152,6 +151,16 @@ class AgentHost:
                 await self._hook_runner.run(hook, call, *arguments)
             except Exception as error:
                 _log_failed(call.info, name, error)
+
+    @property
+    def fillers(self) -> Sequence[str]:
+        """What the agent says while a caller waits; nothing where it has no part in calls."""
+        return self.agent.fillers if self._takes_part else ()
+
+    @property
+    def _takes_part(self) -> bool:
+        hooks = self.agent.hooks
+        return bool(self.agent.tools or hooks.on_call or hooks.on_turn or hooks.on_end)
 
     @property
     def tools(self) -> Tools:

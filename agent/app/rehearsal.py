@@ -1,7 +1,8 @@
-"""Synthesises greetings in advance: they are heard as soon as a call is answered."""
+"""Synthesises greetings and fillers in advance, because they are needed at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rejoinder.models.tts.phrases import PhraseVoice
@@ -9,13 +10,13 @@ from rejoinder.pipeline import Models
 from rejoinder.pipeline.replying.text.clauses import clauses_of
 
 
-async def rehearsed(models: Models, greeting: str) -> Models:
-    """Return the models with a voice that keeps the greeting, synthesised already.
+async def rehearsed(models: Models, greeting: str, fillers: Sequence[str]) -> Models:
+    """Return the models with a voice that keeps the greeting and the fillers, synthesised already.
 
     Cancelling stops that.
     """
     voice = models.tts if isinstance(models.tts, PhraseVoice) else PhraseVoice(models.tts)
-    await voice.rehearse(clauses_of(greeting))
+    await voice.rehearse([*clauses_of(greeting), *fillers])
     return replace(models, tts=voice)
 
 

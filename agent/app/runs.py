@@ -98,6 +98,11 @@ class ToolRuns:
         return any(run.slow_at is not None for run in self._runs.values())
 
     @property
+    def hangs_up(self) -> bool:
+        """Whether the agent is about to hang up."""
+        return self._leaving > 0
+
+    @property
     def kept(self) -> set[str]:
         """The calls whose runs go on after the call."""
         return {run.id for run in self._runs.values() if run.keep_on_interrupt}

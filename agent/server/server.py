@@ -185,14 +185,15 @@ class Server:
     async def _begin(self, models: Models) -> None:
         """Take calls with these models. Raises ConfigError if they do not fit the agent."""
         self._hosting.current.check(models.llm)
-        self.models = await rehearsed(models, self._switchboard.options().greeting)
+        host = self._hosting.current
+        self.models = await rehearsed(models, self._switchboard.options().greeting, host.fillers)
 
     async def _prepare(self, agent: Agent) -> None:
         """Get ready for another agent. Raises ConfigError if the models do not fit it."""
         assert self.models is not None  # the agent is followed once they are loaded
         host = AgentHost(agent)
         host.check(self.models.llm)
-        await rehearsed(self.models, host.options(self.settings.options()).greeting)
+        await rehearsed(self.models, host.options(self.settings.options()).greeting, host.fillers)
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")

@@ -73,6 +73,17 @@ class Replies:
         return not self._next.is_wanted and (reply is None or (reply.committed and reply.outcome.ended))
 
     @property
+    def may_fill(self) -> bool:
+        """Whether the current reply may speak a filler, and nothing keeps it from being heard."""
+        reply, floor = self.current, self._floor.floor
+        return reply is not None and floor is Floor.AGENT and reply.may_fill
+
+    def fill(self, words: str) -> None:
+        """Speak a filler in the current reply, if ``may_fill``."""
+        if self.current and self.may_fill:
+            self.current.fill(words)
+
+    @property
     def held(self) -> bool:
         """Whether play-out is stopped because the client is disconnected."""
         return self._current.held

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 
 from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.replying.commit_gate import CommitGate
+from rejoinder.pipeline.replying.filler import Filler
 from rejoinder.pipeline.replying.generation import Generation
 from rejoinder.pipeline.replying.output import Output
 from rejoinder.pipeline.replying.playout import Playout
@@ -24,6 +26,7 @@ class Reply:
     is_guess: whether it started before the user's turn was surely over.
     settings: what was asked of it. generation: the language model's part.
     gate: what its stages wait for before they send. output: what the client receives.
+    clauses: its words on their way to the voice, once it is spoken; None before.
     outcome: how it ends. trace: the times of its steps, which begin with ``marks``.
     """
 
@@ -45,6 +48,7 @@ class Reply:
         self.generation = generation or Generation()
         self.gate = CommitGate()
         self.output = Output(self.gate, Playout(self.settings.holds_audio), deadline or Deadline(), echo)
+        self.clauses: Channel[str] | None = None
         self.outcome = ReplyOutcome()
         self.trace = Trace(id, text, dict(marks or {}))
         self._tasks: list[asyncio.Task[None]] = []
@@ -53,6 +57,17 @@ class Reply:
     def committed(self) -> bool:
         """Whether the reply may be heard, remembered and acted on."""
         return self.gate.committed
+
+    @property
+    def may_fill(self) -> bool:
+        """Whether a filler may be spoken: the reply is committed, and none of its words are there yet."""
+        wordless = self.clauses is not None and not self.clauses.closed and not len(self.clauses)
+        return self.committed and wordless and "first_clause" not in self.trace.marks
+
+    def fill(self, words: str) -> None:
+        """Speak a filler in front of the answer, if ``may_fill``."""
+        if self.clauses is not None and self.may_fill:
+            self.clauses.send_nowait(Filler(words))
 
     @property
     def task(self) -> asyncio.Task[None] | None:

@@ -13,6 +13,7 @@ class ReplySettings:
     """The settings of one reply.
 
     words: given words to speak verbatim, "" if the language model writes them.
+    is_filler: whether these words only fill a silence.
     speaks: False for a reply in text only.
     tools: the tools that it may call.
     max_tokens: as in ``Options``.
@@ -26,6 +27,7 @@ class ReplySettings:
     max_tokens: int = 0
     max_seconds: float = 0.0
     holds_audio: bool = False
+    is_filler: bool = False
 
 
 def settings_for(request: ReplyRequest, options: Options) -> ReplySettings:
@@ -37,4 +39,5 @@ def settings_for(request: ReplyRequest, options: Options) -> ReplySettings:
         options.max_tokens if request.max_tokens is None else request.max_tokens,
         options.max_reply_s,
         options.holds_audio,
+        request.is_filler,
     )

@@ -45,7 +45,7 @@ async def attempt(
 
 
 async def _speak(reply: Reply, models: Models, out: Channel[Event]) -> None:
-    clauses: Channel[str] = Channel(CLAUSES_AHEAD, "clauses")
+    reply.clauses = clauses = Channel[str](CLAUSES_AHEAD, "clauses")
     audio: Channel[SpokenSlice] = Channel(AUDIO_AHEAD, "audio")
     async with asyncio.TaskGroup() as tasks:
         thinking = tasks.create_task(think(reply, models.llm, clauses))

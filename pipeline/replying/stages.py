@@ -11,6 +11,7 @@ from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import ModelError, asking
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, ToolCall, ToolLlm, Tts
+from rejoinder.pipeline.replying.filler import Filler
 from rejoinder.pipeline.replying.playout import spread
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.text.answer_filter import filtered
@@ -84,10 +85,10 @@ async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
         async for token in tokens:
             for clause in splitter.feed(token):
                 reply.mark("first_clause")
-                await out.send(clause)
+                await out.send(Filler(clause) if reply.settings.is_filler else clause)
     if rest := splitter.flush():
         reply.mark("first_clause")
-        await out.send(rest)
+        await out.send(Filler(rest) if reply.settings.is_filler else rest)
     out.close()
 
 
@@ -102,7 +103,7 @@ async def speak(reply: Reply, tts: Tts, inp: Channel[str], out: Channel[SpokenSl
         with asking("voice"):
             async with aclosing(tts.speak(clause)) as chunks:
                 async for chunk in chunks:
-                    reply.mark("first_audio")
+                    reply.mark("filler" if isinstance(clause, Filler) else "first_audio")
                     seconds += chunk.seconds
                     reply.output.add_synthesised(chunk.seconds)
                     words = chunk.words or spread(clause, seconds)
@@ -120,15 +121,18 @@ async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> 
     Cancelling sends nothing more.
     """
     playout = reply.output.playout
+    fills = False
     await reply.gate.wait_committed()
     async for text, chunk, words in inp:
         await reply.gate.wait_running()
         if text:
-            playout.begin(text)
-            await out.send(ReplyText(reply.id, text), CONTROL_PLACES)
+            fills = isinstance(text, Filler)
+            playout.begin("" if fills else text)
+            if not fills:
+                await out.send(ReplyText(reply.id, text), CONTROL_PLACES)
         await out.send(ReplyAudio(reply.id, chunk), CONTROL_PLACES)
         wait = reply.output.sent(text, chunk, words)
-        if "audio_sent" not in reply.trace.marks:
+        if not fills and "audio_sent" not in reply.trace.marks:
             reply.mark("audio_sent")
             await out.send(TurnTraced(reply.trace), CONTROL_PLACES)
         await asyncio.sleep(wait)
