@@ -178,7 +178,7 @@ def test_the_state_of_the_floor_is_written_by_the_floor_only(path: Path) -> None
     assert not [target for target in stored if re.search(r"\b_?floor\.", target)]
 
 
-FLAT = {"Protocol", "Generic", "Exception", "Enum", "IntEnum", "TypedDict", "PipelineError"}
+FLAT = {"Protocol", "Generic", "Exception", "Enum", "IntEnum", "TypedDict", "PipelineError", "str"}
 """Bases that the pipeline's classes may have; whatever has another one is more than one base deep."""
 
 

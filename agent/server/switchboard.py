@@ -77,7 +77,7 @@ class Switchboard:
         return Realtime(options, model, trace, can_call, known_as(self._settings.tts))
 
     async def realtime(self, websocket: WebSocket) -> None:
-        """Run one call of a client of the Realtime protocol."""
+        """Run one call of a client of the Realtime protocol; cancelling leaves it to ``conversations``."""
         key = shown(websocket.scope)
         session, query = self._keys.session(key), websocket.query_params
         back = ResumeRequest.of(query)
@@ -114,7 +114,7 @@ class Switchboard:
         await hang_up(websocket, *await self.conversations.begin(call, socket, lease, key))
 
     async def phone(self, websocket: WebSocket) -> None:
-        """Run one call of any telephone carrier."""
+        """Run one call of any telephone carrier. Cancelling ends the call."""
         token = self._settings.twilio_auth_token.get_secret_value()
         if token and not is_signed(token, self._settings.public_url, websocket):
             reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url\n"
@@ -136,7 +136,7 @@ class Switchboard:
         await self._hold(websocket, phone, phone.options, who, phone_info(phone, http_info(websocket, phone)))
 
     async def pcm(self, websocket: WebSocket) -> None:
-        """Run one call of a device or a script that sends raw PCM."""
+        """Run one call of a device or a script that sends raw PCM. Cancelling ends the call."""
         key = shown(websocket.scope)
         session = self._keys.session(key)
         if not await self._accept(websocket, "pcm", session is not None):
@@ -155,7 +155,7 @@ class Switchboard:
         await self._hold(websocket, wire, wire.options, who, http_info(websocket, wire))
 
     async def audiosocket(self, line: Line) -> None:
-        """Run one call of Asterisk's AudioSocket. Raises ProtocolError."""
+        """Run one call of Asterisk's AudioSocket. Raises ProtocolError. Cancelling ends the call."""
         phone = Phone(await line.start(), self.options())
         who = caller(line.client, "", phone.number)
         await self._hold(line, phone, phone.options, who, phone_info(phone, CallInfo(phone.id, phone.name)))

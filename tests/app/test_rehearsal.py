@@ -21,6 +21,11 @@ def kept(program: Server) -> list[str]:
     return program.models.tts.kept
 
 
+def len_of(text: str) -> int:
+    """Return the length of a text."""
+    return len(text)
+
+
 def test_greeting_of_the_agent_is_synthesised_before_the_first_call() -> None:
     async def serve() -> None:
         agent = Agent(greeting="Mario's, good evening.")
@@ -28,12 +33,17 @@ def test_greeting_of_the_agent_is_synthesised_before_the_first_call() -> None:
             assert kept(program) == ["Mario's,", "good evening."]
         async with served(greeting="Hello.") as (program, _):
             assert kept(program) == ["Hello."]
+        agent.tool(len_of)
+        async with served(agent=agent) as (program, _):
+            assert kept(program)[2:] == ["One moment.", "Let me see."], (
+                "an agent with tools lets callers wait"
+            )
 
     asyncio.run(serve())
 
 
 def test_greeting_that_on_call_changes_is_kept_after_its_first_call() -> None:
-    agent = Agent(greeting="Hello.")
+    agent = Agent(greeting="Hello.", fillers=())
 
     @agent.on_call
     def greet(call: Call) -> None:

@@ -58,7 +58,12 @@ def test_an_address_of_ipv6_stands_in_brackets() -> None:
 
 def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(
-        settings: Settings, sock: socket.socket, report: serving.Report, away: serving.Away, agent: None
+        settings: Settings,
+        sock: socket.socket,
+        report: serving.Report,
+        away: serving.Away,
+        agent: None,
+        followed: str,
     ) -> None:
         for spec in ("a", "b", "c", "d"):
             report(spec, 0.1)
@@ -132,10 +137,10 @@ def test_other_extras_are_installed_where_some_already_are(tmp_path: Path) -> No
 
     assert "pip install" not in planned("setup")
     assert "pip install" not in planned("setup", "EXTRAS=piper, hibari")
-    assert "-e '.[server,local,openai,hibari]'" in planned("setup", "EXTRAS=hibari")
-    assert "-e '.[server,local,openai,piper,hibari,demo]'" in planned("demo")
-    assert "-e '.[server,local,openai,piper,hibari,bench]'" in planned("bench")
-    assert "-e '.[server,local,openai,hibari,dev]'" in planned("check", "EXTRAS=hibari")
+    assert "-e '.[server,local,openai,reload,hibari]'" in planned("setup", "EXTRAS=hibari")
+    assert "-e '.[server,local,openai,reload,piper,hibari,demo]'" in planned("demo")
+    assert "-e '.[server,local,openai,reload,piper,hibari,bench]'" in planned("bench")
+    assert "-e '.[server,local,openai,reload,hibari,dev]'" in planned("check", "EXTRAS=hibari")
     assert "make run" in planned("setup") and "Next" not in planned("run")
 
 

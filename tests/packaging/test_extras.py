@@ -121,10 +121,10 @@ def test_an_adapter_has_its_packages_in_the_extra_that_it_names(adapter: str) ->
 
 
 def test_make_installs_the_extra_all() -> None:
-    made = {"server", "local", "openai", "piper", "hibari"}
+    made = {"server", "local", "openai", "reload", "piper", "hibari"}
     assert extra("all") == set().union(*map(extra, made))
     makefile = (ROOT / "Makefile").read_text()
-    assert "ALWAYS := server,local,openai\n" in makefile and "EXTRAS ?= piper,hibari\n" in makefile
+    assert "ALWAYS := server,local,openai,reload\n" in makefile and "EXTRAS ?= piper,hibari\n" in makefile
 
 
 CALL = """

@@ -44,7 +44,7 @@ def models(
     speech: SpeechOption = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Compare language models: answers, tool calls, speed, memory and calls.
+    """Compare language models: answers, speed, memory and calls.
 
     Each model runs alone. First words are measured with nothing read before (cold), and with all but the last
     two words of the question read while the caller speaks (warm). Calls, with 1 and 4 callers, are those of

@@ -280,7 +280,7 @@ def test_replies_are_numbered_and_know_their_prompt() -> None:
     assert (first.id, first.text, first.is_guess) == (1, "there", True)
     assert first.generation.messages == [system, user("hello there")]
     assert (first.trace.said, first.trace.marks) == ("there", {"pause_seen": 1.0})
-    cued = builder.in_conversation(ReplyRequest(), options, cue="(silence)")
+    cued = builder.in_conversation(ReplyRequest(cue="(silence)"), options)
     assert (cued.id, cued.text) == (2, "") and cued.generation.messages == [system, user("hello (silence)")]
     spoken = builder.in_conversation(ReplyRequest(words="Hi."), options)
     assert (spoken.id, spoken.generation.messages) == (3, [])

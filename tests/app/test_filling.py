@@ -1,0 +1,112 @@
+"""Fillers in a conversation: what the caller hears while a model or a tool is slow; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.simulate.scenario import Talk
+from rejoinder.models.scripted import ScriptedLlm
+from rejoinder.pipeline import EndOfTurn, ReplyAudio, ReplyCalled, ReplyDone, ReplyText, TurnTraced
+
+
+def agent_with(tool_s: float = 2.0, **options: tuple[str, ...]) -> Agent:
+    agent = Agent(**options)  # type: ignore[arg-type]
+
+    @agent.tool
+    async def look() -> str:
+        """Look something up."""
+        await asyncio.sleep(tool_s)
+        return "found"
+
+    return agent
+
+
+def talk(agent: Agent, *replies: str, first: float = 0.08, says: tuple[float, ...] = (0.5,)) -> Talk:
+    conversation = Talk(*["look it up"] * len(says), llm=ScriptedLlm(list(replies), first, 0.0), agent=agent)
+    for at in says:
+        conversation.says(0.6, at=at)
+    return conversation.run(16.0)
+
+
+def heard(conversation: Talk) -> list[str]:
+    return [done.heard for done in conversation.of(ReplyDone) if done.heard]
+
+
+def sounds(conversation: Talk) -> list[tuple[float, float]]:
+    """Return when the agent is heard, in seconds: the begin and the end of each stretch of audio."""
+    found: list[tuple[float, float]] = []
+    for at, event in conversation.log:
+        if isinstance(event, ReplyAudio):
+            begin = max(at, found[-1][1]) if found else at
+            if found and begin - found[-1][1] < 0.05:
+                found[-1] = found[-1][0], begin + event.chunk.seconds
+            else:
+                found.append((begin, begin + event.chunk.seconds))
+    return found
+
+
+def silences(conversation: Talk) -> list[float]:
+    """Return the silences from the end of the caller's turn to the end of the answer, in seconds."""
+    ends = [conversation.when(EndOfTurn)[0], *(end for _, end in sounds(conversation))]
+    return [begin - end for end, (begin, _) in zip(ends, sounds(conversation), strict=False)]
+
+
+def test_tool_of_two_seconds_leaves_no_long_silence() -> None:
+    conversation = talk(agent_with(2.0), "@look {}", "It is found.")
+    (called,) = conversation.when(ReplyCalled)
+    assert sounds(conversation)[0][0] - called < 0.5
+    assert max(silences(conversation)) < 1.5, silences(conversation)
+    assert heard(conversation) == ["It is found."]
+
+
+def test_filler_is_in_no_transcript_and_no_prompt() -> None:
+    conversation = talk(agent_with(2.0), "@look {}", "It is found.")
+    assert len(sounds(conversation)) == 2
+    assert [event.text for event in conversation.of(ReplyText)] == ["It is found."]
+    assert [text for role, text in conversation.said() if role == "assistant"] == ["It is found."]
+    assert "One moment" not in str(conversation.llm.prompts)
+
+
+def test_slow_language_model_is_covered_by_one_filler() -> None:
+    conversation = talk(agent_with(), "Here it is.", first=3.0)
+    filler, answer = sounds(conversation)
+    (ended,) = conversation.when(EndOfTurn)
+    assert filler[0] - ended < 1.3 and filler[1] < answer[0]
+    assert heard(conversation) == ["Here it is."]
+    (traced,) = conversation.of(TurnTraced)
+    assert traced.trace.marks["filler"] < traced.trace.marks["first_audio"], "the answer is measured, too"
+
+
+def test_answer_that_comes_soon_has_no_filler() -> None:
+    conversation = talk(agent_with(), "Here it is.", first=0.3)
+    assert len(sounds(conversation)) == 1 and heard(conversation) == ["Here it is."]
+
+
+def test_words_of_the_model_before_a_tool_count_as_a_filler() -> None:
+    conversation = talk(agent_with(1.0), "Let me look. @look {}", "It is found.")
+    assert heard(conversation) == ["Let me look.", "It is found."] and len(sounds(conversation)) == 2
+
+
+def test_each_filler_is_said_once_for_one_answer() -> None:
+    conversation = talk(agent_with(3.8), "@look {}", "It is found.")
+    assert len(sounds(conversation)) == 3 and heard(conversation) == ["It is found."]
+    assert max(silences(conversation)) < 2.0
+
+
+def test_agent_without_fillers_is_silent() -> None:
+    conversation = talk(agent_with(2.0, fillers=()), "@look {}", "It is found.")
+    assert len(sounds(conversation)) == 1
+
+
+def test_caller_who_speaks_over_a_filler_is_answered() -> None:
+    conversation = talk(agent_with(3.0), "@look {}", "Yes?", says=(0.5, 2.1))
+    assert heard(conversation)[-1] == "Yes?"
+    assert not conversation.session.history.pending
+
+
+def test_fillers_are_a_sequence() -> None:
+    with pytest.raises(TypeError, match=r"it must be a sequence of texts, such as \('One moment.',\)"):
+        Agent(fillers="One moment.")
