@@ -189,7 +189,7 @@ async def until(true: Any) -> None:
 def test_leaving_client_stops_its_request() -> None:
     async def leave() -> None:
         async with home(llm=f"scripted:llm|{LONG}") as (program, port):
-            llm, tts = program.models.llm, program.models.tts  # type: ignore[union-attr]
+            llm, tts = program.models.llm, program.models.tts.voice  # type: ignore[union-attr]
             tasks = asyncio.all_tasks()
             for event, model in ((Transcript("go").event(), llm), (Synthesize(LONG).event(), tts)):
                 async with client(port) as one:
@@ -290,7 +290,7 @@ def test_client_that_stops_reading_stops_only_its_own_synthesis() -> None:
             for _ in range(8):
                 await one.write_event(Synthesize(LONG[:1500]).event())
             await asyncio.sleep(1.0)
-            tts = program.models.tts  # type: ignore[union-attr]
+            tts = program.models.tts.voice  # type: ignore[union-attr]
             for _ in range(100):
                 if tts.open == 1:
                     break
