@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
@@ -87,24 +87,43 @@ async def open_models(
         loaded: dict[str, Any] = {}
         for kind in ROLES:
             if spec := getattr(specs, kind):
-                began = time.perf_counter()
-                loaded[kind] = await _load(spec, threads, placement)
-                stack.push_async_callback(_close, loaded[kind])
-                check_fits(kind, loaded[kind], spec.partition(":")[0])
-                try:
-                    await WARM_UPS[kind](loaded[kind])
-                except ModelError as error:
-                    if away is None or not isinstance(loaded[kind], OpenAiChat):
-                        raise
-                    away(spec, error)
-                else:
-                    report(spec, time.perf_counter() - began)
+                loaded[kind] = await _open(kind, spec, threads, placement, report, away, stack)
         if isinstance(loaded["llm"], GivesWay) and hasattr(loaded["tts"], "engine"):
             loaded["llm"].give_way_to(loaded["tts"].engine)
         load_shedder = LoadShedder([model.engine for model in loaded.values() if hasattr(model, "engine")])
         yield Models(
             loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"), load_shedder
         )
+
+
+@asynccontextmanager
+async def open_variant(
+    models: Models,
+    specs: Mapping[str, str],
+    threads: Threads | None = None,
+    report: Report = lambda name, seconds: None,
+    placement: Placement = HERE,
+) -> AsyncIterator[Models]:
+    """Load other models for some roles, and close them at the end of the block; the rest is shared.
+
+    models: the models that are loaded already. specs: the specs of the others, by role: vad, turn, stt, llm
+    or tts. report: called for each model that is ready. Raises ModelError. Cancelling waits until the current
+    model is loaded, then closes the others.
+    """
+    if unknown := [role for role in specs if role not in ROLES]:
+        raise ModelError(unknown[0], f"there is no such role; there are: {', '.join(ROLES)}")
+    named = dict(specs)
+    named |= {"llm": language_model(specs["llm"])} if "llm" in specs else {}
+    named |= {"tts": voice(specs["tts"])} if "tts" in specs else {}
+    for kind, spec in named.items():
+        check(kind, spec)
+    async with AsyncExitStack() as stack:
+        loaded: dict[str, Any] = {
+            kind: await _open(kind, spec, threads or plan(), placement, report, None, stack)
+            for kind, spec in named.items()
+        }
+        models.load_shedder.watch([model.engine for model in loaded.values() if hasattr(model, "engine")])
+        yield replace(models, **loaded)
 
 
 @asynccontextmanager
@@ -121,6 +140,31 @@ async def open_llm(spec: str, threads: Threads, placement: Placement = HERE) -> 
         yield llm
     finally:
         await _close(llm)
+
+
+async def _open(
+    kind: str,
+    spec: str,
+    threads: Threads,
+    placement: Placement,
+    report: Report,
+    away: Away | None,
+    stack: AsyncExitStack,
+) -> Any:
+    """Load one model, warm it up, and leave its closing to the stack."""
+    began = time.perf_counter()
+    loaded = await _load(spec, threads, placement)
+    stack.push_async_callback(_close, loaded)
+    check_fits(kind, loaded, spec.partition(":")[0])
+    try:
+        await WARM_UPS[kind](loaded)
+    except ModelError as error:
+        if away is None or not isinstance(loaded, OpenAiChat):
+            raise
+        away(spec, error)
+    else:
+        report(spec, time.perf_counter() - began)
+    return loaded
 
 
 async def _load(spec: str, threads: Threads, placement: Placement) -> Any:

@@ -208,6 +208,17 @@ class Session:
             self._react(event)
         self._configured.set()
 
+    def hand_over(self, options: Options, models: Models | None = None) -> int:
+        """Replace the options, the language model and the voice, from the next reply on.
+
+        models: None to keep them; the models that listen stay in any case. A reply that has begun goes on
+        with the old ones; one that waits for the end of the user's turn is made anew. Returns the number of
+        the last reply with the old ones.
+        """
+        last = self._replies.hand_over(models)
+        self.configure(options)
+        return last
+
     def hold(self, since: float) -> tuple[int, float] | None:
         """Stop play-out until ``release``: the client has disconnected and may return.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar, overload
@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 from rejoinder.agent.app.call import Resources, State, check_text
 from rejoinder.agent.app.fillers import FILLER_AFTER_S, USUAL_FILLERS
 from rejoinder.agent.app.functions.signatures import check_hook
-from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Tool, tool_of
+from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Successor, Tool, tool_of
 
 Function: TypeAlias = Callable[..., Any]
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -27,7 +27,7 @@ class Hooks:
     on_end: list[Function] = field(default_factory=list)
 
 
-class Agent(Generic[State, Resources]):
+class Agent(Successor, Generic[State, Resources]):
     """The agent of an integrator. One object serves all calls; ``Call`` holds what belongs to one.
 
     instructions: the system prompt, "" for the server's. ``{date}``, ``{tomorrow}`` and ``{time}`` become
@@ -37,6 +37,9 @@ class Agent(Generic[State, Resources]):
     fillers: what the agent says, in turn, while the caller waits for an answer; () for nothing.
     filler_after_s: seconds of silence after which it says one, sooner while a tool runs
         (``agent/app/fillers.py`` has the rules).
+    models: sets of other models that the server loads, by a name that ``call.models`` chooses:
+        ``{"dutch": {"stt": "whisper:base@nl"}}``; the roles are vad, turn, stt, llm and tts.
+    agents: those to which it can hand a call: a tool returns one of them. name: for the log.
     state: makes the integrator's state of a new call, such as a dataclass.
     lifespan: opens what all calls share, such as a database, for as long as the server runs;
         ``call.resources`` is what it yields.
@@ -56,6 +59,9 @@ class Agent(Generic[State, Resources]):
         tools: Sequence[Function] = (),
         fillers: Sequence[str] = USUAL_FILLERS,
         filler_after_s: float = FILLER_AFTER_S,
+        models: Mapping[str, Mapping[str, str]] | None = None,
+        agents: Sequence[Agent[Any, Any]] = (),
+        name: str = "",
         state: Callable[[], State] | None = None,
         lifespan: Lifespan[Resources] | None = None,
     ) -> None:
@@ -69,6 +75,9 @@ class Agent(Generic[State, Resources]):
         self.tools: dict[str, Tool] = {}
         self.fillers = tuple(fillers)
         self.filler_after_s = filler_after_s
+        self.models = dict(models or {})
+        self.agents = list(agents)
+        self.name = name or self.name
         self.state = state
         self.lifespan = lifespan
         self.hooks = Hooks()
@@ -117,6 +126,14 @@ class Agent(Generic[State, Resources]):
             return given
 
         return add if function is None else add(function)
+
+    @property
+    def reachable(self) -> list[Agent[Any, Any]]:
+        """This agent, and those to which it and they can hand a call, each of them once."""
+        found: list[Agent[Any, Any]] = [self]
+        for one in found:
+            found += [other for other in one.agents if other not in found]
+        return found
 
     def on_call(self, hook: Hook) -> Hook:
         """Run ``hook(call)`` before a call is answered; a decorator. It may change the call or refuse it.

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rejoinder.agent.app.call import Call
 from rejoinder.agent.app.call_line import SAID, CallLine
 from rejoinder.agent.app.fillers import Fillers
 from rejoinder.agent.app.filling import Filling
+from rejoinder.agent.app.hand_overs import HandOvers
 from rejoinder.agent.app.runs import Action, CancelRun, InsertResult, TellResults, ToolRuns
-from rejoinder.agent.app.tool import result_of
+from rejoinder.agent.app.tool import ToolError, result_of
+from rejoinder.agent.app.tool_result import FAILED, ToolResult
 from rejoinder.pipeline import (
     EndOfTurn,
     Event,
@@ -35,6 +37,7 @@ from rejoinder.pipeline.errors import HungUp
 from rejoinder.pipeline.interfaces import NO_TOOLS
 
 if TYPE_CHECKING:
+    from rejoinder.agent.app.agent import Agent
     from rejoinder.agent.app.host import AgentHost
 
 
@@ -46,11 +49,10 @@ class AgentCall:
     """The agent's side of one call. host: runs what outlives the call, and the hooks."""
 
     def __init__(self, call: Call, host: AgentHost) -> None:
-        self.call = call
+        self._agents = HandOvers(call)
         self._host = host
         self._runs = ToolRuns()
-        fillers = Fillers(host.agent.fillers, host.agent.filler_after_s)
-        self._filling = Filling(fillers, self._runs)
+        self._filling = self._new_filling()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._out_of_band: set[int] = set()
@@ -58,6 +60,16 @@ class AgentCall:
         self._requested: ReplyRequest | None = None
         self._line: CallLine | None = None
         self._given: Options | None = None
+
+    @property
+    def call(self) -> Call:
+        """The ``Call`` of the agent that has the call now."""
+        return self._agents.call
+
+    def _new_filling(self) -> Filling:
+        agent = self.call.agent
+        fillers = Fillers(agent.fillers, agent.filler_after_s) if agent else Fillers((), 0.0)
+        return Filling(fillers, self._runs)
 
     def configured(self, options: Options) -> Options:
         """Return the options of a session that a client has configured, with the agent's tools in front.
@@ -119,7 +131,8 @@ class AgentCall:
                     self._filling.passed(session, loop.time())
         finally:
             line.over = True
-            self.call.connect(None)
+            for call in self._agents.calls:
+                call.connect(None)
             line.wake()
             for id, task in self._tasks.items():
                 if id not in self._runs.kept:
@@ -142,7 +155,8 @@ class AgentCall:
             case ReplyCalled(turn, asked) if asked.name not in self._of_client:
                 self._begin(session, turn, asked)
                 return True
-            case ReplyStarted(tag=tag):
+            case ReplyStarted(turn, tag):
+                self._agents.reply_started(turn)
                 self._runs.reply_started(has_prompt=tag != SAID)
             case ReplyDone():
                 self._act(session, self._runs.reply_done())
@@ -176,8 +190,9 @@ class AgentCall:
 
     def end(self, reason: str, seconds: float) -> None:
         """Take the end of the call. reason: why it ended. seconds: how long it lasted."""
-        self.call.ended, self.call.seconds = reason or "the call is over", seconds
-        self._host.ended(self.call)
+        for call in self._agents.calls:
+            call.ended, call.seconds = reason or "the call is over", seconds
+        self._host.ended(self._agents.calls)
 
     def _heard_words(self, session: Session) -> None:
         self._act(session, self._runs.user_words())
@@ -186,19 +201,39 @@ class AgentCall:
             session.respond(request)
 
     def _begin(self, session: Session, reply: int, asked: ToolCall) -> None:
-        tool = self.call.tools.get(asked.name)
+        call = self._agents.call_of(reply)
+        tool = call.tools.get(asked.name)
         background, kept = (tool.background, tool.keep_on_interrupt) if tool else (False, False)
         now = asyncio.get_running_loop().time()
         if self._runs.called(asked.id, reply, now, background, kept):
-            running = self._host.spawn(self._run(session, asked), f"tool-{asked.name}")
+            running = self._host.spawn(self._run(session, call, asked), f"tool-{asked.name}")
             self._tasks[asked.id] = running
             running.add_done_callback(lambda _: self._tasks.pop(asked.id, None))
             self._changed.set()
 
-    async def _run(self, session: Session, asked: ToolCall) -> None:
-        result = await self._host.run_tool(self.call, asked)
+    async def _run(self, session: Session, call: Call, asked: ToolCall) -> None:
+        result = await self._host.run_tool(call, asked)
+        if result.successor:
+            result = await self._hand_to(session, result, result.successor)
         self._act(session, self._runs.returned(asked.id, result.text, wrong=result.wrong))
         self._changed.set()
+
+    async def _hand_to(self, session: Session, result: ToolResult, other: Agent[Any, Any]) -> ToolResult:
+        """Let another agent go on with the call, and return the result of the tool that wants it."""
+        try:
+            new = await self._host.hand_over(self.call, other)
+        except ToolError as error:
+            return ToolResult(str(error), wrong=True)
+        except LookupError as error:
+            self._host.failed(self.call.info, "the hand-over", error)
+            return ToolResult(FAILED)
+        if self._line is None or self._line.over:
+            return result
+        models = self._host.variants[new.models] if new.models != self.call.models else None
+        self._agents.take_over(new, lambda: session.hand_over(self._options(), models))
+        new.connect(self._line)
+        self._filling = self._new_filling()
+        return result
 
     def _configure(self, session: Session) -> None:
         session.configure(self._options())
@@ -216,6 +251,9 @@ class AgentCall:
                 case TellResults(may_call):
                     if session.history.pending - self._runs.running:
                         continue  # the client returns the result of its own tool, and then requests a reply
+                    if words := self._agents.first_words:
+                        session.respond(ReplyRequest(words=words))
+                        continue
                     request, self._requested = self._requested or ReplyRequest(), None
                     cue = LATE_RESULT if session.history.ends_with_agent else ""
                     tools = request.tools if may_call else NO_TOOLS

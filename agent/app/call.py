@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 from rejoinder.pipeline import Message, Options
 
 if TYPE_CHECKING:
+    from rejoinder.agent.app.agent import Agent
     from rejoinder.agent.app.tool import Tool
 
 State = TypeVar("State", default=Any)
@@ -64,14 +65,15 @@ class Call(Generic[State, Resources]):
     Functions that run in threads may use everything here that is not a coroutine. Values of your own belong
     into ``state``.
 
-    info: what was known when the call began. state: the integrator's own, from the agent's ``state``.
-    resources: what the agent's ``lifespan`` yielded. ended: why the call ended, "" until then. seconds: its
-    duration, 0.0 until it has ended.
+    info: what was known when the call began. agent: the agent whose call it is. models: the name of the
+    agent's set of models for this call, "" for the server's own; ``on_call`` can change it.
+    state: the integrator's own, from the agent's ``state``. resources: what the agent's ``lifespan`` yielded.
+    ended: why the call ended, "" until then. seconds: its duration, 0.0 until it has ended.
     """
 
     __slots__ = (
-        "_line", "_loop", "_options", "_thread", "_tools", "_transcript", "ended", "info", "resources",
-        "seconds", "state",
+        "_line", "_loop", "_options", "_thread", "_tools", "_transcript", "agent", "ended", "info", "models",
+        "resources", "seconds", "state",
     )  # fmt: skip
 
     def __init__(
@@ -81,8 +83,11 @@ class Call(Generic[State, Resources]):
         resources: Resources = None,  # type: ignore[assignment]  # for an agent without lifespan
         options: Options | None = None,
         tools: Mapping[str, Tool] | None = None,
+        agent: Agent[Any, Any] | None = None,
     ) -> None:
         self.info = info
+        self.agent = agent
+        self.models = ""
         self.state = state
         self.resources = resources
         self.ended = ""

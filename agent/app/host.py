@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.agent import Agent, Lifespan
 from rejoinder.agent.app.agent_call import AgentCall
 from rejoinder.agent.app.call import Call, CallInfo, RefusedCall
 from rejoinder.agent.app.functions.lifespans import entered
 from rejoinder.agent.app.functions.runner import FunctionRunner
 from rejoinder.agent.app.tool import ToolError, by_name
+from rejoinder.agent.app.tool_result import FAILED, TAKEN_OVER, ToolResult
 from rejoinder.agent.config import ConfigError
 from rejoinder.agent.instructions import dated
-from rejoinder.pipeline import Llm, Options, ToolCall, ToolLlm, Tools
+from rejoinder.pipeline import Llm, Models, Options, ToolCall, ToolLlm, Tools
 
 log = logging.getLogger(__name__)
 
@@ -32,26 +33,19 @@ HOOK_THREADS = 32
 """Most threads of synchronous hooks at a time; tools that hang hold up no hook."""
 BROKEN = "the agent could not take the call"
 """The reason for the caller when a hook before the call failed. The log has the error."""
-FAILED = (
-    "The tool failed, for a reason that only the operator can read. Tell the caller that it did not work."
-)
-"""The result of a tool that raised an exception. Its text may hold secrets, so the model does not get it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """The result of a tool, for the language model. wrong: whether it is an error that the model can mend."""
-
-    text: str
-    wrong: bool = False
 
 
 class AgentHost:
-    """Runs one agent for all calls of a server."""
+    """Runs one agent for all calls of a server, and those to which it can hand a call.
+
+    variants: the agents' sets of models, by name, once they are loaded.
+    """
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self._resources: Any = None
+        self.variants: dict[str, Models] = {}
+        self._agents = agent.reachable
+        self._resources: dict[Lifespan[Any], Any] = {}
         self._runner = FunctionRunner(TOOL_THREADS)
         self._hook_runner = FunctionRunner(HOOK_THREADS)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,26 +60,27 @@ class AgentHost:
         Cancelling cancels the agent's lifespan.
         """
         async with AsyncExitStack() as stack:
-            if self.agent.lifespan:
-                self._resources = await entered(self.agent.lifespan, stack)
+            for agent in self._agents:
+                if agent.lifespan and agent.lifespan not in self._resources:  # agents may share one
+                    self._resources[agent.lifespan] = await entered(agent.lifespan, stack)
             yield
+
+    @property
+    def models(self) -> dict[str, Mapping[str, str]]:
+        """The sets of models of the agents, by name."""
+        return {name: specs for agent in reversed(self._agents) for name, specs in agent.models.items()}
 
     def check(self, llm: Llm) -> None:
         """Raise ConfigError if the agent has tools and the language model cannot call any."""
-        if self.agent.tools and not isinstance(llm, ToolLlm):
-            names = ", ".join(self.agent.tools)
+        tools = [name for agent in self._agents for name in agent.tools]
+        if tools and not isinstance(llm, ToolLlm):
+            names = ", ".join(tools)
             reason = "this language model cannot call tools: set llm to small, or to llama:, vllm: or openai:"
             raise ConfigError(f"the agent has tools ({names}), and {reason}")
 
     def options(self, options: Options) -> Options:
         """Return the options of a server's sessions with the words of the agent."""
-        words = dated(self.agent.instructions, datetime.now())
-        return replace(
-            options,
-            instructions=words or options.instructions,
-            examples=() if words else options.examples,
-            greeting=self.agent.greeting or options.greeting,
-        )
+        return _with_words(options, self.agent)
 
     async def answer(self, info: CallInfo, options: Options) -> AgentCall | None:
         """Run the hooks before a call, and return the agent's side of it; None if it has no part in calls.
@@ -96,24 +91,54 @@ class AgentHost:
         """
         if not self._takes_part:
             return None
+        call = self._called(self.agent, info, options)
+        await self._prepare(call)
+        self._calls.add(call)
+        return AgentCall(call, self)
+
+    async def hand_over(self, call: Call, other: Agent[Any, Any]) -> Call:
+        """Run another agent's hooks before a call that it takes over, and return its ``Call``.
+
+        It gets the state of the call if it makes none. Raises ToolError if it refuses the call, and
+        LookupError if the server does not know it. Cancelling cancels the hooks.
+        """
+        if other not in self._agents:
+            raise LookupError(f"{other.name} is unknown here: name it in agents=[...] of another agent")
+        options = replace(call.options, greeting="")
         try:
-            call = self.new_call(info, options)
+            new = self._called(other, call.info, _with_words(options, other))
+            new.state = call.state if new.state is None else new.state
+            new.models = call.models
+            await self._prepare(new)
+        except RefusedCall as refused:
+            raise ToolError(f"The agent {other.name} does not take the call: {refused}") from None
+        self._calls.add(new)
+        return new
+
+    def _called(self, agent: Agent[Any, Any], info: CallInfo, options: Options) -> Call:
+        try:
+            return self._new_call(agent, info, options)
         except Exception as error:
-            _log_failed(info, "the agent's state", error)
+            self.failed(info, "the agent's state", error)
             raise RefusedCall(BROKEN) from None
+
+    async def _prepare(self, call: Call) -> None:
+        """Run the hooks before a call. Raises RefusedCall."""
+        assert call.agent is not None
         try:
             async with asyncio.timeout(ANSWER_S) as late:
-                for hook in self.agent.hooks.on_call:
+                for hook in call.agent.hooks.on_call:
                     await self._hook_runner.run(hook, call)
+            if call.models and call.models not in self.variants:
+                known = ", ".join(self.variants) or "none"
+                raise LookupError(f"it chose models {call.models!r}; the sets are: {known}")
         except RefusedCall:
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and late.expired():
                 error = TimeoutError(f"the hooks before the call took longer than {ANSWER_S:g} s")
-            _log_failed(info, "on_call", error)
+            self.failed(call.info, "on_call", error)
             raise RefusedCall(BROKEN) from None
-        self._calls.add(call)
-        return AgentCall(call, self)
 
     async def serve(self) -> None:
         """Wait until ``retire`` was called and the calls are over. Cancelling stops waiting."""
@@ -128,20 +153,32 @@ class AgentHost:
 
     def new_call(self, info: CallInfo, options: Options) -> Call:
         """Return a call that has not begun, with the integrator's state; its exceptions pass."""
-        state = self.agent.state() if self.agent.state else None
-        return Call(info, state, self._resources, options, self.agent.tools)
+        return self._new_call(self.agent, info, options)
+
+    def _new_call(self, agent: Agent[Any, Any], info: CallInfo, options: Options) -> Call:
+        state = agent.state() if agent.state else None
+        resources = self._resources[agent.lifespan] if agent.lifespan else None
+        return Call(info, state, resources, options, agent.tools, agent)
 
     def turned(self, call: Call, words: str) -> None:
         """Take a turn of the caller, and run the hooks after it in a task of their own."""
-        if hooks := self.agent.hooks.on_turn:
+        if call.agent and (hooks := call.agent.hooks.on_turn):
             self.spawn(self._run_hooks(hooks, "on_turn", call, words), "on_turn")
 
-    def ended(self, call: Call) -> None:
-        """Take the end of a call, and run the hooks after it in a task of their own."""
-        self._calls.discard(call)
+    def ended(self, calls: Sequence[Call]) -> None:
+        """Take the end of a call, and run the hooks after it in a task of their own.
+
+        calls: those of each agent that had the call, in order.
+        """
+        self._calls.difference_update(calls)
         self._free.set()
-        if hooks := self.agent.hooks.on_end:
-            self.spawn(self._run_hooks(hooks, "on_end", call), "on_end")
+        for call in calls:
+            if call.agent and (hooks := call.agent.hooks.on_end):
+                self.spawn(self._run_hooks(hooks, "on_end", call), "on_end")
+
+    def failed(self, info: CallInfo, what: str, error: Exception) -> None:
+        """Log an exception of the integrator's code in a call. what: the hook or tool that raised it."""
+        log.error("call %s: %s failed", info.id, what, exc_info=error)
 
     async def _run_hooks(
         self, hooks: Sequence[Callable[..., Any]], name: str, call: Call, *arguments: Any
@@ -150,12 +187,12 @@ class AgentHost:
             try:
                 await self._hook_runner.run(hook, call, *arguments)
             except Exception as error:
-                _log_failed(call.info, name, error)
+                self.failed(call.info, name, error)
 
     @property
     def fillers(self) -> Sequence[str]:
-        """What the agent says while a caller waits; nothing where it has no part in calls."""
-        return self.agent.fillers if self._takes_part else ()
+        """What the agents say while a caller waits; nothing where they have no part in calls."""
+        return [filler for agent in self._agents for filler in agent.fillers] if self._takes_part else ()
 
     @property
     def _takes_part(self) -> bool:
@@ -174,11 +211,12 @@ class AgentHost:
         """
         try:
             tool = by_name(call.tools, asked.name)
-            return ToolResult(await tool.run(call, asked.arguments, self._runner))
+            result = await tool.run(call, asked.arguments, self._runner)
+            return ToolResult(TAKEN_OVER, result) if isinstance(result, Agent) else ToolResult(str(result))
         except ToolError as error:
             return ToolResult(str(error), wrong=True)
         except Exception as error:
-            _log_failed(call.info, f"the tool {asked.name}", error)
+            self.failed(call.info, f"the tool {asked.name}", error)
             return ToolResult(FAILED)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -199,6 +237,11 @@ class AgentHost:
             await asyncio.wait(self._tasks)
 
 
-def _log_failed(info: CallInfo, what: str, error: Exception) -> None:
-    """Log an exception of the integrator's code in a call. what: the hook or tool that raised it."""
-    log.error("call %s: %s failed", info.id, what, exc_info=error)
+def _with_words(options: Options, agent: Agent[Any, Any]) -> Options:
+    words = dated(agent.instructions, datetime.now())
+    return replace(
+        options,
+        instructions=words or options.instructions,
+        examples=() if words else options.examples,
+        greeting=agent.greeting or options.greeting,
+    )

@@ -41,6 +41,7 @@ class Hosting:
         the old one in place.
         """
         host, old = AgentHost(agent), self.current
+        host.variants = old.variants
         await self._start(host)
         self.current = host
         old.retire()

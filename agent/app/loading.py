@@ -17,8 +17,9 @@ def load_agent(named: str, again: bool = False) -> Agent:
     """Return the agent of a file or a module.
 
     named: a Python file or a module, with ``:NAME`` behind it where it has several agents. again: whether to
-    read its files anew, with those of the modules beside it. Raises ConfigError if there is no such agent,
-    and BrokenAgent if a file raises an exception, with its line.
+    read its files anew, with those of the modules beside it. Of several agents, the one is taken to which no
+    other one can hand a call. Raises ConfigError if there is no such agent, and BrokenAgent if a file raises
+    an exception, with its line.
     """
     place, colon, name = named.rpartition(":")
     if not colon or "/" in name or "\\" in name:  # the colon of a Windows drive is not ours
@@ -39,8 +40,10 @@ def load_agent(named: str, again: bool = False) -> Agent:
             raise ConfigError(f"{named} is not an Agent: it is of type {type(found).__name__}")
         return found
     agents = {name: one for name, one in vars(module).items() if isinstance(one, Agent)}
-    if len(set(agents.values())) == 1:
-        return next(iter(agents.values()))
+    all_ = set(agents.values())
+    first = [one for one in all_ if not any(one in other.reachable[1:] for other in all_)]
+    if len(first) == 1:
+        return first[0]
     if not agents:
         raise ConfigError(f"{place} has no agent: assign one at the top level, such as agent = Agent(...)")
     names = " or ".join(f"{place}:{name}" for name in agents)

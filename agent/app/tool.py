@@ -32,6 +32,12 @@ class ToolError(Exception):
     """Raise it in a tool to tell the language model what went wrong and what it may do instead."""
 
 
+class Successor:
+    """An agent that takes a call over when a tool returns it. name: for the log."""
+
+    name = "an agent"
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A function that the language model may call, with its definition.
@@ -60,8 +66,8 @@ class Tool:
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
-    async def run(self, call: Call, arguments: str, runner: FunctionRunner) -> str:
-        """Run the tool and return its result for the language model.
+    async def run(self, call: Call, arguments: str, runner: FunctionRunner) -> str | Successor:
+        """Run the tool and return its result for the language model, or who takes the call over.
 
         arguments: a JSON object. Raises ToolError if the arguments do not fit, if the tool raises it, and
         after ``timeout_s``; other exceptions of the function pass. Cancelling is that of ``runner``.
@@ -74,7 +80,7 @@ class Tool:
                 result = await runner.run(self.function, **values)
         except TimeoutError:
             raise ToolError(f"The tool {self.name} did not finish within {self.timeout_s:g} s.") from None
-        return _text(result)
+        return result if isinstance(result, Successor) else _text(result)
 
 
 def tool_of(

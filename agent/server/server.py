@@ -44,7 +44,7 @@ from rejoinder.agent.wires.audiosocket.server import listening
 from rejoinder.agent.wires.failures import ENDED
 from rejoinder.agent.wires.names import names
 from rejoinder.agent.wires.wyoming.server import wyoming
-from rejoinder.models.loading import Away, Report, open_models
+from rejoinder.models.loading import Away, Report, open_models, open_variant
 from rejoinder.pipeline import Models
 from rejoinder.pipeline.errors import first_error
 
@@ -142,7 +142,7 @@ class Server:
             try:
                 await stack.enter_async_context(self._hosting.running())
                 if self._given:
-                    await self._begin(self._given)
+                    await self._begin(self._given, stack)
             except (BrokenAgent, ConfigError) as error:
                 self._failed(error)
             loading = asyncio.create_task(self._load(stack), name="load-models")
@@ -167,7 +167,7 @@ class Server:
                     settings.placement(),
                     self._absence.begin,
                 )
-                await self._begin(await stack.enter_async_context(opened))
+                await self._begin(await stack.enter_async_context(opened), stack)
                 # The objects of the models stay: a garbage collection that visits them would delay all calls.
                 gc.collect()
                 gc.freeze()
@@ -182,11 +182,20 @@ class Server:
             first = first_error(error)
             self._failed(first if isinstance(first, Exception) else error)
 
-    async def _begin(self, models: Models) -> None:
-        """Take calls with these models. Raises ConfigError if they do not fit the agent."""
-        self._hosting.current.check(models.llm)
-        host = self._hosting.current
-        self.models = await rehearsed(models, self._switchboard.options().greeting, host.fillers)
+    async def _begin(self, models: Models, stack: AsyncExitStack) -> None:
+        """Take calls with these models, once the agent's sets of models are loaded, too.
+
+        Raises ConfigError if the models do not fit the agent, and ModelError.
+        """
+        host, greeting = self._hosting.current, self._switchboard.options().greeting
+        host.check(models.llm)
+        models = await rehearsed(models, greeting, host.fillers)
+        for name, specs in host.models.items():
+            threads, placement = self.settings.threads(), self.settings.placement()
+            opened = open_variant(models, specs, threads, self._report, placement)
+            variant = await stack.enter_async_context(opened)
+            host.variants[name] = await rehearsed(variant, greeting, host.fillers)
+        self.models = models
 
     async def _prepare(self, agent: Agent) -> None:
         """Get ready for another agent. Raises ConfigError if the models do not fit it."""

@@ -110,7 +110,8 @@ class Switchboard:
             wire.prepare(session)
         socket = ResumableSocket(lease, wire, self._settings.resume_s)
         who = caller(websocket.client, self._keys.owner(key))
-        call = Call(socket, self.models, wire.options(), wire, self._traces, who, agent)
+        models = self._models_of(agent)
+        call = Call(socket, models, wire.options(), wire, self._traces, who, agent)
         await hang_up(websocket, *await self.conversations.begin(call, socket, lease, key))
 
     async def phone(self, websocket: WebSocket) -> None:
@@ -196,9 +197,14 @@ class Switchboard:
             self._answering -= 1
         if agent:
             wire.adopt(agent.call.options)
-            if self.models:
-                learn(self.models, agent.call.greeting)
+            learn(self._models_of(agent), agent.call.greeting)
         return agent
+
+    def _models_of(self, agent: AgentCall | None) -> Models:
+        name = agent.call.models if agent else ""
+        models = self._hosting.current.variants[name] if name else self.models
+        assert models is not None  # no call is answered before
+        return models
 
     async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str, info: CallInfo) -> None:
         """Run one call, if the models are loaded, a line is free and the agent does not refuse it."""
@@ -213,7 +219,8 @@ class Switchboard:
             await turn_away(websocket, POLICY_VIOLATION, str(refused))
             return
         options = agent.call.options if agent else options
-        call = Call(PlainSocket(websocket), self.models, options, wire, self._traces, who, agent)
+        models = self._models_of(agent)
+        call = Call(PlainSocket(websocket), models, options, wire, self._traces, who, agent)
         self.calls.add(call)
         try:
             code, reason = await call.run()

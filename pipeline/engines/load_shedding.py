@@ -132,7 +132,7 @@ class LoadShedder:
     """
 
     def __init__(self, engines: Sequence[Engine[Any, Any]] = ()) -> None:
-        self.engines = engines
+        self.engines = list(engines)
         self.level = LoadLevel.NOTHING
         self.load = Load()
         self.shares = [(0.0, 0.0) for _ in engines]
@@ -143,6 +143,12 @@ class LoadShedder:
         self._calls: dict[int, float] = {}
         self._callers = 0.0
         self._refused = -math.inf
+
+    def watch(self, engines: Sequence[Engine[Any, Any]]) -> None:
+        """Measure further engines from now on."""
+        self.engines += engines
+        self.shares += [(0.0, 0.0) for _ in engines]
+        self._worked += [(engine.stats.busy, engine.stats.pressing) for engine in engines]
 
     @property
     def behind(self) -> bool:

@@ -54,6 +54,10 @@ class CurrentReply:
         self._cancelled = cancelled
         self._on_end = on_end
 
+    def use(self, models: Models) -> None:
+        """Use other models for the replies that start from now on."""
+        self._models = models
+
     @property
     def committed(self) -> bool:
         """Whether there is a reply, and it is committed."""

@@ -37,6 +37,10 @@ class OutOfBandReplies:
         self._cancelled = cancelled
         self._replies: dict[int, Reply] = {}
 
+    def use(self, models: Models) -> None:
+        """Use other models for the replies that start from now on."""
+        self._models = models
+
     def start(self, reply: Reply, tag: int) -> None:
         """Start a reply and commit it at once. Raises Overloaded if ``MAX_OUT_OF_BAND`` run already.
 

@@ -25,6 +25,10 @@ class PromptWarmer:
         self._history = history
         self._deadline = Deadline(PARTIAL_SECONDS)
 
+    def use(self, llm: Llm) -> None:
+        """Send the next prompts to another language model."""
+        self._llm = llm
+
     def warm(self, text: str, tools: Tools = NO_TOOLS) -> None:
         """Send the prompt that ends with these words of the user, unless another one is being sent.
 

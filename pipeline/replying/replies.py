@@ -105,6 +105,15 @@ class Replies:
             self._warmer.cancel(self.cancelled)
             self.warm("")
 
+    def hand_over(self, models: Models | None) -> int:
+        """Drop a guess, and use other models from the next reply on; see ``Session.hand_over``."""
+        self.drop_guess()
+        if models is not None:
+            self._current.use(models)
+            self._out_of_band.use(models)
+            self._warmer.use(models.llm)
+        return self._builder.built
+
     # --- the user's turn --------------------------------------------------------------------------------
 
     def mark_pause(self, speech_ended: float, now: float) -> None:

@@ -20,14 +20,15 @@ from rejoinder.pipeline.replying.reply_settings import ReplySettings, settings_f
 class ReplyBuilder:
     """Builds replies without starting them, and numbers them from 1.
 
-    echo: receives the audio of replies in the conversation; None if echo removal is off.
+    echo: receives the audio of replies in the conversation; None if echo removal is off. built: number of the
+    last reply.
     """
 
     def __init__(self, history: History, load_shedder: LoadShedder, echo: Echo | None) -> None:
         self._history = history
         self._load_shedder = load_shedder
         self._echo = echo
-        self._built = 0
+        self.built = 0
 
     def in_conversation(
         self,
@@ -54,8 +55,8 @@ class ReplyBuilder:
         return Reply(self._next(), "", settings, self._generation(request, options, settings))
 
     def _next(self) -> int:
-        self._built += 1
-        return self._built
+        self.built += 1
+        return self.built
 
     def _generation(
         self,

@@ -121,6 +121,32 @@ def test_hook_changes_what_a_realtime_client_sees_and_may_change() -> None:
     assert asyncio.run(hold()) == ("Sprich Deutsch.", "Be brief.")
 
 
+def test_call_has_the_models_that_the_hook_chose() -> None:
+    agent = Agent(models={"french": {"llm": "scripted:llm|Bonjour."}})
+
+    @agent.on_call
+    async def choose(call: Call) -> None:
+        call.models = "french" if call.info.query.get("in") == "fr" else ""
+
+    async def first_words(url: str) -> str:
+        async with connect(url, proxy=None) as socket, asyncio.timeout(20):
+            await socket.send(json.dumps({"type": "conversation.item.create", "item": HELLO}))
+            await socket.send(json.dumps({"type": "response.create"}))
+            while (event := json.loads(await socket.recv()))[
+                "type"
+            ] != "response.output_audio_transcript.done":
+                pass
+            return str(event["transcript"])
+
+    async def hold() -> None:
+        async with served(agent=agent, llm="scripted:llm|Hello.") as (_, url):
+            realtime = url.replace("phone", "realtime")
+            assert await first_words(realtime) == "Hello."
+            assert await first_words(f"{realtime}?in=fr") == "Bonjour."
+
+    asyncio.run(hold())
+
+
 def test_lines_are_counted_while_the_agent_decides() -> None:
     agent, opened = Agent(), asyncio.Event()
 
@@ -161,6 +187,7 @@ def test_typed_words_are_a_turn_of_the_caller() -> None:
     assert turns == ["Hello?"]
 
 
+HELLO = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello?"}]}
 FLAGS: dict[str, Any] = {"stt": "scripted:stt|bye", "llm": "scripted:llm|@leave {}"}
 
 

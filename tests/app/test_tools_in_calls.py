@@ -11,8 +11,9 @@ import pytest
 
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.call import CallInfo
-from rejoinder.agent.app.host import FAILED, AgentHost
+from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.runs import CANCELLED, MOST_MENDS, MOST_ROUNDS
+from rejoinder.agent.app.tool_result import FAILED
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm

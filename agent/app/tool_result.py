@@ -1,0 +1,29 @@
+"""The result of a tool, for the language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rejoinder.agent.app.agent import Agent
+
+FAILED = (
+    "The tool failed, for a reason that only the operator can read. Tell the caller that it did not work."
+)
+"""The result of a tool that raised an exception. Its text may hold secrets, so the model does not get it."""
+TAKEN_OVER = "You have the call now. What was said before, another agent has said. Go on with the call."
+"""The result of a tool that hands the call to another agent, for that agent's language model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool.
+
+    successor: the agent that takes the call over, None for none. wrong: whether it is an error that the model
+    can mend.
+    """
+
+    text: str
+    successor: Agent[Any, Any] | None = None
+    wrong: bool = False
