@@ -105,10 +105,10 @@ class Dead(ScriptedStt):
     def feed(self, chunk: Any) -> None:
         pass
 
-    def reset(self, start: int) -> None:
+    def reset(self) -> None:
         pass
 
-    async def transcribe(self, is_final: bool) -> Transcript:
+    async def transcribe(self, *, is_final: bool) -> Transcript:
         await asyncio.sleep(1e6)
         raise AssertionError
 
