@@ -132,10 +132,9 @@ def test_call_has_the_models_that_the_hook_chose() -> None:
         async with connect(url, proxy=None) as socket, asyncio.timeout(20):
             await socket.send(json.dumps({"type": "conversation.item.create", "item": HELLO}))
             await socket.send(json.dumps({"type": "response.create"}))
-            while (event := json.loads(await socket.recv()))[
-                "type"
-            ] != "response.output_audio_transcript.done":
-                pass
+            event: dict[str, Any] = {}
+            while event.get("type") != "response.output_audio_transcript.done":
+                event = json.loads(await socket.recv())
             return str(event["transcript"])
 
     async def hold() -> None:
