@@ -38,16 +38,16 @@ BROKEN = "the agent could not take the call"
 class AgentHost:
     """Runs one agent for all calls of a server, and those to which it can hand a call.
 
-    variants: the agents' sets of models, by name, once they are loaded.
+    variants: the agents' sets of models, by name, once they are loaded. runner: runs their functions.
     """
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, runner: type[FunctionRunner] = FunctionRunner) -> None:
         self.agent = agent
         self.variants: dict[str, Models] = {}
         self._agents = agent.reachable
         self._resources: dict[Lifespan[Any], Any] = {}
-        self._runner = FunctionRunner(TOOL_THREADS)
-        self._hook_runner = FunctionRunner(HOOK_THREADS)
+        self._runner = runner(TOOL_THREADS)
+        self._hook_runner = runner(HOOK_THREADS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls: set[Call] = set()
         self._retired = asyncio.Event()

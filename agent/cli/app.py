@@ -215,6 +215,32 @@ def ask(
 
 
 @app.command()
+def chat(
+    agent: AgentArgument = None,
+    llm: LlmOption = None,
+    instructions: InstructionsOption = None,
+    greeting: GreetingOption = None,
+    profile: ProfileOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Chat with the agent in text, its tools included; Ctrl-D ends."""
+    flags = dict(llm=llm, instructions=instructions, greeting=greeting, profile=profile)
+    settings, _ = settings_or_exit(flags, config)
+    from rejoinder.agent.app.loading import load_agent
+    from rejoinder.agent.cli.chat import run
+    from rejoinder.agent.config import ConfigError
+
+    try:
+        own = load_agent(agent) if agent else None
+    except ConfigError as error:
+        complain(error)
+        raise typer.Exit(2) from None
+    if failure := run(settings, own, Console()):
+        complain(failure)
+        raise typer.Exit(1)
+
+
+@app.command()
 def talk(
     agent: AgentArgument = None,
     source: Annotated[

@@ -222,10 +222,10 @@ class Talk:
 
 
 def hosted(agent: Agent) -> AgentHost:
-    """Return what runs an agent's tools. It is imported only here: other simulations need only numpy."""
-    from rejoinder.agent.app.host import AgentHost
+    """Return what runs an agent. It is imported only here: other simulations need only numpy."""
+    from rejoinder.agent.simulate.hosting import hosted as host
 
-    return AgentHost(agent)
+    return host(agent)
 
 
 async def sleep_until(at: float) -> None:

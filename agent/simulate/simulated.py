@@ -1,0 +1,160 @@
+"""A call to your agent in virtual time, step by step: what the caller says, and what the agent has to do.
+
+async with simulate(agent, 'One moment. @book {"people": 4}', "It is booked.") as caller:
+    await caller.says("A table for four.")
+    await caller.expects(tool="book", within=4.0)
+    await caller.expects("booked")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.simulate.scenario import Talk
+from rejoinder.models.scripted import ScriptedLlm, ScriptedStt
+from rejoinder.pipeline import EndOfTurn, Event, Llm, ReplyCalled, ReplyDone
+
+CHARACTERS_PER_SECOND = 17.0
+"""How fast the caller speaks."""
+SHORTEST_SECONDS = 0.4
+"""Shortest utterance of the caller, in seconds."""
+WITHIN_SECONDS = 10.0
+"""Default for the longest wait of ``expects``, in virtual seconds."""
+CHECK_SECONDS = 0.02
+"""Virtual time between two looks at what has happened, in seconds."""
+TURN_SECONDS = 5.0
+"""Longest wait for the end of the caller's turn, in virtual seconds."""
+
+
+class NotExpected(AssertionError):
+    """The agent has not done what was expected of it. The message has the log of the call."""
+
+
+class SimulatedCaller:
+    """The caller of one simulated call. Each ``expects`` looks at what happened after the one before it.
+
+    heard: what the caller has heard of each of the agent's replies. called: each call of a tool, with its
+    arguments. over: why the agent or a limit has ended the call, "" until then.
+    """
+
+    def __init__(self, talk: Talk, stt: ScriptedStt) -> None:
+        self._talk = talk
+        self._stt = stt
+        self._seen = 0
+
+    @property
+    def heard(self) -> list[str]:
+        """What the caller has heard of each of the agent's replies that had words."""
+        return [done.heard for done in self._talk.of(ReplyDone) if done.heard]
+
+    @property
+    def called(self) -> list[tuple[str, dict[str, Any]]]:
+        """The name and the arguments of each call of a tool."""
+        return [(one.call.name, _arguments(one.call.arguments)) for one in self._talk.of(ReplyCalled)]
+
+    @property
+    def over(self) -> str:
+        """Why the agent or a limit has ended the call, "" until then."""
+        return self._talk.hung_up[1] if self._talk.hung_up else ""
+
+    async def says(self, text: str) -> None:
+        """Say something, and wait until the agent takes the turn for ended.
+
+        Raises NotExpected if it does not. Cancelling stops the wait.
+        """
+        turns, now = len(self._talk.of(EndOfTurn)), asyncio.get_running_loop().time()
+        self._stt.lines.append(text)
+        seconds = max(SHORTEST_SECONDS, len(text) / CHARACTERS_PER_SECOND)
+        self._talk.says(seconds, at=now + CHECK_SECONDS)
+        await self._until(lambda: len(self._talk.of(EndOfTurn)) > turns, seconds + TURN_SECONDS, "a turn")
+
+    async def waits(self, seconds: float) -> None:
+        """Say nothing for some virtual seconds. Cancelling stops the wait."""
+        await asyncio.sleep(seconds)
+
+    async def expects(
+        self, words: str = "", *, tool: str = "", over: bool = False, within: float = WITHIN_SECONDS
+    ) -> dict[str, Any]:
+        """Wait until the agent has said some words, called a tool or ended the call.
+
+        words: a part of a reply that was heard, in upper or lower case. tool: its name. over: whether the
+        call has to end. within: virtual seconds. Returns the arguments of the tool. Raises NotExpected.
+        Cancelling stops the wait.
+        """
+        found: dict[str, Any] = {}
+
+        def happened() -> bool:
+            if over:
+                return bool(self.over)
+            for place in range(self._seen, len(self._talk.log)):
+                event = self._talk.log[place][1]
+                if _fits(event, words, tool):
+                    self._seen = place + 1
+                    found.update(_arguments(event.call.arguments) if isinstance(event, ReplyCalled) else {})
+                    return True
+            return False
+
+        wanted = "the end of the call" if over else f"a call of {tool}" if tool else f"the words {words!r}"
+        await self._until(happened, within, wanted)
+        return found
+
+    async def _until(self, true: Callable[[], bool], seconds: float, wanted: str) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not true():
+            if loop.time() > end or self.over:
+                when = "before the call was over" if self.over else f"within {seconds:g} s"
+                raise NotExpected("\n".join((f"there was not {wanted} {when}:", *self._talk.timeline())))
+            await asyncio.sleep(CHECK_SECONDS)
+
+
+@asynccontextmanager
+async def simulate(
+    agent: Agent, *replies: str, llm: Llm | None = None, **options: Any
+) -> AsyncIterator[SimulatedCaller]:
+    """Hold a call with an agent for the length of the block, in virtual time (``run``).
+
+    The agent's tools and hooks run for real. replies: what the language model answers, in order; the text
+    after an ``@`` is a call of a tool: ``One moment. @book {"people": 4}``. llm: a language model in place of
+    that script. options: fields of ``Options``. Cancelling ends the call.
+    """
+    stt = ScriptedStt([])
+    talk = Talk(llm=llm or ScriptedLlm(replies), stt=stt, agent=agent, **options)
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def script() -> None:
+        begun.set()
+        await over.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        holding = tasks.create_task(talk.hold(script), name="simulated call")
+        waiting = tasks.create_task(begun.wait())
+        await asyncio.wait([holding, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        try:
+            yield SimulatedCaller(talk, stt)
+        finally:
+            over.set()
+    talk.check()
+
+
+def _fits(event: Event, words: str, tool: str) -> bool:
+    match event:
+        case ReplyCalled(call=call):
+            return bool(tool) and call.name == tool
+        case ReplyDone(heard=heard):
+            return not tool and bool(heard) and words.lower() in heard.lower()
+    return False
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        given = json.loads(text)
+    except ValueError:
+        return {}
+    return given if isinstance(given, dict) else {}
