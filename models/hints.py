@@ -19,7 +19,7 @@ EXTRA_MODULES = {
     "client": ("soxr", "tenacity", "websockets"),
     "server": (
         "anyio", "docstring_parser", "h11", "pybase64", "pydantic_settings",
-        "rich", "soundfile", "starlette", "typer", "uvicorn",
+        "rich", "soundfile", "starlette", "typer", "uvicorn", "yaml",
     ),
     "local": (
         "ctranslate2", "faster_whisper", "gguf", "huggingface_hub",

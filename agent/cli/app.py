@@ -241,6 +241,30 @@ def chat(
 
 
 @app.command()
+def simulate(
+    agent: Annotated[str, typer.Argument(help="your agent: FILE.py or MODULE, with :NAME if it has several")],
+    script: Annotated[Path, typer.Argument(help="a call: a YAML file, as examples/restaurant.yaml")],
+) -> None:
+    """Hold a scripted call with your agent in virtual time.
+
+    Exits with 1 if something expected has not happened, and with 2 if a file cannot be used.
+    """
+    from rejoinder.agent.app.loading import load_agent
+    from rejoinder.agent.cli.simulate import run
+    from rejoinder.agent.config import ConfigError
+
+    try:
+        own = load_agent(agent)
+    except ConfigError as error:
+        complain(error)
+        raise typer.Exit(2) from None
+    code, failure = run(own, script, Console())
+    if failure:
+        complain(failure)
+    raise typer.Exit(code)
+
+
+@app.command()
 def talk(
     agent: AgentArgument = None,
     source: Annotated[

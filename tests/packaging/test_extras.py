@@ -29,6 +29,7 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "torch": "vllm",
     "typing_extensions": "typing-extensions",
+    "yaml": "pyyaml",
 }
 """Distributions that are not called like their module; torch comes with vLLM."""
 TRANSITIVE = {"pydantic_core", "transformers", "xgrammar"}
