@@ -147,8 +147,11 @@ class AgentHost:
             self._free.clear()
             await self._free.wait()
 
-    def retire(self) -> None:
-        """Take no further calls."""
+    def retire(self, now: bool = False) -> None:
+        """Take no further calls. now: whether those that there were are over."""
+        if now:
+            self._calls.clear()
+            self._free.set()
         self._retired.set()
 
     def new_call(self, info: CallInfo, options: Options) -> Call:

@@ -18,7 +18,7 @@ class Hosting:
 
     def __init__(self, agent: Agent) -> None:
         self.current = AgentHost(agent)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], AgentHost] = {}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -30,7 +30,8 @@ class Hosting:
             await self._start(self.current)
             yield
         finally:
-            self.current.retire()
+            for host in self._tasks.values():
+                host.retire(now=True)
             if self._tasks:
                 await asyncio.wait(self._tasks)
 
@@ -50,8 +51,8 @@ class Hosting:
         """Run a host in a task of its own: a lifespan has to end in the task in which it began."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._run(host, ready), name="agent")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = host
+        task.add_done_callback(self._tasks.pop)
         await ready
 
     async def _run(self, host: AgentHost, ready: asyncio.Future[None]) -> None:

@@ -13,6 +13,7 @@ The info string of a block (the words behind its fence) says how to check it. Ea
 - ``toml``: a configuration, which is loaded; ``toml of=FILE``: another file, which has the same tables.
 - ``json``: is parsed; ``json of=realtime`` or ``of=pcm``: messages of a client, one a line, for the wire's
   own parser.
+- ``yaml``: a call for ``rejoinder simulate``, which is read.
 - ``mermaid``: a diagram; Python files that it names exist.
 - ``text``: what a program prints, formulas, and files of other programs. Is not checked.
 
@@ -45,6 +46,7 @@ from typer.testing import CliRunner
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import load, unknown_variables
+from rejoinder.agent.simulate.story import WrongStory, read_story
 from rejoinder.agent.wires.pcm import messages as pcm_messages
 from rejoinder.agent.wires.realtime.reading import read_message
 
@@ -197,6 +199,15 @@ def _json(code: str, program: str, place: Place) -> None:
             WIRES[program](message)
         except Exception as error:
             raise Wrong(f"{message}: {error}") from None
+
+
+def _yaml(code: str, program: str, place: Place) -> None:
+    file = place.folder / "snippet.yaml"
+    file.write_text(code)
+    try:
+        read_story(file)
+    except WrongStory as error:
+        raise Wrong(str(error)) from None
 
 
 def _mermaid(code: str, program: str, place: Place) -> None:
@@ -369,6 +380,7 @@ CHECKS: dict[str, Callable[[str, str, Place], str | None]] = {
     "console": _console,
     "toml": _toml,
     "json": _json,
+    "yaml": _yaml,
     "mermaid": _mermaid,
     "text": _text,
 }
