@@ -78,7 +78,11 @@ class Server:
         self._followed = followed
         self._hosting = Hosting(agent or Agent())
         self.completions = Completions(
-            lambda: self.models, self._refuse, settings.max_completions, names(settings.specs())
+            lambda: self.models,
+            self._refuse,
+            settings.max_completions,
+            names(settings.specs()),
+            lambda: (self._hosting.current, self._switchboard.options()),
         )
         self.watching = Captions(lambda: [call.feed for call in self.calls], self._may_watch)
         self._keys = Keys([one.partition(":")[0] for one in settings.api_keys.split()], time.time)

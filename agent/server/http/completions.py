@@ -1,4 +1,7 @@
-"""``POST /v1/chat/completions`` and ``GET /v1/models``: the language model of the calls, for text clients."""
+"""``POST /v1/chat/completions`` and ``GET /v1/models``: the language model of the calls, for text clients.
+
+The model ``agent`` is the integrator's agent: its instructions, and its tools, which run here.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from rejoinder.agent.app.call import CallInfo
+from rejoinder.agent.app.host import AgentHost
+from rejoinder.agent.app.text_answers import agent_answer
 from rejoinder.agent.server.access import Refused, body, refusal
 from rejoinder.agent.server.http.completion import Answer, Shape
 from rejoinder.agent.server.http.completion_request import MAX_BODY, read
@@ -31,9 +37,11 @@ from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.pipeline import (
     Channel,
     Closed,
+    History,
     Llm,
     Message,
     Models,
+    Options,
     Overloaded,
     PipelineError,
     ProtocolError,
@@ -49,6 +57,8 @@ log = logging.getLogger(__name__)
 
 MODEL = "default"
 """The name of the one language model, as at /v1/realtime. Requests with any other name get it too."""
+AGENT = "agent"
+"""The name of the integrator's agent."""
 LEFT = 499
 """nginx's status for a client that has left. No client reads it."""
 SHUTTING_DOWN = "the server is shutting down"
@@ -104,7 +114,7 @@ class Completions:
 
     models: returns the models, None while they load. refuse: returns the refusal of a request, None where it
     is allowed. most: most answers at a time, so that the model stays free for calls. names: public names of
-    the models.
+    the models. agent: returns the agent, and the options of its sessions.
     """
 
     def __init__(
@@ -113,7 +123,9 @@ class Completions:
         refuse: Callable[[Request], Response | None],
         most: int,
         names: Mapping[str, str],
+        agent: Callable[[], tuple[AgentHost, Options]],
     ) -> None:
+        self._agent = agent
         self._models = models
         self._refuse = refuse
         self._most = most
@@ -138,17 +150,18 @@ class Completions:
     async def _list(self, request: Request) -> Response:
         if refused := self._refuse(request):
             return refused
-        return JSONResponse({"object": "list", "data": [self._model()]})
+        names = [MODEL, *([AGENT] if self._agent()[0].tools.functions else [])]
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def _one(self, request: Request) -> Response:
         if refused := self._refuse(request):
             return refused
-        if (model := request.path_params["model"]) != MODEL:
+        if (model := request.path_params["model"]) not in (MODEL, AGENT):
             return refusal(404, f"there is no model {model[:64]}; there is {MODEL}", "model_not_found")
-        return JSONResponse(self._model())
+        return JSONResponse(self._model(model))
 
-    def _model(self) -> dict[str, Any]:
-        about = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rejoinder"}
+    def _model(self, name: str) -> dict[str, Any]:
+        about = {"id": name, "object": "model", "created": 0, "owned_by": "rejoinder"}
         return {**about, "models": self._names}
 
     # --- completions ------------------------------------------------------------------------------------
@@ -181,6 +194,15 @@ class Completions:
             raise Refused(429, reason, "rate_limit_exceeded", retry=1)
         shape = Shape(id_, int(time.time()), wanted.model)
         prompt, llm = wanted.prompt(), models.llm
+        if wanted.model == AGENT and isinstance(llm, ToolLlm):
+            host, options = self._agent()
+            if tools.functions:
+                raise ProtocolError(
+                    "The agent has tools of its own: leave tools out.", "invalid_value", "tools"
+                )
+            pieces = _of_agent(llm, prompt, host, options, id_)
+        else:
+            pieces = _pieces(llm, prompt, tools)
 
         async def count() -> int | None:
             if not (wanted.counts and isinstance(llm, TokenLlm)):
@@ -191,7 +213,7 @@ class Completions:
                 log.warning("a prompt could not be counted: %s", error)
                 return None
 
-        writing = self._start(_pieces(llm, prompt, tools))
+        writing = self._start(pieces)
         if not wanted.stream:
             try:
                 return JSONResponse(await unless_gone(request, _whole(writing, answer, shape, count)))
@@ -217,6 +239,23 @@ def _pieces(llm: Llm, messages: list[Message], tools: Tools) -> AsyncGenerator[s
     if isinstance(llm, ToolLlm) and tools.functions:
         return filtered(llm.answer(messages, tools), AnswerFilter())
     return text_answer(llm, messages)
+
+
+def _of_agent(
+    llm: ToolLlm, messages: list[Message], host: AgentHost, options: Options, id_: str
+) -> AsyncGenerator[str | ToolCall, None]:
+    """Return the agent's answer to a conversation. Earlier calls of its tools are not in it."""
+    history = History(options.instructions, (), options.prompt_characters)
+    for message in messages:
+        if message["role"] != "tool" and message["content"]:
+            history.add(message["role"], message["content"])
+    return _words(agent_answer(llm, history, host, host.new_call(CallInfo(id_, "text"), options)))
+
+
+async def _words(pieces: AsyncGenerator[str, None]) -> AsyncGenerator[str | ToolCall, None]:
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield piece
 
 
 async def _whole(writing: Writing, answer: Answer, shape: Shape, count: Count) -> dict[str, Any]:
