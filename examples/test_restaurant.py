@@ -5,10 +5,15 @@
 Time is virtual, and the language model is a script, so the test loads no models and takes milliseconds.
 """
 
+import sys
+from pathlib import Path
+
 import pytest
-from restaurant import agent
 
 from rejoinder.simulate import run, simulate
+
+sys.path.insert(0, str(Path(__file__).parent))
+from restaurant import agent
 
 BOOK = '@book {"people": 4, "at": "2026-11-27T19:00", "name": "Anna"}'
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.history import GREETED
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Transcript
 
 WINDOW = 512
@@ -124,6 +125,8 @@ class ScriptedTurnModel:
 class ScriptedLlm:
     """Answers with the lines of a script, in order. Without lines, it repeats the last message.
 
+    The agent's messages in the prompt are counted, a greeting in the system prompt, too.
+
     If there are tools, the text after an ``@`` is a call: ``Let me see. @weather {"city": "Rome"}``.
 
     first: seconds before the first token.
@@ -163,7 +166,7 @@ class ScriptedLlm:
 
     def _line(self, messages: Sequence[Message]) -> str:
         self.prompts.append(list(messages))
-        answers = sum(message["role"] == "assistant" for message in messages)
+        answers = sum(message["role"] == "assistant" or _greets(message) for message in messages)
         return self.lines[answers % len(self.lines)] if self.lines else f"You said: {messages[-1]['content']}"
 
     async def _say(self, line: str) -> AsyncGenerator[str, None]:
@@ -184,6 +187,10 @@ class ScriptedLlm:
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Do nothing, because there is no cache. Cancelling changes nothing."""
+
+
+def _greets(message: Message) -> bool:
+    return message["role"] == "system" and GREETED.partition("{")[0] in message["content"]
 
 
 class ScriptedTts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 
 from rejoinder.pipeline.errors import ProtocolError
 from rejoinder.pipeline.interfaces import Message, ToolCall
@@ -11,6 +12,9 @@ from rejoinder.pipeline.prompt import Entry, Key, prompt
 
 MAX_ENTRIES = 400
 """Most entries kept; the oldest are dropped first."""
+GREETED = 'You have answered the call with "{}"'
+"""Ends the system prompt after a greeting. As a message before the user's first one, it would break the order
+of some chat templates, and a model of 0.5B repeats it instead of calling a tool (docs/guides/agents.md)."""
 PROMPT_CHARACTERS = 4_000
 """Default for the most characters of the conversation in a prompt."""
 
@@ -94,7 +98,7 @@ class History:
         return prompt(list(self.entries))
 
     def messages(self, text: str | None = None, instructions: str | None = None) -> list[Message]:
-        """Return the prompt.
+        """Return the prompt. Words of the agent before the user's first ones are in the system prompt.
 
         text: the user's words that are not in the history yet; they come last.
         instructions: replace those of the conversation, "" or None to keep them.
@@ -104,7 +108,13 @@ class History:
         self._forget()
         kept = list(self.entries)[self._forgotten :]
         said = [*kept, Entry("user", text)] if text else kept
-        return prompt(said, instructions or self.instructions, self.examples)
+        instructions = instructions or self.instructions
+        if not self._forgotten:
+            greeting = list(takewhile(lambda entry: entry.role == "assistant", said))
+            said = said[len(greeting) :]
+            words = " ".join(entry.text for entry in greeting if entry.text)
+            instructions = " ".join(filter(None, (instructions, GREETED.format(words) if words else "")))
+        return prompt(said, instructions, self.examples)
 
     def _place(self, key: Key) -> int:
         """Return the index of an entry, -1 if it is missing; search backwards, as most are recent."""

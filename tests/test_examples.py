@@ -369,7 +369,8 @@ def test_local_mic_without_a_device_says_what_to_do(tmp_path: Path) -> None:
     assert "sound device" in done.stderr or "PortAudio" in done.stderr or "sounddevice" in done.stderr
 
 
-def test_test_my_agent() -> None:
+@pytest.mark.parametrize("name", ["test_my_agent.py", "test_restaurant.py"])
+def test_tests_of_agents(name: str) -> None:
     command = [
         sys.executable,
         "-m",
@@ -377,7 +378,7 @@ def test_test_my_agent() -> None:
         "-q",
         "-p",
         "no:cacheprovider",
-        str(EXAMPLES / "test_my_agent.py"),
+        str(EXAMPLES / name),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE)
     assert done.returncode == 0, done.stdout

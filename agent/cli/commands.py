@@ -9,7 +9,19 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
-COMMAND_ORDER = ("serve", "talk", "ask", "demo", "doctor", "models", "key", "bench", "plan")
+COMMAND_ORDER = (
+    "serve",
+    "talk",
+    "chat",
+    "simulate",
+    "ask",
+    "demo",
+    "doctor",
+    "models",
+    "key",
+    "bench",
+    "plan",
+)
 """The order in which help lists the commands: what a new user needs comes first."""
 GROUP_MODULES = {"bench": "rejoinder.agent.cli.bench.app", "models": "rejoinder.agent.cli.weights"}
 """The groups that are imported when they are called, because they import the server or the registry."""

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.agent_call import LATE_RESULT
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt
-from rejoinder.pipeline import EndOfTurn, Event, Llm, ReplyCalled, ReplyDone
+from rejoinder.pipeline import EndOfTurn, Event, Llm, Message, ReplyCalled, ReplyDone
+from rejoinder.pipeline.errors import first_error
+from rejoinder.pipeline.options import IDLE_CUE
+from rejoinder.pipeline.prompt import PENDING
 
 CHARACTERS_PER_SECOND = 17.0
 """How fast the caller speaks."""
@@ -31,8 +35,31 @@ TURN_SECONDS = 5.0
 """Longest wait for the end of the caller's turn, in virtual seconds."""
 
 
+CUES = (IDLE_CUE, LATE_RESULT)
+"""Messages of the user's role that no caller has said."""
+
+
 class NotExpected(AssertionError):
     """The agent has not done what was expected of it. The message has the log of the call."""
+
+
+class PromptedLlm(ScriptedLlm):
+    """Answers each new prompt with the next line of a script, and the same prompt with the same line.
+
+    A prompt is new if it has more turns of the caller, calls or results than the ones before it. So an answer
+    that was discarded, a greeting and words of a tool use up no line.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__(lines)
+        self._rounds: dict[tuple[int, int, int], int] = {}
+
+    def _line(self, messages: Sequence[Message]) -> str:
+        self.prompts.append(list(messages))
+        said = sum(one["role"] == "user" and one["content"] not in CUES for one in messages)
+        results = [one["content"] for one in messages if one["role"] == "tool"]
+        now = said, len(results), len(results) - results.count(PENDING)
+        return self.lines[self._rounds.setdefault(now, len(self._rounds)) % len(self.lines)]
 
 
 class SimulatedCaller:
@@ -119,27 +146,30 @@ async def simulate(
 ) -> AsyncIterator[SimulatedCaller]:
     """Hold a call with an agent for the length of the block, in virtual time (``run``).
 
-    The agent's tools and hooks run for real. replies: what the language model answers, in order; the text
+    The agent's tools and hooks run for real. Raises RefusedCall if it refuses the call. replies: what the language model answers, in order; the text
     after an ``@`` is a call of a tool: ``One moment. @book {"people": 4}``. llm: a language model in place of
     that script. options: fields of ``Options``. Cancelling ends the call.
     """
     stt = ScriptedStt([])
-    talk = Talk(llm=llm or ScriptedLlm(replies), stt=stt, agent=agent, **options)
+    talk = Talk(llm=llm or PromptedLlm(replies or ("Hm.",)), stt=stt, agent=agent, **options)
     begun, over = asyncio.Event(), asyncio.Event()
 
     async def script() -> None:
         begun.set()
         await over.wait()
 
-    async with asyncio.TaskGroup() as tasks:
-        holding = tasks.create_task(talk.hold(script), name="simulated call")
-        waiting = tasks.create_task(begun.wait())
-        await asyncio.wait([holding, waiting], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        try:
-            yield SimulatedCaller(talk, stt)
-        finally:
-            over.set()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            holding = tasks.create_task(talk.hold(script), name="simulated call")
+            waiting = tasks.create_task(begun.wait())
+            await asyncio.wait([holding, waiting], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            try:
+                yield SimulatedCaller(talk, stt)
+            finally:
+                over.set()
+    except BaseExceptionGroup as group:
+        raise first_error(group) from group
     talk.check()
 
 

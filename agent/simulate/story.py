@@ -49,7 +49,7 @@ class Expectation(BaseModel):
         return {"words": given} if isinstance(given, str) else given
 
 
-class Step(BaseModel):
+class StoryStep(BaseModel):
     """One step of a call: exactly one of the three."""
 
     model_config = ConfigDict(extra="forbid")
@@ -59,7 +59,7 @@ class Step(BaseModel):
     expects: Expectation | None = None
 
     @model_validator(mode="after")
-    def _check_one(self) -> Step:
+    def _check_one(self) -> StoryStep:
         if sum(one is not None for one in (self.says, self.waits, self.expects)) != 1:
             raise ValueError("write one of says, waits and expects")
         return self
@@ -81,14 +81,14 @@ class Story(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     replies: list[str] = Field(min_length=1)
-    call: list[Step] = Field(min_length=1)
+    call: list[StoryStep] = Field(min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """What became of a step. at: its end, in virtual seconds of the call. wrong: why it failed, or ""."""
 
-    step: Step
+    step: StoryStep
     at: float
     wrong: str = ""
 
@@ -121,7 +121,7 @@ async def _tell(agent: Agent, story: Story) -> list[StepResult]:
     return results
 
 
-async def _take(step: Step, caller: SimulatedCaller) -> str:
+async def _take(step: StoryStep, caller: SimulatedCaller) -> str:
     """Do one step, and return why it failed, "" if it did not."""
     try:
         if step.says is not None:

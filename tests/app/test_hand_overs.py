@@ -75,8 +75,8 @@ class Desks:
 
     def __init__(self, seconds: float = 0.3, hook_seconds: float = 0.0, greeting: str = "") -> None:
         self.log: list[str] = []
-        self.billing: Agent = Agent("billing", greeting=greeting, name="billing")
-        self.front: Agent = Agent("front", agents=[self.billing], name="front")
+        self.billing: Agent = Agent("billing", greeting=greeting, name="billing", fillers=())
+        self.front: Agent = Agent("front", agents=[self.billing], name="front", fillers=())
 
         @self.front.tool
         async def to_billing(call: Call) -> Agent:

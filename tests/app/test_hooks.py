@@ -54,7 +54,8 @@ def test_one_call_from_its_beginning_to_its_end() -> None:
     conversation.says(0.6, at=3.0)
     conversation.run(7.0)
     assert [done.heard for done in conversation.of(ReplyDone)] == ["Hello from simulated.", "For how many?"]
-    assert conversation.llm.prompts[-1][0]["content"] == "Be brief."
+    prompted = 'Be brief. You have answered the call with "Hello from simulated."'
+    assert conversation.llm.prompts[-1][0]["content"] == prompted
     assert conversation.session.options.tools.functions == []
     ((words, reason, seconds, transcript),) = ended
     assert (words, reason, seconds) == (["a table please"], "the client has left", 7)

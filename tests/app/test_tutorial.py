@@ -36,7 +36,7 @@ def test_the_call_is_as_the_page_says(folder: Path) -> None:
     done = rejoinder(folder, "simulate", "my_agent.py", "my_call.yaml")
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if " ok " in line]
-    assert len(lines) == 7 and 10.0 < float(lines[-1].split()[0]) < 14.0, "twelve virtual seconds"
+    assert len(lines) == 7 and 7.0 < float(lines[-1].split()[0]) < 9.0, "eight virtual seconds"
 
 
 @pytest.mark.weights

@@ -22,7 +22,7 @@ def test_the_example_is_booked() -> None:
     code, shown = simulate(ROOT / "examples" / "restaurant.yaml")
     assert code == 0, shown
     lines = [line.split(maxsplit=2) for line in shown.splitlines() if " ok " in line]
-    assert lines[2][2] == "expects book(people=4, name='Anna')"
+    assert lines[2][2].strip() == "expects book(people=4, name='Anna')"
     assert [line[1] for line in lines] == ["ok"] * 7 and 3.0 < float(lines[2][0]) < 12.0
 
 
