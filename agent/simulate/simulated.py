@@ -146,9 +146,10 @@ async def simulate(
 ) -> AsyncIterator[SimulatedCaller]:
     """Hold a call with an agent for the length of the block, in virtual time (``run``).
 
-    The agent's tools and hooks run for real. Raises RefusedCall if it refuses the call. replies: what the language model answers, in order; the text
+    The agent's tools and hooks run for real. replies: what the language model answers, in order; the text
     after an ``@`` is a call of a tool: ``One moment. @book {"people": 4}``. llm: a language model in place of
-    that script. options: fields of ``Options``. Cancelling ends the call.
+    that script. options: fields of ``Options``. Raises RefusedCall if the agent refuses the call. Cancelling
+    ends the call.
     """
     stt = ScriptedStt([])
     talk = Talk(llm=llm or PromptedLlm(replies or ("Hm.",)), stt=stt, agent=agent, **options)
