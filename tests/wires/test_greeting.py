@@ -32,6 +32,7 @@ from rejoinder.agent.server.own_server import own_server
 from rejoinder.agent.simulate.scenario import Talk as Scenario
 from rejoinder.models.scripted import SECONDS_PER_CHARACTER
 from rejoinder.pipeline import AudioChunk, ReplyDone, ReplyRequest, ReplyStarted, ReplyText
+from rejoinder.pipeline.history import GREETED
 from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
 
 GREETING = "Good morning, this is Ada. How can I help?"
@@ -63,7 +64,7 @@ def test_answer_builds_on_it() -> None:
     talk = Scenario("hello", replies=("Sunny.",), greeting=GREETING)
     talk.says(0.6, at=SECONDS + 1.0)
     talk.run(until=SECONDS + 5.0)
-    assert [message["content"] for message in talk.llm.prompts[-1]] == [GREETING, "hello"]
+    assert [message["content"] for message in talk.llm.prompts[-1]] == [GREETED.format(GREETING), "hello"]
     assert talk.said() == [("assistant", GREETING), ("user", "hello"), ("assistant", "Sunny.")]
 
 
