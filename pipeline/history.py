@@ -12,7 +12,7 @@ from rejoinder.pipeline.prompt import Entry, Key, prompt
 
 MAX_ENTRIES = 400
 """Most entries kept; the oldest are dropped first."""
-GREETED = 'You have answered the call with "{}"'
+GREETED = "You have said to the caller: {}"
 """Ends the system prompt after a greeting. As a message before the user's first one, it would break the order
 of some chat templates, and a model of 0.5B repeats it instead of calling a tool (docs/guides/agents.md)."""
 PROMPT_CHARACTERS = 4_000

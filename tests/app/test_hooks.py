@@ -54,7 +54,7 @@ def test_one_call_from_its_beginning_to_its_end() -> None:
     conversation.says(0.6, at=3.0)
     conversation.run(7.0)
     assert [done.heard for done in conversation.of(ReplyDone)] == ["Hello from simulated.", "For how many?"]
-    prompted = 'Be brief. You have answered the call with "Hello from simulated."'
+    prompted = "Be brief. You have said to the caller: Hello from simulated."
     assert conversation.llm.prompts[-1][0]["content"] == prompted
     assert conversation.session.options.tools.functions == []
     ((words, reason, seconds, transcript),) = ended
