@@ -23,10 +23,12 @@ from rejoinder.pipeline import (
     NothingSaid,
     Options,
     PartialTranscript,
+    ReplyAudio,
     ReplyCalled,
     ReplyDone,
     ReplyRequest,
     ReplyStarted,
+    ReplyText,
     Session,
     SpeechStarted,
     ToolCall,
@@ -113,9 +115,8 @@ class AgentCall:
         playing: whether the client has not played all audio yet, as far as it reports that. Cancelling
         cancels the tools, except those that are kept.
         """
-        loop, runs, changed = asyncio.get_running_loop(), self._runs, self._changed.set
-        configure = partial(self._configure, session)
-        self._line = line = CallLine(session, playing, runs.saying, runs.leaving, changed, configure)
+        loop, configure = asyncio.get_running_loop(), partial(self._configure, session)
+        self._line = line = CallLine(session, self._runs, playing, self._changed.set, configure)
         self.call.connect(line)
         try:
             while True:
@@ -177,7 +178,7 @@ class AgentCall:
                 self._out_of_band.add(turn)
             case ReplyDone(turn) if turn in self._out_of_band:
                 self._out_of_band.discard(turn)
-            case ReplyCalled(turn):
+            case ReplyText(turn) | ReplyAudio(turn) | ReplyCalled(turn):
                 return turn in self._out_of_band
             case _:
                 return False

@@ -9,7 +9,15 @@ import pytest
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm
-from rejoinder.pipeline import EndOfTurn, ReplyAudio, ReplyCalled, ReplyDone, ReplyText, TurnTraced
+from rejoinder.pipeline import (
+    EndOfTurn,
+    ReplyAudio,
+    ReplyCalled,
+    ReplyDone,
+    ReplyRequest,
+    ReplyText,
+    TurnTraced,
+)
 
 
 def agent_with(tool_s: float = 2.0, **options: tuple[str, ...]) -> Agent:
@@ -78,6 +86,17 @@ def test_slow_language_model_is_covered_by_one_filler() -> None:
     assert heard(conversation) == ["Here it is."]
     (traced,) = conversation.of(TurnTraced)
     assert traced.trace.marks["filler"] < traced.trace.marks["first_audio"], "the answer is measured, too"
+
+
+def test_out_of_band_reply_is_no_answer_that_the_caller_waits_for() -> None:
+    llm = ScriptedLlm(["Here it is."], 3.0, 0.0)
+    conversation = Talk("look it up", llm=llm, agent=agent_with())
+    conversation.says(0.6, at=0.5)
+    note = ReplyRequest(words="A note for the screen.", remembered=False, speaks=False)
+    conversation.does(lambda session: session.respond(note), at=1.8)
+    conversation.run(16.0)
+    assert "A note for the screen." in [event.text for event in conversation.of(ReplyText)]
+    assert len(sounds(conversation)) == 2, "a filler, and the answer"
 
 
 def test_answer_that_comes_soon_has_no_filler() -> None:
