@@ -90,4 +90,4 @@ async def welcome(call: Caller) -> None:
 
 @agent.on_end
 async def note(call: Caller) -> None:
-    log.info("%s booked %s in %.0f s", call.info.caller or "somebody", call.state.booked, call.seconds)
+    log.info("%s booked %s in %.0f s", call.info.caller or "unknown", call.state.booked, call.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from rejoinder.agent.app.runs import ToolRuns
 from rejoinder.pipeline import Message, ReplyRequest, Session
 
 SAID = -1
@@ -18,10 +19,9 @@ LAST_WORDS_S = 5.0
 class CallLine:
     """The ``Line`` of one connected call.
 
-    playing: whether the client has not played all audio yet, as far as it reports that. saying: called right
-    before words of the agent's program are spoken. leaving: called with True before the wait of a hang-up,
-    and with False where that was cancelled. changed: called when ``ending`` is set. configure: applies the
-    call's options to the session.
+    runs: the tools of the call. playing: whether the client has not played all audio yet, as far as it
+    reports that. changed: called when ``ending`` is set. configure: applies the call's options to the
+    session.
 
     ending: why the call ends now, "" until then. over: whether it has ended.
     """
@@ -29,18 +29,16 @@ class CallLine:
     def __init__(
         self,
         session: Session,
+        runs: ToolRuns,
         playing: Callable[[], bool],
-        saying: Callable[[], None],
-        leaving: Callable[[bool], None],
         changed: Callable[[], None],
         configure: Callable[[], None],
     ) -> None:
         self.ending = ""
         self.over = False
         self._session = session
+        self._runs = runs
         self._playing = playing
-        self._saying = saying
-        self._leaving = leaving
         self._changed = changed
         self._configure = configure
         self._happened = asyncio.Event()
@@ -49,14 +47,14 @@ class CallLine:
         """Wait until the floor is free, and begin to say words. Cancelling before that says nothing."""
         while not self.over:
             if self._session.floor_is_free:
-                self._saying()
+                self._runs.saying()
                 self._session.respond(ReplyRequest(words=words, tag=SAID))
                 return
             await self._happened.wait()
 
     async def hang_up(self, say: str, reason: str) -> None:
         """End the call once the caller has heard all words, and ``say``. Cancelling keeps the call."""
-        self._leaving(True)
+        self._runs.leaving(True)
         try:
             if say.strip():
                 await self.say(say)
@@ -67,7 +65,7 @@ class CallLine:
                 waited = waited + HEARD_CHECK_S if self._session.at_rest else 0.0
                 await asyncio.sleep(HEARD_CHECK_S)
         except BaseException:
-            self._leaving(False)
+            self._runs.leaving(False)
             raise
         self.ending = reason
         self._changed()
@@ -83,5 +81,5 @@ class CallLine:
 
     def wake(self) -> None:
         """Look again whether the floor is free."""
-        self._happened.set()
-        self._happened = asyncio.Event()
+        self._happened.set()  # those that wait now go on
+        self._happened.clear()

@@ -117,7 +117,7 @@ class AgentHost:
 
     def _called(self, agent: Agent[Any, Any], info: CallInfo, options: Options) -> Call:
         try:
-            return self._new_call(agent, info, options)
+            return self.new_call(info, options, agent)
         except Exception as error:
             self.failed(info, "the agent's state", error)
             raise RefusedCall(BROKEN) from None
@@ -154,11 +154,12 @@ class AgentHost:
             self._free.set()
         self._retired.set()
 
-    def new_call(self, info: CallInfo, options: Options) -> Call:
-        """Return a call that has not begun, with the integrator's state; its exceptions pass."""
-        return self._new_call(self.agent, info, options)
+    def new_call(self, info: CallInfo, options: Options, agent: Agent[Any, Any] | None = None) -> Call:
+        """Return a call that has not begun, with the integrator's state; its exceptions pass.
 
-    def _new_call(self, agent: Agent[Any, Any], info: CallInfo, options: Options) -> Call:
+        agent: whose call it is, None for the first one.
+        """
+        agent = agent or self.agent
         state = agent.state() if agent.state else None
         resources = self._resources[agent.lifespan] if agent.lifespan else None
         return Call(info, state, resources, options, agent.tools, agent)

@@ -35,6 +35,7 @@ from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
+    from rejoinder.agent.app.agent import Agent
     from rejoinder.agent.config import Settings
 
 app = typer.Typer(
@@ -80,6 +81,18 @@ def settings_or_exit(flags: Mapping[str, object], config: Path | None) -> tuple[
     return settings, sources
 
 
+def agent_or_exit(named: str) -> Agent:
+    """Return the integrator's agent; see ``load_agent``. Exits with 2 if there is none."""
+    from rejoinder.agent.app.loading import load_agent
+    from rejoinder.agent.config import ConfigError
+
+    try:
+        return load_agent(named)
+    except ConfigError as error:
+        complain(error)
+        raise typer.Exit(2) from None
+
+
 def report_ready(name: str, seconds: float) -> None:
     """Print that a model is ready; for the embedded language model, also print its limits."""
     from rejoinder.agent.config import TOY_NOTE, TOYS
@@ -111,7 +124,6 @@ def serve(
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and exit")] = False,
 ) -> None:
     """Run the agent: a web page, and ports for clients and telephones."""
-    from rejoinder.agent.app.loading import load_agent
     from rejoinder.agent.config import TOY_NOTE, TOYS, ConfigError, authority, check_open, unknown_variables
     from rejoinder.agent.mistakes import DEFAULT, PROFILE
 
@@ -130,10 +142,10 @@ def serve(
         return
     try:
         check_open(settings)
-        own = load_agent(agent) if agent else None
     except ConfigError as error:
         complain(error)
         raise typer.Exit(2) from None
+    own = agent_or_exit(agent) if agent else None
     from rejoinder.agent.server.serving import listen
     from rejoinder.agent.server.serving import serve as run
 
@@ -226,15 +238,9 @@ def chat(
     """Chat with the agent in text, its tools included; Ctrl-D ends."""
     flags = dict(llm=llm, instructions=instructions, greeting=greeting, profile=profile)
     settings, _ = settings_or_exit(flags, config)
-    from rejoinder.agent.app.loading import load_agent
     from rejoinder.agent.cli.chat import run
-    from rejoinder.agent.config import ConfigError
 
-    try:
-        own = load_agent(agent) if agent else None
-    except ConfigError as error:
-        complain(error)
-        raise typer.Exit(2) from None
+    own = agent_or_exit(agent) if agent else None
     if failure := run(settings, own, Console()):
         complain(failure)
         raise typer.Exit(1)
@@ -249,16 +255,9 @@ def simulate(
 
     Exits with 1 if something expected has not happened, and with 2 if a file cannot be used.
     """
-    from rejoinder.agent.app.loading import load_agent
     from rejoinder.agent.cli.simulate import run
-    from rejoinder.agent.config import ConfigError
 
-    try:
-        own = load_agent(agent)
-    except ConfigError as error:
-        complain(error)
-        raise typer.Exit(2) from None
-    code, failure = run(own, script, Console())
+    code, failure = run(agent_or_exit(agent), script, Console())
     if failure:
         complain(failure)
     raise typer.Exit(code)
@@ -290,17 +289,11 @@ def talk(
         llm=llm, stt=stt, tts=tts, turn=turn, instructions=instructions, greeting=greeting, profile=profile
     )
     settings, _ = settings_or_exit(flags, config)
-    from rejoinder.agent.app.loading import load_agent
     from rejoinder.agent.cli.talk import holding, list_or_complaint, run
-    from rejoinder.agent.config import ConfigError
     from rejoinder.agent.server.own_server import AGENT
 
-    try:
-        if agent:
-            load_agent(agent)  # the server does it again; its mistakes are shown before a model is loaded
-    except ConfigError as error:
-        complain(error)
-        raise typer.Exit(2) from None
+    if agent:
+        agent_or_exit(agent)  # the server does it again; its mistakes are shown before a model is loaded
     given = {AGENT: agent, **flags, "config": str(config) if config else None}
     if url is not None:
         names = [name for name, value in given.items() if value is not None]

@@ -16,6 +16,7 @@ from typing import Any
 
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.agent_call import LATE_RESULT
+from rejoinder.agent.simulate.models import seconds_of
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt
 from rejoinder.pipeline import EndOfTurn, Event, Llm, Message, ReplyCalled, ReplyDone
@@ -23,8 +24,6 @@ from rejoinder.pipeline.errors import first_error
 from rejoinder.pipeline.options import IDLE_CUE
 from rejoinder.pipeline.prompt import PENDING
 
-CHARACTERS_PER_SECOND = 17.0
-"""How fast the caller speaks."""
 SHORTEST_SECONDS = 0.4
 """Shortest utterance of the caller, in seconds."""
 WITHIN_SECONDS = 10.0
@@ -96,7 +95,7 @@ class SimulatedCaller:
         """
         turns, now = len(self._talk.of(EndOfTurn)), asyncio.get_running_loop().time()
         self._stt.lines.append(text)
-        seconds = max(SHORTEST_SECONDS, len(text) / CHARACTERS_PER_SECOND)
+        seconds = max(SHORTEST_SECONDS, seconds_of(text))
         self._talk.says(seconds, at=now + CHECK_SECONDS)
         await self._until(lambda: len(self._talk.of(EndOfTurn)) > turns, seconds + TURN_SECONDS, "a turn")
 

@@ -66,7 +66,7 @@ class Reply:
 
     def fill(self, words: str) -> None:
         """Speak a filler in front of the answer, if ``may_fill``."""
-        if self.clauses is not None and self.may_fill:
+        if self.may_fill and self.clauses is not None:
             self.clauses.send_nowait(Filler(words))
 
     @property

@@ -80,15 +80,15 @@ async def write(reply: Reply, llm: Llm, out: Channel[Event]) -> None:
 
 async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
     """Send the model's words as clauses. Cancelling closes the request to the model."""
-    splitter = ClauseSplitter()
+    splitter, kind = ClauseSplitter(), Filler if reply.settings.is_filler else str
     async with aclosing(answer(reply, llm)) as tokens:
         async for token in tokens:
             for clause in splitter.feed(token):
                 reply.mark("first_clause")
-                await out.send(Filler(clause) if reply.settings.is_filler else clause)
+                await out.send(kind(clause))
     if rest := splitter.flush():
         reply.mark("first_clause")
-        await out.send(Filler(rest) if reply.settings.is_filler else rest)
+        await out.send(kind(rest))
     out.close()
 
 

@@ -1,4 +1,4 @@
-"""An agent on the wires of a real server: what its hooks are told, whom it refuses, and how it hangs up."""
+"""An agent on the wires of a real server: what its hooks get, which calls it refuses, and how it hangs up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rejoinder serve my_agent.py --reload``: the next call gets the changed agent, a mistake hurts nobody."""
+"""``rejoinder serve my_agent.py --reload``: the next call gets the changed agent, a mistake ends no call."""
 
 from __future__ import annotations
 

@@ -249,13 +249,7 @@ def _of_agent(
     for message in messages:
         if message["role"] != "tool" and message["content"]:
             history.add(message["role"], message["content"])
-    return _words(agent_answer(llm, history, host, host.new_call(CallInfo(id_, "text"), options)))
-
-
-async def _words(pieces: AsyncGenerator[str, None]) -> AsyncGenerator[str | ToolCall, None]:
-    async with aclosing(pieces):
-        async for piece in pieces:
-            yield piece
+    return agent_answer(llm, history, host, host.new_call(CallInfo(id_, "text"), options))
 
 
 async def _whole(writing: Writing, answer: Answer, shape: Shape, count: Count) -> dict[str, Any]:

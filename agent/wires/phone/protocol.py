@@ -6,6 +6,7 @@ short time without events. The marks that the carrier returns show how much the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rejoinder.agent.wires.commands import (
@@ -115,8 +116,7 @@ class Phone:
     @property
     def called(self) -> str:
         """The number that the caller has called, from a parameter of the call, "" where none has it."""
-        given = {name.lower(): value for name, value in self.carrier.parameters.items()}
-        return next((given[name] for name in CALLED if name in given), "")
+        return self._given(CALLED)
 
     def adopt(self, options: Options) -> None:
         """Replace the options of the session, before it begins."""
@@ -125,8 +125,12 @@ class Phone:
     @property
     def number(self) -> str:
         """The caller's number, from the carrier or a parameter of the call, "" where neither has it."""
+        return self.carrier.number or self._given(NUMBER)
+
+    def _given(self, names: Sequence[str]) -> str:
+        """Return the parameter of the call that has the first of these names, "" where none has one."""
         given = {name.lower(): value for name, value in self.carrier.parameters.items()}
-        return self.carrier.number or next((given[name] for name in NUMBER if name in given), "")
+        return next((given[name] for name in names if name in given), "")
 
     @property
     def flush_after(self) -> float | None:
