@@ -84,6 +84,11 @@ class History:
         return ToolCall(id_, call.name, call.arguments)
 
     @property
+    def last_user_words(self) -> str:
+        """The user's last words, "" before the first ones."""
+        return next((entry.text for entry in reversed(self.entries) if entry.role == "user"), "")
+
+    @property
     def ends_with_agent(self) -> bool:
         """Whether the last words are the agent's; calls and results without words behind them are not."""
         for entry in reversed(self.entries):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.fitting import check_fits
@@ -15,6 +16,12 @@ IDLE_CUE = "(The caller has said nothing for a while. Ask in a few words whether
 """The message that asks the language model to speak to a silent caller."""
 INSTRUCTIONS = "You are a friendly voice assistant. Answer in one or two short spoken sentences."
 """The default system prompt."""
+
+ContextFunction: TypeAlias = Callable[[str], Awaitable[str]]
+"""Takes the user's words, and returns what the language model should know to answer them, "" for nothing.
+
+It runs on partial transcripts, before the turn is over, so it may read and must not change anything.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,9 @@ class Options:
     idle_cue: stands for the user's words in the language model's prompt when ``idle_s`` has passed; it does
         not enter the history.
     max_call_s: seconds after which the call ends at the next silence; 0 for no limit.
+    context: retrieves what the language model should know for the user's words. It stands in front of these
+        words in the prompt, and does not enter the history.
+    context_wait_s: most seconds that a reply waits for it.
     """
 
     instructions: str = INSTRUCTIONS
@@ -152,6 +162,8 @@ class Options:
     idle_prompts: int = 2
     idle_cue: str = IDLE_CUE
     max_call_s: float = 0.0
+    context: ContextFunction | None = None
+    context_wait_s: float = 0.5
 
     @property
     def shown_examples(self) -> Sequence[Message]:

@@ -16,6 +16,8 @@ NO_JSON = "not_valid_json"
 """The argument that holds what a model wrote in place of a JSON object. The result of the call says so."""
 LONG_PROMPT = 4_000
 """Longest prompt that is encoded on the event loop, in characters: 4,000 digits take 10 ms."""
+INFORMED = "Use this information if it helps:\n{}\n\n{}"
+"""The user's last words behind what was retrieved for them."""
 
 
 @dataclass(slots=True)
@@ -74,6 +76,18 @@ def prompt(
         result = results.get(entry.call, PENDING)
         returned.append(Message(role="tool", content=result, tool_call_id=entry.call))
     return messages + returned
+
+
+def informed(messages: Sequence[Message], found: str) -> list[Message]:
+    """Return the messages with what was retrieved, "" for nothing, in front of the user's last words.
+
+    It stands there because all that precedes these words may be in the language model's prefix cache.
+    """
+    place = max((at for at, one in enumerate(messages) if one["role"] == "user"), default=-1)
+    told = list(messages)
+    if found and place >= 0:
+        told[place] = Message(role="user", content=INFORMED.format(found, messages[place]["content"]))
+    return told
 
 
 def is_long(messages: Iterable[Message]) -> bool:

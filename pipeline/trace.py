@@ -16,6 +16,7 @@ PART_NAMES = {
     "pause_seen": "notice the pause",
     "transcribed": "final transcript",
     "reply_started": "start the reply",
+    "context": "wait for context",
     "first_token": "LLM first token",
     "first_clause": "LLM first clause",
     "first_audio": "TTS first audio",
@@ -33,12 +34,14 @@ class Trace:
     said: the user's words that the reply answers, "" if it answers the history as it stands.
     marks: ``loop.time()`` in seconds for each name; the first mark of a name counts.
     counts: figures of the reply, such as the tokens of discarded replies.
+    found: what was retrieved for the user's words (``Options.context``).
     """
 
     turn: int
     said: str = ""
     marks: dict[str, float] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
+    found: str = ""
 
     def mark(self, name: str, at: float) -> None:
         """Record that ``name`` happened at ``at``, unless it is recorded already."""

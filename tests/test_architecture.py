@@ -133,6 +133,7 @@ WAIT = {
     "pipeline/replying/output.py",
     "pipeline/replying/prompt_warmer.py",
     "pipeline/replying/reply.py",
+    "pipeline/replying/retrieval.py",
     "pipeline/replying/running.py",
     "pipeline/replying/stages.py",
     "pipeline/interfaces.py",

@@ -92,6 +92,7 @@ def answers(port: int) -> bool:
         "twilio.py",
         "twilio_call.py",
         "browser_embed.py",
+        "browser_chat.py",
         "home_assistant.py",
         "pcm.py",
     ],
@@ -337,6 +338,34 @@ def test_browser_embed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         server.wait_idle()
 
 
+@pytest.mark.weights
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_browser_chat(tmp_path: Path) -> None:
+    """The page reads an answer in pieces, and sends the conversation with the next question."""
+    speech.need(*(getattr(Specs(), role) for role in ROLES))
+    port = unused_port()
+    asked: list[dict[str, Any]] = []
+
+    async def visit() -> None:
+        async with browsing(tmp_path, [silence(1.0)]) as (page, errors):
+            page.on("request", lambda request: request.post_data and asked.append(request.post_data_json))
+            await page.goto(f"http://127.0.0.1:{port}")
+            for number, question in enumerate(("Where can I park my car?", "How much is breakfast?"), 1):
+                await page.fill("#question", question)
+                await page.click("button")
+                lines = f"document.querySelectorAll('#words p').length === {2 * number}"
+                await becomes_true(page, f"() => {lines} && !document.querySelector('form').inert")
+            assert errors == [] and await page.inner_text("#state") == ""
+            assert len((await page.inner_text("#words p:last-child")).split()) > 2
+
+    with running("browser_chat.py", str(port), port=port):
+        browse(visit())
+    first, second = (one["messages"] for one in asked)
+    assert len(first) == 1 and [one["role"] for one in second] == ["user", "assistant", "user"]
+    assert len(second[1]["content"]) > 2
+
+
 def local_mic() -> Any:
     spec = importlib.util.spec_from_file_location("local_mic", EXAMPLES / "local_mic.py")
     assert spec is not None and spec.loader is not None
@@ -369,7 +398,7 @@ def test_local_mic_without_a_device_says_what_to_do(tmp_path: Path) -> None:
     assert "sound device" in done.stderr or "PortAudio" in done.stderr or "sounddevice" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["test_my_agent.py", "test_restaurant.py"])
+@pytest.mark.parametrize("name", ["test_my_agent.py", "test_restaurant.py", "test_hotel.py"])
 def test_tests_of_agents(name: str) -> None:
     command = [
         sys.executable,

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 from rejoinder.agent.app.call import Resources, State, check_text
 from rejoinder.agent.app.fillers import FILLER_AFTER_S, USUAL_FILLERS
 from rejoinder.agent.app.functions.signatures import check_hook
-from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Successor, Tool, tool_of
+from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Sequel, Tool, tool_of
+from rejoinder.agent.app.worker import Worker
 
 Function: TypeAlias = Callable[..., Any]
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -25,9 +26,10 @@ class Hooks:
     on_call: list[Function] = field(default_factory=list)
     on_turn: list[Function] = field(default_factory=list)
     on_end: list[Function] = field(default_factory=list)
+    context: list[Function] = field(default_factory=list)
 
 
-class Agent(Successor, Generic[State, Resources]):
+class Agent(Sequel, Generic[State, Resources]):
     """The agent of an integrator. One object serves all calls; ``Call`` holds what belongs to one.
 
     instructions: the system prompt, "" for the server's. ``{date}``, ``{tomorrow}`` and ``{time}`` become
@@ -40,6 +42,7 @@ class Agent(Successor, Generic[State, Resources]):
     models: sets of other models that the server loads, by a name that ``call.models`` chooses:
         ``{"dutch": {"stt": "whisper:base@nl"}}``; the roles are vad, turn, stt, llm and tts.
     agents: those to which it can hand a call: a tool returns one of them. name: for the log.
+    delegate: does what takes long, behind the agent, which talks on with the caller.
     state: makes the integrator's state of a new call, such as a dataclass.
     lifespan: opens what all calls share, such as a database, for as long as the server runs;
         ``call.resources`` is what it yields.
@@ -61,6 +64,7 @@ class Agent(Successor, Generic[State, Resources]):
         filler_after_s: float = FILLER_AFTER_S,
         models: Mapping[str, Mapping[str, str]] | None = None,
         agents: Sequence[Agent[Any, Any]] = (),
+        delegate: Worker | None = None,
         name: str = "",
         state: Callable[[], State] | None = None,
         lifespan: Lifespan[Resources] | None = None,
@@ -69,6 +73,8 @@ class Agent(Successor, Generic[State, Resources]):
         check_text("greeting", greeting)
         if isinstance(fillers, str):
             raise TypeError(f"fillers is a text: it must be a sequence of texts, such as ({fillers!r},)")
+        if delegate is not None and not isinstance(delegate, Worker):
+            raise TypeError(f"delegate needs a Worker, not {type(delegate).__name__}")
         _check(state, lifespan)
         self.instructions = instructions
         self.greeting = greeting
@@ -77,10 +83,13 @@ class Agent(Successor, Generic[State, Resources]):
         self.filler_after_s = filler_after_s
         self.models = dict(models or {})
         self.agents = list(agents)
-        self.name = name or self.name
+        self.delegate = delegate
+        self.name = name or "an agent"
         self.state = state
         self.lifespan = lifespan
         self.hooks = Hooks()
+        if delegate:
+            self._add(delegate.asked)
         for function in tools:
             self.tool(function)
 
@@ -120,12 +129,15 @@ class Agent(Successor, Generic[State, Resources]):
                 background=background,
                 keep_on_interrupt=keep_on_interrupt,
             )
-            if made.name in self.tools:
-                raise ValueError(f"there is a tool {made.name} already: give this one another name")
-            self.tools[made.name] = made
+            self._add(made)
             return given
 
         return add if function is None else add(function)
+
+    def _add(self, made: Tool) -> None:
+        if made.name in self.tools:
+            raise ValueError(f"there is a tool {made.name} already: give this one another name")
+        self.tools[made.name] = made
 
     @property
     def reachable(self) -> list[Agent[Any, Any]]:
@@ -153,6 +165,19 @@ class Agent(Successor, Generic[State, Resources]):
         """
         check_hook(hook, "on_turn", "call", "words")
         self.hooks.on_turn.append(hook)
+        return hook
+
+    def context(self, hook: Hook) -> Hook:
+        """Retrieve by ``hook(call, words)`` what the language model should know to answer; a decorator.
+
+        words: what the caller has said so far. The hook runs on partial transcripts already, before the turn
+        is over and often for nothing: it may read, and must not change anything. It returns text, a list of
+        passages, or None. The result stands in front of the caller's words in the prompt of this turn, cut
+        at 2,000 characters. A reply waits for it for at most ``Options.context_wait_s``. Raises TypeError
+        like ``on_call``.
+        """
+        check_hook(hook, "context", "call", "words")
+        self.hooks.context.append(hook)
         return hook
 
     def on_end(self, hook: Hook) -> Hook:

@@ -55,6 +55,7 @@ class AgentCall:
         self._host = host
         self._runs = ToolRuns()
         self._filling = self._new_filling()
+        self._knowledge = host.knowledge(call)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         self._out_of_band: set[int] = set()
@@ -85,7 +86,9 @@ class AgentCall:
         return self._options()
 
     def _options(self) -> Options:
-        return replace(self.call.options, tools=self._with_own(self.call.options.tools))
+        options = self.call.options
+        context = self._knowledge or options.context
+        return replace(options, tools=self._with_own(options.tools), context=context)
 
     def respond(self, session: Session, request: ReplyRequest | None) -> None:
         """Start the reply that a client requests, with the agent's tools, once the agent's runs have results.
@@ -231,6 +234,7 @@ class AgentCall:
         if self._line is None or self._line.over:
             return result
         models = self._host.variants[new.models] if new.models != self.call.models else None
+        self._knowledge = self._host.knowledge(new)
         self._agents.take_over(new, lambda: session.hand_over(self._options(), models))
         new.connect(self._line)
         self._filling = self._new_filling()

@@ -8,20 +8,26 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from rejoinder.agent.app.agent import Agent, Lifespan
 from rejoinder.agent.app.agent_call import AgentCall
 from rejoinder.agent.app.call import Call, CallInfo, RefusedCall
 from rejoinder.agent.app.functions.lifespans import entered
 from rejoinder.agent.app.functions.runner import FunctionRunner
-from rejoinder.agent.app.tool import ToolError, by_name
+from rejoinder.agent.app.knowledge import Knowledge
+from rejoinder.agent.app.tool import Tool, ToolError, by_name
 from rejoinder.agent.app.tool_result import FAILED, TAKEN_OVER, ToolResult
+from rejoinder.agent.app.worker import Task
 from rejoinder.agent.config import ConfigError
 from rejoinder.agent.instructions import dated
 from rejoinder.pipeline import Llm, Models, Options, ToolCall, ToolLlm, Tools
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+"""What a task returns."""
 
 ANSWER_S = 8.0
 """Longest time that the hooks before a call may take, in seconds; then the call is refused."""
@@ -31,6 +37,8 @@ TOOL_THREADS = 32
 """Most threads of synchronous tools at a time; further ones wait."""
 HOOK_THREADS = 32
 """Most threads of synchronous hooks at a time; tools that hang hold up no hook."""
+ONLY_AGENTS = "This tool hands the call over, which only the agent itself can do."
+"""The result of a worker's tool that returns an agent."""
 BROKEN = "the agent could not take the call"
 """The reason for the caller when a hook before the call failed. The log has the error."""
 
@@ -38,17 +46,19 @@ BROKEN = "the agent could not take the call"
 class AgentHost:
     """Runs one agent for all calls of a server, and those to which it can hand a call.
 
-    variants: the agents' sets of models, by name, once they are loaded. runner: runs their functions.
+    variants: the agents' sets of models, by name, once they are loaded. llms: the language models of their
+    workers, by spec; "" is the server's. runner: runs their functions.
     """
 
     def __init__(self, agent: Agent, runner: type[FunctionRunner] = FunctionRunner) -> None:
         self.agent = agent
         self.variants: dict[str, Models] = {}
+        self.llms: dict[str, Llm] = {}
         self._agents = agent.reachable
         self._resources: dict[Lifespan[Any], Any] = {}
         self._runner = runner(TOOL_THREADS)
         self._hook_runner = runner(HOOK_THREADS)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._calls: set[Call] = set()
         self._retired = asyncio.Event()
         self._free = asyncio.Event()
@@ -70,8 +80,15 @@ class AgentHost:
         """The sets of models of the agents, by name."""
         return {name: specs for agent in reversed(self._agents) for name, specs in agent.models.items()}
 
-    def check(self, llm: Llm) -> None:
-        """Raise ConfigError if the agent has tools and the language model cannot call any."""
+    @property
+    def worker_llms(self) -> list[str]:
+        """The specs of the language models of the agents' workers, without the server's."""
+        specs = [agent.delegate.llm for agent in self._agents if agent.delegate]
+        return list(dict.fromkeys(filter(None, specs)))
+
+    def use(self, llm: Llm) -> None:
+        """Take the server's language model. Raises ConfigError if the agent has tools that it cannot call."""
+        self.llms[""] = llm
         tools = [name for agent in self._agents for name in agent.tools]
         if tools and not isinstance(llm, ToolLlm):
             names = ", ".join(tools)
@@ -128,7 +145,7 @@ class AgentHost:
         try:
             async with asyncio.timeout(ANSWER_S) as late:
                 for hook in call.agent.hooks.on_call:
-                    await self._hook_runner.run(hook, call)
+                    await self.run_hook(hook, call)
             if call.models and call.models not in self.variants:
                 known = ", ".join(self.variants) or "none"
                 raise LookupError(f"it chose models {call.models!r}; the sets are: {known}")
@@ -164,6 +181,15 @@ class AgentHost:
         resources = self._resources[agent.lifespan] if agent.lifespan else None
         return Call(info, state, resources, options, agent.tools, agent)
 
+    def knowledge(self, call: Call) -> Knowledge | None:
+        """Return what the context functions of a call's agent know; None if it has no such functions."""
+        functions = call.agent.hooks.context if call.agent else ()
+        return Knowledge(call, functions, self) if functions else None
+
+    async def run_hook(self, hook: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a hook and return its result; its exceptions pass. Cancelling is that of ``FunctionRunner``."""
+        return await self._hook_runner.run(hook, *arguments)
+
     def turned(self, call: Call, words: str) -> None:
         """Take a turn of the caller, and run the hooks after it in a task of their own."""
         if call.agent and (hooks := call.agent.hooks.on_turn):
@@ -189,7 +215,7 @@ class AgentHost:
     ) -> None:
         for hook in hooks:
             try:
-                await self._hook_runner.run(hook, call, *arguments)
+                await self.run_hook(hook, call, *arguments)
             except Exception as error:
                 self.failed(call.info, name, error)
 
@@ -201,7 +227,12 @@ class AgentHost:
     @property
     def _takes_part(self) -> bool:
         hooks = self.agent.hooks
-        return bool(self.agent.tools or hooks.on_call or hooks.on_turn or hooks.on_end)
+        return bool(self.answers_text or hooks.on_call or hooks.on_turn or hooks.on_end)
+
+    @property
+    def answers_text(self) -> bool:
+        """Whether the agent has a part in answers to typed words."""
+        return bool(self.agent.tools or self.agent.hooks.context)
 
     @property
     def tools(self) -> Tools:
@@ -213,17 +244,27 @@ class AgentHost:
 
         Cancelling is that of ``Tool.run``.
         """
+        return await self._run(call, call.tools, True, asked)
+
+    async def _run(
+        self, call: Call, tools: Mapping[str, Tool], may_hand_over: bool, asked: ToolCall
+    ) -> ToolResult:
         try:
-            tool = by_name(call.tools, asked.name)
-            result = await tool.run(call, asked.arguments, self._runner)
-            return ToolResult(TAKEN_OVER, result) if isinstance(result, Agent) else ToolResult(str(result))
+            result = await by_name(tools, asked.name).run(call, asked.arguments, self._runner)
+            match result:
+                case Agent():
+                    return ToolResult(TAKEN_OVER, result) if may_hand_over else ToolResult(ONLY_AGENTS)
+                case Task(worker):
+                    run = partial(self._run, call, worker.tools, False)
+                    return ToolResult(await result.work(call, self.llms[worker.llm], run))
+            return ToolResult(str(result))
         except ToolError as error:
             return ToolResult(str(error), wrong=True)
         except Exception as error:
             self.failed(call.info, f"the tool {asked.name}", error)
             return ToolResult(FAILED)
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
         """Run a coroutine in a task that may outlive its call, and return the task."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)

@@ -42,7 +42,7 @@ class Hosting:
         the old one in place.
         """
         host, old = AgentHost(agent), self.current
-        host.variants = old.variants
+        host.variants, host.llms = old.variants, old.llms
         await self._start(host)
         self.current = host
         old.retire()

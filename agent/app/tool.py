@@ -32,10 +32,10 @@ class ToolError(Exception):
     """Raise it in a tool to tell the language model what went wrong and what it may do instead."""
 
 
-class Successor:
-    """An agent that takes a call over when a tool returns it. name: for the log."""
+class Sequel:
+    """What a tool returns in place of a result: an agent that takes the call over, or a worker's task."""
 
-    name = "an agent"
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class Tool:
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
-    async def run(self, call: Call, arguments: str, runner: FunctionRunner) -> str | Successor:
-        """Run the tool and return its result for the language model, or who takes the call over.
+    async def run(self, call: Call, arguments: str, runner: FunctionRunner) -> str | Sequel:
+        """Run the tool and return its result for the language model, or what follows in place of one.
 
         arguments: a JSON object. Raises ToolError if the arguments do not fit, if the tool raises it, and
         after ``timeout_s``; other exceptions of the function pass. Cancelling is that of ``runner``.
@@ -80,7 +80,7 @@ class Tool:
                 result = await runner.run(self.function, **values)
         except TimeoutError:
             raise ToolError(f"The tool {self.name} did not finish within {self.timeout_s:g} s.") from None
-        return result if isinstance(result, Successor) else _text(result)
+        return result if isinstance(result, Sequel) else _text(result)
 
 
 def tool_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 from rich.console import Console
 
@@ -13,9 +13,9 @@ from rejoinder.agent.app.call import Call, CallInfo, RefusedCall
 from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.text_answers import agent_answer
 from rejoinder.agent.config import Settings
-from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.models.loading import open_llm
-from rejoinder.pipeline import Llm, PipelineError, ToolLlm
+from rejoinder.models.registry import language_model
+from rejoinder.pipeline import Llm, PipelineError
 from rejoinder.pipeline.history import History
 
 YOU = "you:   "
@@ -38,8 +38,14 @@ async def _converse(
     settings: Settings, host: AgentHost, console: Console, read: Callable[[str], str]
 ) -> None:
     options = host.options(settings.options())
-    async with open_llm(settings.llm, settings.threads(), settings.placement()) as llm, host.running():
-        host.check(llm)
+    async with AsyncExitStack() as stack:
+        opened = open_llm(settings.llm, settings.threads(), settings.placement())
+        llm = await stack.enter_async_context(opened)
+        await stack.enter_async_context(host.running())
+        host.use(llm)
+        for spec in host.worker_llms:
+            opened = open_llm(language_model(spec), settings.threads(), settings.placement())
+            host.llms[spec] = await stack.enter_async_context(opened)
         side = await host.answer(CallInfo("chat", "text"), options)
         call = side.call if side else host.new_call(CallInfo("chat", "text"), options)
         options = call.options
@@ -60,12 +66,8 @@ async def _converse(
 
 async def _answer(llm: Llm, history: History, host: AgentHost, call: Call, console: Console) -> None:
     known = len(history.entries)
-    if isinstance(llm, ToolLlm) and host.tools.functions:
-        pieces = agent_answer(llm, history, host, call)
-    else:
-        pieces = text_answer(llm, history.messages())
     words = ""
-    async with aclosing(pieces):
+    async with aclosing(agent_answer(llm, history, host, call)) as pieces:
         async for piece in pieces:
             words += piece
     for entry in list(history.entries)[known:]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rejoinder.agent.app.agent import Agent as Agent
     from rejoinder.agent.app.call import Call as Call
     from rejoinder.agent.app.tool import ToolError as ToolError
+    from rejoinder.agent.app.worker import Worker as Worker
     from rejoinder.agent.client.call import connect as connect
     from rejoinder.agent.server.embedding import mount as mount
     from rejoinder.models.loading import Specs as Specs
@@ -191,6 +192,7 @@ __all__ = [
     "TurnTraced",
     "Vad",
     "VadStream",
+    "Worker",
     "connect",
     "mount",
     "open_models",
@@ -204,6 +206,7 @@ _ELSEWHERE = {
     "Agent": ("rejoinder.agent.app.agent", "server"),
     "Call": ("rejoinder.agent.app.call", "server"),
     "ToolError": ("rejoinder.agent.app.tool", "server"),
+    "Worker": ("rejoinder.agent.app.worker", "server"),
     "Specs": ("rejoinder.models.loading", "local"),
     "connect": ("rejoinder.agent.client.call", "client"),
     "mount": ("rejoinder.agent.server.embedding", "server"),

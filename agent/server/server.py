@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -192,20 +192,25 @@ class Server:
         Raises ConfigError if the models do not fit the agent, and ModelError.
         """
         host, greeting = self._hosting.current, self._switchboard.options().greeting
-        host.check(models.llm)
+        host.use(models.llm)
         models = await rehearsed(models, greeting, host.fillers)
         for name, specs in host.models.items():
-            threads, placement = self.settings.threads(), self.settings.placement()
-            opened = open_variant(models, specs, threads, self._report, placement)
-            variant = await stack.enter_async_context(opened)
+            variant = await self._open(models, specs, stack)
             host.variants[name] = await rehearsed(variant, greeting, host.fillers)
+        for spec in host.worker_llms:
+            host.llms[spec] = (await self._open(models, {"llm": spec}, stack)).llm
         self.models = models
+
+    async def _open(self, models: Models, specs: Mapping[str, str], stack: AsyncExitStack) -> Models:
+        threads, placement = self.settings.threads(), self.settings.placement()
+        opened = open_variant(models, specs, threads, self._report, placement)
+        return await stack.enter_async_context(opened)
 
     async def _prepare(self, agent: Agent) -> None:
         """Get ready for another agent. Raises ConfigError if the models do not fit it."""
         assert self.models is not None  # the agent is followed once they are loaded
         host = AgentHost(agent)
-        host.check(self.models.llm)
+        host.use(self.models.llm)
         await rehearsed(self.models, host.options(self.settings.options()).greeting, host.fillers)
 
     async def _index(self, request: Request) -> Response:

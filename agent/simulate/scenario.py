@@ -60,7 +60,8 @@ class Talk:
     """One conversation. Plan its events, ``run`` it, then inspect the log and the models.
 
     lines, replies: the words of the user and of the agent. more: models (stt, llm, tts, vad, turn), a line,
-        an agent with tools, and options: a whole ``Options``, or single fields.
+        an agent with tools, the language model of its worker, and options: a whole ``Options``, or single
+        fields.
     opened: whether the session has begun.
     hung_up: (loop time in seconds, reason) at which the agent or a limit ended the call, None if none did.
     log: (loop time in seconds, event), in order. floors: (loop time in seconds, floor), at each change.
@@ -76,6 +77,9 @@ class Talk:
         self.line: Line = more.pop("line", Line())
         agent: Agent | None = more.pop("agent", None)
         self.host: AgentHost | None = hosted(agent) if agent else None
+        worker: Any = more.pop("worker", None) or self.llm
+        if self.host:
+            self.host.llms |= {spec: worker for spec in ("", *self.host.worker_llms)}
         given: Options | None = more.pop("options", None)
         more.setdefault("endpointing", SCENARIO_ENDPOINTING)  # the scenarios must not depend on the defaults
         self.options = given or Options(instructions="", **more)

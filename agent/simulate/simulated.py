@@ -19,7 +19,7 @@ from rejoinder.agent.app.agent_call import LATE_RESULT
 from rejoinder.agent.simulate.models import seconds_of
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt
-from rejoinder.pipeline import EndOfTurn, Event, Llm, Message, ReplyCalled, ReplyDone
+from rejoinder.pipeline import EndOfTurn, Event, Llm, Message, ReplyCalled, ReplyDone, TurnTraced
 from rejoinder.pipeline.errors import first_error
 from rejoinder.pipeline.options import IDLE_CUE
 from rejoinder.pipeline.prompt import PENDING
@@ -84,6 +84,12 @@ class SimulatedCaller:
         return [(one.call.name, _arguments(one.call.arguments)) for one in self._talk.of(ReplyCalled)]
 
     @property
+    def found(self) -> str:
+        """What the agent's context functions found for its last answer, "" if nothing."""
+        traces = self._talk.of(TurnTraced)
+        return str(traces[-1].trace.found) if traces else ""
+
+    @property
     def over(self) -> str:
         """Why the agent or a limit has ended the call, "" until then."""
         return self._talk.hung_up[1] if self._talk.hung_up else ""
@@ -141,17 +147,18 @@ class SimulatedCaller:
 
 @asynccontextmanager
 async def simulate(
-    agent: Agent, *replies: str, llm: Llm | None = None, **options: Any
+    agent: Agent, *replies: str, llm: Llm | None = None, worker: Sequence[str] = (), **options: Any
 ) -> AsyncIterator[SimulatedCaller]:
     """Hold a call with an agent for the length of the block, in virtual time (``run``).
 
     The agent's tools and hooks run for real. replies: what the language model answers, in order; the text
     after an ``@`` is a call of a tool: ``One moment. @book {"people": 4}``. llm: a language model in place of
-    that script. options: fields of ``Options``. Raises RefusedCall if the agent refuses the call. Cancelling
-    ends the call.
+    that script. worker: what the language model of the agent's worker answers. options: fields of
+    ``Options``. Raises RefusedCall if the agent refuses the call. Cancelling ends the call.
     """
     stt = ScriptedStt([])
-    talk = Talk(llm=llm or PromptedLlm(replies or ("Hm.",)), stt=stt, agent=agent, **options)
+    answers, works = llm or PromptedLlm(replies or ("Hm.",)), ScriptedLlm(list(worker) or ["Hm."])
+    talk = Talk(llm=answers, worker=works, stt=stt, agent=agent, **options)
     begun, over = asyncio.Event(), asyncio.Event()
 
     async def script() -> None:

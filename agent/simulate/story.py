@@ -76,11 +76,12 @@ class StoryStep(BaseModel):
 
 
 class Story(BaseModel):
-    """A call. replies: what the language model answers, in order, as for ``simulate``."""
+    """A call. replies, worker: what the language models answer, in order, as for ``simulate``."""
 
     model_config = ConfigDict(extra="forbid")
 
     replies: list[str] = Field(min_length=1)
+    worker: list[str] = Field(default_factory=list)
     call: list[StoryStep] = Field(min_length=1)
 
 
@@ -112,7 +113,7 @@ def tell(agent: Agent, story: Story) -> list[StepResult]:
 
 async def _tell(agent: Agent, story: Story) -> list[StepResult]:
     results: list[StepResult] = []
-    async with simulate(agent, *story.replies) as caller:
+    async with simulate(agent, *story.replies, worker=story.worker) as caller:
         for step in story.call:
             wrong = await _take(step, caller)
             results.append(StepResult(step, asyncio.get_running_loop().time(), wrong))

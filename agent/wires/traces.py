@@ -52,8 +52,9 @@ class Traces:
     def _write(self, file: RawIOBase, trace: Trace, status: str, heard: str) -> None:
         said, self._typed = trace.said or self._typed, ""
         line = trace.described() | {"call": self._call, "at": _at(trace), "status": status}
+        words = {"said": said, "heard": heard} | ({"found": trace.found} if trace.found else {})
         try:
-            file.write(f"{json.dumps(line | {'said': said, 'heard': heard})}\n".encode())
+            file.write(f"{json.dumps(line | words)}\n".encode())
         except (OSError, ValueError) as error:  # the disk is full or the file closed: the call goes on
             log.warning("cannot write the trace: %s", error)
 

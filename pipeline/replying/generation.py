@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from rejoinder.pipeline.errors import ModelError, ProtocolError, asking
 from rejoinder.pipeline.interfaces import Llm, Message, TokenLlm, ToolCall, Usage
-from rejoinder.pipeline.prompt import is_long
+from rejoinder.pipeline.prompt import informed, is_long
+from rejoinder.pipeline.replying.retrieval import Lookup
 from rejoinder.pipeline.replying.text.answer_filter import AnswerFilter
 
 
@@ -20,6 +21,7 @@ class Generation:
     ends_early: whether the answer may end with a sentence once it has ``EARLY_END_TOKENS``, to save time
         under load.
     refused: an error that prevents the request; ``begin`` raises it.
+    lookup: retrieves what belongs in front of the user's words; None for nothing.
     """
 
     def __init__(
@@ -28,10 +30,12 @@ class Generation:
         max_tokens: int = 0,
         ends_early: bool = False,
         refused: ProtocolError | None = None,
+        lookup: Lookup | None = None,
     ) -> None:
         self.messages = messages
         self.filter = AnswerFilter(max_tokens)
         self.ends_early = ends_early
+        self.lookup = lookup
         self._refused = refused
         self._calls: list[ToolCall] = []
         self._begun = False
@@ -52,6 +56,10 @@ class Generation:
         if self._refused is not None:
             raise self._refused
         self._begun = True
+
+    def inform(self, found: str) -> None:
+        """Put what was retrieved into the prompt."""
+        self.messages = informed(self.messages, found)
 
     def add_call(self, call: ToolCall) -> None:
         """Record a tool call of the model."""

@@ -8,6 +8,7 @@ import logging
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Tools, ToolWarmLlm
+from rejoinder.pipeline.prompt import informed
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 
 log = logging.getLogger(__name__)
@@ -29,13 +30,13 @@ class PromptWarmer:
         """Send the next prompts to another language model."""
         self._llm = llm
 
-    def warm(self, text: str, tools: Tools = NO_TOOLS) -> None:
+    def warm(self, text: str, tools: Tools = NO_TOOLS, found: str = "") -> None:
         """Send the prompt that ends with these words of the user, unless another one is being sent.
 
-        tools: the tools of the reply.
+        tools: the tools of the reply. found: what was retrieved for the words.
         """
         if self.task is None or self.task.done():
-            self.task = asyncio.create_task(self._send(text, tools, self._deadline), name="warm")
+            self.task = asyncio.create_task(self._send(text, tools, found, self._deadline), name="warm")
 
     def take_deadline(self) -> Deadline:
         """Return the deadline of the prompt that is being sent, for the reply that waits for it.
@@ -53,10 +54,10 @@ class PromptWarmer:
             cancelled.add(self.task)
             self.task = None
 
-    async def _send(self, text: str, tools: Tools, deadline: Deadline) -> None:
+    async def _send(self, text: str, tools: Tools, found: str, deadline: Deadline) -> None:
         current.set(deadline)
         try:
-            messages = self._history.messages(text)
+            messages = informed(self._history.messages(text), found)
             if tools.functions and isinstance(self._llm, ToolWarmLlm):
                 await self._llm.warm_answer(messages, tools)
             else:

@@ -19,6 +19,7 @@ from rejoinder.pipeline.replying.prompt_warmer import PromptWarmer
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
 from rejoinder.pipeline.replying.reply_records import ReplyRecords
+from rejoinder.pipeline.replying.retrieval import Retrieval
 from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 
@@ -53,6 +54,7 @@ class Replies:
         self._out_of_band = OutOfBandReplies(models, out, emit, self.cancelled)
         self._builder = ReplyBuilder(history, models.load_shedder, self.echo)
         self._warmer = PromptWarmer(models.llm, history)
+        self._retrieval = Retrieval(self.cancelled, self._read_ahead)
         self._pause_marks: dict[str, float] = {}
         self._next = NextReply()
 
@@ -127,10 +129,16 @@ class Replies:
     def warm(self, text: str) -> None:
         """Send the prompt to the language model's cache before the user's turn is over.
 
-        text: the words of the turn so far, "" before the first turn.
+        text: the words of the turn so far, "" before the first turn. Where something is retrieved for them,
+        the prompt is sent once that is there.
         """
         if self._options.create_response:
-            self._warmer.warm(text, self._options.tools)
+            lookup = self._retrieval.look_up(text, self._options.context)
+            if lookup is None or lookup.task.done():
+                self._read_ahead(text)
+
+    def _read_ahead(self, text: str) -> None:
+        self._warmer.warm(text, self._options.tools, self._retrieval.known(text))
 
     def guess(self, text: str) -> None:
         """Start a reply to a turn that is probably over. It waits for its commit."""
@@ -242,6 +250,7 @@ class Replies:
         self._current.cancel()
         self._out_of_band.close()
         self._warmer.cancel(self.cancelled)
+        self._retrieval.close()
         self.cancelled.cancel_again()
 
     # --- which reply comes next -------------------------------------------------------------------------
@@ -258,7 +267,10 @@ class Replies:
     def _start(self, request: ReplyRequest, text: str = "", is_guess: bool = False) -> Reply:
         # The prompt is built before the task starts: a commit right after this adds the text to the history.
         deadline, marks = self._warmer.take_deadline(), self._pause_marks if text else {}
-        reply = self._builder.in_conversation(request, self._options, text, is_guess, deadline, marks)
+        asks = not (request.words or request.cue or request.prompt)
+        words = text or self._history.last_user_words
+        lookup = self._retrieval.look_up(words, self._options.context) if asks else None
+        reply = self._builder.in_conversation(request, self._options, text, is_guess, deadline, marks, lookup)
         self._current.start(reply, self._warmer.task)
         return reply
 

@@ -9,12 +9,12 @@ from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.replying.commit_gate import CommitGate
-from rejoinder.pipeline.replying.filler import Filler
 from rejoinder.pipeline.replying.generation import Generation
 from rejoinder.pipeline.replying.output import Output
 from rejoinder.pipeline.replying.playout import Playout
 from rejoinder.pipeline.replying.reply_outcome import ReplyOutcome
 from rejoinder.pipeline.replying.reply_settings import ReplySettings
+from rejoinder.pipeline.replying.text.filler import Filler
 from rejoinder.pipeline.trace import Trace
 
 
@@ -77,6 +77,8 @@ class Reply:
     def start(self, run: Coroutine[None, None, None], name: str) -> None:
         """Run the coroutine in a new task, which ``cancel`` cancels."""
         self._tasks = [asyncio.create_task(run, name=name)]
+        if lookup := self.generation.lookup:
+            self.own(lookup.claim())
 
     def own(self, task: asyncio.Task[None]) -> None:
         """Cancel this task together with the reply, not one step later as its task group would."""

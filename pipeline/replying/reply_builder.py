@@ -15,6 +15,7 @@ from rejoinder.pipeline.prompt import prompt
 from rejoinder.pipeline.replying.generation import Generation
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_settings import ReplySettings, settings_for
+from rejoinder.pipeline.replying.retrieval import Lookup
 
 
 class ReplyBuilder:
@@ -38,15 +39,16 @@ class ReplyBuilder:
         is_guess: bool = False,
         deadline: Deadline | None = None,
         marks: Mapping[str, float] | None = None,
+        lookup: Lookup | None = None,
     ) -> Reply:
         """Return a reply to the history as it stands now.
 
         text: the user's words that it answers, which are not in the history yet. marks: the first times of
-        its trace.
+        its trace. lookup: what belongs in front of the user's words.
         """
         settings = settings_for(request, options)
         loaded = self._load_shedder.level >= LoadLevel.LENGTH
-        generation = self._generation(request, options, settings, text or request.cue, loaded)
+        generation = self._generation(request, options, settings, text or request.cue, loaded, lookup)
         return Reply(self._next(), text, settings, generation, deadline, self._echo, is_guess, marks)
 
     def out_of_band(self, request: ReplyRequest, options: Options) -> Reply:
@@ -65,6 +67,7 @@ class ReplyBuilder:
         settings: ReplySettings,
         text: str = "",
         loaded: bool = False,
+        lookup: Lookup | None = None,
     ) -> Generation:
         messages: Sequence[Message] = []
         refused = None
@@ -73,7 +76,7 @@ class ReplyBuilder:
         except ProtocolError as error:
             refused = error
         ends_early = loaded and not settings.tools.functions
-        return Generation(messages, settings.max_tokens, ends_early, refused)
+        return Generation(messages, settings.max_tokens, ends_early, refused, lookup)
 
     def _messages(self, request: ReplyRequest, options: Options, text: str) -> Sequence[Message]:
         if request.words:

@@ -18,7 +18,7 @@ class ReplySettings:
     tools: the tools that it may call.
     max_tokens: as in ``Options``.
     max_seconds: seconds of speech after which no clause begins, 0 for no limit.
-    holds_audio: as in ``Options``.
+    holds_audio, context_wait_s: as in ``Options``.
     """
 
     words: str = ""
@@ -28,6 +28,7 @@ class ReplySettings:
     max_seconds: float = 0.0
     holds_audio: bool = False
     is_filler: bool = False
+    context_wait_s: float = 0.5
 
 
 def settings_for(request: ReplyRequest, options: Options) -> ReplySettings:
@@ -40,4 +41,5 @@ def settings_for(request: ReplyRequest, options: Options) -> ReplySettings:
         options.max_reply_s,
         options.holds_audio,
         request.is_filler,
+        options.context_wait_s,
     )

@@ -12,6 +12,7 @@ from rejoinder.pipeline.events import Event, ReplyDone
 from rejoinder.pipeline.interfaces import Llm
 from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.replying.reply import Reply
+from rejoinder.pipeline.replying.retrieval import Lookup
 from rejoinder.pipeline.replying.stages import SpokenSlice, play, speak, think, write
 
 CLAUSES_AHEAD = 2
@@ -32,6 +33,8 @@ async def attempt(
     try:
         if not reply.settings.words:  # given words do not use the language model
             reply.generation.begin()
+        if lookup := reply.generation.lookup:
+            await _inform(reply, lookup)
         if warming:
             await asyncio.wait([warming])
         await reply.generation.count_prompt(models.llm)
@@ -42,6 +45,16 @@ async def attempt(
     except Exception as error:
         return first_error(error)
     return None
+
+
+async def _inform(reply: Reply, lookup: Lookup) -> None:
+    """Put into the prompt what was retrieved, once it is there, or do without after the longest wait."""
+    if not lookup.task.done():
+        await lookup.wait(reply.settings.context_wait_s)
+        reply.mark("context")
+    reply.generation.inform(lookup.text)
+    reply.trace.found = lookup.text
+    reply.trace.count({"context_ms": lookup.seconds * 1000.0} if lookup.task.done() else {"context_late": 1})
 
 
 async def _speak(reply: Reply, models: Models, out: Channel[Event]) -> None:

@@ -11,11 +11,11 @@ from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import ModelError, asking
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, ToolCall, ToolLlm, Tts
-from rejoinder.pipeline.replying.filler import Filler
 from rejoinder.pipeline.replying.playout import spread
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.text.answer_filter import filtered
 from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
+from rejoinder.pipeline.replying.text.filler import Filler
 
 SLICE_SECONDS = 0.04
 """Duration of a slice of audio."""

@@ -247,8 +247,8 @@ def test_a_language_model_without_tools_is_refused() -> None:
 
     agent, _ = desk()
     with pytest.raises(ConfigError, match=r"the agent has tools \(quick, slow, seats, broken\), and this"):
-        AgentHost(agent).check(Mute())
-    AgentHost(Agent()).check(Mute())
+        AgentHost(agent).use(Mute())
+    AgentHost(Agent()).use(Mute())
 
 
 def test_tools_of_one_request_leave_those_of_the_client_in_its_hands() -> None:

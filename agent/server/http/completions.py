@@ -150,7 +150,7 @@ class Completions:
     async def _list(self, request: Request) -> Response:
         if refused := self._refuse(request):
             return refused
-        names = [MODEL, *([AGENT] if self._agent()[0].tools.functions else [])]
+        names = [MODEL, *([AGENT] if self._agent()[0].answers_text else [])]
         return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def _one(self, request: Request) -> Response:
@@ -194,7 +194,7 @@ class Completions:
             raise Refused(429, reason, "rate_limit_exceeded", retry=1)
         shape = Shape(id_, int(time.time()), wanted.model)
         prompt, llm = wanted.prompt(), models.llm
-        if wanted.model == AGENT and isinstance(llm, ToolLlm):
+        if wanted.model == AGENT:
             host, options = self._agent()
             if tools.functions:
                 raise ProtocolError(
@@ -242,7 +242,7 @@ def _pieces(llm: Llm, messages: list[Message], tools: Tools) -> AsyncGenerator[s
 
 
 def _of_agent(
-    llm: ToolLlm, messages: list[Message], host: AgentHost, options: Options, id_: str
+    llm: Llm, messages: list[Message], host: AgentHost, options: Options, id_: str
 ) -> AsyncGenerator[str | ToolCall, None]:
     """Return the agent's answer to a conversation. Earlier calls of its tools are not in it."""
     history = History(options.instructions, (), options.prompt_characters)

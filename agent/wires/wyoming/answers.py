@@ -20,7 +20,6 @@ from rejoinder.agent.wires.voices import check_voice
 from rejoinder.agent.wires.wyoming.info import info, speaks, stt_languages
 from rejoinder.agent.wires.wyoming.protocol import Event
 from rejoinder.agent.wires.wyoming.requests import Describe, Handle, Hear, Ping, Request, Speak
-from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.pipeline import (
     RATE,
     AudioChunk,
@@ -31,7 +30,6 @@ from rejoinder.pipeline import (
     Options,
     Overloaded,
     ProtocolError,
-    ToolLlm,
 )
 from rejoinder.pipeline.errors import asking, first_error
 from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
@@ -203,12 +201,9 @@ class Answers:
         yield Event("handled-stop")
 
     def _words(self, llm: Llm, history: History, text: str, connection: str) -> AsyncGenerator[str, None]:
+        history.add_user(text)
         host = self._hosting.current
-        if isinstance(llm, ToolLlm) and host.tools.functions:
-            history.add_user(text)
-            call = host.new_call(CallInfo(connection, "wyoming"), Options())
-            return agent_answer(llm, history, host, call)
-        return text_answer(llm, history.messages(text))
+        return agent_answer(llm, history, host, host.new_call(CallInfo(connection, "wyoming"), Options()))
 
 
 async def clauses(texts: Channel[str]) -> AsyncGenerator[str, None]:
