@@ -20,21 +20,24 @@ from pydantic_settings import (
 
 from rejoinder.agent import mistakes
 from rejoinder.agent.instructions import EXAMPLES, INSTRUCTIONS, dated
+from rejoinder.agent.language_models import TOYS, LanguageModelSettings
 from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.models.llm.openai import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.loading import Specs
 from rejoinder.models.placement import Placement
-from rejoinder.models.registry import language_model, voice
+from rejoinder.models.registry import voice
 from rejoinder.models.seed import SEED_VARIABLE
 from rejoinder.models.specs import LANGUAGE_MODELS
 from rejoinder.models.threads import Threads, plan
 from rejoinder.pipeline import Endpointing, Message, Options, PipelineError
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
 
+MODEL_TABLES = "models"
+"""The setting that holds the tables [models.NAME]."""
 VLLM_TABLE = "vllm"
-"""The only table in the configuration file."""
+"""The table with vLLM's settings in the configuration file."""
 DEFAULT_FILE = Path("rejoinder.toml")
 """The configuration file that is read if it exists and no other one is named."""
 OTHER_VARIABLES = (
@@ -48,8 +51,6 @@ OTHER_VARIABLES = (
 """Environment variables of Rejoinder that are not settings: they also work without a configuration."""
 GREETING_CHARACTERS = 1_000
 """Most characters in a greeting: about one minute of speech."""
-TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
-"""The smallest language model, by its two specs: it is too small for real use."""
 TOY_NOTE = (
     "  (SmolLM2-135M is fluent and often wrong. For a model that makes sense: rejoinder models fetch small, "
     "then --llm small; or --llm openai:http://HOST/v1#MODEL)"
@@ -70,7 +71,7 @@ class ConfigError(PipelineError):
     """The configuration is invalid. Each line of the message names a value, its source and the reason."""
 
 
-class Settings(BaseSettings):
+class Settings(LanguageModelSettings):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
     # REJOINDER_VLLM_MAX_MODEL_LEN sets max_model_len in [vllm]: the first underscore separates the two.
@@ -88,10 +89,6 @@ class Settings(BaseSettings):
     vad: str = Field("silero", description="voice activity detector")
     turn: str = Field("smart-turn", description="turn model, empty for none")
     stt: str = Field("whisper:tiny.en", description="speech recogniser")
-    llm: Annotated[str, AfterValidator(language_model)] = Field(
-        LANGUAGE_MODELS["small"],
-        description="language model: tiny, small, medium, or openai:http://HOST/v1#MODEL",
-    )
     tts: Annotated[str, AfterValidator(voice)] = Field("piper:en_US-joe-medium", description="voice")
     device: str = Field("cpu", pattern="^(cpu|cuda)$", description="device of the recogniser: cpu or cuda")
     vllm: VllmSettings = Field(default=VllmSettings(), description="vLLM's settings, by vLLM's names")
@@ -204,7 +201,7 @@ class Settings(BaseSettings):
 
     def placement(self) -> Placement:
         """Return the device of the models, and vLLM's settings."""
-        return Placement(self.device == "cuda", self.vllm)
+        return Placement(self.device == "cuda", self.vllm, self.models, self.hedge)
 
     @property
     def local(self) -> bool:
@@ -216,9 +213,10 @@ class Settings(BaseSettings):
 
         They go with the default instructions only, except for the smallest model.
         """
-        if self.llm in TOYS:
+        first = self.language_models()[0]
+        if first in TOYS:
             return TOY_EXAMPLES
-        is_embedded = self.llm in LANGUAGE_MODELS.values()
+        is_embedded = first in LANGUAGE_MODELS.values()
         return EXAMPLES if is_embedded and self.instructions == INSTRUCTIONS else ()
 
     def options(self, now: datetime | None = None) -> Options:
@@ -231,7 +229,7 @@ class Settings(BaseSettings):
             instructions=dated(self.instructions, now or datetime.now()),
             greeting=self.greeting.strip(),
             examples=self._examples(),
-            prompt_characters=TOY_CHARACTERS if self.llm in TOYS else PROMPT_CHARACTERS,
+            prompt_characters=TOY_CHARACTERS if self.language_models()[0] in TOYS else PROMPT_CHARACTERS,
             endpointing=Endpointing(
                 patience=self.patience,
                 min_wait_ms=self.min_wait_ms,
@@ -244,8 +242,9 @@ class Settings(BaseSettings):
             max_call_s=self.max_call_s,
             max_reply_s=self.max_reply_s,
             echo_gate=bool(self.echo_gate),
-            speculate=self.speculate == "always"
-            or (self.speculate == "auto" and not self.llm.startswith("openai:https:")),
+            speculate=self.speculate == "always" or (self.speculate == "auto" and not self.hosted),
+            apology=self.apology.strip(),
+            cut_apology=self.cut_apology.strip(),
         )
 
 
@@ -305,6 +304,8 @@ def _environment() -> dict[str, Any]:
         layer = EnvSettingsSource(Settings)()
     except SettingsError as error:
         raise ValueError(f"{variable(VLLM_TABLE)} has to be an object in JSON") from error
+    if variable(MODEL_TABLES) not in {name.upper() for name in os.environ}:
+        layer.pop(MODEL_TABLES, None)  # of a variable with a longer name, which is no setting
     if isinstance(inner := layer.get(VLLM_TABLE), dict):
         variables = {name.upper() for name in os.environ}
         layer[VLLM_TABLE] = {

@@ -11,7 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from rejoinder.models.llm.failover.failover import Failover
+from rejoinder.models.llm.failover.opening import all_missing, check_list, open_list, several
 from rejoinder.models.llm.openai import OpenAiChat
+from rejoinder.models.llm.warming import warm_llm
 from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.registry import check, create, language_model, voice
 from rejoinder.models.specs import LANGUAGE_MODELS, ROLES
@@ -21,7 +24,7 @@ from rejoinder.pipeline.engines.engine import Engine
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.fitting import check_fits
-from rejoinder.pipeline.interfaces import Llm, Message, Stt, Tts, TurnModel, Vad
+from rejoinder.pipeline.interfaces import Llm, Stt, Tts, TurnModel, Vad
 from rejoinder.pipeline.options import Models
 
 
@@ -42,17 +45,6 @@ class GivesWay(Protocol):
 
     def give_way_to(self, engine: Engine[Any, Any]) -> None:
         """Wait before tokens that are not urgent while ``engine`` runs a step."""
-
-
-@runtime_checkable
-class WarmsBatches(Protocol):
-    """A language model that compiles code for batches of several answers."""
-
-    async def warm_batches(self) -> None:
-        """Answer several requests at once, in batches of each kind.
-
-        Cancelling closes the answers. Raises ModelError.
-        """
 
 
 Report = Callable[[str, float], None]
@@ -82,7 +74,7 @@ async def open_models(
     specs = replace(specs, llm=language_model(specs.llm), tts=voice(specs.tts))
     for kind in ROLES:
         if (spec := getattr(specs, kind)) or kind != "turn":
-            check(kind, spec)
+            _check(kind, spec, placement)
     async with AsyncExitStack() as stack:
         loaded: dict[str, Any] = {}
         for kind in ROLES:
@@ -116,7 +108,7 @@ async def open_variant(
     named |= {"llm": language_model(specs["llm"])} if "llm" in specs else {}
     named |= {"tts": voice(specs["tts"])} if "tts" in specs else {}
     for kind, spec in named.items():
-        check(kind, spec)
+        _check(kind, spec, placement)
     async with AsyncExitStack() as stack:
         loaded: dict[str, Any] = {
             kind: await _open(kind, spec, threads or plan(), placement, report, None, stack)
@@ -132,14 +124,9 @@ async def open_llm(spec: str, threads: Threads, placement: Placement = HERE) -> 
 
     Raises ModelError. Cancelling waits until it is loaded, then closes it.
     """
-    check("llm", spec)
-    llm = await _load(spec, threads, placement)
-    try:
-        check_fits("llm", llm, spec.partition(":")[0])
-        await warm_llm(llm)
-        yield llm
-    finally:
-        await _close(llm)
+    _check("llm", spec, placement)
+    async with AsyncExitStack() as stack:
+        yield await _open("llm", spec, threads, placement, lambda name, seconds: None, None, stack)
 
 
 async def _open(
@@ -153,18 +140,41 @@ async def _open(
 ) -> Any:
     """Load one model, warm it up, and leave its closing to the stack."""
     began = time.perf_counter()
-    loaded = await _load(spec, threads, placement)
-    stack.push_async_callback(_close, loaded)
-    check_fits(kind, loaded, spec.partition(":")[0])
+
+    async def load(spec: str) -> Any:
+        loaded = await _load(spec, threads, placement)
+        stack.push_async_callback(_close, loaded)
+        check_fits(kind, loaded, spec.partition(":")[0])
+        return loaded
+
+    if kind == "llm" and several(spec, placement):
+        loaded = await open_list(spec, placement, load, stack)
+        error = all_missing(loaded)
+    else:
+        loaded = await load(spec)
+        error = await _warmed(kind, loaded)
+    if error is None:
+        report(spec, time.perf_counter() - began)
+    elif away is None or not isinstance(loaded, OpenAiChat | Failover):
+        raise error
+    else:
+        away(spec, error)
+    return loaded
+
+
+async def _warmed(kind: str, loaded: Any) -> ModelError | None:
     try:
         await WARM_UPS[kind](loaded)
     except ModelError as error:
-        if away is None or not isinstance(loaded, OpenAiChat):
-            raise
-        away(spec, error)
+        return error
+    return None
+
+
+def _check(kind: str, spec: str, placement: Placement) -> None:
+    if kind == "llm" and several(spec, placement):
+        check_list(spec, placement)
     else:
-        report(spec, time.perf_counter() - began)
-    return loaded
+        check(kind, spec)
 
 
 async def _load(spec: str, threads: Threads, placement: Placement) -> Any:
@@ -202,18 +212,6 @@ async def _warm_stt(stt: Stt) -> None:
     check_fits("stt stream", stream)
     stream.feed(_noise(2.0))
     await stream.transcribe(is_final=True)
-
-
-async def warm_llm(llm: Llm) -> None:
-    """Generate one token, and batches if the model compiles for them.
-
-    Cancelling closes the generation. Raises ModelError.
-    """
-    async with aclosing(llm.reply([Message(role="user", content="Say yes.")])) as tokens:
-        async for _ in tokens:
-            break
-    if isinstance(llm, WarmsBatches):
-        await llm.warm_batches()
 
 
 async def _warm_tts(tts: Tts) -> None:

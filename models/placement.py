@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from rejoinder.models.llm.model_settings import ModelSettings
 from rejoinder.models.llm.vllm.settings import VllmSettings
 
 VLLM_DEFAULTS = VllmSettings()
@@ -14,11 +16,15 @@ VLLM_DEFAULTS = VllmSettings()
 class Placement:
     """Device and runtime settings of adapters.
 
-    cuda: run Whisper on the first NVIDIA GPU. vllm: settings of vLLM's engine.
+    cuda: run Whisper on the first NVIDIA GPU. vllm: settings of vLLM's engine. models: settings of language
+    models, by the name that stands for the model in a list. hedge: whether a late model is waited for while
+    the next one is asked.
     """
 
     cuda: bool = False
     vllm: VllmSettings = VLLM_DEFAULTS
+    models: Mapping[str, ModelSettings] = field(default_factory=dict)
+    hedge: bool = True
 
 
 HERE = Placement()

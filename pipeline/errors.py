@@ -6,14 +6,18 @@
     ├── CallOver        the call has reached its longest duration
     └── ProtocolError   a peer sent a message that its protocol does not allow
 
-Three places catch ``Exception``. The boundary of a reply puts the error into ReplyDone, and the next turn
-goes on. The boundary of a session closes the socket with a code and a reason. The thread of an engine passes
-the error to its callers. Error messages are for operators. ``agent/wires/failures.py``, outside of the
+Five places catch ``Exception``. The boundary of a reply puts the error into ReplyDone, and the next turn goes
+on. The boundary of a session closes the socket with a code and a reason. The thread of an engine passes the
+error to its callers. Work that is only done ahead drops its error. ``asking`` turns the exceptions of a
+foreign adapter into ModelError. Error messages are for operators. ``agent/wires/failures.py``, outside of the
 pipeline, chooses the text that callers see.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+log = logging.getLogger(__name__)
 
 
 class PipelineError(Exception):
@@ -67,13 +71,26 @@ class ProtocolError(PipelineError):
 
 
 @contextmanager
-def asking(role: str) -> Iterator[None]:
-    """Set ``role`` of a ModelError that leaves the block, such as "language model", if it has none yet."""
+def asking(role: str, model: object = None) -> Iterator[None]:
+    """Set ``role`` of a ModelError that leaves the block, such as "language model", if it has none yet.
+
+    model: the model that the block asks. Any other exception then leaves the block as a ModelError, too: an
+    adapter of another distribution may raise what it likes.
+    """
     try:
         yield
     except ModelError as error:
         error.role = error.role or role
         raise
+    except PipelineError:
+        raise
+    except Exception as error:
+        if model is None:
+            raise
+        log.exception("the %s %s failed in a way of its own", role, type(model).__name__)
+        failed = ModelError(type(model).__name__, f"{type(error).__name__}: {error}")
+        failed.role = role
+        raise failed from error
 
 
 def first_error(error: BaseException) -> BaseException:

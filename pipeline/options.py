@@ -139,6 +139,8 @@ class Options:
     context: retrieves what the language model should know for the user's words. It stands in front of these
         words in the prompt, and does not enter the history.
     context_wait_s: most seconds that a reply waits for it.
+    apology: spoken if the language model fails before the first clause of a reply; "" for silence.
+    cut_apology: spoken in place of the rest if it fails later.
     """
 
     instructions: str = INSTRUCTIONS
@@ -164,6 +166,8 @@ class Options:
     max_call_s: float = 0.0
     context: ContextFunction | None = None
     context_wait_s: float = 0.5
+    apology: str = ""
+    cut_apology: str = ""
 
     @property
     def shown_examples(self) -> Sequence[Message]:

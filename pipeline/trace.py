@@ -17,6 +17,8 @@ PART_NAMES = {
     "transcribed": "final transcript",
     "reply_started": "start the reply",
     "context": "wait for context",
+    "hedged": "LLM deadline",
+    "failed_over": "LLM failed",
     "first_token": "LLM first token",
     "first_clause": "LLM first clause",
     "first_audio": "TTS first audio",
@@ -35,6 +37,7 @@ class Trace:
     marks: ``loop.time()`` in seconds for each name; the first mark of a name counts.
     counts: figures of the reply, such as the tokens of discarded replies.
     found: what was retrieved for the user's words (``Options.context``).
+    models: the language models that wrote the reply, in order, if they are several.
     """
 
     turn: int
@@ -42,6 +45,7 @@ class Trace:
     marks: dict[str, float] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
     found: str = ""
+    models: list[str] = field(default_factory=list)
 
     def mark(self, name: str, at: float) -> None:
         """Record that ``name`` happened at ``at``, unless it is recorded already."""
@@ -84,6 +88,7 @@ class Trace:
             "marks": {name: round((at - self.origin) * 1000.0, 1) for name, at in self.marks.items()},
             "budget": [{"name": name, "ms": round(ms, 1)} for name, ms in self.budget()],
             "counts": self.counts,
+            **({"models": self.models} if self.models else {}),
         }
 
     def to_json(self) -> str:

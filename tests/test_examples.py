@@ -176,7 +176,8 @@ def test_pcm_with_a_key_a_stereo_recording_and_one_without_speech(
     assert soundfile.info(answer).duration > 1.0
 
 
-def test_a_failed_answer_is_reported(tmp_path: Path) -> None:
+def test_a_failed_answer_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REJOINDER_APOLOGY", "")  # else the answer is an apology
     files = str(tmp_path / "question.wav"), str(tmp_path / "answer.wav")
     soundfile.write(files[0], noise(1.0), 16_000)
     page = (EXAMPLES.parent / "docs" / "guides" / "client.md").read_text()

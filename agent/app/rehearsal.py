@@ -1,4 +1,4 @@
-"""Synthesises greetings and fillers in advance, because they are needed at once."""
+"""Synthesises greetings, apologies and fillers in advance, because they are needed at once."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rejoinder.models.tts.phrases import PhraseVoice
-from rejoinder.pipeline import Models
+from rejoinder.pipeline import Models, Options
 from rejoinder.pipeline.replying.text.clauses import clauses_of
 
 
-async def rehearsed(models: Models, greeting: str, fillers: Sequence[str]) -> Models:
-    """Return the models with a voice that keeps the greeting and the fillers, synthesised already.
+async def rehearsed(models: Models, options: Options, fillers: Sequence[str]) -> Models:
+    """Return the models with a voice that has synthesised greeting, apologies and fillers already.
 
     Cancelling stops that.
     """
     voice = models.tts if isinstance(models.tts, PhraseVoice) else PhraseVoice(models.tts)
-    await voice.rehearse([*clauses_of(greeting), *fillers])
+    sentences = (options.greeting, options.apology, options.cut_apology)
+    clauses = [clause for sentence in sentences for clause in clauses_of(sentence)]
+    await voice.rehearse([*clauses, *fillers])
     return replace(models, tts=voice)
 
 

@@ -37,6 +37,8 @@ TALK_FRAMES = 60
 """Frames of speech in each turn: 1.2 s. The answer follows."""
 FIRST_FRAME = 50
 """Frames over which the sessions start: 1 s."""
+LOADED_CHECK_SECONDS = 0.05
+"""Interval between two looks whether the models are loaded, in seconds."""
 LAG_CHECK_SECONDS = 0.01
 """Interval between two measurements of the loop's lag."""
 CLOSE_LAG_CHECK_SECONDS = 0.001
@@ -187,13 +189,7 @@ async def _serve(vad: str, wyoming_port: int, pipe: Pipe) -> None:
     settings = Settings.model_validate({"max_sessions": 10_000, "wyoming_port": wyoming_port, **models})
     allow_sockets()
     sock = listen(settings.host, 0)
-    loaded = asyncio.Event()
-
-    def report(model: str, seconds: float) -> None:
-        if model == settings.tts:  # the last one
-            loaded.set()
-
-    program = Server(settings, report, lambda error: None)
+    program = Server(settings, lambda model, seconds: None, lambda error: None)
     server, watch = Uvicorn(web(program), program.end_streams), Watch()
 
     def obey() -> None:
@@ -206,7 +202,8 @@ async def _serve(vad: str, wyoming_port: int, pipe: Pipe) -> None:
                 server.should_exit = True
 
     async def greet() -> None:
-        await loaded.wait()
+        while program.models is None:  # noqa: ASYNC110 - loading has no event
+            await asyncio.sleep(LOADED_CHECK_SECONDS)
         pipe.send(sock.getsockname()[1])
         await watch.look(CLOSE_LAG_CHECK_SECONDS if wyoming_port else LAG_CHECK_SECONDS)
 

@@ -95,7 +95,8 @@ def agent_or_exit(named: str) -> Agent:
 
 def report_ready(name: str, seconds: float) -> None:
     """Print that a model is ready; for the embedded language model, also print its limits."""
-    from rejoinder.agent.config import TOY_NOTE, TOYS
+    from rejoinder.agent.config import TOY_NOTE
+    from rejoinder.agent.language_models import TOYS
 
     console.print(f"  {name} ready in {seconds:.1f} s", highlight=False, markup=False)
     if name in TOYS:
@@ -124,7 +125,8 @@ def serve(
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and exit")] = False,
 ) -> None:
     """Run the agent: a web page, and ports for clients and telephones."""
-    from rejoinder.agent.config import TOY_NOTE, TOYS, ConfigError, authority, check_open, unknown_variables
+    from rejoinder.agent.config import TOY_NOTE, ConfigError, authority, check_open, unknown_variables
+    from rejoinder.agent.language_models import TOYS
     from rejoinder.agent.mistakes import DEFAULT, PROFILE
 
     flags = dict(
@@ -166,7 +168,7 @@ def serve(
     def begin(name: str) -> None:
         begun.append(name)
         if len(begun) == total:
-            if settings.llm in TOYS:
+            if settings.language_models()[0] in TOYS:
                 console.print(TOY_NOTE, highlight=False)
             print(f"Talk to it at {url}", flush=True)
 

@@ -39,7 +39,8 @@ from rejoinder.agent.client.handover import Handover
 from rejoinder.agent.client.loudspeaker import Loudspeaker
 from rejoinder.agent.client.playback import Playback
 from rejoinder.agent.client.socket import CallLost, realtime_url
-from rejoinder.agent.config import TOY_NOTE, TOYS, Settings
+from rejoinder.agent.config import TOY_NOTE, Settings
+from rejoinder.agent.language_models import TOYS
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError, first_error
 
@@ -166,7 +167,7 @@ async def _with_own_server(
         "REJOINDER_GREETING": settings.greeting,
     }
     async with own_server(flags, console, environment) as url:
-        if settings.llm in TOYS:
+        if settings.language_models()[0] in TOYS:
             console.print(TOY_NOTE, highlight=False)
         await talk(url, None, *devices, console, elsewhere=False)
 

@@ -7,7 +7,8 @@ import logging
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
-from rejoinder.models.loading import Away, Report, warm_llm
+from rejoinder.models.llm.warming import warm_llm
+from rejoinder.models.loading import Away, Report
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm
 

@@ -191,12 +191,12 @@ class Server:
 
         Raises ConfigError if the models do not fit the agent, and ModelError.
         """
-        host, greeting = self._hosting.current, self._switchboard.options().greeting
+        host, options = self._hosting.current, self._switchboard.options()
         host.use(models.llm)
-        models = await rehearsed(models, greeting, host.fillers)
+        models = await rehearsed(models, options, host.fillers)
         for name, specs in host.models.items():
             variant = await self._open(models, specs, stack)
-            host.variants[name] = await rehearsed(variant, greeting, host.fillers)
+            host.variants[name] = await rehearsed(variant, options, host.fillers)
         for spec in host.worker_llms:
             host.llms[spec] = (await self._open(models, {"llm": spec}, stack)).llm
         self.models = models
@@ -211,7 +211,7 @@ class Server:
         assert self.models is not None  # the agent is followed once they are loaded
         host = AgentHost(agent)
         host.use(self.models.llm)
-        await rehearsed(self.models, host.options(self.settings.options()).greeting, host.fillers)
+        await rehearsed(self.models, host.options(self.settings.options()), host.fillers)
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rejoinder.models.hints import require
-from rejoinder.models.llm.openai import OpenAiChat
+from rejoinder.models.llm.openai import ChatOptions, OpenAiChat
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.kv_cache import Slots
 from rejoinder.models.seed import seed
@@ -17,6 +17,8 @@ from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
+TOKEN_SECONDS = 15.0
+"""Longest wait for a token, in seconds: a long prompt takes a slow processor long."""
 LLAMA_SLOTS = 4
 """Most requests decoded at the same time; further requests wait."""
 LLAMA_CONTEXT = 2048
@@ -63,7 +65,8 @@ class LlamaCpp:
         url = f"{self._server.listening_address}/v1"
         name = f"llama:{path.stem}"
         extra = SAMPLING if (number := seed()) is None else {**SAMPLING, "seed": number}
-        self._chat = OpenAiChat(url, path.stem, key, can_warm=True, extra=extra, name=name)
+        options = ChatOptions(TOKEN_SECONDS, TOKEN_SECONDS)
+        self._chat = OpenAiChat(url, path.stem, key, True, extra, name, options)
         self._slots = Slots(LLAMA_SLOTS)
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:

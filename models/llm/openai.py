@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -14,13 +15,16 @@ from rejoinder.models.hints import require
 from rejoinder.models.llm.bounded import bound
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.pipeline.errors import ModelError
-from rejoinder.pipeline.interfaces import Message, ToolCall, Tools
+from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Usage
 from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS, MAX_TOKENS
+from rejoinder.pipeline.upstream import upstream
 
 CONNECT_SECONDS = 3.0
 """Longest wait for a connection."""
-TOKEN_SECONDS = 15.0
-"""Longest wait for the first token and between two tokens."""
+FIRST_TOKEN_SECONDS = 8.0
+"""Longest wait for the first token, thoughts included. Beyond it a caller hears an apology."""
+BETWEEN_TOKENS_SECONDS = 4.0
+"""Longest wait between two tokens: in a call this is a long silence in the middle of a sentence."""
 STREAM_END_SECONDS = 0.25
 """Longest wait for the end of the stream after the last token. A stream read to its end leaves the connection
 reusable."""
@@ -31,6 +35,28 @@ EMPTY_CHUNKS = 100
 """Most chunks without a token: with a role, with a finish reason, or to keep the connection open."""
 NEW_LIMIT = "max_completion_tokens"
 """The name of the token limit that OpenAI's reasoning models require."""
+CHUNK_SIGNS = ("content", "tool_calls", "reasoning_content", "reasoning")
+"""Fields of a chunk that show that the model works. Only ``content`` holds words for the user; the others of
+vLLM, SGLang, llama-server and DeepSeek hold thoughts."""
+OPEN_THOUGHT = "<think>"
+"""Opens a thought that a chat template has opened in the prompt already."""
+ASKS_USAGE = {"stream_options": {"include_usage": True}}
+"""Asks for one more chunk, with the usage, at the end of a stream. vLLM, llama-server, SGLang, TGI and Ollama
+from 0.5.2 know the field (ollama/ollama #4448)."""
+OPTIONAL_FIELDS = ("parallel_tool_calls", "stream_options")
+"""Fields that a request can do without. Some servers refuse unknown ones (openai-agents-python #442): those
+are left out from then on."""
+PREFILL_FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "no": ({}, {}),
+    "last": ({}, {}),
+    "vllm": ({"add_generation_prompt": False, "continue_final_message": True}, {}),
+    "prefix": ({}, {"prefix": True}),
+}
+"""Fields of the request, and of its last message, that continue an assistant message at the end of a prompt.
+
+last: the server does so by itself (llama-server, ggml-org/llama.cpp #13174; Ollama). vllm: vLLM and SGLang.
+prefix: Mistral and DeepSeek (docs.litellm.ai/docs/completion/prefix).
+"""
 KEY_VARIABLES = ("REJOINDER_LLM_KEY", "OPENAI_API_KEY")
 """Environment variables for the key; the first one that is set counts."""
 NO_KEY = "none"
@@ -41,15 +67,32 @@ REASON_CHARACTERS = 300
 """Most characters of a server's error message: a failing server may answer with a whole web page."""
 
 
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """What a table of the configuration may set for one server.
+
+    first_s, between_s: longest wait for the first token and between two tokens, thoughts included. headers:
+    further headers of each request. prefill: a key of ``PREFILL_FIELDS``. thinks: whether answers begin
+    inside a thought. input_price, output_price: of a million tokens.
+    """
+
+    first_s: float = FIRST_TOKEN_SECONDS
+    between_s: float = BETWEEN_TOKENS_SECONDS
+    headers: Mapping[str, str] = field(default_factory=dict)
+    prefill: str = "no"
+    thinks: bool = False
+    input_price: float = 0.0
+    output_price: float = 0.0
+
+
 class OpenAiChat:
     """A chat model behind HTTP.
 
     url: the base URL, up to and including ``/v1``.
     key: sent as a bearer token; servers that need no key ignore it.
     can_warm: whether a request for 0 tokens fills the server's prefix cache at no cost.
-    token_seconds: longest wait for the first token and between two tokens.
     extra: further fields of each request, such as sampling parameters.
-    name: name of the model in errors.
+    name: name of the model in errors. options: what a table of the configuration may set.
     """
 
     def __init__(
@@ -58,9 +101,9 @@ class OpenAiChat:
         model: str,
         key: str = NO_KEY,
         can_warm: bool = False,
-        token_seconds: float = TOKEN_SECONDS,
         extra: dict[str, Any] | None = None,
         name: str = "",
+        options: ChatOptions | None = None,
     ) -> None:
         require("openai")
         import openai
@@ -68,23 +111,29 @@ class OpenAiChat:
         self.name = name or f"openai:{without_secrets(url)}#{model}"
         self._key = key
         # No retries: they would hide a dead server for seconds. In a conversation the next turn is the retry.
-        timeout = openai.Timeout(token_seconds, connect=CONNECT_SECONDS)
+        self._options = options = options or ChatOptions()
+        timeout = openai.Timeout(max(options.first_s, options.between_s), connect=CONNECT_SECONDS)
         # Loopback must not go through a proxy, even if the environment names one for all requests.
         self._client = openai.AsyncOpenAI(
             base_url=url,
             api_key=key,
             timeout=timeout,
             max_retries=0,
-            default_headers={"Accept-Encoding": "identity"},
+            default_headers={**options.headers, "Accept-Encoding": "identity"},
             http_client=openai.DefaultAsyncHttpxClient(
                 trust_env=not is_loopback(url), timeout=timeout, event_hooks={"response": [bound]}
             ),
         )
         self._model = model
         self._can_warm = can_warm
-        self._token_seconds = token_seconds
         self._extra = extra or {}
         self._limit = "max_tokens"
+        self._refused: set[str] = set()
+
+    @property
+    def prefills(self) -> bool:
+        """Whether the server continues an assistant message at the end of the prompt."""
+        return self._options.prefill != "no"
 
     async def reply(
         self, messages: Sequence[Message], extra: dict[str, Any] | None = None
@@ -93,8 +142,8 @@ class OpenAiChat:
 
         extra: further fields of this request.
 
-        Raises ModelError if the server is down, refuses the request, sends nothing for ``token_seconds``,
-        ends the stream before the answer ends, or exceeds the token limit.
+        Raises ModelError if the server is down, refuses the request, sends nothing for too long (see
+        ``ChatOptions``), ends the stream before the answer ends, or exceeds the token limit.
         """
         async with aclosing(self._stream(messages, extra)) as pieces:
             async for piece in pieces:
@@ -106,7 +155,8 @@ class OpenAiChat:
     ) -> AsyncGenerator[str | ToolCall, None]:
         """Stream the answer, then the tool calls. Otherwise like ``reply``.
 
-        Raises ModelError also if a call is incomplete or its arguments are not a JSON object.
+        The first piece of a tool call yields an empty text, as a sign that the model has answered. Raises
+        ModelError also if a call is incomplete.
         """
         fields: dict[str, Any] = {"tools": list(tools.functions), "tool_choice": tools.choice}
         if not tools.parallel:  # sent only if needed: some servers do not know the field
@@ -116,38 +166,50 @@ class OpenAiChat:
     async def _stream(
         self, messages: Sequence[Message], extra: dict[str, Any] | None
     ) -> AsyncGenerator[str | ToolCall, None]:
-        started = finished = False
+        opened = started = finished = called = False
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._options.first_s
         left = REQUESTED_TOKENS + EMPTY_CHUNKS
         calls = ToolCalls(self.name)
         try:
-            async with asyncio.timeout(self._token_seconds):
+            async with asyncio.timeout_at(due):
                 stream = await self._create(messages, REQUESTED_TOKENS, True, extra)
-            started = True
+            opened = True
+            if self._options.thinks:
+                yield OPEN_THOUGHT
             async with stream:
                 chunks = aiter(stream)
                 while True:
-                    async with asyncio.timeout(STREAM_END_SECONDS if finished else self._token_seconds):
+                    if started:
+                        due = loop.time() + (STREAM_END_SECONDS if finished else self._options.between_s)
+                    async with asyncio.timeout_at(due):
                         chunk = await anext(chunks, None)
                     left -= 1
                     if left < 0 and not finished:
                         raise ModelError(self.name, f"it sent more than {REQUESTED_TOKENS} tokens")
                     if left < 0 or chunk is None:
                         break
+                    if chunk.usage:
+                        self._report(chunk.usage)
                     for choice in chunk.choices:
-                        finished = finished or choice.finish_reason is not None
-                        calls.add(choice.delta.tool_calls or [], choice.finish_reason)
-                        if choice.delta.content:
-                            yield choice.delta.content
+                        delta, finished = choice.delta, finished or choice.finish_reason is not None
+                        calls.add(delta.tool_calls or [], choice.finish_reason)
+                        works = finished or any(getattr(delta, name, None) for name in CHUNK_SIGNS)
+                        started = started or works
+                        if delta.tool_calls and not called:
+                            called = True
+                            yield ""
+                        if delta.content:
+                            yield delta.content
         except TimeoutError as error:
             if not finished:
-                raise ModelError(
-                    self.name, f"no token for {self._token_seconds:g} s", "model_timeout"
-                ) from error
+                seconds = self._options.between_s if started else self._options.first_s
+                raise ModelError(self.name, f"no token for {seconds:g} s", "model_timeout") from error
         except ModelError:
             raise
         except Exception as error:  # the HTTP library's own errors surface while a stream is being read
             if not finished:  # after the finish reason the answer is complete, and the error does not matter
-                broke_off = "the answer broke off: " if started else ""
+                broke_off = "the answer broke off: " if opened else ""
                 raise ModelError(self.name, broke_off + self._reason(error)) from error
         if not finished:
             raise ModelError(self.name, "the answer broke off before its end")
@@ -171,10 +233,15 @@ class OpenAiChat:
     ) -> Any:
         import openai
 
-        body = {**self._extra, **(extra or {})}
+        given = {**(ASKS_USAGE if stream else {}), **self._extra, **(extra or {})}
+        if messages and messages[-1]["role"] == "assistant" and stream:
+            more, marks = PREFILL_FIELDS[self._options.prefill]
+            given |= more
+            messages = [*messages[:-1], cast(Message, {**messages[-1], **marks})]
         again = False
         while True:
             limit = self._limit
+            body = {name: value for name, value in given.items() if name not in self._refused}
             try:
                 return await self._client.chat.completions.create(
                     model=self._model,
@@ -188,18 +255,43 @@ class OpenAiChat:
                 if again or type(error.__cause__).__name__ not in CLOSED:
                     raise
                 again = True
-            except openai.BadRequestError as error:
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                words = f"{error} {error.body}"
+                refused = {name for name in OPTIONAL_FIELDS if name in body and name in words}
                 # OpenAI's reasoning models refuse max_tokens, the name that all other servers know.
-                if limit == NEW_LIMIT or NEW_LIMIT not in str(error):
+                renamed = limit != NEW_LIMIT and NEW_LIMIT in words
+                if not refused and not renamed:
                     raise
-                self._limit = NEW_LIMIT
+                self._refused |= refused
+                self._limit = NEW_LIMIT if renamed else self._limit
+
+    def _report(self, usage: Any) -> None:
+        """Report the usage of a request to the reply that made it."""
+        read, written = usage.prompt_tokens, usage.completion_tokens
+        if (reply := upstream.get()) is None or not (isinstance(read, int) and isinstance(written, int)):
+            return
+        options = self._options
+        reply.used(Usage(read, written), (read * options.input_price + written * options.output_price) / 1e6)
 
     def _reason(self, error: Exception) -> str:
         causes = [error, error.__cause__] if error.__cause__ is not None else [error]
-        text = " ".join(": ".join(str(cause).rstrip(".") or type(cause).__name__ for cause in causes).split())
+        said = [str(cause).rstrip(".") or type(cause).__name__ for cause in causes]
+        if wait := retry_after(error):
+            said.append(f"it asks to wait {wait} s")
+        text = " ".join(": ".join(said).split())
         if self._key != NO_KEY:  # a server may quote the key, and clients receive the reason
             text = text.replace(self._key, "(the key)")
         return text[:REASON_CHARACTERS]
+
+
+def retry_after(error: Exception) -> str:
+    """Return the seconds that a server asks to wait before the next request, "" if it does not say.
+
+    https://www.rfc-editor.org/rfc/rfc9110#field.retry-after; its form with a date is ignored.
+    """
+    response = getattr(error, "response", None)
+    wait: str = response.headers.get("retry-after", "") if response is not None else ""
+    return wait if wait.isdecimal() else ""
 
 
 def without_secrets(url: str) -> str:

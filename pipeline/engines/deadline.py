@@ -27,11 +27,13 @@ class Deadline:
     slack: seconds from the time of reading until the work is due, while ``due`` is None.
     due: loop time at which the work is needed, None while it is not certain that it is needed.
     frugal: whether a cheaper result is enough.
+    certain: whether the work is needed although ``due`` is None: text has no play-out that could run dry.
     """
 
     slack: float = GUESS_SECONDS
     due: float | None = None
     frugal: bool = False
+    certain: bool = False
 
     def left(self, now: float) -> float:
         """Return the seconds left until the work is due; below 0 if it is late."""

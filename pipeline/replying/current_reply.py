@@ -117,7 +117,7 @@ class CurrentReply:
             if reply.is_guess:
                 self.speculation.drop(reply.generation.tokens)
         elif superseded and reply.outcome.ended:
-            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.failed)
+            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.broken_off)
         else:
             self._cut(reply)
 
@@ -161,7 +161,7 @@ class CurrentReply:
     async def _replay(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
             await reply.output.wait_played()
-            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.failed)
+            self._records.settle(reply, reply.output.playout.seconds, cut=reply.outcome.broken_off)
         self._end()
 
     # --- its task ---------------------------------------------------------------------------------------
@@ -174,7 +174,8 @@ class CurrentReply:
         await reply.gate.wait_committed()
         reply.outcome.end(error)
         played = reply.output.playout.seconds
-        self._records.settle(reply, played, cut=reply.outcome.failed)  # before the client can add an entry
+        # Before the client can add an entry.
+        self._records.settle(reply, played, cut=reply.outcome.broken_off)
         if reply.outcome.status == "completed":
             for call in self._records.add_calls(reply):
                 self._emit(ReplyCalled(reply.id, call))

@@ -71,7 +71,7 @@ class Generation:
         Raises ModelError. Cancelling leaves them uncounted.
         """
         if isinstance(llm, TokenLlm) and is_long(self.messages):
-            with asking("language model"):
+            with asking("language model", llm):
                 self._prompt_tokens = await asyncio.to_thread(llm.count, self.messages)
 
     def usage(self, llm: Llm) -> Usage | None:
@@ -79,6 +79,6 @@ class Generation:
         if not self._begun or not isinstance(llm, TokenLlm):
             return None
         if self._prompt_tokens is None and not is_long(self.messages):
-            with suppress(ModelError):
+            with suppress(ModelError), asking("language model", llm):
                 self._prompt_tokens = llm.count(self.messages)
         return None if self._prompt_tokens is None else Usage(self._prompt_tokens, self.tokens)

@@ -47,7 +47,7 @@ class Output:
     def pause(self) -> None:
         """Record that nothing is sent until ``resume``."""
         now = _now()
-        self.deadline.due = None
+        self.deadline.due, self.deadline.certain = None, False
         self.playout.pause(now)
         if self._echo and self.playout.holds:
             self._echo.hold(now)
@@ -73,7 +73,7 @@ class Output:
     def add_text(self, text: str) -> None:
         """Record that text was sent. It has no play-out that could run dry."""
         self._text += text
-        self.deadline.due = None
+        self.deadline.due, self.deadline.certain = None, True
 
     def end(self) -> None:
         """Record that all of the reply is synthesised, or sent as text."""

@@ -16,6 +16,7 @@ from rejoinder.pipeline.replying.reply_outcome import ReplyOutcome
 from rejoinder.pipeline.replying.reply_settings import ReplySettings
 from rejoinder.pipeline.replying.text.filler import Filler
 from rejoinder.pipeline.trace import Trace
+from rejoinder.pipeline.upstream import Upstream
 
 
 class Reply:
@@ -27,7 +28,8 @@ class Reply:
     settings: what was asked of it. generation: the language model's part.
     gate: what its stages wait for before they send. output: what the client receives.
     clauses: its words on their way to the voice, once it is spoken; None before.
-    outcome: how it ends. trace: the times of its steps, which begin with ``marks``.
+    upstream: takes what the language model reports about it. outcome: how it ends.
+    trace: the times of its steps, which begin with ``marks``.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Reply:
         self.clauses: Channel[str] | None = None
         self.outcome = ReplyOutcome()
         self.trace = Trace(id, text, dict(marks or {}))
+        self.upstream = Upstream(self.trace)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property

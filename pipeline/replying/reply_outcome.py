@@ -20,6 +20,7 @@ class ReplyOutcome:
         self._error: BaseException | None = None
         self._shortened = False
         self._interrupted = False
+        self._excused: Exception | None = None
 
     @property
     def status(self) -> str:
@@ -40,6 +41,16 @@ class ReplyOutcome:
     def error(self) -> BaseException | None:
         """The error of a failed reply, None otherwise."""
         return self._error
+
+    @property
+    def excused(self) -> Exception | None:
+        """The language model's error for which an apology was spoken, None without one."""
+        return self._excused
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether an error ended the reply in the middle of its words."""
+        return self.failed and self._excused is None
 
     @property
     def interrupted(self) -> bool:
@@ -69,6 +80,10 @@ class ReplyOutcome:
             self.finish()
         else:
             self.fail(error)
+
+    def excuse(self, error: Exception) -> None:
+        """Record that an apology for this error takes the place of the words that are missing."""
+        self._excused = error
 
     def interrupt(self) -> None:
         """Record that the user's speech stops the reply; ``cancel`` ends it if it still runs."""

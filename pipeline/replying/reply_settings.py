@@ -18,7 +18,7 @@ class ReplySettings:
     tools: the tools that it may call.
     max_tokens: as in ``Options``.
     max_seconds: seconds of speech after which no clause begins, 0 for no limit.
-    holds_audio, context_wait_s: as in ``Options``.
+    holds_audio, context_wait_s, apology, cut_apology: as in ``Options``.
     """
 
     words: str = ""
@@ -29,6 +29,8 @@ class ReplySettings:
     holds_audio: bool = False
     is_filler: bool = False
     context_wait_s: float = 0.5
+    apology: str = ""
+    cut_apology: str = ""
 
 
 def settings_for(request: ReplyRequest, options: Options) -> ReplySettings:
@@ -42,4 +44,6 @@ def settings_for(request: ReplyRequest, options: Options) -> ReplySettings:
         options.holds_audio,
         request.is_filler,
         options.context_wait_s,
+        options.apology,
+        options.cut_apology,
     )

@@ -14,7 +14,11 @@ from rejoinder.pipeline.options import Models
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.retrieval import Lookup
 from rejoinder.pipeline.replying.stages import SpokenSlice, play, speak, think, write
+from rejoinder.pipeline.upstream import upstream
 
+WARM_WAIT_S = 1.5
+"""Longest wait for a request that fills the language model's cache, in seconds: a server that hangs must not
+hold up its own deadline."""
 CLAUSES_AHEAD = 2
 """Most clauses that wait for the voice."""
 AUDIO_AHEAD = 8
@@ -30,21 +34,22 @@ async def attempt(
     everything in flight.
     """
     current.set(reply.output.deadline)
+    upstream.set(reply.upstream)
     try:
         if not reply.settings.words:  # given words do not use the language model
             reply.generation.begin()
         if lookup := reply.generation.lookup:
             await _inform(reply, lookup)
         if warming:
-            await asyncio.wait([warming])
-        await reply.generation.count_prompt(models.llm)
+            await asyncio.wait([warming], timeout=WARM_WAIT_S)
         if reply.settings.speaks:
             await _speak(reply, models, out)
         else:
+            await reply.generation.count_prompt(models.llm)
             await write(reply, models.llm, out)
     except Exception as error:
         return first_error(error)
-    return None
+    return reply.outcome.excused
 
 
 async def _inform(reply: Reply, lookup: Lookup) -> None:
@@ -70,7 +75,8 @@ async def _speak(reply: Reply, models: Models, out: Channel[Event]) -> None:
 def reply_done(reply: Reply, llm: Llm, played: float) -> ReplyDone:
     """Return the ReplyDone event of a reply that has ended, of which ``played`` seconds were played."""
     status, error = reply.outcome.status, reply.outcome.error
-    done = ReplyDone(reply.id, status, reply.output.heard(played), usage=reply.generation.usage(llm))
+    usage = reply.upstream.usage or reply.generation.usage(llm)
+    done = ReplyDone(reply.id, status, reply.output.heard(played), usage=usage)
     if error is None:
         return done
     code = (error.code if isinstance(error, ProtocolError) else "") or ""

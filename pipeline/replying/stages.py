@@ -8,13 +8,13 @@ from contextlib import aclosing
 
 from rejoinder.pipeline.audio.chunk import AudioChunk, Words
 from rejoinder.pipeline.channel import Channel
-from rejoinder.pipeline.errors import ModelError, asking
+from rejoinder.pipeline.errors import ModelError, Overloaded, asking
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, ToolCall, ToolLlm, Tts
 from rejoinder.pipeline.replying.playout import spread
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.text.answer_filter import filtered
-from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
+from rejoinder.pipeline.replying.text.clauses import ClauseSplitter, clauses_of
 from rejoinder.pipeline.replying.text.filler import Filler
 
 SLICE_SECONDS = 0.04
@@ -33,16 +33,16 @@ SpokenSlice = tuple[str, AudioChunk, Words]
 async def answer(reply: Reply, llm: Llm) -> AsyncGenerator[str, None]:
     """Yield the words of the reply, up to its limits and without thoughts; record its tool calls.
 
-    If the reply's words are given, the language model is not used. Raises ModelError if the model answers
-    with thoughts only, or cannot call the tools. Closing the generator cancels the request.
+    If the reply's words are given, the language model is not used. Raises ModelError if the model fails, in
+    whatever way, answers with thoughts only, or cannot call the tools. Closing the generator cancels the
+    request.
     """
     if reply.settings.words:
         yield reply.settings.words
         return
     generation, tools = reply.generation, reply.settings.tools
-    pieces = _request(reply, llm)
-    with asking("language model"):
-        async with aclosing(filtered(pieces, generation.filter)) as words:
+    with asking("language model", llm):
+        async with aclosing(filtered(_request(reply, llm), generation.filter)) as words:
             async for piece in words:
                 reply.mark("first_token")
                 if isinstance(piece, ToolCall):
@@ -79,16 +79,29 @@ async def write(reply: Reply, llm: Llm, out: Channel[Event]) -> None:
 
 
 async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
-    """Send the model's words as clauses. Cancelling closes the request to the model."""
+    """Send the model's words as clauses; where it fails, an apology in place of the rest, if there is one.
+
+    The words that complete no clause are dropped then. Cancelling closes the request to the model.
+    """
     splitter, kind = ClauseSplitter(), Filler if reply.settings.is_filler else str
-    async with aclosing(answer(reply, llm)) as tokens:
-        async for token in tokens:
-            for clause in splitter.feed(token):
-                reply.mark("first_clause")
-                await out.send(kind(clause))
-    if rest := splitter.flush():
+    try:
+        await reply.generation.count_prompt(llm)
+        async with aclosing(answer(reply, llm)) as tokens:
+            async for token in tokens:
+                for clause in splitter.feed(token):
+                    reply.mark("first_clause")
+                    await out.send(kind(clause))
+        last = [splitter.flush()]
+    except (ModelError, Overloaded) as error:
+        begun = "first_clause" in reply.trace.marks
+        last = clauses_of(reply.settings.cut_apology if begun else reply.settings.apology)
+        if not last:
+            raise
+        reply.mark("apology")
+        reply.outcome.excuse(error)
+    for clause in filter(None, last):
         reply.mark("first_clause")
-        await out.send(kind(rest))
+        await out.send(kind(clause))
     out.close()
 
 

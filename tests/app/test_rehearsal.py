@@ -26,15 +26,18 @@ def len_of(text: str) -> int:
     return len(text)
 
 
+SILENT = {"apology": "", "cut_apology": ""}
+
+
 def test_greeting_of_the_agent_is_synthesised_before_the_first_call() -> None:
     async def serve() -> None:
         agent = Agent(greeting="Mario's, good evening.")
-        async with served(agent=agent, greeting="Not this one.") as (program, _):
+        async with served(agent=agent, greeting="Not this one.", **SILENT) as (program, _):
             assert kept(program) == ["Mario's,", "good evening."]
-        async with served(greeting="Hello.") as (program, _):
-            assert kept(program) == ["Hello."]
+        async with served(greeting="Hello.", apology="Sorry.", cut_apology="I got lost.") as (program, _):
+            assert kept(program) == ["Hello.", "Sorry.", "I got lost."]
         agent.tool(len_of)
-        async with served(agent=agent) as (program, _):
+        async with served(agent=agent, **SILENT) as (program, _):
             assert kept(program)[2:] == ["One moment.", "Let me see."], (
                 "an agent with tools lets callers wait"
             )
@@ -50,7 +53,7 @@ def test_greeting_that_on_call_changes_is_kept_after_its_first_call() -> None:
         call.greeting = "Good morning."
 
     async def serve() -> None:
-        async with served(agent=agent) as (program, url):
+        async with served(agent=agent, **SILENT) as (program, url):
             assert kept(program) == ["Hello."]
             async with calling(url, TwilioSim()) as caller:
                 await caller.until(lambda: caller.seconds_heard > 0.5)

@@ -13,7 +13,7 @@ import pytest
 from support.patience import PATIENCE
 
 from rejoinder.models.llm.llama_cpp import LLAMA_SLOTS
-from rejoinder.models.llm.openai import OpenAiChat
+from rejoinder.models.llm.openai import ChatOptions, OpenAiChat
 from rejoinder.pipeline.interfaces import Llm, Message
 
 LONG = "Tell me a very long story about the sea, with many people in it."
@@ -153,7 +153,8 @@ async def serving(
     server = Server(handler)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.url = "http://{}:{}/v1".format(*listener.sockets[0].getsockname())
-    chat = OpenAiChat(server.url, "toy", token_seconds=token_seconds, can_warm=True)
+    options = ChatOptions(token_seconds, token_seconds)
+    chat = OpenAiChat(server.url, "toy", can_warm=True, options=options)
     try:
         async with asyncio.timeout(PATIENCE):
             yield server, chat

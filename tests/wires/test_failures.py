@@ -148,7 +148,10 @@ class Wires:
 
 
 @pytest.mark.parametrize("down", [False, True])
-def test_no_wire_reveals_internal_details_of_an_error(tmp_path: Path, down: bool) -> None:
+def test_no_wire_reveals_internal_details_of_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, down: bool
+) -> None:
+    monkeypatch.setenv("REJOINDER_APOLOGY", "")  # with one, a telephone call goes on
     port, wyoming_port = unused_port(), unused_port()
 
     def works(handler: BaseHTTPRequestHandler, messages: list[dict[str, str]]) -> None:

@@ -123,7 +123,8 @@ def check_profile(settings: Settings) -> Check:
 
 def check_libraries(settings: Settings) -> Iterator[Check]:
     """Check each library: whether it is installed, its version, and whether it can be imported."""
-    prefixes = {spec.partition(":")[0] for spec in specs(settings).values()}
+    used = [*specs(settings).values(), *settings.language_models()]
+    prefixes = {spec.partition(":")[0] for spec in used}
     needed = {module for prefix in prefixes for module in NEEDED_BY.get(prefix, ())}
     for library in LIBRARIES.values():
         yield check_library(library, library.module in needed)

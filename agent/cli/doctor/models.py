@@ -14,7 +14,8 @@ from typing import Any
 from rejoinder.agent.cli.doctor.machine import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
 from rejoinder.models.hints import PackageMissing
-from rejoinder.models.llm.openai import key_from_environment, key_variable
+from rejoinder.models.llm.openai import NO_KEY, key_from_environment, key_variable
+from rejoinder.models.llm.spec_list import listed
 from rejoinder.models.registry import adapters, check
 from rejoinder.models.specs import CATALOGUED, LANGUAGE_MODELS, ROLES, of_hub, own_path, voices, weights
 from rejoinder.models.weights.catalog import catalog
@@ -33,10 +34,30 @@ MOST_NAMES = 5
 def check_models(settings: Settings) -> Iterator[Check]:
     """Check each configured model."""
     for kind, spec in specs(settings).items():
+        if kind == "llm":
+            yield from check_llms(settings)
+            continue
         state, detail, fix = check_model(kind, spec)
         yield Check(kind, state, f"{spec}: {detail}", fix)
     if not settings.turn:
         yield Check("turn", "ok", "off: only words and silence end a turn")
+
+
+def check_llms(settings: Settings) -> Iterator[Check]:
+    """Check each language model of the list."""
+    for name, spec in zip(listed(settings.llm, settings.models), settings.language_models(), strict=True):
+        table = settings.models.get(name)
+        shown = f"{name} ({spec})" if table else spec
+        try:
+            key = table.key(name) if table else ""
+        except ModelError as error:
+            yield Check("llm", "broken", f"{shown}: {error}", f"mend [models.{name}]")
+            continue
+        if table and table.remote:
+            state, detail, fix = check_server(spec.partition(":")[2], key or NO_KEY, f"[models.{name}]")
+        else:
+            state, detail, fix = check_model("llm", spec)
+        yield Check("llm", state, f"{shown}: {detail}", fix)
 
 
 def check_model(kind: str, spec: str) -> tuple[str, str, str]:
@@ -92,18 +113,23 @@ def _of_hub(kind: str, spec: str) -> tuple[str, str, str]:
     return "ok", "your own weights", ""
 
 
-def check_server(address: str) -> tuple[str, str, str]:
-    """Check the model at an OpenAI-compatible server, ``URL#MODEL``, by its list of models."""
+def check_server(address: str, key: str = "", table: str = "") -> tuple[str, str, str]:
+    """Check the model at an OpenAI-compatible server, ``URL#MODEL``, by its list of models.
+
+    key: "" for that of the environment. table: where the key comes from otherwise.
+    """
     url, _, model = address.partition("#")
     if not url.startswith(("http://", "https://")) or not model:
         return "broken", "is not URL#MODEL", "set llm to openai:http://HOST/v1#MODEL"
-    headers = {"Authorization": f"Bearer {key_from_environment()}"}
+    headers = {"Authorization": f"Bearer {key or key_from_environment()}"}
     request = urllib.request.Request(f"{url.rstrip('/')}/models", headers=headers)
     try:
         answer = _json(request)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code in (401, 403):
+            if table:
+                return "broken", f"refuses the key (HTTP {error.code})", f"put the right one into {table}"
             if not (given := key_variable()):
                 return "broken", f"wants a key (HTTP {error.code})", "put one into REJOINDER_LLM_KEY"
             return "broken", f"refuses the key in {given} (HTTP {error.code})", "put the right one into it"

@@ -195,14 +195,14 @@ class Phone:
     def handle(self, event: Event | Result) -> list[Command | Frame]:
         """Return the carrier's messages for a session event, and the commands that follow from it.
 
-        Raises Unanswered after ``MOST_FAILED`` failed replies in a row.
+        Raises Unanswered after ``MOST_FAILED`` replies in a row that failed in silence.
         """
         match event:
-            case ReplyDone(status="failed", error=error):
+            case ReplyDone(status="failed", heard="", error=error):
                 self._failed += 1
                 if self._failed == MOST_FAILED:
                     raise Unanswered(f"{MOST_FAILED} replies in a row have failed, the last: {error}")
-            case ReplyDone(status="completed" | "incomplete"):
+            case ReplyDone(status="completed" | "incomplete" | "failed"):
                 self._failed = 0
         match event:
             case ReplyStarted(turn):

@@ -17,7 +17,9 @@ from support.serving import PATIENCE, SCRIPTED, Server, Talk, run_command, servi
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 
-def test_the_next_turn_works_when_the_server_is_back(tmp_path: Path) -> None:
+def test_the_next_turn_works_when_the_server_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for apology in ("REJOINDER_APOLOGY", "REJOINDER_CUT_APOLOGY"):
+        monkeypatch.setenv(apology, "")
     port = unused_port()
     prompts: list[list[dict[str, str]]] = []
 

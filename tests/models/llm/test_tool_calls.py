@@ -108,7 +108,7 @@ def test_text_is_streamed_before_tool_calls() -> None:
             return await answered(chat, prompt_of("Rome?"), Tools([WEATHER]))
 
     with asyncio.Runner(debug=True) as runner:
-        assert runner.run(talk()) == ["Let me ", "see.", ROME]
+        assert runner.run(talk()) == ["Let me ", "see.", "", ROME], "the empty text is a sign of life"
 
 
 def test_scripted_calls() -> None:

@@ -41,7 +41,8 @@ from rejoinder.models.llm.ort.sampling import Sampling
 from rejoinder.models.llm.vllm.adapter import WARM_BATCH, Vllm, vllm_environment
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.llm.vllm.tools import open_vllm
-from rejoinder.models.loading import Specs, WarmsBatches, open_models
+from rejoinder.models.llm.warming import WarmsBatches
+from rejoinder.models.loading import Specs, open_models
 from rejoinder.models.placement import Placement
 from rejoinder.models.registry import check
 from rejoinder.models.scripted import ScriptedStt, ScriptedTts, ScriptedVad

@@ -164,7 +164,7 @@ def test_call_ends_when_the_model_is_down(caplog: pytest.LogCaptureFixture) -> N
     noise = np.random.default_rng(0).normal(0.0, 6000.0, 4800).astype("<i2").tobytes()
 
     async def hold() -> None:
-        async with served() as (program, url):
+        async with served(apology="") as (program, url):
             program.models.llm.fail_after = 0  # type: ignore[union-attr]
             with pytest.raises(ConnectionClosed) as ended:
                 async with calling(url, TwilioSim()) as caller:

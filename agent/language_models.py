@@ -1,0 +1,66 @@
+"""The settings of the language models: which are asked, in which order, and what is said if none answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic_settings import BaseSettings
+
+from rejoinder.models.llm.model_settings import ModelSettings
+from rejoinder.models.llm.spec_list import joined, listed
+from rejoinder.models.registry import language_model
+from rejoinder.models.specs import LANGUAGE_MODELS
+
+TOYS = ("ort:smollm2-135m-instruct", "llama:smollm2-135m-instruct")
+"""The smallest language model, by its two specs: it is too small for real use."""
+APOLOGY = "Sorry, I cannot answer right now. Please say that again in a moment."
+"""Spoken if no language model answers."""
+CUT_APOLOGY = "Sorry, I lost the thread there. Could you ask me again?"
+"""Spoken if all language models fail in the middle of a reply."""
+LONGEST_APOLOGY = 1_000
+"""Most characters of an apology."""
+
+
+def _check_name(name: str) -> str:
+    if name in LANGUAGE_MODELS:
+        raise ValueError(f"{name} is a size of the embedded models: give the table another name")
+    return name
+
+
+ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*$"), AfterValidator(_check_name)]
+"""The name of a table of a language model: no blank and no colon, so that it is no spec."""
+
+
+class LanguageModelSettings(BaseSettings):
+    """The settings of the language models."""
+
+    llm: Annotated[str, BeforeValidator(joined), AfterValidator(language_model)] = Field(
+        LANGUAGE_MODELS["small"],
+        description="language model: tiny, small, medium, or openai:http://HOST/v1#MODEL; several: the next "
+        "one takes over",
+    )
+    models: dict[ModelName, ModelSettings] = Field(
+        {}, description="tables [models.NAME] with the settings of language models; llm refers to a NAME"
+    )
+    hedge: bool = Field(
+        True, description="wait for a late language model while the next one is asked; false: give it up"
+    )
+    apology: str = Field(
+        APOLOGY, max_length=LONGEST_APOLOGY, description="spoken if no language model answers; empty: silence"
+    )
+    cut_apology: str = Field(
+        CUT_APOLOGY,
+        max_length=LONGEST_APOLOGY,
+        description="spoken if all language models fail in the middle of a reply; empty: silence",
+    )
+
+    def language_models(self) -> list[str]:
+        """Return the specs of the language models, in the order in which they are asked."""
+        found = listed(self.llm, self.models)
+        return [self.models[one].full_spec if one in self.models else one for one in found]
+
+    @property
+    def hosted(self) -> bool:
+        """Whether one of the language models probably bills each request: it has an address with TLS."""
+        return any(spec.partition(":")[2].lower().startswith("https:") for spec in self.language_models())

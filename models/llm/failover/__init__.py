@@ -1,0 +1,1 @@
+"""One language model over several: failover, hedged requests and circuit breakers."""

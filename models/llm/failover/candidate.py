@@ -1,0 +1,74 @@
+"""One of several language models: its name, its limits, and what is known of its health."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rejoinder.models.llm.failover.breaker import Breaker
+from rejoinder.models.llm.failover.continuation import GO_ON, continued
+from rejoinder.models.llm.failover.deadlines import FirstWords, first_word_deadline
+from rejoinder.pipeline.errors import ModelError
+from rejoinder.pipeline.interfaces import Llm, Message, TextLlm, ToolCall, ToolLlm, Tools
+
+
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """A language model that may answer.
+
+    name: in logs and traces. first_token_s: its configured deadline, None to derive it from measurements.
+    prefills: whether it continues an assistant message at the end of the prompt.
+    """
+
+    name: str
+    llm: Llm
+    first_token_s: float | None = None
+    prefills: bool = False
+    breaker: Breaker = field(default_factory=Breaker)
+    first_words: FirstWords = field(default_factory=FirstWords)
+
+    def deadline(self, is_last: bool) -> float:
+        """Return the seconds after which another model is asked too, by ``first_word_deadline``."""
+        return first_word_deadline(self.first_token_s, self.first_words.p95(), is_last)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of one model after the other.
+
+    tools: None for a request without tools. urgent: False for a text request, which may wait for replies.
+    given: the words of the answer that are out already. go_on: asks a model without assistant prefill for the
+    rest.
+    """
+
+    messages: Sequence[Message]
+    tools: Tools | None = None
+    urgent: bool = True
+    given: str = ""
+    go_on: str = GO_ON
+
+    @property
+    def hedges(self) -> bool:
+        """Whether two models may work on it at a time.
+
+        Not with tools: a server may run some of them itself, and that must happen once.
+        """
+        return self.tools is None
+
+    def send(self, candidate: Candidate) -> AsyncGenerator[Any, None]:
+        """Start the request at one model, and return its stream. Raises ModelError."""
+        llm, messages = candidate.llm, self.messages
+        if self.given:
+            messages = continued(messages, self.given, candidate.prefills, self.go_on)
+        if self.tools is None:
+            return (
+                llm.write(messages) if not self.urgent and isinstance(llm, TextLlm) else llm.reply(messages)
+            )
+        if isinstance(llm, ToolLlm):
+            return llm.answer(messages, self.tools)
+        raise ModelError(candidate.name, "it cannot call tools")
+
+
+Piece = str | ToolCall
+"""A piece of an answer."""

@@ -1,0 +1,244 @@
+"""One language model over several: the first that answers in time speaks, and the next one goes on for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+
+from rejoinder.models.llm.failover.candidate import Candidate, Piece, Request
+from rejoinder.models.llm.failover.leg import Leg
+from rejoinder.models.llm.failover.probes import Probes
+from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, current
+from rejoinder.pipeline.errors import ModelError, PipelineError
+from rejoinder.pipeline.interfaces import Message, MonitoredLlm, ToolCall, ToolLlm, Tools
+from rejoinder.pipeline.upstream import upstream
+
+log = logging.getLogger(__name__)
+
+GUESS_CHECK_SECONDS = 0.05
+"""A deadline that passes while a reply is only a guess is checked again this often, in seconds."""
+REFUSALS = (400, 413, 422)
+"""HTTP codes that blame the request. They say nothing about the model's health."""
+
+
+@dataclass(slots=True)
+class Tried:
+    """What one answer has learnt of the models: which have failed, and which were late.
+
+    tools: whether it needs a model with tools.
+    """
+
+    tools: bool = False
+    dead: set[Candidate] = field(default_factory=set)
+    late: set[Candidate] = field(default_factory=set)
+
+
+class Failover:
+    """Several language models that answer as one.
+
+    The first one whose breaker is closed is asked. If no word has come at its deadline, the next one is asked
+    too, and the first to answer speaks; the other request is closed. A model that fails in the middle of an
+    answer is continued by the next one. A model that is on time is awaited directly: there is no task and no
+    timer per token.
+
+    candidates: in the order in which they are asked. hedge: False to give a late model up before the next one
+    is asked.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], hedge: bool = True) -> None:
+        self.candidates = list(candidates)
+        self._hedge = hedge
+        self._probes = Probes()
+
+    def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Stream the answer. Raises ModelError if no model answers. Closing it closes all its requests."""
+        return words_of(self.stream(Request(messages)))
+
+    def write(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
+        """Stream the answer to a text request, at the lower priority of the models that have one."""
+        return words_of(self.stream(Request(messages, urgent=False)))
+
+    async def warm(self, messages: Sequence[Message]) -> None:
+        """Warm the model that will be asked. Cancelling stops that. Raises ModelError."""
+        await self._asked(Tried())[0].llm.warm(messages)
+
+    @property
+    def failed(self) -> str:
+        """Why none of the models can answer any more; "" while one may."""
+        reasons = [one.llm.failed if isinstance(one.llm, MonitoredLlm) else "" for one in self.candidates]
+        return reasons[0] if all(reasons) else ""
+
+    def miss(self, candidate: Candidate) -> None:
+        """Record that a model does not answer already at the start."""
+        candidate.breaker.open()
+        self._probes.begin(candidate)
+
+    async def aclose(self) -> None:
+        """Stop the probes. The models belong to who made them. Cancelling may leave a probe running."""
+        await self._probes.aclose()
+
+    # --- one answer -------------------------------------------------------------------------------------
+
+    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        """Stream the answer to a request, or the rest of one that is begun. Raises ModelError.
+
+        Closing it closes all its requests.
+        """
+        given, called, tried = request.given, False, Tried(tools=request.tools is not None)
+        while True:
+            leg = await self._first(self._asked(tried), request, tried)
+            try:
+                if (reply := upstream.get()) is not None:
+                    reply.answers(leg.candidate.name)
+                pieces: list[Piece] | None = leg.ready
+                while pieces is not None:
+                    for piece in pieces:
+                        called = called or isinstance(piece, ToolCall)
+                        given += piece if isinstance(piece, str) else ""
+                        yield piece
+                    pieces = await leg.read()
+                return
+            except PipelineError as error:
+                self._failed(leg.candidate, error, tried)
+                if called or not self._left(tried):
+                    raise
+                _happened("failovers", "failed_over")
+                request = replace(request, given=given)
+            finally:
+                await leg.aclose()
+
+    def _asked(self, tried: Tried) -> list[Candidate]:
+        """Return the models to ask, in order: all of them if all breakers are open."""
+        left = sorted(self._left(tried), key=lambda one: one in tried.late)
+        return [one for one in left if one.breaker.closed] or left
+
+    def _left(self, tried: Tried) -> list[Candidate]:
+        usable = (one for one in self.candidates if not tried.tools or isinstance(one.llm, ToolLlm))
+        return [one for one in usable if one not in tried.dead]
+
+    async def _first(self, candidates: Sequence[Candidate], request: Request, tried: Tried) -> Leg:
+        """Return the request that answers first, and close the others. Raises ModelError if none answers."""
+        candidate, *rest = candidates
+        leg, loop = Leg(candidate, request), asyncio.get_running_loop()
+        following: asyncio.Task[Leg] | None = None
+        timer: asyncio.TimerHandle
+
+        def pass_deadline() -> None:
+            nonlocal timer, following
+            if is_guess():  # no caller waits yet
+                timer = loop.call_later(GUESS_CHECK_SECONDS, pass_deadline)
+            elif rest and self._hedge and request.hedges:
+                self._late(candidate, leg, tried)
+                _happened("hedges", "hedged")
+                following = asyncio.create_task(self._first(rest, request, tried), name="hedge")
+                following.add_done_callback(end_wait)
+            else:
+                limit.reschedule(loop.time())
+
+        def end_wait(race: asyncio.Task[Leg]) -> None:
+            left = 0.0 if _has_won(race) else candidate.deadline(is_last=True) - leg.waited
+            with suppress(RuntimeError):  # the first model has answered in the same step of the loop
+                limit.reschedule(loop.time() + max(0.0, left))
+
+        timer = loop.call_later(candidate.deadline(not rest), pass_deadline)
+        try:
+            async with asyncio.timeout(None) as limit:
+                await leg.begin()
+            if following is None:
+                candidate.breaker.succeeded(loop.time())
+            candidate.first_words.add(leg.waited)
+            await _discard(following)
+            return leg
+        except (TimeoutError, PipelineError) as error:
+            failure = error
+        except BaseException:
+            await leg.aclose()
+            await _discard(following)
+            raise
+        finally:
+            timer.cancel()
+        await leg.aclose()
+        if isinstance(failure, TimeoutError):
+            candidate.first_words.add(leg.waited)
+            failure = ModelError(candidate.name, f"no word within {leg.waited:.1f} s", "model_timeout")
+        if not _has_won(following):
+            self._failed(candidate, failure, tried, counts=following is None)
+        if following is None:
+            if not rest:
+                raise failure
+            _happened("failovers", "failed_over")
+            return await self._first(rest, request, tried)
+        try:
+            return await following
+        except BaseException:
+            await _discard(following)
+            raise
+
+    # --- health -----------------------------------------------------------------------------------------
+
+    def _late(self, candidate: Candidate, leg: Leg, tried: Tried) -> None:
+        tried.late.add(candidate)
+        log.info("%s has not answered within %.2f s: asking the next model, too", candidate.name, leg.waited)
+        self._bad(candidate)
+
+    def _failed(self, candidate: Candidate, error: PipelineError, tried: Tried, counts: bool = True) -> None:
+        tried.dead.add(candidate)
+        log.warning("a language model failed: %s", error)
+        refused = getattr(error.__cause__, "status_code", None) in REFUSALS
+        if counts and not refused and getattr(error, "code", "") != "context_length_exceeded":
+            self._bad(candidate)
+
+    def _bad(self, candidate: Candidate) -> None:
+        if candidate.breaker.failed(asyncio.get_running_loop().time()):
+            log.warning("%s is not asked any more until it answers a probe", candidate.name)
+            self._probes.begin(candidate)
+
+
+class ToolFailover(Failover):
+    """Several language models, of which at least one can call tools. Only those get a request with tools."""
+
+    def answer(self, messages: Sequence[Message], tools: Tools) -> AsyncGenerator[str | ToolCall, None]:
+        """Stream the answer, then the tool calls of the model that wrote it. Otherwise like ``reply``.
+
+        Two models never work on such a request at the same time.
+        """
+        return self.stream(Request(messages, tools))
+
+
+async def words_of(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[str, None]:
+    """Yield the words of an answer, without its tool calls. Closing the generator closes ``pieces``."""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, str):
+                yield piece
+
+
+def _has_won(following: asyncio.Task[Leg] | None) -> bool:
+    done = following is not None and following.done() and not following.cancelled()
+    return done and following is not None and following.exception() is None
+
+
+async def _discard(following: asyncio.Task[Leg] | None) -> None:
+    """Close the requests that lost, and the connection that one of them may have won meanwhile."""
+    if following is None:
+        return
+    following.cancel()
+    await asyncio.wait([following])
+    if _has_won(following):
+        await following.result().aclose()
+
+
+def is_guess() -> bool:
+    """Return whether the request belongs to a reply that is not committed, or is paused."""
+    deadline = current.get()
+    if deadline is None or deadline.certain:
+        return False
+    return deadline.due is None and deadline.slack < SPARE_SECONDS
+
+
+def _happened(what: str, mark: str) -> None:
+    if (reply := upstream.get()) is not None:
+        reply.happened(what, mark, asyncio.get_running_loop().time())

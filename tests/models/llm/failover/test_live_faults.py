@@ -1,0 +1,234 @@
+"""Real chat servers with real faults, as callers of a real server hear them."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.ports import unused_port
+from support.servers.faulty import WORDS, Faulty, faulty_server
+from support.serving import Server, Talk, serving
+from websockets.exceptions import ConnectionClosed
+
+pytestmark = pytest.mark.server
+
+DEADLINE_S = 1.0
+"""In front of the first token or between two, wherever the fault is. Elsewhere a busy machine has time."""
+PATIENT_S = 20.0
+ALLOWED_S = 10.0
+"""What a caller may wait beyond the deadline: far less than a server hangs."""
+FAULTS = ["killed", "hung", "garbage", "429", "500", "slow"]
+LATER = ["killed in mid-sentence", "hung in mid-sentence", "slow in mid-sentence"]
+SORRY = "Sorry, not now."
+LOST = "Sorry, I got lost."
+HEADER = f"""
+trace_file = "trace.jsonl"
+speculate = "never"
+apology = "{SORRY}"
+cut_apology = "{LOST}"
+"""
+TABLE = """
+[models.{name}]
+url = "{url}"
+model = "m"
+first_token_s = {deadline}
+between_tokens_s = {between}
+"""
+
+
+def configuration(folder: Path, deadlines: tuple[float, float], **urls: str) -> None:
+    """Configure the models. deadlines: of big, for its first token and between two; the others have time."""
+    tables = ""
+    for name, url in urls.items():
+        first, between = deadlines if name == "big" else (PATIENT_S, PATIENT_S)
+        tables += TABLE.format(name=name, url=url, deadline=first, between=between)
+    (folder / "rejoinder.toml").write_text(HEADER + tables)
+
+
+@contextmanager
+def pair(
+    folder: Path, llm: str, deadlines: tuple[float, float] = (PATIENT_S, PATIENT_S)
+) -> Iterator[tuple[Server, Faulty, Faulty]]:
+    """Run two chat servers, and a server of calls that asks one or both of them."""
+    with ExitStack() as stack:
+        big = stack.enter_context(faulty_server(unused_port()))
+        small = stack.enter_context(faulty_server(unused_port()))
+        tls = f"https://127.0.0.1:{small.port}/v1"
+        configuration(folder, deadlines, big=big.url, little=small.url, tls=tls)
+        server = stack.enter_context(serving(folder, llm=llm))
+        yield server, big, small
+
+
+def turn(*talks: Talk) -> list[tuple[dict[str, Any], float]]:
+    """Speak in all calls at once; return each response, and the seconds from its begin to its first audio."""
+    for talk in talks:
+        talk.speak()
+    ended = []
+    for talk in talks:
+        talk.until("response.created")
+        began = time.monotonic()
+        while (event := talk.event())["type"] not in ("response.output_audio.delta", "response.done"):
+            pass
+        waited = time.monotonic() - began
+        if event["type"] != "response.done":
+            event = talk.until("response.done")
+        ended.append((event["response"], waited))
+    return ended
+
+
+def ask(talk: Talk) -> dict[str, Any]:
+    """Ask for a reply in text, which takes no time to play."""
+    talk.send("response.create", response={"output_modalities": ["text"]})
+    response: dict[str, Any] = talk.until("response.done")["response"]
+    return response
+
+
+def words_of(response: dict[str, Any]) -> str:
+    parts = [part for item in response["output"] for part in item["content"]]
+    return " ".join(part.get("transcript") or part.get("text", "") for part in parts).strip()
+
+
+def history(faulty: Faulty) -> list[str]:
+    """Return the assistant's words in the prompt that the server got last."""
+    return [message["content"] for message in faulty.seen[-1] if message["role"] == "assistant"]
+
+
+def traces(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "trace.jsonl").read_text().splitlines()]
+
+
+AT_FIRST, LATER_ON = (DEADLINE_S, PATIENT_S), (PATIENT_S, DEADLINE_S)
+"""The deadlines for faults at the begin of an answer, and for those in mid-sentence."""
+
+
+@pytest.fixture(scope="module")
+def two(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, Server, Faulty, Faulty]]:
+    folder = tmp_path_factory.mktemp("two")
+    with pair(folder, "big little", request.param) as (server, big, small):
+        yield folder, server, big, small
+
+
+@pytest.fixture(scope="module")
+def one(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, Faulty]]:
+    with pair(tmp_path_factory.mktemp("one"), "big", request.param) as (server, big, _):
+        yield server, big
+
+
+def recover(talk: Talk, big: Faulty) -> None:
+    """Heal the server, and wait until its model is asked again, and most of its requests are good."""
+    big.fault, good = "", 0
+    deadline = time.monotonic() + 120.0
+    while good < 7:
+        before = len(big.seen)
+        response = ask(talk)
+        good += response["status"] == "completed" and len(big.seen) > before and len(big.seen[-1]) > 1
+        assert time.monotonic() < deadline, "it is not asked again"
+
+
+def answer_of(talk: Talk) -> str:
+    """Ask until the model is in time, which may take a busy machine more than once; return its words."""
+    deadline = time.monotonic() + 60.0
+    while (response := ask(talk))["status"] != "completed":
+        assert time.monotonic() < deadline, "it is not answered again"
+    return words_of(response)
+
+
+@pytest.mark.parametrize(
+    ("two", "fault"),
+    [*((AT_FIRST, fault) for fault in FAULTS), *((LATER_ON, fault) for fault in LATER)],
+    indirect=["two"],
+)
+def test_a_second_model_answers_and_another_call_notices_nothing(
+    two: tuple[Path, Server, Faulty, Faulty], fault: str
+) -> None:
+    folder, server, big, small = two
+    with Talk(server) as talk, Talk(server) as neighbour:
+        recover(talk, big)
+        big.fault = fault
+        for response, waited in turn(talk, neighbour):
+            assert (response["status"], words_of(response)) == ("completed", WORDS)
+            assert waited < (DEADLINE_S if fault in ("hung", "slow") else 0.0) + ALLOWED_S
+        big.fault = "500"
+        ask(talk)
+        assert small.seen[-1][-1]["role"] == "assistant" and history(small)[-1] == WORDS, "nothing twice"
+        assert not [event for event in talk.seen + neighbour.seen if event["type"] == "error"]
+    server.wait_idle()
+    models = [line["models"] for line in traces(folder)[-2:]]
+    assert models == [["big", "little"] if fault in LATER else ["little"]] * 2
+    if fault == "hung":
+        deadline = time.monotonic() + PATIENT_S
+        while big.gone < 2:  # the threads of its server notice it soon
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert big.gone == 2, "the losers' connections are closed"
+
+
+@pytest.mark.parametrize(
+    ("one", "fault"),
+    [*((AT_FIRST, fault) for fault in FAULTS), *((LATER_ON, fault) for fault in LATER)],
+    indirect=["one"],
+)
+def test_without_a_second_model_an_apology_is_heard_and_the_call_stays_up(
+    one: tuple[Server, Faulty], fault: str
+) -> None:
+    server, big = one
+    with Talk(server) as talk, Talk(server) as neighbour:
+        recover(talk, big)
+        big.fault = fault
+        ((response, waited),) = turn(talk)
+        big.fault = ""
+        assert response["status"] == "failed"
+        cause = response["status_details"]["error"]
+        assert cause["code"] in ("model_error", "model_timeout") and "language model" in cause["message"]
+        assert [event["error"]["code"] for event in talk.seen if event["type"] == "error"] == [cause["code"]]
+        heard = words_of(response)
+        assert heard == (f"It is so. {LOST}" if fault in LATER else SORRY)
+        assert waited < DEADLINE_S + ALLOWED_S
+        assert answer_of(neighbour) == WORDS
+        assert answer_of(talk) == WORDS, "the call goes on"
+        assert heard in history(big), "the history says what was heard"
+    server.wait_idle()
+
+
+def _connected(server: Server) -> Talk:
+    deadline = time.monotonic() + 60.0
+    while True:
+        try:
+            return Talk(server)
+        except ConnectionClosed:  # it is still loading
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_broken_tls_is_failed_over(tmp_path: Path) -> None:
+    with pair(tmp_path, "tls big") as (server, big, _):
+        with Talk(server) as talk:
+            ((response, waited),) = turn(talk)
+            assert words_of(response) == WORDS and waited < ALLOWED_S
+            big.fault = "500"
+            ((response, waited),) = turn(talk)
+            assert (response["status"], words_of(response)) == ("failed", SORRY)
+            assert waited < ALLOWED_S
+        server.wait_idle()
+    assert "tls does not answer" in server.log.read_text()
+
+
+def test_a_server_starts_while_all_of_its_models_are_away(tmp_path: Path) -> None:
+    ports = unused_port(), unused_port()
+    big, small = (f"http://127.0.0.1:{port}/v1" for port in ports)
+    configuration(tmp_path, (PATIENT_S, PATIENT_S), big=big, little=small)
+    with serving(tmp_path, wait=False, llm="big,little") as server:
+        deadline = time.monotonic() + 60.0
+        while "none of the language models answers" not in server.log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with faulty_server(ports[1]), _connected(server) as talk:
+            assert words_of(turn(talk)[0][0]) == WORDS
+        server.wait_idle()
