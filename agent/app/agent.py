@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 from rejoinder.agent.app.call import Resources, State, check_text
 from rejoinder.agent.app.fillers import FILLER_AFTER_S, USUAL_FILLERS
 from rejoinder.agent.app.functions.signatures import check_hook
-from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Sequel, Tool, tool_of
+from rejoinder.agent.app.tool import TOOL_TIMEOUT_S, Sequel, Tool, add_tool, tool_of
 from rejoinder.agent.app.worker import Worker
 
 Function: TypeAlias = Callable[..., Any]
@@ -89,7 +89,7 @@ class Agent(Sequel, Generic[State, Resources]):
         self.lifespan = lifespan
         self.hooks = Hooks()
         if delegate:
-            self._add(delegate.asked)
+            add_tool(self.tools, delegate.asked)
         for function in tools:
             self.tool(function)
 
@@ -129,15 +129,10 @@ class Agent(Sequel, Generic[State, Resources]):
                 background=background,
                 keep_on_interrupt=keep_on_interrupt,
             )
-            self._add(made)
+            add_tool(self.tools, made)
             return given
 
         return add if function is None else add(function)
-
-    def _add(self, made: Tool) -> None:
-        if made.name in self.tools:
-            raise ValueError(f"there is a tool {made.name} already: give this one another name")
-        self.tools[made.name] = made
 
     @property
     def reachable(self) -> list[Agent[Any, Any]]:

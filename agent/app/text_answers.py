@@ -17,7 +17,7 @@ from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.pipeline import Llm, Message, ModelError, ToolCall, ToolLlm, Tools
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.prompt import informed
-from rejoinder.pipeline.replying.retrieval import MOST_CHARACTERS
+from rejoinder.pipeline.replying.retrieval import cut
 from rejoinder.pipeline.replying.text.answer_filter import AnswerFilter, filtered
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def _known(host: AgentHost, call: Call, words: str) -> str:
         return ""
     try:
         async with asyncio.timeout(CONTEXT_S):
-            return (await knowledge(words))[:MOST_CHARACTERS]
+            return cut(await knowledge(words))
     except TimeoutError:
         log.warning("call %s: the context functions took longer than %g s", call.info.id, CONTEXT_S)
         return ""

@@ -121,6 +121,13 @@ def tool_of(
     )
 
 
+def add_tool(tools: dict[str, Tool], made: Tool) -> None:
+    """Add a tool to those of an agent or a worker. Raises ValueError if there is one of its name."""
+    if made.name in tools:
+        raise ValueError(f"there is a tool {made.name} already: give this one another name")
+    tools[made.name] = made
+
+
 def _parse(arguments: type[BaseModel], text: str) -> dict[str, Any]:
     """Return the arguments of a function from a JSON object. Raises ToolError where they do not fit."""
     try:

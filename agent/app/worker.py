@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rejoinder.agent.app.call import Call, check_text
 from rejoinder.agent.app.text_answers import answered
-from rejoinder.agent.app.tool import Sequel, Tool, ToolError, tool_of
+from rejoinder.agent.app.tool import Sequel, Tool, ToolError, add_tool, tool_of
 from rejoinder.agent.app.tool_result import ToolResult
 from rejoinder.pipeline import History, Llm, ToolCall, Tools
 
@@ -69,10 +69,7 @@ class Worker:
 
     def tool(self, function: Function) -> Function:
         """Let the worker's language model call a function; a decorator. Raises TypeError and ValueError."""
-        made = tool_of(function)
-        if made.name in self.tools:
-            raise ValueError(f"there is a tool {made.name} already: give this one another name")
-        self.tools[made.name] = made
+        add_tool(self.tools, tool_of(function))
         return function
 
     @property

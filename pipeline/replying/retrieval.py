@@ -16,6 +16,12 @@ MOST_CHARACTERS = 2_000
 """Most characters of a result in a prompt: about 500 tokens, a fourth of the embedded models' context."""
 
 
+def cut(found: str) -> str:
+    """Return a result as it stands in a prompt: at most ``MOST_CHARACTERS``, without blanks around it."""
+    found = found.strip()
+    return found if len(found) <= MOST_CHARACTERS else f"{found[:MOST_CHARACTERS]}…"
+
+
 class Lookup:
     """One run of a context function.
 
@@ -38,11 +44,9 @@ class Lookup:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            text = (await self.function(self.words)).strip()
+            self.text = cut(await self.function(self.words))
         except Exception:
             log.exception("the context function failed; the reply does without")
-            text = ""
-        self.text = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
         self.seconds = loop.time() - began
         if self.text and self._found:
             self._found(self.words)

@@ -302,7 +302,7 @@ def test_a_guess_is_not_hedged_before_its_commit_and_opens_no_breaker() -> None:
                 words = several.reply(ASKED)
                 guess = asyncio.create_task(anext(words))
                 await asyncio.sleep(5.0)
-                assert not second.prompts, "nobody waits for it"
+                assert not second.prompts, "no caller waits for it"
                 guess.cancel()
                 await asyncio.wait([guess])
                 await words.aclose()
