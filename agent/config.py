@@ -201,7 +201,7 @@ class Settings(LanguageModelSettings):
 
     def placement(self) -> Placement:
         """Return the device of the models, and vLLM's settings."""
-        return Placement(self.device == "cuda", self.vllm, self.models, self.hedge)
+        return Placement(self.device == "cuda", self.vllm, self.models, self.hedge, self.busy_llm)
 
     @property
     def local(self) -> bool:

@@ -46,6 +46,9 @@ class LanguageModelSettings(BaseSettings):
     hedge: bool = Field(
         True, description="wait for a late language model while the next one is asked; false: give it up"
     )
+    busy_llm: str = Field(
+        "", description="smaller language model, which answers while the machine is busy; empty: none"
+    )
     apology: str = Field(
         APOLOGY, max_length=LONGEST_APOLOGY, description="spoken if no language model answers; empty: silence"
     )
@@ -56,9 +59,9 @@ class LanguageModelSettings(BaseSettings):
     )
 
     def language_models(self) -> list[str]:
-        """Return the specs of the language models, in the order in which they are asked."""
-        found = listed(self.llm, self.models)
-        return [self.models[one].full_spec if one in self.models else one for one in found]
+        """Return the specs of the language models in the order in which they are asked, ``busy_llm`` last."""
+        found = [*listed(self.llm, self.models), *listed(self.busy_llm, self.models)]
+        return [self.models[one].full_spec if one in self.models else one for one in dict.fromkeys(found)]
 
     @property
     def hosted(self) -> bool:

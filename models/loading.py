@@ -80,9 +80,11 @@ async def open_models(
         for kind in ROLES:
             if spec := getattr(specs, kind):
                 loaded[kind] = await _open(kind, spec, threads, placement, report, away, stack)
-        if isinstance(loaded["llm"], GivesWay) and hasattr(loaded["tts"], "engine"):
-            loaded["llm"].give_way_to(loaded["tts"].engine)
-        load_shedder = LoadShedder([model.engine for model in loaded.values() if hasattr(model, "engine")])
+        if hasattr(loaded["tts"], "engine"):
+            for llm in _each(loaded["llm"]):
+                if isinstance(llm, GivesWay):
+                    llm.give_way_to(loaded["tts"].engine)
+        load_shedder = LoadShedder(_engines(loaded))
         yield Models(
             loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"), load_shedder
         )
@@ -114,7 +116,7 @@ async def open_variant(
             kind: await _open(kind, spec, threads or plan(), placement, report, None, stack)
             for kind, spec in named.items()
         }
-        models.load_shedder.watch([model.engine for model in loaded.values() if hasattr(model, "engine")])
+        models.load_shedder.watch(_engines(loaded))
         yield replace(models, **loaded)
 
 
@@ -190,6 +192,16 @@ async def _load(spec: str, threads: Threads, placement: Placement) -> Any:
         if loading.exception() is None:
             await _close(loading.result())
         raise
+
+
+def _each(model: Any) -> list[Any]:
+    """Return the models of a list of language models; of any other model, that one."""
+    return [one.llm for one in model.candidates] if isinstance(model, Failover) else [model]
+
+
+def _engines(loaded: Mapping[str, Any]) -> list[Engine[Any, Any]]:
+    models = [each for model in loaded.values() for each in _each(model)]
+    return [model.engine for model in models if hasattr(model, "engine")]
 
 
 def _noise(seconds: float) -> AudioChunk:

@@ -18,13 +18,14 @@ class Placement:
 
     cuda: run Whisper on the first NVIDIA GPU. vllm: settings of vLLM's engine. models: settings of language
     models, by the name that stands for the model in a list. hedge: whether a late model is waited for while
-    the next one is asked.
+    the next one is asked. busy_llm: the language model that is asked first while the machine is busy.
     """
 
     cuda: bool = False
     vllm: VllmSettings = VLLM_DEFAULTS
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
     hedge: bool = True
+    busy_llm: str = ""
 
 
 HERE = Placement()

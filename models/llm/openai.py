@@ -25,6 +25,9 @@ FIRST_TOKEN_SECONDS = 8.0
 """Longest wait for the first token, thoughts included. Beyond it a caller hears an apology."""
 BETWEEN_TOKENS_SECONDS = 4.0
 """Longest wait between two tokens: in a call this is a long silence in the middle of a sentence."""
+WARM_SECONDS = 1.5
+"""Longest wait for a request that fills the server's cache: a reply waits for it, before its own deadline
+begins."""
 STREAM_END_SECONDS = 0.25
 """Longest wait for the end of the stream after the last token. A stream read to its end leaves the connection
 reusable."""
@@ -217,10 +220,16 @@ class OpenAiChat:
             yield call
 
     async def warm(self, messages: Sequence[Message], extra: dict[str, Any] | None = None) -> None:
-        """Prefill the prompt if ``can_warm`` is set. Cancelling closes the request. Raises ModelError."""
+        """Prefill the prompt if ``can_warm`` is set. Cancelling closes the request. Raises ModelError.
+
+        A server that does not answer within ``WARM_SECONDS`` is given up: it may hang.
+        """
         if self._can_warm:
             try:
-                await self._create(messages, 0, False, extra)
+                async with asyncio.timeout(WARM_SECONDS):
+                    await self._create(messages, 0, False, extra)
+            except TimeoutError as error:
+                raise ModelError(self.name, f"no answer for {WARM_SECONDS:g} s", "model_timeout") from error
             except Exception as error:
                 raise ModelError(self.name, self._reason(error)) from error
 

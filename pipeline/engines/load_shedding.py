@@ -47,7 +47,8 @@ class LoadLevel(IntEnum):
     PARTIALS = 1
     """Partial transcripts between dips of the level: there are fewer of them."""
     WINDOW = 2
-    """The part of the recogniser's window that the audio does not fill."""
+    """The part of the recogniser's window that the audio does not fill; and the larger language model, where
+    a smaller one is there for that (``busy_llm``)."""
     LENGTH = 3
     """The rest of a long reply: it ends with a sentence."""
     NEW_CALLS = 4

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from rejoinder.pipeline.engines.deadline import GUESS_SECONDS, PARTIAL_SECONDS, Deadline, current
+from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.history import History
 from rejoinder.pipeline.interfaces import NO_TOOLS, Llm, Tools, ToolWarmLlm
 from rejoinder.pipeline.prompt import informed
@@ -20,10 +21,11 @@ class PromptWarmer:
     task: the task that fills the cache, None before the first one. It may have ended.
     """
 
-    def __init__(self, llm: Llm, history: History) -> None:
+    def __init__(self, llm: Llm, history: History, load_shedder: LoadShedder) -> None:
         self.task: asyncio.Task[None] | None = None
         self._llm = llm
         self._history = history
+        self._load_shedder = load_shedder
         self._deadline = Deadline(PARTIAL_SECONDS)
 
     def use(self, llm: Llm) -> None:
@@ -36,6 +38,7 @@ class PromptWarmer:
         tools: the tools of the reply. found: what was retrieved for the words.
         """
         if self.task is None or self.task.done():
+            self._deadline.frugal = self._load_shedder.level >= LoadLevel.WINDOW
             self.task = asyncio.create_task(self._send(text, tools, found, self._deadline), name="warm")
 
     def take_deadline(self) -> Deadline:

@@ -53,7 +53,7 @@ class Replies:
         self._disconnection = Disconnection(self._current, records, floor, self.echo)
         self._out_of_band = OutOfBandReplies(models, out, emit, self.cancelled)
         self._builder = ReplyBuilder(history, models.load_shedder, self.echo)
-        self._warmer = PromptWarmer(models.llm, history)
+        self._warmer = PromptWarmer(models.llm, history, models.load_shedder)
         self._retrieval = Retrieval(self.cancelled, self._read_ahead)
         self._pause_marks: dict[str, float] = {}
         self._next = NextReply()

@@ -48,6 +48,8 @@ class ReplyBuilder:
         """
         settings = settings_for(request, options)
         loaded = self._load_shedder.level >= LoadLevel.LENGTH
+        deadline = deadline or Deadline()
+        deadline.frugal = self._load_shedder.level >= LoadLevel.WINDOW
         generation = self._generation(request, options, settings, text or request.cue, loaded, lookup)
         return Reply(self._next(), text, settings, generation, deadline, self._echo, is_guess, marks)
 

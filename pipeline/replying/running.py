@@ -16,9 +16,6 @@ from rejoinder.pipeline.replying.retrieval import Lookup
 from rejoinder.pipeline.replying.stages import SpokenSlice, play, speak, think, write
 from rejoinder.pipeline.upstream import upstream
 
-WARM_WAIT_S = 1.5
-"""Longest wait for a request that fills the language model's cache, in seconds: a server that hangs must not
-hold up its own deadline."""
 CLAUSES_AHEAD = 2
 """Most clauses that wait for the voice."""
 AUDIO_AHEAD = 8
@@ -41,7 +38,7 @@ async def attempt(
         if lookup := reply.generation.lookup:
             await _inform(reply, lookup)
         if warming:
-            await asyncio.wait([warming], timeout=WARM_WAIT_S)
+            await asyncio.wait([warming])
         if reply.settings.speaks:
             await _speak(reply, models, out)
         else:

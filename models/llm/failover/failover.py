@@ -45,12 +45,16 @@ class Failover:
     timer per token.
 
     candidates: in the order in which they are asked. hedge: False to give a late model up before the next one
-    is asked.
+    is asked. busy: the candidate that is asked first while the machine is busy, and last at all other
+    times; None for the same order at all times.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], hedge: bool = True) -> None:
+    def __init__(
+        self, candidates: Sequence[Candidate], hedge: bool = True, busy: Candidate | None = None
+    ) -> None:
         self.candidates = list(candidates)
         self._hedge = hedge
+        self._busy = busy
         self._probes = Probes()
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
@@ -112,7 +116,8 @@ class Failover:
 
     def _asked(self, tried: Tried) -> list[Candidate]:
         """Return the models to ask, in order: all of them if all breakers are open."""
-        left = sorted(self._left(tried), key=lambda one: one in tried.late)
+        frugal = is_frugal()
+        left = sorted(self._left(tried), key=lambda one: (one in tried.late, (one is self._busy) != frugal))
         return [one for one in left if one.breaker.closed] or left
 
     def _left(self, tried: Tried) -> list[Candidate]:
@@ -229,6 +234,12 @@ async def _discard(following: asyncio.Task[Leg] | None) -> None:
     await asyncio.wait([following])
     if _has_won(following):
         await following.result().aclose()
+
+
+def is_frugal() -> bool:
+    """Return whether the machine is so busy that a smaller model has to do."""
+    deadline = current.get()
+    return deadline is not None and deadline.frugal
 
 
 def is_guess() -> bool:

@@ -38,12 +38,20 @@ Load = Callable[[str], Awaitable[Any]]
 def several(spec: str, placement: Placement) -> bool:
     """Return whether a spec is a list of models: of several, or of one with a table."""
     found = listed(spec, placement.models)
-    return len(found) > 1 or any(one in placement.models for one in found)
+    return len(found) > 1 or bool(placement.busy_llm) or any(one in placement.models for one in found)
+
+
+def all_of(spec: str, placement: Placement) -> list[str]:
+    """Return the specs and names in a list of models, and the one for a busy machine if it is not there."""
+    found = listed(spec, placement.models)
+    return found + [one for one in listed(placement.busy_llm, placement.models) if one not in found]
 
 
 def check_list(spec: str, placement: Placement) -> None:
     """Check a list of language models without loading any. Raises ModelError."""
-    found = listed(spec, placement.models)
+    found = all_of(spec, placement)
+    if len(listed(placement.busy_llm, placement.models)) > 1:
+        raise ModelError(placement.busy_llm, "busy_llm names one model")
     if wrong := unknown(found, placement.models):
         tables = ", ".join(f"[models.{name}]" for name in placement.models) or "none"
         raise ModelError("llm", f"{no_language_model(wrong[0])}; tables: {tables}")
@@ -61,14 +69,15 @@ async def open_list(spec: str, placement: Placement, load: Load, stack: AsyncExi
 
     Raises ModelError if a model cannot be loaded, or if no model answers. Cancelling stops the loading.
     """
-    found = listed(spec, placement.models)
+    found = all_of(spec, placement)
     names = public_names(found)
     candidates = [
         await open_candidate(one, name, placement, load, stack)
         for one, name in zip(found, names, strict=True)
     ]
     kind = ToolFailover if any(isinstance(one.llm, ToolLlm) for one in candidates) else Failover
-    failover = kind(candidates, placement.hedge)
+    busy = [candidates[found.index(one)] for one in listed(placement.busy_llm, placement.models)]
+    failover = kind(candidates, placement.hedge, *busy)
     stack.push_async_callback(failover.aclose)
     errors = await asyncio.gather(*(error_of(one.name, warm_llm(one.llm)) for one in candidates))
     for candidate, error in zip(candidates, errors, strict=True):

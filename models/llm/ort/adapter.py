@@ -49,6 +49,8 @@ GIVE_WAY_SECONDS = 0.05
 """Longest wait of such a token for the voice. Speech takes 4 tokens a second, so the voice never runs dry."""
 POLL_SECONDS = 0.003
 """Interval between two looks at the voice."""
+FEWEST_COPIED = 8
+"""Fewest tokens that are copied from another slot: fewer are read as fast."""
 LARGE_SAMPLING = Sampling(temperature=0, penalty=1.05)
 """A large model answers right more often with its likeliest words (docs/lab/latency-models.md)."""
 
@@ -61,12 +63,14 @@ class Step:
     drafted: number of guessed tokens at the end, if the slot holds all tokens before them but one. The
         guesses may then be left out, so that several conversations read one token each in one run. None if
         the step must run alone.
+    source: index of the slot that ``tokens`` are copied from, in place of a run; None to run the model.
     """
 
     slot: KvCacheSlot
     tokens: list[int]
     rows: int = 1
     drafted: int | None = None
+    source: int | None = None
 
     def alike(self, sure: bool) -> object:
         """Return the batch key: steps with equal keys can run together. Urgency makes no difference."""
@@ -89,9 +93,12 @@ class OrtLlm:
     """A GGUF model of the architecture "llama" or "qwen2" on this machine.
 
     The first start converts it for onnxruntime. prompts: what ``open_prompts`` returns for the file.
+    prefills: it continues an assistant message at the end of the prompt.
 
     Raises ModelError if the file cannot be loaded or converted.
     """
+
+    prefills = True
 
     def __init__(
         self,
@@ -262,6 +269,8 @@ class OrtLlm:
         is a step of its own: its activations are far larger than those of the others, and a common scale
         would leave the others only a few bits.
         """
+        if not decodes:
+            await self._copy(slot, tokens)
         known = common_prefix(slot.cached, tokens)
         most = TEXT_STEP_TOKENS if low_priority else self._step_tokens
         for end in range(known + most if known else 1, len(tokens), most):
@@ -272,6 +281,12 @@ class OrtLlm:
             await self._priority_gate.wait()
         left_out = len(drafted) if decodes else None
         return await self.engine.run(Step(slot, [*tokens, *drafted], 1 + len(drafted), left_out))
+
+    async def _copy(self, slot: KvCacheSlot, tokens: list[int]) -> None:
+        """Copy the beginning of a prompt from the slot of another call, such as the same instructions."""
+        source, shared = self._cache_pool.longest_prefix(tokens)
+        if slot.index is not None and shared >= common_prefix(slot.cached, tokens) + FEWEST_COPIED:
+            await self.engine.run(Step(slot, tokens[:shared], source=source))
 
     async def _encoded(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> list[int]:
         """Return the tokens of the prompt. A long prompt is encoded on a thread."""
@@ -284,7 +299,11 @@ class OrtLlm:
 
     def _step(self, batch: Sequence[Step]) -> list[list[Logits]]:
         if len(batch) == 1:
-            return [batch[0].slot.rows(batch[0].tokens, batch[0].rows)]
+            (step,) = batch
+            if step.source is None:
+                return [step.slot.rows(step.tokens, step.rows)]
+            self._cache_pool.copy(step.source, step.slot.index or 0, step.tokens)
+            return [[]]
         known = [step.tokens[: len(step.tokens) - (step.drafted or 0)] for step in batch]
         indexes = [step.slot.index or 0 for step in batch]
         return [[logits] for logits in self._cache_pool.next(dict(zip(indexes, known, strict=True)))]

@@ -100,6 +100,23 @@ class KvCachePool:
         ]
         self._bindings: dict[tuple[int, int], Any] = {}
 
+    def longest_prefix(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """Return the index of the slot that holds the longest prefix of ``tokens``, and its length."""
+        lengths = [common_prefix(slot.cached, tokens) for slot in self.slots]
+        longest = max(lengths)
+        return lengths.index(longest), longest
+
+    def copy(self, source: int, target: int, tokens: Sequence[int]) -> None:
+        """Copy from one slot to another what it holds of ``tokens``.
+
+        Blocks the calling thread, which must be the one that runs the model.
+        """
+        count = common_prefix(self.slots[source].cached, tokens)
+        self.slots[target].cached = []  # stays true if the copy fails
+        for part in self._memory:
+            part[target, :, :count] = part[source, :, :count]
+        self.slots[target].cached = list(tokens[:count])
+
     def next(self, conversations: Mapping[int, list[int]]) -> list[Logits]:
         """Return the logits after the tokens of each slot, of which all but the last were read before.
 

@@ -71,6 +71,8 @@ class OrtPrompts:
     def tokens(self, messages: Sequence[Message], tools: Tools = NO_TOOLS) -> list[int]:
         """Return the tokens of a prompt. A conversation that is too long loses its oldest messages.
 
+        An answer at its end, without calls, is left open: the model goes on with it.
+
         Raises ModelError if it is still too long, or cannot be rendered.
         """
         if len(messages[-1]["content"]) > CONTEXT * self._longest:  # too many, without counting them
@@ -97,7 +99,12 @@ class OrtPrompts:
 
     def _render(self, messages: Sequence[dict[str, Any]], tools: Tools) -> str:
         functions = self._plain.clean(list(tools.functions)) or None
-        return str(self._template.render(messages=messages, tools=functions, add_generation_prompt=True))
+        given = ""
+        if len(messages) > 1 and messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+            *messages, last = messages
+            given = last["content"]
+        prompt = self._template.render(messages=messages, tools=functions, add_generation_prompt=True)
+        return f"{prompt}{given}"
 
     def _too_long(self, tokens: str) -> ModelError:
         return ModelError(

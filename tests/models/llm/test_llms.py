@@ -495,6 +495,34 @@ def test_cancelling_the_reply_closes_the_connection(handler: Handler) -> None:
     gc.collect()
 
 
+def test_a_server_that_hangs_holds_up_no_reply_by_its_warming(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rejoinder.models.llm.openai.WARM_SECONDS", 0.05)
+
+    async def warm() -> None:
+        connected: list[asyncio.Task[None]] = []
+
+        async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            connected.append(task)
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+
+        async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            chat = OpenAiChat(f"http://{host}:{port}/v1", "toy", can_warm=True)
+            with pytest.raises(ModelError, match=r"no answer for 0\.05 s"):
+                await chat.warm(prompt_of("Hello?"))
+            await chat.aclose()
+            await asyncio.gather(*connected)
+        assert len(connected) == 1
+
+    with asyncio.Runner(debug=True) as runner:
+        runner.run(warm())
+    gc.collect()
+
+
 def test_warming_fails_with_a_model_error_and_is_not_tried_unless_it_is_free() -> None:
     async def warm() -> None:
         async with serving(plain("500 Oops", "application/json", ERROR)) as (server, chat):

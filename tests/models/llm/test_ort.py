@@ -94,7 +94,61 @@ def test_cached_prefix_gives_the_logits_of_a_fresh_read(model: OrtLlm) -> None:
 
 
 @weights
+def test_a_copied_prefix_is_as_good_as_one_that_was_read(model: OrtLlm) -> None:
+    first, second = model._cache_slots[:2]
+    prompt = model._prompt(prompt_of("How many boats are there?", SYSTEM))
+    expected = read_afresh(model, second, prompt[:100])
+    read_afresh(model, first, prompt[:100])
+    for slot in model._cache_slots[1:]:
+        slot.cached = []
+    assert model._cache_pool.longest_prefix(prompt) == (0, 100)
+    model._cache_pool.copy(0, 1, prompt)
+    assert second.cached == first.cached == prompt[:100]
+    assert (second.logits(prompt[:100]) == first.logits(prompt[:100])).all()
+    assert second.logits(prompt[:100]).argmax() == expected.argmax()
+
+
+@weights
+def test_a_second_call_copies_the_instructions(model: OrtLlm, monkeypatch: pytest.MonkeyPatch) -> None:
+    for slot in model._cache_slots:
+        slot.cached = []
+    read: list[int] = []
+    run = model._decoder.run
+
+    def counted(binding: object, tokens: list[list[int]], lengths: list[int], count: int) -> object:
+        read.append(sum(map(len, tokens)))
+        return run(binding, tokens, lengths, count)
+
+    monkeypatch.setattr(model._decoder, "run", counted)
+
+    async def scenario() -> list[int]:
+        sums = []
+        for question in ("How many boats are there?", "Is it cold today?"):
+            read.clear()
+            async with model._slots.take(prompt_of(question, SYSTEM)):
+                await model.warm(prompt_of(question, SYSTEM))
+            sums.append(sum(read))
+        return sums
+
+    whole, rest = asyncio.run(scenario())
+    assert whole > 100 and rest < 20
+
+
+@weights
+def test_an_answer_that_is_begun_is_continued(model: OrtLlm) -> None:
+    question = prompt_of("What is the capital of France?")
+    begun = [*question, Message(role="assistant", content="The capital of France")]
+    prompt = model._prompt(begun)
+    text = model._tokenizer.decode(prompt, skip_special_tokens=False)
+    assert text.endswith("The capital of France") and prompt[: len(model._prompt(question))] == model._prompt(
+        question
+    )
+
+
+@weights
 def test_a_warmed_prompt_is_read_once(model: OrtLlm) -> None:
+    for slot in model._cache_slots:
+        slot.cached = []
     read: list[int] = []
 
     async def scenario() -> None:

@@ -310,7 +310,7 @@ def test_a_prompt_that_is_too_long_is_refused_when_the_request_begins() -> None:
 
 
 def test_a_reply_takes_over_the_deadline_of_the_prompt_that_is_being_sent() -> None:
-    warmer = PromptWarmer(object(), History())  # type: ignore[arg-type]
+    warmer = PromptWarmer(object(), History(), LoadShedder())  # type: ignore[arg-type]
     first, second = warmer.take_deadline(), warmer.take_deadline()
     assert first is not second
     assert first.slack == second.slack == GUESS_SECONDS < PARTIAL_SECONDS
@@ -331,7 +331,7 @@ def test_a_prompt_is_warmed_with_the_tools_of_the_reply(tools: Tools) -> None:
 
     async def warm() -> None:
         for model in (Plain(), Able()):
-            warmer = PromptWarmer(model, History())  # type: ignore[arg-type]
+            warmer = PromptWarmer(model, History(), LoadShedder())  # type: ignore[arg-type]
             warmer.warm("Hello", tools)
             assert warmer.task is not None
             await warmer.task

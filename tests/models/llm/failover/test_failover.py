@@ -86,6 +86,32 @@ def now() -> float:
     return round(asyncio.get_running_loop().time(), 3)
 
 
+def test_the_smaller_model_answers_while_the_machine_is_busy() -> None:
+    async def scenario() -> None:
+        large, small = Speaker(), Speaker(line="The small one says nine.")
+        both = candidates(large, small)
+        several = ToolFailover(both, busy=both[1])
+        for frugal, expected in ((False, large), (True, small)):
+            current.set(Deadline(frugal=frugal))
+            assert (await text_of(several.reply(ASKED))).strip() == expected.line
+            assert (await text_of(several.answer(ASKED, TOOLS))).strip() == expected.line
+        await several.aclose()
+
+    run(scenario)
+
+
+def test_the_larger_model_takes_over_on_a_busy_machine() -> None:
+    async def scenario() -> None:
+        large, small = Speaker(), Speaker(fail_after=0)
+        both = candidates(large, small)
+        several = ToolFailover(both, busy=both[1])
+        current.set(Deadline(frugal=True))
+        assert (await text_of(several.reply(ASKED))).strip() == ANSWER
+        await several.aclose()
+
+    run(scenario)
+
+
 def test_a_model_in_time_is_asked_alone() -> None:
     async def scenario() -> None:
         first, second = Speaker(), Speaker()
