@@ -65,7 +65,7 @@ class LlamaCpp:
         url = f"{self._server.listening_address}/v1"
         name = f"llama:{path.stem}"
         extra = SAMPLING if (number := seed()) is None else {**SAMPLING, "seed": number}
-        options = ChatOptions(TOKEN_SECONDS, TOKEN_SECONDS)
+        options = ChatOptions(TOKEN_SECONDS, TOKEN_SECONDS, warm_s=TOKEN_SECONDS)
         self._chat = OpenAiChat(url, path.stem, key, True, extra, name, options)
         self._slots = Slots(LLAMA_SLOTS)
 

@@ -76,7 +76,8 @@ class ChatOptions:
 
     first_s, between_s: longest wait for the first token and between two tokens, thoughts included. headers:
     further headers of each request. prefill: a key of ``PREFILL_FIELDS``. thinks: whether answers begin
-    inside a thought. input_price, output_price: of a million tokens.
+    inside a thought. input_price, output_price: of a million tokens. warm_s: longest wait for a request that
+    fills the cache.
     """
 
     first_s: float = FIRST_TOKEN_SECONDS
@@ -86,6 +87,7 @@ class ChatOptions:
     thinks: bool = False
     input_price: float = 0.0
     output_price: float = 0.0
+    warm_s: float = WARM_SECONDS
 
 
 class OpenAiChat:
@@ -222,14 +224,15 @@ class OpenAiChat:
     async def warm(self, messages: Sequence[Message], extra: dict[str, Any] | None = None) -> None:
         """Prefill the prompt if ``can_warm`` is set. Cancelling closes the request. Raises ModelError.
 
-        A server that does not answer within ``WARM_SECONDS`` is given up: it may hang.
+        A server that does not answer within ``ChatOptions.warm_s`` is given up: it may hang.
         """
         if self._can_warm:
             try:
-                async with asyncio.timeout(WARM_SECONDS):
+                async with asyncio.timeout(self._options.warm_s):
                     await self._create(messages, 0, False, extra)
             except TimeoutError as error:
-                raise ModelError(self.name, f"no answer for {WARM_SECONDS:g} s", "model_timeout") from error
+                late = f"no answer for {self._options.warm_s:g} s"
+                raise ModelError(self.name, late, "model_timeout") from error
             except Exception as error:
                 raise ModelError(self.name, self._reason(error)) from error
 
