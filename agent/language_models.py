@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_settings import BaseSettings
 
 from rejoinder.models.llm.model_settings import ModelSettings
-from rejoinder.models.llm.spec_list import joined, listed
+from rejoinder.models.llm.spec_list import all_listed, joined
 from rejoinder.models.registry import language_model
 from rejoinder.models.specs import LANGUAGE_MODELS
 
@@ -58,10 +58,14 @@ class LanguageModelSettings(BaseSettings):
         description="spoken if all language models fail in the middle of a reply; empty: silence",
     )
 
+    def language_model_names(self) -> list[str]:
+        """Return the name of its table, or else the spec, of each of ``language_models``."""
+        return all_listed(self.llm, self.busy_llm, self.models)
+
     def language_models(self) -> list[str]:
         """Return the specs of the language models in the order in which they are asked, ``busy_llm`` last."""
-        found = [*listed(self.llm, self.models), *listed(self.busy_llm, self.models)]
-        return [self.models[one].full_spec if one in self.models else one for one in dict.fromkeys(found)]
+        names = self.language_model_names()
+        return [self.models[one].full_spec if one in self.models else one for one in names]
 
     @property
     def hosted(self) -> bool:

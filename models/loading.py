@@ -106,6 +106,7 @@ async def open_variant(
     """
     if unknown := [role for role in specs if role not in ROLES]:
         raise ModelError(unknown[0], f"there is no such role; there are: {', '.join(ROLES)}")
+    placement = replace(placement, busy_llm="")  # it would be loaded once more
     named = dict(specs)
     named |= {"llm": language_model(specs["llm"])} if "llm" in specs else {}
     named |= {"tts": voice(specs["tts"])} if "tts" in specs else {}
@@ -126,6 +127,7 @@ async def open_llm(spec: str, threads: Threads, placement: Placement = HERE) -> 
 
     Raises ModelError. Cancelling waits until it is loaded, then closes it.
     """
+    placement = replace(placement, busy_llm="")
     _check("llm", spec, placement)
     async with AsyncExitStack() as stack:
         yield await _open("llm", spec, threads, placement, lambda name, seconds: None, None, stack)

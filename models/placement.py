@@ -18,7 +18,8 @@ class Placement:
 
     cuda: run Whisper on the first NVIDIA GPU. vllm: settings of vLLM's engine. models: settings of language
     models, by the name that stands for the model in a list. hedge: whether a late model is waited for while
-    the next one is asked. busy_llm: the language model that is asked first while the machine is busy.
+    the next one is asked. busy_llm: the language model that is asked first while the machine
+    is busy; not in a variant, nor in place of a model that is opened alone.
     """
 
     cuda: bool = False

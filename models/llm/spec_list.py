@@ -30,6 +30,11 @@ def listed(text: str, names: Collection[str] = ()) -> list[str]:
     return [one if one in names - LANGUAGE_MODELS.keys() else language_model(one) for one in specs]
 
 
+def all_listed(text: str, busy_llm: str, names: Collection[str] = ()) -> list[str]:
+    """Return the specs and names in a list, and the model for a busy machine last, if it is not in it."""
+    return list(dict.fromkeys([*listed(text, names), *listed(busy_llm, names)]))
+
+
 def _begins(word: str, names: Collection[str]) -> bool:
     prefix, colon, _ = word.partition(":")
     return word in names or (bool(colon) and prefix.islower() and prefix in adapters("llm"))

@@ -18,7 +18,8 @@ from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.doctor import machine as checks
 from rejoinder.agent.cli.doctor import models as model_checks
 from rejoinder.agent.cli.doctor.machine import Library, check_gpu, check_library
-from rejoinder.agent.cli.doctor.models import check_model, check_server
+from rejoinder.agent.cli.doctor.models import check_llms, check_model, check_server
+from rejoinder.agent.config import Settings
 from rejoinder.models import hints
 from rejoinder.models.weights.catalog import catalog
 
@@ -227,6 +228,12 @@ def test_a_language_model_server_is_checked(
     for odd in ([], {"data": None}, {"data": [3]}, "text"):
         answers["/v1/models"] = 200, odd
         assert check_server(f"{url}#good")[0] == "ok"
+
+
+def test_the_language_model_for_a_busy_machine_is_checked() -> None:
+    settings = Settings.model_validate({**SCRIPTED, "llm": "scripted:large", "busy_llm": "scripted:small"})
+    found = [(each.state, each.detail.partition(": ")[0]) for each in check_llms(settings)]
+    assert found == [("ok", "scripted:large"), ("ok", "scripted:small")]
 
 
 @pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\n\r\nhello", None])

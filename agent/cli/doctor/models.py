@@ -15,7 +15,6 @@ from rejoinder.agent.cli.doctor.machine import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
 from rejoinder.models.hints import PackageMissing
 from rejoinder.models.llm.openai import NO_KEY, key_from_environment, key_variable
-from rejoinder.models.llm.spec_list import listed
 from rejoinder.models.registry import adapters, check
 from rejoinder.models.specs import CATALOGUED, LANGUAGE_MODELS, ROLES, of_hub, own_path, voices, weights
 from rejoinder.models.weights.catalog import catalog
@@ -44,8 +43,8 @@ def check_models(settings: Settings) -> Iterator[Check]:
 
 
 def check_llms(settings: Settings) -> Iterator[Check]:
-    """Check each language model of the list."""
-    for name, spec in zip(listed(settings.llm, settings.models), settings.language_models(), strict=True):
+    """Check each language model of the list, and the one for a busy machine."""
+    for name, spec in zip(settings.language_model_names(), settings.language_models(), strict=True):
         table = settings.models.get(name)
         shown = f"{name} ({spec})" if table else spec
         try:

@@ -18,7 +18,7 @@ from rejoinder.models.llm.openai import (
     ChatOptions,
     OpenAiChat,
 )
-from rejoinder.models.llm.spec_list import listed, unknown
+from rejoinder.models.llm.spec_list import all_listed, listed, unknown
 from rejoinder.models.llm.warming import warm_llm
 from rejoinder.models.placement import Placement
 from rejoinder.models.registry import check
@@ -41,21 +41,17 @@ def several(spec: str, placement: Placement) -> bool:
     return len(found) > 1 or bool(placement.busy_llm) or any(one in placement.models for one in found)
 
 
-def all_of(spec: str, placement: Placement) -> list[str]:
-    """Return the specs and names in a list of models, and the one for a busy machine if it is not there."""
-    found = listed(spec, placement.models)
-    return found + [one for one in listed(placement.busy_llm, placement.models) if one not in found]
-
-
 def check_list(spec: str, placement: Placement) -> None:
     """Check a list of language models without loading any. Raises ModelError."""
-    found = all_of(spec, placement)
+    found = listed(spec, placement.models)
     if len(listed(placement.busy_llm, placement.models)) > 1:
         raise ModelError(placement.busy_llm, "busy_llm names one model")
+    twice = [one for one in found if found.count(one) > 1]
+    found = all_listed(spec, placement.busy_llm, placement.models)
     if wrong := unknown(found, placement.models):
         tables = ", ".join(f"[models.{name}]" for name in placement.models) or "none"
         raise ModelError("llm", f"{no_language_model(wrong[0])}; tables: {tables}")
-    if twice := [one for one in found if found.count(one) > 1]:
+    if twice:
         raise ModelError(twice[0], "it is in the list twice")
     for one in found:
         settings = placement.models.get(one)
@@ -69,7 +65,7 @@ async def open_list(spec: str, placement: Placement, load: Load, stack: AsyncExi
 
     Raises ModelError if a model cannot be loaded, or if no model answers. Cancelling stops the loading.
     """
-    found = all_of(spec, placement)
+    found = all_listed(spec, placement.busy_llm, placement.models)
     names = public_names(found)
     candidates = [
         await open_candidate(one, name, placement, load, stack)

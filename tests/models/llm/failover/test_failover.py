@@ -16,8 +16,10 @@ from rejoinder.models.llm.failover.continuation import GO_ON
 from rejoinder.models.llm.failover.deadlines import START_DEADLINE
 from rejoinder.models.llm.failover.failover import Failover, ToolFailover
 from rejoinder.models.llm.failover.opening import all_missing, open_list
-from rejoinder.models.placement import HERE
+from rejoinder.models.loading import Specs, open_llm, open_models, open_variant
+from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.scripted import ScriptedLlm
+from rejoinder.models.threads import plan
 from rejoinder.pipeline import (
     Message,
     ModelError,
@@ -98,6 +100,22 @@ def test_the_smaller_model_answers_while_the_machine_is_busy() -> None:
         await several.aclose()
 
     run(scenario)
+
+
+def test_the_smaller_model_is_loaded_once() -> None:
+    placement = Placement(busy_llm="scripted:llm|small")
+    specs = Specs("scripted:vad", "", "scripted:stt", "scripted:llm|large", "scripted:tts")
+
+    async def scenario() -> None:
+        async with open_models(specs, placement=placement) as models:
+            assert isinstance(models.llm, Failover)
+            assert [one.name for one in models.llm.candidates] == ["scripted:llm", "scripted:llm (2)"]
+            async with open_variant(models, {"llm": "scripted:llm|other"}, placement=placement) as variant:
+                assert not isinstance(variant.llm, Failover)
+        async with open_llm("scripted:llm|other", plan(), placement) as llm:
+            assert not isinstance(llm, Failover)
+
+    asyncio.run(scenario())
 
 
 def test_the_larger_model_takes_over_on_a_busy_machine() -> None:
