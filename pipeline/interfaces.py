@@ -232,10 +232,12 @@ class Usage:
     read: tokens of the prompt, cached ones included.
     written: pieces of the answer that the model streamed. A piece is one token, or several tokens that
         encode one character.
+    cached: tokens of the prompt that a chat server had cached; 0 where it does not say.
     """
 
     read: int
     written: int
+    cached: int = 0
 
 
 class Tts(Protocol):

@@ -19,6 +19,9 @@ LONG_PROMPT = 4_000
 INFORMED = "Use this information if it helps:\n{}\n\n{}"
 """The user's last words behind what was retrieved for them."""
 
+EMPTY_ANSWER = "the answer has no words"
+"""The error of a model that answers the user with nothing."""
+
 
 @dataclass(slots=True)
 class Entry:
@@ -42,6 +45,14 @@ class Entry:
     def turn(self) -> int:
         """The number of the reply that this entry holds, 0 for other entries."""
         return int(self.key[1]) if self.key and self.key[0] == "reply" else 0
+
+
+def expects_words(messages: Sequence[Message]) -> bool:
+    """Return whether an answer without words would be a fault: the user spoke last.
+
+    After a tool's result a model may have nothing to add.
+    """
+    return bool(messages) and messages[-1]["role"] == "user"
 
 
 def prompt(

@@ -11,15 +11,19 @@ from rejoinder.pipeline.trace import Trace
 class Upstream:
     """Takes what is reported about one reply, and writes it into its trace.
 
-    usage: the tokens as the model's server counted them; None while it has not said.
+    spoken: whether a voice speaks the reply. usage: the tokens as the model's server counted them; None while
+    it has not said.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, spoken: bool) -> None:
+        self.spoken = spoken
         self.usage: Usage | None = None
         self._trace = trace
 
-    def answers(self, model: str) -> None:
-        """Record that the words come from this model from now on."""
+    def answers(self, model: str, first_word: float | None) -> None:
+        """Record that the words come from this model from now on. first_word: loop time of its first one."""
+        if first_word is not None:
+            self._trace.mark("first_token", first_word)
         if model not in self._trace.models:
             self._trace.models.append(model)
 
@@ -30,8 +34,12 @@ class Upstream:
 
     def used(self, usage: Usage, cost: float = 0.0) -> None:
         """Add the tokens of one request. cost: their price, 0 where it is unknown."""
+        tokens = {"tokens_read": usage.read, "tokens_written": usage.written, "tokens_cached": usage.cached}
+        self._trace.count(tokens)
         before = self.usage or Usage(0, 0)
-        self.usage = Usage(before.read + usage.read, before.written + usage.written)
+        self.usage = Usage(
+            before.read + usage.read, before.written + usage.written, before.cached + usage.cached
+        )
         if cost:
             self._trace.count({"cost": cost})
 

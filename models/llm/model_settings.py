@@ -16,7 +16,7 @@ MAX_KEY_BYTES = 10_000
 """Largest file with a key."""
 SERVER_FIELDS = (
     "key_file", "key_env", "headers", "temperature", "top_p", "seed", "stop", "extra", "prefill", "thinks",
-    "can_warm", "between_tokens_s",
+    "can_warm", "between_tokens_s", "tool_call_s", "cached_price",
 )  # fmt: skip
 """Settings that only a model behind an address has."""
 
@@ -58,7 +58,19 @@ class ModelSettings(BaseModel):
     between_tokens_s: float | None = Field(
         None, gt=0.0, le=120.0, description="longest wait between two tokens, in seconds; unset: 4"
     )
+    first_clause_s: float | None = Field(
+        None,
+        gt=0.0,
+        le=120.0,
+        description="deadline of the first clause after the first word, in seconds; unset: from measurements",
+    )
+    tool_call_s: float | None = Field(
+        None, gt=0.0, le=600.0, description="longest time for writing tool calls, in seconds; unset: 10"
+    )
     input_price: float = Field(0.0, ge=0.0, description="price of a million tokens of prompts")
+    cached_price: float | None = Field(
+        None, ge=0.0, description="price of a million cached tokens of prompts; unset: `input_price`"
+    )
     output_price: float = Field(0.0, ge=0.0, description="price of a million tokens of answers")
 
     @model_validator(mode="after")

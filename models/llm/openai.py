@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from rejoinder.models.hints import require
 from rejoinder.models.llm.bounded import bound
+from rejoinder.models.llm.stream_deadlines import StreamDeadlines
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Usage
@@ -28,9 +29,8 @@ BETWEEN_TOKENS_SECONDS = 4.0
 WARM_SECONDS = 1.5
 """Longest wait for a request that fills the server's cache: a reply waits for it, before its own deadline
 begins."""
-STREAM_END_SECONDS = 0.25
-"""Longest wait for the end of the stream after the last token. A stream read to its end leaves the connection
-reusable."""
+TOOL_CALL_SECONDS = 10.0
+"""Longest time from the first piece of a tool call to the end of the answer."""
 REQUESTED_TOKENS = MAX_TOKENS + MAX_THOUGHT_TOKENS
 """Token limit sent to the server, which also counts reasoning tokens. ``AnswerFilter`` may end a reply
 earlier; tokens beyond the limit are not read."""
@@ -77,7 +77,8 @@ class ChatOptions:
     first_s, between_s: longest wait for the first token and between two tokens, thoughts included. headers:
     further headers of each request. prefill: a key of ``PREFILL_FIELDS``. thinks: whether answers begin
     inside a thought. input_price, output_price: of a million tokens. warm_s: longest wait for a request that
-    fills the cache.
+    fills the cache. call_s: longest time for writing tool calls. cached_price: of a million tokens that the
+    server had cached; None for ``input_price``.
     """
 
     first_s: float = FIRST_TOKEN_SECONDS
@@ -88,6 +89,8 @@ class ChatOptions:
     input_price: float = 0.0
     output_price: float = 0.0
     warm_s: float = WARM_SECONDS
+    call_s: float = TOOL_CALL_SECONDS
+    cached_price: float | None = None
 
 
 class OpenAiChat:
@@ -171,52 +174,51 @@ class OpenAiChat:
     async def _stream(
         self, messages: Sequence[Message], extra: dict[str, Any] | None
     ) -> AsyncGenerator[str | ToolCall, None]:
-        opened = started = finished = called = False
-        loop = asyncio.get_running_loop()
-        due = loop.time() + self._options.first_s
+        opened = called = False
+        options, loop = self._options, asyncio.get_running_loop()
+        waits = StreamDeadlines(options.first_s, options.between_s, options.call_s, loop.time())
         left = REQUESTED_TOKENS + EMPTY_CHUNKS
         calls = ToolCalls(self.name)
         try:
-            async with asyncio.timeout_at(due):
+            async with asyncio.timeout_at(waits.due(loop.time())):
                 stream = await self._create(messages, REQUESTED_TOKENS, True, extra)
             opened = True
-            if self._options.thinks:
+            if options.thinks:
                 yield OPEN_THOUGHT
             async with stream:
                 chunks = aiter(stream)
                 while True:
-                    if started:
-                        due = loop.time() + (STREAM_END_SECONDS if finished else self._options.between_s)
-                    async with asyncio.timeout_at(due):
+                    async with asyncio.timeout_at(waits.due(loop.time())):
                         chunk = await anext(chunks, None)
                     left -= 1
-                    if left < 0 and not finished:
+                    if left < 0 and not waits.finished:
                         raise ModelError(self.name, f"it sent more than {REQUESTED_TOKENS} tokens")
                     if left < 0 or chunk is None:
                         break
                     if chunk.usage:
                         self._report(chunk.usage)
                     for choice in chunk.choices:
-                        delta, finished = choice.delta, finished or choice.finish_reason is not None
-                        calls.add(delta.tool_calls or [], choice.finish_reason)
-                        works = finished or any(getattr(delta, name, None) for name in CHUNK_SIGNS)
-                        started = started or works
+                        delta, finish = choice.delta, choice.finish_reason
+                        calls.add(delta.tool_calls or [], finish)
+                        works = any(getattr(delta, name, None) for name in CHUNK_SIGNS)
+                        waits.chunk(works, bool(delta.tool_calls), finish is not None, loop.time())
                         if delta.tool_calls and not called:
                             called = True
                             yield ""
                         if delta.content:
                             yield delta.content
         except TimeoutError as error:
-            if not finished:
-                seconds = self._options.between_s if started else self._options.first_s
-                raise ModelError(self.name, f"no token for {seconds:g} s", "model_timeout") from error
+            if not waits.finished:
+                raise waits.error(self.name) from error
         except ModelError:
             raise
         except Exception as error:  # the HTTP library's own errors surface while a stream is being read
-            if not finished:  # after the finish reason the answer is complete, and the error does not matter
+            if (
+                not waits.finished
+            ):  # after the finish reason the answer is complete, and the error does not matter
                 broke_off = "the answer broke off: " if opened else ""
                 raise ModelError(self.name, broke_off + self._reason(error)) from error
-        if not finished:
+        if not waits.finished:
             raise ModelError(self.name, "the answer broke off before its end")
         for call in calls.whole():
             yield call
@@ -282,8 +284,12 @@ class OpenAiChat:
         read, written = usage.prompt_tokens, usage.completion_tokens
         if (reply := upstream.get()) is None or not (isinstance(read, int) and isinstance(written, int)):
             return
+        cached = getattr(usage.prompt_tokens_details, "cached_tokens", 0)
+        cached = min(cached, read) if isinstance(cached, int) else 0
         options = self._options
-        reply.used(Usage(read, written), (read * options.input_price + written * options.output_price) / 1e6)
+        cached_price = options.input_price if options.cached_price is None else options.cached_price
+        cost = (read - cached) * options.input_price + cached * cached_price + written * options.output_price
+        reply.used(Usage(read, written, cached), cost / 1e6)
 
     def _reason(self, error: Exception) -> str:
         causes = [error, error.__cause__] if error.__cause__ is not None else [error]

@@ -11,6 +11,7 @@ from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import ModelError, Overloaded, asking
 from rejoinder.pipeline.events import Event, ReplyAudio, ReplyText, TurnTraced
 from rejoinder.pipeline.interfaces import Llm, ToolCall, ToolLlm, Tts
+from rejoinder.pipeline.prompt import EMPTY_ANSWER, expects_words
 from rejoinder.pipeline.replying.playout import spread
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.text.answer_filter import filtered
@@ -81,7 +82,8 @@ async def write(reply: Reply, llm: Llm, out: Channel[Event]) -> None:
 async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
     """Send the model's words as clauses; where it fails, an apology in place of the rest, if there is one.
 
-    The words that complete no clause are dropped then. Cancelling closes the request to the model.
+    An answer to the user without any word is a failure, if there is an apology. The words that complete no
+    clause are dropped then. Cancelling closes the request to the model.
     """
     splitter, kind = ClauseSplitter(), Filler if reply.settings.is_filler else str
     try:
@@ -92,6 +94,9 @@ async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
                     reply.mark("first_clause")
                     await out.send(kind(clause))
         last = [splitter.flush()]
+        silent = not last[0] and "first_clause" not in reply.trace.marks and not reply.generation.calls
+        if silent and reply.settings.apology and expects_words(reply.generation.messages):
+            raise ModelError("language model", EMPTY_ANSWER)
     except (ModelError, Overloaded) as error:
         begun = "first_clause" in reply.trace.marks
         last = clauses_of(reply.settings.cut_apology if begun else reply.settings.apology)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rejoinder.pipeline import ToolCall
+from rejoinder.pipeline import ToolCall, Usage
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
 
 
@@ -83,29 +83,33 @@ class Shape:
         """Return the chunk with one complete tool call."""
         return self.chunk({"tool_calls": [{"index": index, **_call(call)}]})
 
-    def usage(self, read: int, answer: Answer) -> dict[str, Any]:
-        """Return the last chunk of a stream, with the usage. read: tokens of the prompt."""
-        return {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(read, answer)}
+    def usage(self, usage: Usage) -> dict[str, Any]:
+        """Return the last chunk of a stream, with the usage."""
+        return {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(usage)}
 
-    def whole(self, answer: Answer, read: int | None) -> dict[str, Any]:
+    def whole(self, answer: Answer, usage: Usage | None) -> dict[str, Any]:
         """Return the chat.completion. As with OpenAI, its content is null if it has tool calls and no text.
 
-        read: tokens of the prompt, None where the model does not count them.
+        usage: None where no tokens are counted.
         """
         message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
         if answer.calls:
             message |= {"content": answer.text or None, "tool_calls": [_call(call) for call in answer.calls]}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
         whole = {**self._head("chat.completion"), "choices": [choice]}
-        return whole if read is None else {**whole, "usage": _usage(read, answer)}
+        return whole if usage is None else {**whole, "usage": _usage(usage)}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self._created, "model": self._model}
 
 
-def _usage(read: int, answer: Answer) -> dict[str, int]:
-    total = read + answer.pieces
-    return {"prompt_tokens": read, "completion_tokens": answer.pieces, "total_tokens": total}
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.read,
+        "completion_tokens": usage.written,
+        "total_tokens": usage.read + usage.written,
+        **({"prompt_tokens_details": {"cached_tokens": usage.cached}} if usage.cached else {}),
+    }
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -49,9 +49,12 @@ from rejoinder.pipeline import (
     ToolCall,
     ToolLlm,
     Tools,
+    Usage,
 )
 from rejoinder.pipeline.errors import asking
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, AnswerFilter, filtered
+from rejoinder.pipeline.trace import Trace
+from rejoinder.pipeline.upstream import Upstream, upstream
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +67,8 @@ LEFT = 499
 SHUTTING_DOWN = "the server is shutting down"
 """The error message of requests that a shutdown ends."""
 
-Count = Callable[[], Awaitable[int | None]]
-"""Returns the tokens of the prompt, None where the model does not count them or the request does not ask for
-them."""
+Count = Callable[[], Awaitable[Usage | None]]
+"""Returns the tokens of a request, None where they are not known or the request does not ask for them."""
 
 
 class Writing:
@@ -204,11 +206,20 @@ class Completions:
         else:
             pieces = _pieces(llm, prompt, tools)
 
-        async def count() -> int | None:
-            if not (wanted.counts and isinstance(llm, TokenLlm)):
+        reported_by_model = Upstream(Trace(0), spoken=False)
+        upstream.set(reported_by_model)
+
+        async def count() -> Usage | None:
+            if not wanted.counts:
+                return None
+            if reported_by_model.usage is not None:
+                return reported_by_model.usage
+            if not isinstance(llm, TokenLlm):
                 return None
             try:
-                return await asyncio.to_thread(llm.count, prompt)  # slow for long prompts
+                return Usage(
+                    await asyncio.to_thread(llm.count, prompt), answer.pieces
+                )  # slow for long prompts
             except PipelineError as error:  # send the answer without its usage
                 log.warning("a prompt could not be counted: %s", error)
                 return None
@@ -284,11 +295,11 @@ async def _events(writing: Writing, answer: Answer, shape: Shape, count: Count) 
         yield data({"error": error_body(public.message, kind_of(public.code), public.code)})
         return
     await writing.end()
-    read = await count()
+    usage = await count()
     rest = answer.end()
     said = [shape.chunk({"content": rest})] if rest else []
     called = [shape.called(index, call) for index, call in enumerate(answer.calls)]
-    last = [shape.chunk({}, answer.finish), *([] if read is None else [shape.usage(read, answer)])]
+    last = [shape.chunk({}, answer.finish), *([] if usage is None else [shape.usage(usage)])]
     yield opening + "".join(data(chunk) for chunk in [*said, *called, *last]) + DONE_EVENT
 
 

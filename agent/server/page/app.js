@@ -177,7 +177,7 @@ byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   keepKey(byId("key").value);
   byId("key").value = "";
-  showModels(byId("models"));
+  showModels(byId("models"), byId("larger"));
   start(broken);
 });
 byId("typing").addEventListener("submit", (event) => {
@@ -194,4 +194,4 @@ byId("speaker-choice").hidden = !CAN_CHOOSE_SPEAKER;
 window.addEventListener("pagehide", keepCall);
 document.addEventListener("visibilitychange", () => document.hidden && keepCall());
 restoreCall();
-showModels(byId("models"));
+showModels(byId("models"), byId("larger"));

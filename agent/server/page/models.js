@@ -2,12 +2,16 @@
 
 import { headers } from "./key.js";
 
-/** Write the names into the list. It stays hidden if the server refuses them. */
-export async function showModels(list) {
+/** The embedded models that are often wrong. */
+const SMALL = /smollm2|qwen2\.5-coder-0\.5b/i;
+
+/** Write the names into the list, and name the better model to users of a small one. The list stays hidden if the server refuses them. */
+export async function showModels(list, larger) {
   const names = await ask();
   if (!names) return;
   for (const place of list.querySelectorAll("[data-model]")) place.textContent = names[place.dataset.model];
   list.hidden = false;
+  larger.hidden = !SMALL.test(names.llm);
 }
 
 async function ask() {

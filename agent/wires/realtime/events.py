@@ -69,12 +69,12 @@ def user_turn(item: dict[str, Any], previous: str | None, seconds: float, text: 
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:
-    """Return a response's usage. Only text has tokens here, and none of them are cached."""
+    """Return a response's usage. Only text has tokens here."""
     return {
         "total_tokens": usage.read + usage.written,
         "input_tokens": usage.read,
         "output_tokens": usage.written,
-        "input_token_details": {"text_tokens": usage.read, "audio_tokens": 0, "cached_tokens": 0},
+        "input_token_details": {"text_tokens": usage.read, "audio_tokens": 0, "cached_tokens": usage.cached},
         "output_token_details": {"text_tokens": usage.written, "audio_tokens": 0},
     }
 

@@ -8,29 +8,36 @@ from typing import Any
 
 from rejoinder.models.llm.failover.breaker import Breaker
 from rejoinder.models.llm.failover.continuation import GO_ON, continued
-from rejoinder.models.llm.failover.deadlines import FirstWords, first_word_deadline
+from rejoinder.models.llm.failover.deadlines import Waits, first_clause_deadline, first_word_deadline
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm, Message, TextLlm, ToolCall, ToolLlm, Tools
+from rejoinder.pipeline.prompt import expects_words
 
 
 @dataclass(slots=True, eq=False)
 class Candidate:
     """A language model that may answer.
 
-    name: in logs and traces. first_token_s: its configured deadline, None to derive it from measurements.
-    prefills: whether it continues an assistant message at the end of the prompt.
+    name: in logs and traces. first_token_s, first_clause_s: its configured deadlines, None to derive them
+    from measurements. prefills: whether it continues an assistant message at the end of the prompt.
     """
 
     name: str
     llm: Llm
     first_token_s: float | None = None
     prefills: bool = False
+    first_clause_s: float | None = None
     breaker: Breaker = field(default_factory=Breaker)
-    first_words: FirstWords = field(default_factory=FirstWords)
+    first_words: Waits = field(default_factory=Waits)
+    first_clauses: Waits = field(default_factory=Waits)
 
     def deadline(self, is_last: bool) -> float:
-        """Return the seconds after which another model is asked too, by ``first_word_deadline``."""
+        """Return the seconds to the first word after which another model is asked, too."""
         return first_word_deadline(self.first_token_s, self.first_words.p95(), is_last)
+
+    def clause_deadline(self, is_last: bool) -> float:
+        """Return the seconds from the first word to the first clause after which another is asked, too."""
+        return first_clause_deadline(self.first_clause_s, self.first_clauses.p95(), is_last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +45,21 @@ class Request:
     """What is asked of one model after the other.
 
     tools: None for a request without tools. urgent: False for a text request, which may wait for replies.
-    given: the words of the answer that are out already. go_on: asks a model without assistant prefill for the
-    rest.
+    spoken: whether a voice needs whole clauses. given: the words of the answer that are out already.
+    go_on: asks a model without assistant prefill for the rest.
     """
 
     messages: Sequence[Message]
     tools: Tools | None = None
     urgent: bool = True
+    spoken: bool = False
     given: str = ""
     go_on: str = GO_ON
+
+    @property
+    def must_speak(self) -> bool:
+        """Whether an answer without words is a fault."""
+        return self.spoken and not self.given and expects_words(self.messages)
 
     @property
     def hedges(self) -> bool:

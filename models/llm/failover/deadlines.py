@@ -1,4 +1,4 @@
-"""Decides how long a caller waits for the first word of a language model."""
+"""Decides how long a caller waits for the first word and the first clause of a language model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ MEASURED_CALLS = 50
 """Most recent first words that are measured."""
 LEAST_MEASURED = 10
 """Fewest measurements of which a 95th percentile says something."""
+START_CLAUSE_DEADLINE = 1.5
+"""Seconds from the first word to the first clause, before a model is measured."""
+SHORTEST_CLAUSE_DEADLINE = 0.8
+"""Shortest deadline of the first clause that follows from measurements."""
+CLAUSE_FACTOR = 2.0
+"""Multiple of the measured p95 for the first clause. A first word shows that the model works, so a second
+request is sent for fewer turns than at the deadline of the first word."""
 
 
-class FirstWords:
-    """The seconds from a request to its first word, for the last requests of one model."""
+class Waits:
+    """How long the last requests of one model took for the same step, in seconds."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=MEASURED_CALLS)
@@ -36,6 +43,21 @@ class FirstWords:
         if len(self._seconds) < LEAST_MEASURED:
             return None
         return sorted(self._seconds)[math.ceil(0.95 * len(self._seconds)) - 1]
+
+
+def first_clause_deadline(configured: float | None, p95: float | None, is_last: bool) -> float:
+    """Return the seconds from the first word to the first clause after which the next model is asked.
+
+    A model that dribbles has a first word in time, and then takes seconds for words that can be spoken.
+
+    configured: the setting ``first_clause_s``, None where it is not set. p95: of this model, None while it is
+    unknown. is_last: whether no other model can take over.
+    """
+    if configured is not None or is_last:
+        return first_word_deadline(configured, p95, is_last)
+    if p95 is None:
+        return START_CLAUSE_DEADLINE
+    return min(max(CLAUSE_FACTOR * p95, SHORTEST_CLAUSE_DEADLINE), LONGEST_DEADLINE)
 
 
 def first_word_deadline(configured: float | None, p95: float | None, is_last: bool) -> float:

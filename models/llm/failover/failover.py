@@ -39,10 +39,10 @@ class Tried:
 class Failover:
     """Several language models that answer as one.
 
-    The first one whose breaker is closed is asked. If no word has come at its deadline, the next one is asked
-    too, and the first to answer speaks; the other request is closed. A model that fails in the middle of an
-    answer is continued by the next one. A model that is on time is awaited directly: there is no task and no
-    timer per token.
+    The first one whose breaker is closed is asked. If no word has come at its deadline, or no clause at the
+    next, the next one is asked too, and the first to answer speaks; the other request is closed. A model that
+    fails in the middle of an answer is continued by the next one. A model that is on time is awaited
+    directly: there is no task and no timer per token.
 
     candidates: in the order in which they are asked. hedge: False to give a late model up before the next one
     is asked. busy: the candidate that is asked first while the machine is busy, and last at all other
@@ -59,7 +59,7 @@ class Failover:
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer. Raises ModelError if no model answers. Closing it closes all its requests."""
-        return words_of(self.stream(Request(messages)))
+        return words_of(self.stream(Request(messages, spoken=is_spoken())))
 
     def write(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer to a text request, at the lower priority of the models that have one."""
@@ -96,7 +96,7 @@ class Failover:
             leg = await self._first(self._asked(tried), request, tried)
             try:
                 if (reply := upstream.get()) is not None:
-                    reply.answers(leg.candidate.name)
+                    reply.answers(leg.candidate.name, leg.first_word)
                 pieces: list[Piece] | None = leg.ready
                 while pieces is not None:
                     for piece in pieces:
@@ -127,9 +127,15 @@ class Failover:
     async def _first(self, candidates: Sequence[Candidate], request: Request, tried: Tried) -> Leg:
         """Return the request that answers first, and close the others. Raises ModelError if none answers."""
         candidate, *rest = candidates
-        leg, loop = Leg(candidate, request), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         following: asyncio.Task[Leg] | None = None
         timer: asyncio.TimerHandle
+
+        def await_clause() -> None:
+            nonlocal timer
+            if following is None and not timer.cancelled():
+                timer.cancel()
+                timer = loop.call_at(leg.late_at(not rest), pass_deadline)
 
         def pass_deadline() -> None:
             nonlocal timer, following
@@ -144,17 +150,18 @@ class Failover:
                 limit.reschedule(loop.time())
 
         def end_wait(race: asyncio.Task[Leg]) -> None:
-            left = 0.0 if _has_won(race) else candidate.deadline(is_last=True) - leg.waited
+            due = loop.time() if _has_won(race) else max(loop.time(), leg.late_at(is_last=True))
             with suppress(RuntimeError):  # the first model has answered in the same step of the loop
-                limit.reschedule(loop.time() + max(0.0, left))
+                limit.reschedule(due)
 
-        timer = loop.call_later(candidate.deadline(not rest), pass_deadline)
+        leg = Leg(candidate, request, await_clause)
+        timer = loop.call_at(leg.late_at(not rest), pass_deadline)
         try:
             async with asyncio.timeout(None) as limit:
                 await leg.begin()
             if following is None:
                 candidate.breaker.succeeded(loop.time())
-            candidate.first_words.add(leg.waited)
+            leg.measure()
             await _discard(following)
             return leg
         except (TimeoutError, PipelineError) as error:
@@ -167,8 +174,8 @@ class Failover:
             timer.cancel()
         await leg.aclose()
         if isinstance(failure, TimeoutError):
-            candidate.first_words.add(leg.waited)
-            failure = ModelError(candidate.name, f"no word within {leg.waited:.1f} s", "model_timeout")
+            leg.measure()
+            failure = ModelError(candidate.name, leg.lateness(), "model_timeout")
         if not _has_won(following):
             self._failed(candidate, failure, tried, counts=following is None)
         if following is None:
@@ -186,7 +193,7 @@ class Failover:
 
     def _late(self, candidate: Candidate, leg: Leg, tried: Tried) -> None:
         tried.late.add(candidate)
-        log.info("%s has not answered within %.2f s: asking the next model, too", candidate.name, leg.waited)
+        log.info("%s: %s: asking the next model, too", candidate.name, leg.lateness())
         self._bad(candidate)
 
     def _failed(self, candidate: Candidate, error: PipelineError, tried: Tried, counts: bool = True) -> None:
@@ -210,7 +217,7 @@ class ToolFailover(Failover):
 
         Two models never work on such a request at the same time.
         """
-        return self.stream(Request(messages, tools))
+        return self.stream(Request(messages, tools, spoken=is_spoken()))
 
 
 async def words_of(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[str, None]:
@@ -240,6 +247,12 @@ def is_frugal() -> bool:
     """Return whether the machine is so busy that a smaller model has to do."""
     deadline = current.get()
     return deadline is not None and deadline.frugal
+
+
+def is_spoken() -> bool:
+    """Return whether a voice speaks the answer: words without a clause are not heard."""
+    reply = upstream.get()
+    return reply is not None and reply.spoken
 
 
 def is_guess() -> bool:

@@ -15,6 +15,7 @@ from rejoinder.models.llm.openai import (
     BETWEEN_TOKENS_SECONDS,
     FIRST_TOKEN_SECONDS,
     NO_KEY,
+    TOOL_CALL_SECONDS,
     ChatOptions,
     OpenAiChat,
 )
@@ -118,7 +119,8 @@ async def open_candidate(
         stack.push_async_callback(llm.aclose)
     else:
         llm = await load(settings.full_spec)
-    return Candidate(name, llm, settings.first_token_s, getattr(llm, "prefills", False))
+    prefills = getattr(llm, "prefills", False)
+    return Candidate(name, llm, settings.first_token_s, prefills, settings.first_clause_s)
 
 
 def open_server(name: str, settings: ModelSettings) -> OpenAiChat:
@@ -133,6 +135,8 @@ def open_server(name: str, settings: ModelSettings) -> OpenAiChat:
         settings.thinks,
         settings.input_price,
         settings.output_price,
+        call_s=settings.tool_call_s or TOOL_CALL_SECONDS,
+        cached_price=settings.cached_price,
     )
     key = settings.key(name) or NO_KEY  # the environment's key is not for every server in a list
     return OpenAiChat(url, model, key, settings.can_warm, extra=settings.fields(), name=name, options=options)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ def talk(
         listener = await asyncio.start_server(recorder.serve, "127.0.0.1", 0)
         url = "http://{}:{}/v1".format(*listener.sockets[0].getsockname())
         chat = OpenAiChat(url, "m", options=options)
-        reply = Upstream(Trace(1))
+        reply = Upstream(Trace(1), spoken=True)
         upstream.set(reply)
         try:
             for _ in range(times):
@@ -79,6 +80,18 @@ def test_usage_and_its_price_are_read_from_the_server() -> None:
     assert reply.usage == Usage(1800, 40), "of all requests of a reply"
     assert reply._trace.counts["cost"] == pytest.approx(2 * (900 * 2.0 + 20 * 10.0) / 1e6)
     assert recorder.bodies[0]["stream_options"] == {"include_usage": True}
+
+
+def test_cached_tokens_have_a_price_of_their_own() -> None:
+    usage = '"usage": {"prompt_tokens": 900, "completion_tokens": 20, "prompt_tokens_details": %s}'
+    prices = ChatOptions(input_price=2.0, output_price=10.0, cached_price=0.5)
+    for details, cached in (('{"cached_tokens": 800}', 800), ("null", 0), ('{"cached_tokens": 9999}', 900)):
+        last = f'data: {{"id": "1", "choices": [], {usage % details}}}\n\n'
+        _, reply = talk(Recorder(streamed(event("Hello", "stop"), last, DONE)), options=prices)
+        assert reply.usage == Usage(900, 20, cached)
+        counts = reply._trace.counts
+        assert counts["cost"] == pytest.approx(((900 - cached) * 2.0 + cached * 0.5 + 20 * 10.0) / 1e6)
+        assert (counts["tokens_read"], counts["tokens_written"], counts["tokens_cached"]) == (900, 20, cached)
 
 
 @pytest.mark.parametrize(
@@ -150,15 +163,33 @@ def test_an_answer_that_begins_inside_a_thought() -> None:
     assert talk(recorder, options=options, raw=True)[0][0] == OPEN_THOUGHT
 
 
-def test_the_beginning_of_a_tool_call_is_a_sign_of_life() -> None:
-    def delta(function: dict[str, str]) -> str:
-        call = {"index": 0, "id": "1", "type": "function", "function": function}
-        return f"data: {json.dumps({'id': '1', 'choices': [{'delta': {'tool_calls': [call]}}]})}\n\n"
+TOOLS = Tools([{"type": "function", "function": {"name": "book"}}])
 
+
+def delta(function: dict[str, str]) -> str:
+    call = {"index": 0, "id": "1", "type": "function", "function": function}
+    return f"data: {json.dumps({'id': '1', 'choices': [{'delta': {'tool_calls': [call]}}]})}\n\n"
+
+
+def test_a_tool_call_that_never_ends_is_given_up() -> None:
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await streamed(delta({"name": "book", "arguments": ""}), end=False)(reader, writer)
+        more = delta({"arguments": " "})
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"%x\r\n%s\r\n" % (len(more), more.encode()))
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    with pytest.raises(ModelError, match=r"a tool call takes longer than 0\.2 s") as failed:
+        talk(Recorder(endless), options=ChatOptions(call_s=0.2), tools=TOOLS)
+    assert failed.value.code == "model_timeout"
+
+
+def test_the_beginning_of_a_tool_call_is_a_sign_of_life() -> None:
     parts = [delta({"name": "book", "arguments": '{"a": '}), delta({"arguments": "1}"})]
     recorder = Recorder(streamed(*parts, event(None, "tool_calls"), DONE))
-    tools = Tools([{"type": "function", "function": {"name": "book"}}])
-    sign, call = talk(recorder, tools=tools, raw=True)[0]
+    sign, call = talk(recorder, tools=TOOLS, raw=True)[0]
     assert sign == "" and (call.name, call.arguments) == ("book", '{"a": 1}')
 
 

@@ -208,3 +208,25 @@ def test_trouble_has_its_own_words_and_colours_and_moves_nothing(server: Server,
             assert errors == []
 
     run(act())
+
+
+@pytest.mark.parametrize(
+    ("name", "is_named"),
+    [("ort:qwen2.5-coder-0.5b-instruct", True), ("ort:qwen2.5-coder-1.5b-instruct", False)],
+)
+def test_users_of_a_small_model_read_the_name_of_the_better_one(
+    server: Server, tmp_path: Path, name: str, is_named: bool
+) -> None:
+    body = {"data": [{"models": {"llm": name, "stt": "whisper:tiny.en", "tts": "piper"}}]}
+
+    async def act() -> None:
+        async with browsing(tmp_path, [silence(1)]) as (page, errors):
+            await page.route("**/v1/models", lambda route: route.fulfill(json=body))
+            await page.goto(server.http)
+            await page.wait_for_selector("#models")
+            assert await page.locator("#larger").is_visible() == is_named
+            for size in SIZES:
+                await boxes_of(page, size)
+            assert errors == []
+
+    run(act())

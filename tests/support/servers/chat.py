@@ -5,10 +5,22 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 
 def token(text: str | None, finish: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    return _chunk({"content": text}, finish)
+
+
+def call_piece(name: str | None, arguments: str) -> bytes:
+    """Return a piece of a tool call; its first one has the name."""
+    function = {"arguments": arguments, **({"name": name} if name else {})}
+    call = {"index": 0, "type": "function", "function": function, **({"id": "1"} if name else {})}
+    return _chunk({"tool_calls": [call]}, None)
+
+
+def _chunk(delta: dict[str, Any], finish: str | None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
     return f"data: {json.dumps(chunk)}\n\n".encode()
 

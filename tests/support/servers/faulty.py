@@ -1,4 +1,4 @@
-"""A chat server whose faults are real: it is killed, hangs, speaks nonsense, refuses, or crawls."""
+"""A chat server whose faults are real: it is killed, hangs, speaks nonsense, refuses, crawls."""
 
 import json
 import socket
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from support.servers.chat import token
+from support.servers.chat import call_piece, token
 
 from rejoinder.models.llm.failover.continuation import GO_ON
 
@@ -56,18 +56,28 @@ class Faulty:
         if fault == "garbage":
             write(b'\x00\xff{]}data: nonsense\n\ndata: {"choices": 3}\n\n')
             return None
-        pieces = [word + " " for word in words.split()]
+        if fault == "endless call":
+            return self._call_endlessly(handler)
+        pieces = [] if fault == "empty" else [word + " " for word in words.split()]
         for number, piece in enumerate(pieces):
             if fault == "hung in mid-sentence" and number == LATER_AT:
                 return self._hang(handler)
             if fault == "killed in mid-sentence" and number == LATER_AT:
                 return self._reset(handler)
-            slow = fault == "slow" or (fault == "slow in mid-sentence" and number >= LATER_AT)
+            dribbles = fault == "dribbling" and number > 0
+            slow = fault == "slow" or dribbles or (fault == "slow in mid-sentence" and number >= LATER_AT)
             time.sleep(SLOW_SECONDS if slow else 0.01)
             write(token(piece))
             handler.wfile.flush()
         write(token(None, "stop") + b"data: [DONE]\n\n")
         return None
+
+    def _call_endlessly(self, handler: BaseHTTPRequestHandler) -> None:
+        end = time.monotonic() + HUNG_SECONDS
+        handler.wfile.write(call_piece("book", ""))
+        while time.monotonic() < end and not self.released.is_set():
+            handler.wfile.write(call_piece(None, " "))
+            time.sleep(0.05)
 
     def _refuse(self, handler: BaseHTTPRequestHandler, code: int) -> None:
         handler.send_response(code)

@@ -14,13 +14,17 @@ from rejoinder.models.llm.failover.breaker import (
 )
 from rejoinder.models.llm.failover.continuation import GO_ON, continued
 from rejoinder.models.llm.failover.deadlines import (
+    CLAUSE_FACTOR,
     LAST_DEADLINE,
     LEAST_MEASURED,
     LONGEST_DEADLINE,
     MEASURED_CALLS,
+    SHORTEST_CLAUSE_DEADLINE,
     SHORTEST_DEADLINE,
+    START_CLAUSE_DEADLINE,
     START_DEADLINE,
-    FirstWords,
+    Waits,
+    first_clause_deadline,
     first_word_deadline,
 )
 from rejoinder.models.llm.spec_list import listed
@@ -96,8 +100,27 @@ def test_deadlines(configured: float | None, p95: float | None, is_last: bool, s
     assert first_word_deadline(configured, p95, is_last) == seconds
 
 
+@pytest.mark.parametrize(
+    ("configured", "p95", "is_last", "seconds"),
+    [
+        (None, None, False, START_CLAUSE_DEADLINE),
+        (None, 0.1, False, SHORTEST_CLAUSE_DEADLINE),
+        (None, 0.9, False, 0.9 * CLAUSE_FACTOR),
+        (None, 60.0, False, LONGEST_DEADLINE),
+        (None, None, True, LAST_DEADLINE),
+        (None, 1.5, True, 6.0),
+        (0.2, 3.0, True, 0.2),
+        (0.2, 3.0, False, 0.2),
+    ],
+)
+def test_deadlines_of_the_first_clause(
+    configured: float | None, p95: float | None, is_last: bool, seconds: float
+) -> None:
+    assert first_clause_deadline(configured, p95, is_last) == pytest.approx(seconds)
+
+
 def test_the_95th_percentile_is_of_the_last_requests() -> None:
-    words = FirstWords()
+    words = Waits()
     for number in range(LEAST_MEASURED - 1):
         words.add(number)
     assert words.p95() is None

@@ -13,7 +13,7 @@ from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.llm.failover.candidate import Candidate
 from rejoinder.models.llm.failover.continuation import GO_ON
-from rejoinder.models.llm.failover.deadlines import START_DEADLINE
+from rejoinder.models.llm.failover.deadlines import START_CLAUSE_DEADLINE, START_DEADLINE
 from rejoinder.models.llm.failover.failover import Failover, ToolFailover
 from rejoinder.models.llm.failover.opening import all_missing, open_list
 from rejoinder.models.loading import Specs, open_llm, open_models, open_variant
@@ -30,6 +30,10 @@ from rejoinder.pipeline import (
     TurnTraced,
 )
 from rejoinder.pipeline.engines.deadline import Deadline, current
+from rejoinder.pipeline.prompt import EMPTY_ANSWER
+from rejoinder.pipeline.replying.text.clauses import ClauseSplitter
+from rejoinder.pipeline.trace import Trace
+from rejoinder.pipeline.upstream import Upstream, upstream
 
 ANSWER = "The first train leaves at nine, and it takes an hour. You can pay with a card."
 WORDS = ANSWER.split()
@@ -250,6 +254,91 @@ def test_a_late_model_goes_on_where_the_next_one_fails() -> None:
     run(scenario)
 
 
+def spoken() -> Upstream:
+    """Make the requests of this task those of a reply that is spoken."""
+    reply = Upstream(Trace(1), spoken=True)
+    upstream.set(reply)
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("each", "second", "answered_at", "asked", "winner"),
+    [
+        (0.5, {}, 1.1, 0, "model0"),  # three words within the deadline
+        (2.0, {"first": 0.1}, 0.1 + START_CLAUSE_DEADLINE + 0.1 + 2 * 0.02, 1, "model1"),
+        (0.8, {"first": 0.4}, 1.7, 1, "model0"),  # asked too, and not as fast
+        (2.0, {"fail_after": 0}, 4.1, 1, "model0"),
+    ],
+)
+def test_a_model_that_dribbles_is_late(
+    each: float, second: dict[str, Any], answered_at: float, asked: int, winner: str
+) -> None:
+    async def scenario() -> None:
+        models = Speaker(first=0.1, each=each), Speaker(**second)
+        async with failover(*models) as several:
+            reply = spoken()
+            got, splitter, clause_at = "", ClauseSplitter(), None
+            async with aclosing(several.reply(ASKED)) as words:
+                async for word in words:
+                    got += word
+                    if splitter.feed(word) and clause_at is None:
+                        clause_at = now()
+            assert got.split() == WORDS, "nothing twice"
+            assert clause_at == pytest.approx(answered_at)
+            assert len(models[1].prompts) == asked
+            assert reply._trace.models == [winner]
+
+    run(scenario)
+
+
+def test_a_model_that_dribbles_alone_is_given_up() -> None:
+    async def scenario() -> None:
+        async with failover(Speaker(first=0.5, each=9.0)) as several:
+            spoken()
+            with pytest.raises(ModelError, match=r"no clause within 8\.0 s of its first word"):
+                await text_of(several.reply(ASKED))
+            assert now() == 8.5
+        async with failover(Speaker(first=0.5, each=9.0), first_clause_s=0.2) as several:
+            began = now()
+            with pytest.raises(ModelError, match="no clause"):
+                await text_of(several.reply(ASKED))
+            assert now() - began == pytest.approx(0.7)
+
+    run(scenario)
+
+
+def test_text_may_dribble_and_the_first_word_is_in_the_trace() -> None:
+    async def scenario() -> None:
+        second = Speaker()
+        async with failover(Speaker(first=0.1, each=3.0), second) as several:
+            async with aclosing(several.reply(ASKED)) as words:
+                assert await anext(words) == "The " and now() == pytest.approx(0.1)
+            assert not second.prompts
+        async with failover(Speaker(first=0.1, each=0.3)) as several:
+            began, reply = now(), spoken()
+            async with aclosing(several.reply(ASKED)) as words:
+                await anext(words)
+            assert reply._trace.marks["first_token"] - began == pytest.approx(0.1)
+
+    run(scenario)
+
+
+def test_an_answer_without_words_is_a_failure_where_the_user_waits_for_one() -> None:
+    returned = [*ASKED, Message(role="assistant", content="So."), Message(role="tool", content="Done.")]
+
+    async def scenario() -> None:
+        async with failover(Speaker(line=""), Speaker()) as several:
+            assert await text_of(several.reply(ASKED)) == "", "a text request may be answered with nothing"
+            spoken()
+            assert (await text_of(several.reply(ASKED))).split() == WORDS
+            assert await text_of(several.reply(returned)) == "", "nothing to add to a result"
+        async with failover(Speaker(line="")) as several:
+            with pytest.raises(ModelError, match=EMPTY_ANSWER):
+                await text_of(several.reply(ASKED))
+
+    run(scenario)
+
+
 def test_hedging_is_off_for_tools_and_where_configured() -> None:
     async def scenario(hedge: bool, tools: bool) -> None:
         line = ANSWER + ' @book {"seats": 1}'
@@ -398,12 +487,19 @@ def test_if_all_breakers_are_open_all_models_are_asked() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("first_s", [0.1, HUNG, START_DEADLINE + 0.3])
-def test_a_cancel_at_every_step_leaves_nothing_open(first_s: float) -> None:
+@pytest.mark.parametrize(
+    ("first_s", "each"), [(0.1, 0.02), (HUNG, 0.02), (START_DEADLINE + 0.3, 0.02), (0.1, 2.0)]
+)
+def test_a_cancel_at_every_step_leaves_nothing_open(first_s: float, each: float) -> None:
     async def scenario() -> None:
         step = 0
+        spoken()
         while True:
-            models = Speaker(first=first_s, fail_after=5), Speaker(first=0.3, fail_after=3), Speaker()
+            models = (
+                Speaker(first=first_s, each=each, fail_after=5),
+                Speaker(first=0.3, fail_after=3),
+                Speaker(),
+            )
             async with failover(*models) as several:
                 tasks = len(asyncio.all_tasks())
                 step += 1
@@ -464,6 +560,13 @@ def test_all_models_gone_is_told_at_the_deadline_and_the_next_turn_works() -> No
     assert "apology" in trace.marks and trace.counts["hedges"] == 1
     assert talk.of(TurnTraced)[-1].trace.models == ["model1"]
     assert next(words for role, words in talk.said() if role == "assistant") == SORRY
+
+
+@pytest.mark.parametrize("apology", [SORRY, ""])
+def test_a_single_model_without_words_is_excused(apology: str) -> None:
+    talk = talk_with(Speaker(line=""), apology=apology).run(until=20.0)  # type: ignore[arg-type]
+    (done,) = talk.of(ReplyDone)
+    assert (done.status, done.heard) == (("failed", SORRY) if apology else ("completed", ""))
 
 
 def test_a_failed_reply_calls_no_tool() -> None:

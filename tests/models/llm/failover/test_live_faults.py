@@ -20,7 +20,7 @@ DEADLINE_S = 1.0
 PATIENT_S = 20.0
 ALLOWED_S = 10.0
 """What a caller may wait beyond the deadline: far less than a server hangs."""
-FAULTS = ["killed", "hung", "garbage", "429", "500", "slow"]
+FAULTS = ["killed", "hung", "garbage", "429", "500", "slow", "dribbling", "empty"]
 LATER = ["killed in mid-sentence", "hung in mid-sentence", "slow in mid-sentence"]
 SORRY = "Sorry, not now."
 LOST = "Sorry, I got lost."
@@ -35,8 +35,11 @@ TABLE = """
 url = "{url}"
 model = "m"
 first_token_s = {deadline}
+first_clause_s = {deadline}
 between_tokens_s = {between}
+tool_call_s = {deadline}
 """
+BOOK = {"type": "function", "name": "book", "description": "Books a table."}
 
 
 def configuration(folder: Path, deadlines: tuple[float, float], **urls: str) -> None:
@@ -57,7 +60,8 @@ def pair(
         big = stack.enter_context(faulty_server(unused_port()))
         small = stack.enter_context(faulty_server(unused_port()))
         tls = f"https://127.0.0.1:{small.port}/v1"
-        configuration(folder, deadlines, big=big.url, little=small.url, tls=tls)
+        nameless = "http://chat.invalid/v1"  # RFC 2606: no name ends so
+        configuration(folder, deadlines, big=big.url, little=small.url, tls=tls, nameless=nameless)
         server = stack.enter_context(serving(folder, llm=llm))
         yield server, big, small
 
@@ -154,7 +158,7 @@ def test_a_second_model_answers_and_another_call_notices_nothing(
         big.fault = fault
         for response, waited in turn(talk, neighbour):
             assert (response["status"], words_of(response)) == ("completed", WORDS)
-            assert waited < (DEADLINE_S if fault in ("hung", "slow") else 0.0) + ALLOWED_S
+            assert waited < (DEADLINE_S if fault in ("hung", "slow", "dribbling") else 0.0) + ALLOWED_S
         big.fault = "500"
         ask(talk)
         assert small.seen[-1][-1]["role"] == "assistant" and history(small)[-1] == WORDS, "nothing twice"
@@ -197,6 +201,24 @@ def test_without_a_second_model_an_apology_is_heard_and_the_call_stays_up(
     server.wait_idle()
 
 
+@pytest.mark.parametrize("two", [AT_FIRST], indirect=True)
+def test_a_tool_call_that_never_ends_is_failed_over(two: tuple[Path, Server, Faulty, Faulty]) -> None:
+    _, server, big, small = two
+    with Talk(server) as talk, Talk(server) as neighbour:
+        recover(talk, big)
+        talk.send("session.update", session={"type": "realtime", "tools": [BOOK]})
+        big.fault = "endless call"
+        ((response, waited),) = turn(talk)
+        assert (response["status"], words_of(response)) == ("completed", WORDS)
+        assert DEADLINE_S < waited < DEADLINE_S + ALLOWED_S
+        small.fault = "500"
+        ((response, waited),) = turn(talk)
+        small.fault = big.fault = ""
+        assert (response["status"], words_of(response)) == ("failed", SORRY)
+        assert answer_of(neighbour) == WORDS
+    server.wait_idle()
+
+
 def _connected(server: Server) -> Talk:
     deadline = time.monotonic() + 60.0
     while True:
@@ -207,8 +229,9 @@ def _connected(server: Server) -> Talk:
             time.sleep(0.1)
 
 
-def test_broken_tls_is_failed_over(tmp_path: Path) -> None:
-    with pair(tmp_path, "tls big") as (server, big, _):
+@pytest.mark.parametrize("away", ["tls", "nameless"])
+def test_broken_tls_and_a_name_without_address_are_failed_over(tmp_path: Path, away: str) -> None:
+    with pair(tmp_path, f"{away} big") as (server, big, _):
         with Talk(server) as talk:
             ((response, waited),) = turn(talk)
             assert words_of(response) == WORDS and waited < ALLOWED_S
@@ -217,7 +240,7 @@ def test_broken_tls_is_failed_over(tmp_path: Path) -> None:
             assert (response["status"], words_of(response)) == ("failed", SORRY)
             assert waited < ALLOWED_S
         server.wait_idle()
-    assert "tls does not answer" in server.log.read_text()
+    assert f"{away} does not answer" in server.log.read_text()
 
 
 def test_a_server_starts_while_all_of_its_models_are_away(tmp_path: Path) -> None:
