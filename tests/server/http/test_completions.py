@@ -226,6 +226,23 @@ def test_openai_python_gets_an_answer(server: Server) -> None:
         assert short.choices[0].message.content == "This is " and short.choices[0].finish_reason == "length"
 
 
+def test_usage_comes_from_the_chat_server_behind(server: Server, tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, llm=f"openai:{server.http}/v1#default") as front,
+        client(front) as one,
+        Talk(front) as talk,
+    ):
+        usage = one.chat.completions.create(model="default", messages=[USER]).usage
+        assert usage is not None and usage.completion_tokens == len(LINE.split())
+        assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+        with one.chat.completions.create(
+            model="default", messages=[USER], stream=True, stream_options={"include_usage": True}
+        ) as stream:
+            *_, last = stream
+        assert last.usage == usage
+        assert talk.turn()["usage"]["output_tokens"] == len(LINE.split())
+
+
 def test_openai_python_gets_a_stream(server: Server) -> None:
     with client(server) as one:
         with one.chat.completions.create(

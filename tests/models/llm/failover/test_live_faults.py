@@ -132,7 +132,8 @@ def recover(talk: Talk, big: Faulty) -> None:
     while good < 7:
         before = len(big.seen)
         response = ask(talk)
-        good += response["status"] == "completed" and len(big.seen) > before and len(big.seen[-1]) > 1
+        is_probe = big.seen[-1][0]["role"] != "system"
+        good += response["status"] == "completed" and len(big.seen) > before and not is_probe
         assert time.monotonic() < deadline, "it is not asked again"
 
 
