@@ -18,6 +18,8 @@ APOLOGY = "Sorry, I cannot answer right now. Please say that again in a moment."
 """Spoken if no language model answers."""
 CUT_APOLOGY = "Sorry, I lost the thread there. Could you ask me again?"
 """Spoken if all language models fail in the middle of a reply."""
+GIVE_UP_WORDS = "I still cannot answer. Please call again later. Goodbye."
+"""Spoken before a call ends because of failed replies."""
 LONGEST_APOLOGY = 1_000
 """Most characters of an apology."""
 
@@ -56,6 +58,16 @@ class LanguageModelSettings(BaseSettings):
         CUT_APOLOGY,
         max_length=LONGEST_APOLOGY,
         description="spoken if all language models fail in the middle of a reply; empty: silence",
+    )
+
+    give_up_after: int = Field(
+        0, ge=0, le=100, description="failed replies in a row after which a call ends; 0: never"
+    )
+    give_up_words: str = Field(
+        GIVE_UP_WORDS, max_length=LONGEST_APOLOGY, description="spoken before such a call ends"
+    )
+    refuse_without_llm: bool = Field(
+        False, description="refuse new calls while no language model of the list answers"
     )
 
     def language_model_names(self) -> list[str]:

@@ -26,6 +26,7 @@ class Hooks:
     on_call: list[Function] = field(default_factory=list)
     on_turn: list[Function] = field(default_factory=list)
     on_end: list[Function] = field(default_factory=list)
+    on_failure: list[Function] = field(default_factory=list)
     context: list[Function] = field(default_factory=list)
 
 
@@ -173,6 +174,17 @@ class Agent(Sequel, Generic[State, Resources]):
         """
         check_hook(hook, "context", "call", "words")
         self.hooks.context.append(hook)
+        return hook
+
+    def on_failure(self, hook: Hook) -> Hook:
+        """Run ``hook(call, failures)`` after each reply that failed, in most cases with an apology; a decorator.
+
+        failures: how many replies have failed in a row. The hook may hang up, tell an operator, or let the
+        carrier transfer the call. A reply that succeeds cancels a hook that still runs. Raises TypeError like
+        ``on_call``.
+        """
+        check_hook(hook, "on_failure", "call", "failures")
+        self.hooks.on_failure.append(hook)
         return hook
 
     def on_end(self, hook: Hook) -> Hook:

@@ -63,6 +63,8 @@ class AgentCall:
         self._requested: ReplyRequest | None = None
         self._line: CallLine | None = None
         self._given: Options | None = None
+        self._failures = 0
+        self._after_failure: asyncio.Task[None] | None = None
 
     @property
     def call(self) -> Call:
@@ -141,6 +143,8 @@ class AgentCall:
             for id, task in self._tasks.items():
                 if id not in self._runs.kept:
                     task.cancel()
+            if self._after_failure:
+                self._after_failure.cancel()
 
     def take(self, session: Session, happened: Event) -> bool:
         """Take an event of the session; return whether it is the agent's own, which clients do not see.
@@ -162,8 +166,9 @@ class AgentCall:
             case ReplyStarted(turn, tag):
                 self._agents.reply_started(turn)
                 self._runs.reply_started(has_prompt=tag != SAID)
-            case ReplyDone():
+            case ReplyDone(status=status):
                 self._act(session, self._runs.reply_done())
+                self._count_failures(status)
             case SpeechStarted():
                 self._runs.user_started()
             case PartialTranscript(text) | Transcribed(text) if text:
@@ -174,6 +179,17 @@ class AgentCall:
             case NothingSaid():
                 self._act(session, self._runs.user_done(words=False))
         return False
+
+    def _count_failures(self, status: str) -> None:
+        """Run the hooks after a reply that failed; one that succeeds cancels them."""
+        if status == "cancelled":
+            return
+        if self._after_failure:
+            self._after_failure.cancel()
+            self._after_failure = None
+        self._failures = self._failures + 1 if status == "failed" else 0
+        if self._failures:
+            self._after_failure = self._host.reply_failed(self.call, self._failures)
 
     def _is_out_of_band(self, happened: Event) -> bool:
         match happened:

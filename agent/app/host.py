@@ -16,6 +16,7 @@ from rejoinder.agent.app.agent_call import AgentCall
 from rejoinder.agent.app.call import Call, CallInfo, RefusedCall
 from rejoinder.agent.app.functions.lifespans import entered
 from rejoinder.agent.app.functions.runner import FunctionRunner
+from rejoinder.agent.app.giving_up import GiveUp
 from rejoinder.agent.app.knowledge import Knowledge
 from rejoinder.agent.app.tool import Tool, ToolError, by_name
 from rejoinder.agent.app.tool_result import FAILED, TAKEN_OVER, ToolResult
@@ -47,11 +48,18 @@ class AgentHost:
     """Runs one agent for all calls of a server, and those to which it can hand a call.
 
     variants: the agents' sets of models, by name, once they are loaded. llms: the language models of their
-    workers, by spec; "" is the server's. runner: runs their functions.
+    workers, by spec; "" is the server's. runner: runs their functions. give_up: runs like the hooks of
+    ``Agent.on_failure``, for all agents; None for nothing.
     """
 
-    def __init__(self, agent: Agent, runner: type[FunctionRunner] = FunctionRunner) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        runner: type[FunctionRunner] = FunctionRunner,
+        give_up: GiveUp | None = None,
+    ) -> None:
         self.agent = agent
+        self.give_up = give_up
         self.variants: dict[str, Models] = {}
         self.llms: dict[str, Llm] = {}
         self._agents = agent.reachable
@@ -195,6 +203,18 @@ class AgentHost:
         if call.agent and (hooks := call.agent.hooks.on_turn):
             self.spawn(self._run_hooks(hooks, "on_turn", call, words), "on_turn")
 
+    def reply_failed(self, call: Call, failures: int) -> asyncio.Task[None] | None:
+        """Take a reply that failed, and run the hooks after it in a task of their own, if there are any.
+
+        failures: replies that have failed in a row. The caller cancels the task if the call is over.
+        """
+        hooks = list(call.agent.hooks.on_failure) if call.agent else []
+        if self.give_up:
+            hooks.append(self.give_up)
+        if not hooks:
+            return None
+        return self.spawn(self._run_hooks(hooks, "on_failure", call, failures), "on_failure")
+
     def ended(self, calls: Sequence[Call]) -> None:
         """Take the end of a call, and run the hooks after it in a task of their own.
 
@@ -227,7 +247,8 @@ class AgentHost:
     @property
     def _takes_part(self) -> bool:
         hooks = self.agent.hooks
-        return bool(self.answers_text or hooks.on_call or hooks.on_turn or hooks.on_end)
+        other = hooks.on_call or hooks.on_turn or hooks.on_end or hooks.on_failure
+        return bool(self.answers_text or other or self.give_up)
 
     @property
     def answers_text(self) -> bool:

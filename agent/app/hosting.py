@@ -8,16 +8,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.app.giving_up import GiveUp
 from rejoinder.agent.app.host import AgentHost
 
 log = logging.getLogger(__name__)
 
 
 class Hosting:
-    """Runs the agent of a server. current: takes new calls."""
+    """Runs the agent of a server. give_up: as for ``AgentHost``. current: takes new calls."""
 
-    def __init__(self, agent: Agent) -> None:
-        self.current = AgentHost(agent)
+    def __init__(self, agent: Agent, give_up: GiveUp | None = None) -> None:
+        self.current = AgentHost(agent, give_up=give_up)
         self._tasks: dict[asyncio.Task[None], AgentHost] = {}
 
     @asynccontextmanager
@@ -41,7 +42,8 @@ class Hosting:
         Raises BrokenAgent if the lifespan of the new agent fails; the old one goes on then. Cancelling leaves
         the old one in place.
         """
-        host, old = AgentHost(agent), self.current
+        old = self.current
+        host = AgentHost(agent, give_up=old.give_up)
         host.variants, host.llms = old.variants, old.llms
         await self._start(host)
         self.current = host

@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.functions.mistakes import BrokenAgent
 from rejoinder.agent.app.host import AgentHost
+from rejoinder.agent.app.giving_up import GiveUp
 from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.rehearsal import rehearsed
 from rejoinder.agent.app.reloading import follow
@@ -76,7 +77,8 @@ class Server:
         self.settings = settings
         self._given = models
         self._followed = followed
-        self._hosting = Hosting(agent or Agent())
+        after, words = settings.give_up_after, settings.give_up_words
+        self._hosting = Hosting(agent or Agent(), GiveUp(after, words) if after else None)
         self.completions = Completions(
             lambda: self.models,
             self._refuse,
@@ -222,8 +224,12 @@ class Server:
 
     async def _ready(self, request: Request) -> Response:
         missing = (ENDED if self._switchboard.failed_model() else "") or self._absence.reason
+        away = self._switchboard.away()
+        if self.settings.refuse_without_llm:
+            missing = missing or away
         status = LOADING if self.models is None else missing or READY
-        return JSONResponse({"status": status}, status_code=200 if status == READY else 503)
+        known = {"status": status, **({"language_model": away} if away else {})}
+        return JSONResponse(known, status_code=200 if status == READY else 503)
 
     async def _secret(self, request: Request) -> Response:
         if refused := self._refuse(request):

@@ -41,6 +41,7 @@ from rejoinder.agent.wires.socket import (
     hang_up,
 )
 from rejoinder.agent.wires.wire import Wire
+from rejoinder.models.llm.failover.failover import Failover
 from rejoinder.pipeline import Models, MonitoredLlm, Options, ProtocolError, ToolLlm, Tools
 
 log = logging.getLogger(__name__)
@@ -243,8 +244,15 @@ class Switchboard:
         llm = self.models.llm if self.models else None
         return llm.failed if isinstance(llm, MonitoredLlm) else ""
 
+    def away(self) -> str:
+        """Return that no language model answers for the moment, "" if one does or it is not known."""
+        llm = self.models.llm if self.models else None
+        return llm.away if isinstance(llm, Failover) else ""
+
     def busy(self) -> str:
         """Return why no new call is taken now, "" if calls are taken."""
+        if self._settings.refuse_without_llm and (away := self.away()):
+            return away
         if failed := self.failed_model():
             log.warning("no calls are taken: %s", failed)
             return f"{ENDED}: the server has to be started anew"

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 GUESS_CHECK_SECONDS = 0.05
 """A deadline that passes while a reply is only a guess is checked again this often, in seconds."""
+NONE_ANSWERS = "none of the language models answers"
+"""Why a call is refused, or a server is not ready."""
 REFUSALS = (400, 413, 422)
 """HTTP codes that blame the request. They say nothing about the model's health."""
 
@@ -74,6 +76,11 @@ class Failover:
         """Why none of the models can answer any more; "" while one may."""
         reasons = [one.llm.failed if isinstance(one.llm, MonitoredLlm) else "" for one in self.candidates]
         return reasons[0] if all(reasons) else ""
+
+    @property
+    def away(self) -> str:
+        """That no model answers for the moment; "" while one of their breakers is closed."""
+        return "" if any(one.breaker.closed for one in self.candidates) else NONE_ANSWERS
 
     def miss(self, candidate: Candidate) -> None:
         """Record that a model does not answer already at the start."""

@@ -86,10 +86,8 @@ async def open_list(spec: str, placement: Placement, load: Load, stack: AsyncExi
 
 def all_missing(failover: Failover) -> ModelError | None:
     """Return an error if none of the models answered when they were opened."""
-    if any(one.breaker.closed for one in failover.candidates):
-        return None
     names = ", ".join(one.name for one in failover.candidates)
-    return ModelError(names, "none of the language models answers")
+    return ModelError(names, failover.away) if failover.away else None
 
 
 def public_names(found: Sequence[str]) -> list[str]:

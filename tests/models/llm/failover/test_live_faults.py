@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from support.ports import unused_port
 from support.servers.faulty import WORDS, Faulty, faulty_server
 from support.serving import Server, Talk, serving
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from rejoinder.models.llm.failover.failover import NONE_ANSWERS
 
 pytestmark = pytest.mark.server
 
@@ -24,6 +27,7 @@ FAULTS = ["killed", "hung", "garbage", "429", "500", "slow", "dribbling", "empty
 LATER = ["killed in mid-sentence", "hung in mid-sentence", "slow in mid-sentence"]
 SORRY = "Sorry, not now."
 LOST = "Sorry, I got lost."
+BYE = "Call again later."
 HEADER = f"""
 trace_file = "trace.jsonl"
 speculate = "never"
@@ -42,9 +46,9 @@ tool_call_s = {deadline}
 BOOK = {"type": "function", "name": "book", "description": "Books a table."}
 
 
-def configuration(folder: Path, deadlines: tuple[float, float], **urls: str) -> None:
+def configuration(folder: Path, deadlines: tuple[float, float], more: str = "", **urls: str) -> None:
     """Configure the models. deadlines: of big, for its first token and between two; the others have time."""
-    tables = ""
+    tables = more
     for name, url in urls.items():
         first, between = deadlines if name == "big" else (PATIENT_S, PATIENT_S)
         tables += TABLE.format(name=name, url=url, deadline=first, between=between)
@@ -53,7 +57,7 @@ def configuration(folder: Path, deadlines: tuple[float, float], **urls: str) -> 
 
 @contextmanager
 def pair(
-    folder: Path, llm: str, deadlines: tuple[float, float] = (PATIENT_S, PATIENT_S)
+    folder: Path, llm: str, deadlines: tuple[float, float] = (PATIENT_S, PATIENT_S), more: str = ""
 ) -> Iterator[tuple[Server, Faulty, Faulty]]:
     """Run two chat servers, and a server of calls that asks one or both of them."""
     with ExitStack() as stack:
@@ -61,7 +65,7 @@ def pair(
         small = stack.enter_context(faulty_server(unused_port()))
         tls = f"https://127.0.0.1:{small.port}/v1"
         nameless = "http://chat.invalid/v1"  # RFC 2606: no name ends so
-        configuration(folder, deadlines, big=big.url, little=small.url, tls=tls, nameless=nameless)
+        configuration(folder, deadlines, more, big=big.url, little=small.url, tls=tls, nameless=nameless)
         server = stack.enter_context(serving(folder, llm=llm))
         yield server, big, small
 
@@ -242,6 +246,42 @@ def test_broken_tls_and_a_name_without_address_are_failed_over(tmp_path: Path, a
             assert waited < ALLOWED_S
         server.wait_idle()
     assert f"{away} does not answer" in server.log.read_text()
+
+
+def test_calls_end_and_new_ones_are_refused_while_all_models_are_away(tmp_path: Path) -> None:
+    more = f'give_up_after = 2\ngive_up_words = "{BYE}"\nrefuse_without_llm = true\n'
+    with pair(tmp_path, "big little", more=more) as (server, big, small):
+        big.fault = small.fault = "500"
+        with Talk(server) as talk:
+            assert server.get("/readyz") == {"status": "ready"}
+            for _ in range(2):
+                ((response, _),) = turn(talk)
+                assert (response["status"], words_of(response)) == ("failed", SORRY)
+            assert words_of(talk.until("response.done")["response"]) == BYE
+            with pytest.raises(ConnectionClosed, match="2 replies in a row have failed"):
+                talk.until("nothing more")
+        with Talk(server) as talk:  # the third failure opens the breakers
+            turn(talk)
+        with pytest.raises(HTTPError) as unready:
+            server.get("/readyz")
+        assert json.load(unready.value)["language_model"] == NONE_ANSWERS
+        with pytest.raises(InvalidStatus, match="503"):
+            Talk(server)
+        big.fault = ""
+        deadline = time.monotonic() + PATIENT_S
+        while not _is_ready(server):
+            assert time.monotonic() < deadline, "a probe finds it out"
+            time.sleep(0.1)
+        with Talk(server) as talk:
+            assert words_of(turn(talk)[0][0]) == WORDS
+        server.wait_idle()
+
+
+def _is_ready(server: Server) -> bool:
+    try:
+        return bool(server.get("/readyz") == {"status": "ready"})
+    except HTTPError:
+        return False
 
 
 def test_a_server_starts_while_all_of_its_models_are_away(tmp_path: Path) -> None:

@@ -1,0 +1,22 @@
+"""Ends a call whose agent cannot answer, after some replies that failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rejoinder.agent.app.call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """A hook for ``Agent.on_failure``: it hangs up once enough replies in a row have failed.
+
+    after: how many. words: said before. Calling it waits until they are heard; cancelling keeps the call.
+    """
+
+    after: int
+    words: str
+
+    async def __call__(self, call: Call, failures: int) -> None:
+        if failures >= self.after:
+            await call.hang_up(say=self.words, reason=f"{failures} replies in a row have failed")
