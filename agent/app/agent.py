@@ -177,7 +177,7 @@ class Agent(Sequel, Generic[State, Resources]):
         return hook
 
     def on_failure(self, hook: Hook) -> Hook:
-        """Run ``hook(call, failures)`` after each reply that failed, in most cases with an apology; a decorator.
+        """Run ``hook(call, failures)`` after each reply that failed, mostly with an apology; a decorator.
 
         failures: how many replies have failed in a row. The hook may hang up, tell an operator, or let the
         carrier transfer the call. A reply that succeeds cancels a hook that still runs. Raises TypeError like

@@ -19,8 +19,8 @@ from starlette.staticfiles import StaticFiles
 
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.functions.mistakes import BrokenAgent
-from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.giving_up import GiveUp
+from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.rehearsal import rehearsed
 from rejoinder.agent.app.reloading import follow

@@ -8,6 +8,7 @@ from rejoinder.agent.bench.reports.output import Benches
 from rejoinder.agent.cli.bench.answers import answers
 from rejoinder.agent.cli.bench.bargein import bargein
 from rejoinder.agent.cli.bench.echo import echo
+from rejoinder.agent.cli.bench.failover import failover
 from rejoinder.agent.cli.bench.heard import heard
 from rejoinder.agent.cli.bench.latency import latency
 from rejoinder.agent.cli.bench.load import load
@@ -20,5 +21,5 @@ from rejoinder.agent.cli.bench.turns import turns
 
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
-for command in (answers, bargein, echo, heard, load, models, overhead, simulate, soak, stt, turns):
+for command in (answers, bargein, echo, failover, heard, load, models, overhead, simulate, soak, stt, turns):
     app.command()(command)
