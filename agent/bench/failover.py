@@ -1,8 +1,8 @@
 """Measures what a second language model costs while nothing fails, and what a caller waits for if one fails.
 
-Two servers run side by side: one has a single language model, and one has two. The models are a chat server on
-loopback that answers at a fixed pace. Replies are requested in turn, once from each server, so that other load
-of the machine meets both. The figures are milliseconds from the request for a reply to its first audio.
+Two servers run side by side: one has a single language model, and one has two. The models are a chat server
+on loopback that answers at a fixed pace. Replies are requested in turn, once from each server, so that other
+load of the machine meets both. The figures are milliseconds from the request for a reply to its first audio.
 """
 
 from __future__ import annotations

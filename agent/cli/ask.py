@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rejoinder.agent.cli.views.answered_by import answered_by
 from rejoinder.agent.config import Settings
 from rejoinder.agent.simulate.lockstep import Lockstep
 from rejoinder.models.loading import Report, open_models
@@ -66,6 +67,8 @@ class RecordedConversation:
                 parts = [f"{name} {ms:.0f}" for name, ms in trace.budget() if ms >= 1]
                 total = sum(ms for _, ms in trace.budget())
                 self._latency = f"{total:.0f} ms of work before the first sound ({', '.join(parts)})"
+                if names := answered_by(trace.models, trace.counts):
+                    self._latency += f"; language model: {names}"
             case ReplyDone(heard=heard, error=error):
                 self.error = error or self.error
                 say(f"agent:   {heard}")

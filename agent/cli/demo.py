@@ -23,6 +23,7 @@ from rejoinder.agent.bench.latency import client_parts
 from rejoinder.agent.bench.reports import timeline
 from rejoinder.agent.bench.reports.timeline import AGENT, CALLER, Gap, Interruption, SpokenSpan, Timeline
 from rejoinder.agent.bench.reports.waterfall import Parts, mean_parts, ms, summarise, waterfall
+from rejoinder.agent.cli.views.answered_by import answered_by
 from rejoinder.agent.cli.views.demo import show
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.config import load
@@ -225,6 +226,9 @@ def _report(outcome: Outcome, console: Console) -> None:
     turns = [one.parts for one in outcome.exchanges if one.parts]
     if turns:
         console.print(waterfall(mean_parts(turns), "Where the time goes, in ms", turns))
+    for number, one in enumerate(outcome.exchanges, 1):
+        if one.reply and (names := answered_by(one.reply.models, one.reply.counts)):
+            console.print(f"turn {number}: language model {names}", highlight=False)
     latencies = [one.latency_ms for one in outcome.exchanges if one.latency_ms is not None]
     summary = summarise(latencies)
     console.print(

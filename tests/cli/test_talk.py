@@ -223,6 +223,11 @@ def test_the_transcript_shows_what_changes_and_finishes_lines() -> None:
     transcript.take(AgentDelta("r", "i", " and warm."))
     assert transcript.take(ReplyDone("r", "completed")) == []
     assert "agent  It is fine, and warm.  500 ms" in shown(transcript)
+    several = {"models": ["big", "little"], "counts": {"failovers": 1.0, "cost": 0.0012}, "total_ms": 499.6}
+    transcript.take(Other("rejoinder.trace", several))
+    named = "agent  It is fine, and warm.  500 ms by big, then little (failed over, cost 0.0012)"
+    assert named in shown(transcript)
+    transcript.take(Other("rejoinder.trace", {"total_ms": 499.6}))
     (line,) = transcript.take(AgentDelta("s", "j", "Are you there?"))
     assert line.plain == "agent  It is fine, and warm.  500 ms" and struck(line) == ""
     assert [line.plain for line in transcript.finish()] == ["agent  Are you there?"]

@@ -145,7 +145,7 @@ class LiveCaller:
             case Other("rejoinder.trace", raw):
                 reply = self._reply(raw["response_id"])
                 reply.parts = [(part["name"], part["ms"]) for part in raw["parts"]]
-                reply.counts = raw.get("counts", {})
+                reply.counts, reply.models = raw.get("counts", {}), raw.get("models", [])
             case Failed(message):
                 self.errors.append(message)
 

@@ -42,7 +42,8 @@ class HeardReply:
     heard_end: sample at which the last turn before it ended, by the server's speech_stopped; None if it had
         reported no end.
     cues: (samples of its audio before the text, text). parts: the server's latency budget in milliseconds.
-    counts: other figures of the server's trace.
+    counts: other figures of the server's trace. models: the language models that wrote it, if they are
+        several.
     """
 
     id: str
@@ -53,6 +54,7 @@ class HeardReply:
     cues: list[tuple[int, str]] = field(default_factory=list)
     parts: list[tuple[str, float]] = field(default_factory=list)
     counts: dict[str, float] = field(default_factory=dict)
+    models: list[str] = field(default_factory=list)
     cut: Cut | None = None
 
     @property

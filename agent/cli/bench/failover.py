@@ -1,4 +1,4 @@
-"""``rejoinder bench failover``: what a second language model costs, and what a caller waits for if one fails."""
+"""``rejoinder bench failover``: the cost of a second language model, and the wait if one fails."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def failover(
 ) -> None:
     """Measure a second language model: idle, and as one fails.
 
-    A server with one language model and one with two answer in turn. The models are a chat server that fails on
-    purpose: killed, hung, refused, garbage, slow, dribbling, empty. Their deadlines are 0.5 s. With one model
-    the caller hears an apology, with two the answer of the other.
+    A server with one language model and one with two answer in turn. The models are a chat server that fails
+    on purpose: killed, hung, refused, garbage, slow, dribbling, empty. Their deadlines are 0.5 s. With one
+    model the caller hears an apology, with two the answer of the other.
     """
     console = console_beside(json_file)
     with progress_bar(console) as progress:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Group
 from rich.text import Text
 
+from rejoinder.agent.cli.views.answered_by import answered_by
 from rejoinder.agent.client.events import (
     AgentDelta,
     CallEvent,
@@ -47,6 +48,8 @@ class TranscriptView:
                 return lines
             case Other("rejoinder.trace", raw):
                 self._latency = f"  {float(raw.get('total_ms', 0)):.0f} ms"
+                if names := answered_by(raw.get("models", ()), raw.get("counts", {})):
+                    self._latency += f" by {names}"
             case Other("conversation.item.retrieved", {"item": {"id": id_} as item}) if id_ == self.item:
                 return self._settled(item)
             case Failed(message):

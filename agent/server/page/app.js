@@ -32,7 +32,7 @@ const devices = {
 };
 const views = {
   transcript,
-  showTrace: (parts) => drawWaterfall(byId("waterfall"), parts),
+  showTrace: (trace) => drawWaterfall(byId("waterfall"), trace),
   showState,
   showLevels,
   showProblem,

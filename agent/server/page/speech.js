@@ -168,7 +168,8 @@ export class Speech {
   #showTiming() {
     const { trace, player } = this.timing;
     if (!trace) return;
-    this.showTrace(player === null ? trace.parts : [...trace.parts, { name: "player", ms: player }]);
+    const parts = player === null ? trace.parts : [...trace.parts, { name: "player", ms: player }];
+    this.showTrace({ ...trace, parts });
   }
 }
 

@@ -1,7 +1,7 @@
 // The latency of the last answer: one line for each part, with its bar at the time at which it began.
 
-/** Draw the parts, each `{name, ms}`, into the element. */
-export function drawWaterfall(element, parts) {
+/** Draw the parts of a trace, each `{name, ms}`, and the names of its language models into the element. */
+export function drawWaterfall(element, { parts, models }) {
   const whole = parts.reduce((sum, { ms }) => sum + ms, 0);
   const total = document.createElement("p");
   total.className = "total";
@@ -13,6 +13,14 @@ export function drawWaterfall(element, parts) {
     begin += ms;
   }
   element.replaceChildren(total, list);
+  if (models) element.append(written(models));
+}
+
+function written(models) {
+  const line = document.createElement("p");
+  line.className = "quiet";
+  line.textContent = `Language model: ${models.join(", then ")}`;
+  return line;
 }
 
 function row(name, ms, left, width) {

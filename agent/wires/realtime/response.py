@@ -20,7 +20,7 @@ from rejoinder.agent.wires.realtime.events import (
 from rejoinder.agent.wires.realtime.formats import LAWS, PCM, Format, Pcm, length_ms
 from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.agent.wires.resampler import Resampler
-from rejoinder.pipeline import ToolCall, Usage
+from rejoinder.pipeline import ToolCall, Trace, Usage
 
 TEXT = "text"
 """Modality of a written response."""
@@ -144,16 +144,17 @@ class Response:
         self.shortened = status == "incomplete"
         return [*closed, event("response.done", response=self._response(status, reason, usage, error))]
 
-    def trace(self, budget: list[tuple[str, float]], counts: dict[str, float]) -> list[ServerEvent]:
-        """Return the ``rejoinder.trace`` event, once. budget: named parts of the latency, in milliseconds."""
+    def trace(self, trace: Trace) -> list[ServerEvent]:
+        """Return the ``rejoinder.trace`` event, once: named parts of the latency, counts, language models."""
         if self._traced:
             return []
         self._traced = True
-        parts = [{"name": name, "ms": round(ms, 1)} for name, ms in budget]
-        total = round(sum(ms for _, ms in budget), 1)
-        about = {"turn": self.turn, "response_id": self.id, "total_ms": total}
-        trace = event("rejoinder.trace", **about, parts=parts, counts=counts)
-        return [trace] if parts else []
+        described, budget = trace.described(), trace.budget()
+        about = {"turn": self.turn, "response_id": self.id, "total_ms": round(sum(ms for _, ms in budget), 1)}
+        about |= {"parts": described["budget"], "counts": trace.counts}
+        if trace.models:
+            about["models"] = list(trace.models)
+        return [event("rejoinder.trace", **about)] if budget else []
 
     def keep_heard(self, text: str) -> None:
         """Reduce the message and its item to the part that was heard."""

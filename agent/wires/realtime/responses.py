@@ -145,7 +145,7 @@ class Responses:
             case ReplyDone():
                 return self._end(response, happened)
             case TurnTraced(trace):
-                return response.trace(trace.budget(), trace.counts) if self._tracing else []
+                return response.trace(trace) if self._tracing else []
         if response.message != self.last_spoken and response.speaks and not response.beside:
             self._remember(response)
         return events
