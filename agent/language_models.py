@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_settings import BaseSettings
 
+from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE
 from rejoinder.models.llm.model_settings import ModelSettings
 from rejoinder.models.llm.spec_list import all_listed, joined
 from rejoinder.models.registry import language_model
@@ -30,6 +31,11 @@ def _check_name(name: str) -> str:
     return name
 
 
+def _as_share(given: object) -> object:
+    """Return the share that "true" and "false" stand for, or what was given."""
+    return {"true": 1.0, "false": 0.0}.get(str(given).lower(), given)
+
+
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*$"), AfterValidator(_check_name)]
 """The name of a table of a language model: no blank and no colon, so that it is no spec."""
 
@@ -45,8 +51,12 @@ class LanguageModelSettings(BaseSettings):
     models: dict[ModelName, ModelSettings] = Field(
         {}, description="tables [models.NAME] with the settings of language models; llm refers to a NAME"
     )
-    hedge: bool = Field(
-        True, description="wait for a late language model while the next one is asked; false: give it up"
+    hedge: Annotated[float, BeforeValidator(_as_share)] = Field(
+        HEDGE_SHARE,
+        ge=0.0,
+        le=1.0,
+        description="share of the answers for which a late language model is waited for while the next one "
+        "is asked; beyond it the late one is given up; 0: always",
     )
     busy_llm: str = Field(
         "", description="smaller language model, which answers while the machine is busy; empty: none"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE
 from rejoinder.models.llm.model_settings import ModelSettings
 from rejoinder.models.llm.vllm.settings import VllmSettings
 
@@ -17,15 +18,15 @@ class Placement:
     """Device and runtime settings of adapters.
 
     cuda: run Whisper on the first NVIDIA GPU. vllm: settings of vLLM's engine. models: settings of language
-    models, by the name that stands for the model in a list. hedge: whether a late model is waited for while
-    the next one is asked. busy_llm: the language model that is asked first while the machine
-    is busy; not in a variant, nor in place of a model that is opened alone.
+    models, by the name that stands for the model in a list. hedge: share of the answers for which a late
+    model is waited for while the next one is asked. busy_llm: the language model that is asked first while
+    the machine is busy; not in a variant, nor in place of a model that is opened alone.
     """
 
     cuda: bool = False
     vllm: VllmSettings = VLLM_DEFAULTS
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
-    hedge: bool = True
+    hedge: float = HEDGE_SHARE
     busy_llm: str = ""
 
 

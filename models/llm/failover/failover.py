@@ -9,6 +9,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 
 from rejoinder.models.llm.failover.candidate import Candidate, Piece, Request
+from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE, HedgeBudget
 from rejoinder.models.llm.failover.leg import Leg
 from rejoinder.models.llm.failover.probes import Probes
 from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, current
@@ -46,16 +47,16 @@ class Failover:
     fails in the middle of an answer is continued by the next one. A model that is on time is awaited
     directly: there is no task and no timer per token.
 
-    candidates: in the order in which they are asked. hedge: False to give a late model up before the next one
-    is asked. busy: the candidate that is asked first while the machine is busy, and last at all other
-    times; None for the same order at all times.
+    candidates: in the order in which they are asked. hedge: share of the answers for which a late model is
+    still waited for while the next one is asked; otherwise it is given up first. busy: the candidate that is
+    asked first while the machine is busy, and last at all other times; None for the same order at all times.
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], hedge: bool = True, busy: Candidate | None = None
+        self, candidates: Sequence[Candidate], hedge: float = HEDGE_SHARE, busy: Candidate | None = None
     ) -> None:
         self.candidates = list(candidates)
-        self._hedge = hedge
+        self._hedges = HedgeBudget(hedge)
         self._busy = busy
         self._probes = Probes()
 
@@ -99,6 +100,7 @@ class Failover:
         Closing it closes all its requests.
         """
         given, called, tried = request.given, False, Tried(tools=request.tools is not None)
+        self._hedges.asked()
         while True:
             leg = await self._first(self._asked(tried), request, tried)
             try:
@@ -148,7 +150,7 @@ class Failover:
             nonlocal timer, following
             if is_guess():  # no caller waits yet
                 timer = loop.call_later(GUESS_CHECK_SECONDS, pass_deadline)
-            elif rest and self._hedge and request.hedges:
+            elif rest and request.hedges and self._hedges.spend():
                 self._late(candidate, leg, tried)
                 _happened("hedges", "hedged")
                 following = asyncio.create_task(self._first(rest, request, tried), name="hedge")

@@ -27,10 +27,24 @@ from rejoinder.models.llm.failover.deadlines import (
     first_clause_deadline,
     first_word_deadline,
 )
+from rejoinder.models.llm.failover.hedge_budget import HedgeBudget
 from rejoinder.models.llm.spec_list import listed
 from rejoinder.pipeline.interfaces import Message
 
 SMALL = "ort:qwen2.5-coder-0.5b-instruct"
+
+
+def test_second_requests_stay_a_share_of_all() -> None:
+    budget = HedgeBudget(0.2)
+    assert [budget.spend() for _ in range(4)] == [True, True, True, False], "some may follow each other"
+    sent = 0
+    for _ in range(1000):
+        budget.asked()
+        sent += budget.spend()
+    assert sent == pytest.approx(200, abs=1)
+    none = HedgeBudget(0.0)
+    none.asked()
+    assert not none.spend()
 
 
 @pytest.mark.parametrize(
