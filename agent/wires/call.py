@@ -155,7 +155,7 @@ class Call:
         finally:
             if session is not None:  # log the end of a reply that the end of the call cut off
                 for event in session.events.receive_nowait(session.events.size):
-                    self._observe(event)
+                    self._observe(event, session)
 
     async def _say_goodbye(self, reason: str) -> tuple[int, str]:
         """Send the last messages of a call that the server ends; return the close code and the reason."""
@@ -320,24 +320,25 @@ class Call:
             except Closed:
                 return
             self._last_active = asyncio.get_running_loop().time()
-            if not isinstance(event, ReplyAudio):  # observers read, they do not listen
-                event = self._observe(event)
+            event = self._observe(event, session)
             if self._agent and self._agent.take(session, event):
                 continue
             await self._carry_out(session, self._wire.handle(event))
 
-    def _observe(self, event: Event) -> Event:
+    def _observe(self, event: Event, session: Session) -> Event:
         """Pass an event to the caption watchers, the log and the traces file, and return it.
 
         The end of a failed reply gets an error message for callers.
         """
+        self._traces.note(event, asyncio.get_running_loop().time(), session.received)
+        if isinstance(event, ReplyAudio):  # all others read, they do not listen
+            return event
         if isinstance(event, ReplyDone) and event.status == "failed":
             cause = event.cause or PipelineError(event.error)
             public = reported(f"call {self.feed.id}", f"turn {event.turn} failed", cause)
             event = replace(event, error=public.message, code=public.code, cause=None)
         if self.feed.watchers:
             self.feed.send_event(event)
-        self._traces.note(event)
         if isinstance(event, ReplyStarted):
             self.log.turns += 1
         return event

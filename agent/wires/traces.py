@@ -10,7 +10,18 @@ from collections import deque
 from datetime import UTC, datetime
 from io import RawIOBase
 
-from rejoinder.pipeline import Event, ReplyDone, Trace, TurnTraced
+from rejoinder.agent.wires.silences import Silences
+from rejoinder.pipeline import (
+    RATE,
+    EndOfTurn,
+    Event,
+    ReplyAudio,
+    ReplyCalled,
+    ReplyDone,
+    SpeechStarted,
+    Trace,
+    TurnTraced,
+)
 
 log = logging.getLogger(__name__)
 
@@ -32,21 +43,39 @@ class Traces:
         self._traced: dict[int, Trace] = {}
         self._written: deque[int] = deque(maxlen=REMEMBERED)
         self._typed = ""
+        self._silences = Silences()
+        self._calling: deque[int] = deque(maxlen=REMEMBERED)
 
     def typed(self, role: str, text: str) -> None:
         """Record what the user typed. It becomes the question of the next reply that answers no speech."""
         if role == "user":
             self._typed = text[:MAX_TYPED]
 
-    def note(self, happened: Event) -> None:
-        """Take a session event; write a line if it ends a turn."""
+    def note(self, happened: Event, now: float, received: int) -> None:
+        """Take a session event at loop time ``now``; write a line if it ends a turn.
+
+        received: samples of the caller's audio so far.
+        """
         if self._file is None:
             return
         match happened:
+            case EndOfTurn(_, at):
+                self._silences.turn_ended(now - max(0, received - at) / RATE)
+            case SpeechStarted():
+                self._silences.user_spoke()
+            case ReplyAudio(chunk=chunk):
+                self._silences.heard(now, chunk.seconds)
+            case ReplyCalled(turn):
+                self._calling.append(turn)
             case TurnTraced(trace) if trace.turn not in self._written:
                 self._traced[trace.turn] = trace
             case ReplyDone(turn, status, heard) if turn in self._traced:
                 self._written.append(turn)
+                trace = self._traced[turn]
+                # Words of a tool, such as "Holding a seat.", are no answer.
+                is_answer = "first_token" in trace.marks and turn not in self._calling
+                silence = self._silences.answered() if is_answer else self._silences.longest
+                trace.counts["longest_silence_ms"] = round(1000 * silence, 1)
                 self._write(self._file, self._traced.pop(turn), status, heard)
 
     def _write(self, file: RawIOBase, trace: Trace, status: str, heard: str) -> None:
