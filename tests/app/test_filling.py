@@ -8,7 +8,7 @@ import pytest
 
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.simulate.scenario import Talk
-from rejoinder.models.scripted import ScriptedLlm
+from rejoinder.models.scripted import SECONDS_PER_CHARACTER, ScriptedLlm
 from rejoinder.pipeline import (
     EndOfTurn,
     ReplyAudio,
@@ -86,6 +86,23 @@ def test_slow_language_model_is_covered_by_one_filler() -> None:
     assert heard(conversation) == ["Here it is."]
     (traced,) = conversation.of(TurnTraced)
     assert traced.trace.marks["filler"] < traced.trace.marks["first_audio"], "the answer is measured, too"
+
+
+LONG = "One moment please, while I am looking for that in all of my very many books."
+
+
+@pytest.mark.parametrize("first", [1.5, 1.7, 2.0, 2.5])
+def test_long_filler_ends_with_a_word_once_the_answer_is_there(first: float) -> None:
+    conversation = talk(agent_with(fillers=(LONG,)), "Here it is.", first=first)
+    (begin, _), *later = sounds(conversation)
+    assert not later, "the answer follows at once"
+    (traced,) = conversation.of(TurnTraced)
+    marks = traced.trace.marks
+    whole = len(LONG) * SECONDS_PER_CHARACTER
+    spoken = marks["audio_sent"] - marks["filler"]
+    assert spoken < min(whole - 0.5, marks["first_clause"] - marks["filler"] + 1.0)
+    assert begin == pytest.approx(marks["filler"], abs=0.1)
+    assert heard(conversation) == ["Here it is."]
 
 
 def test_out_of_band_reply_is_no_answer_that_the_caller_waits_for() -> None:

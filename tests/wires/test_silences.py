@@ -1,26 +1,19 @@
-"""The longest silence of an answer: a table of what happens, without a clock, and in a trace of a real call."""
+"""The longest silence of an answer: without a clock, and in the trace of a simulated call."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
-from support.serving import Talk, serving
 
+from rejoinder.agent.app.agent import Agent
+from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.agent.wires.silences import Silences
-
-AGENT = """
-import asyncio
-from rejoinder import Agent
-
-agent = Agent(fillers=("One moment.",))
-
-@agent.tool
-async def wait() -> str:
-    await asyncio.sleep({seconds})
-    return "done"
-"""
+from rejoinder.agent.wires.traces import Traces
+from rejoinder.models.scripted import ScriptedLlm
+from rejoinder.pipeline import RATE
 
 
 @pytest.mark.parametrize(
@@ -62,17 +55,25 @@ def test_what_follows_a_complete_answer_or_the_callers_words_is_not_counted() ->
     assert silences.longest == 0.0, "each turn has its own"
 
 
-@pytest.mark.server
-def test_the_trace_has_the_silence_of_a_tool(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(AGENT.format(seconds=3.0))
-    (tmp_path / "rejoinder.toml").write_text('trace_file = "trace.jsonl"\nspeculate = "never"\n')
-    with serving(tmp_path, "mine.py", llm="scripted:llm|@wait {}|It is done.") as server:
-        with Talk(server) as talk:
-            talk.speak()
-            while "done" not in json.dumps(talk.until("response.done")["response"]["output"]):
-                pass
-        server.wait_idle()
-    last = json.loads((tmp_path / "trace.jsonl").read_text().splitlines()[-1])
-    assert last["heard"] == "It is done."
-    silence = last["counts"]["longest_silence_ms"]
-    assert 1000.0 < silence < 20_000.0, "the rest of the run after the filler"
+@pytest.mark.parametrize(("fillers", "least", "most"), [((), 4.0, 5.0), (("One moment.",), 2.0, 3.5)])
+def test_the_trace_has_the_silence_while_a_tool_runs(
+    fillers: tuple[str, ...], least: float, most: float, tmp_path: Path
+) -> None:
+    agent = Agent(fillers=fillers)
+
+    @agent.tool
+    async def wait() -> str:
+        """Wait."""
+        await asyncio.sleep(4.0)
+        return "done"
+
+    talk = Talk("wait", llm=ScriptedLlm(["@wait {}", "It is done."]), agent=agent, speculate=False)
+    talk.says(0.6, at=0.5)
+    talk.run(12.0)
+    with (tmp_path / "trace.jsonl").open("wb", buffering=0) as file:
+        traces = Traces(file, "call")
+        for at, event in talk.log:
+            traces.note(event, at, int(at * RATE))
+    (line,) = map(json.loads, (tmp_path / "trace.jsonl").read_text().splitlines())
+    assert line["heard"] == "It is done."
+    assert least < line["counts"]["longest_silence_ms"] / 1000 < most
