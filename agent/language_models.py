@@ -55,8 +55,8 @@ class LanguageModelSettings(BaseSettings):
         HEDGE_SHARE,
         ge=0.0,
         le=1.0,
-        description="share of the answers for which a late language model is waited for while the next one "
-        "is asked; beyond it the late one is given up; 0: always",
+        description="largest share of the requests that may be sent to a second language model as well, "
+        "because the first one is late; 0: none",
     )
     busy_llm: str = Field(
         "", description="smaller language model, which answers while the machine is busy; empty: none"
@@ -74,7 +74,7 @@ class LanguageModelSettings(BaseSettings):
         0, ge=0, le=100, description="failed replies in a row after which a call ends; 0: never"
     )
     give_up_words: str = Field(
-        GIVE_UP_WORDS, max_length=LONGEST_APOLOGY, description="spoken before such a call ends"
+        GIVE_UP_WORDS, max_length=LONGEST_APOLOGY, description="last words of a call that ends so"
     )
     refuse_without_llm: bool = Field(
         False, description="refuse new calls while no language model of the list answers"

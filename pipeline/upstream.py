@@ -11,12 +11,13 @@ from rejoinder.pipeline.trace import Trace
 class Upstream:
     """Takes what is reported about one reply, and writes it into its trace.
 
-    spoken: whether a voice speaks the reply. usage: the tokens as the model's server counted them; None while
-    it has not said.
+    spoken: whether a voice speaks the reply. needs_words: whether an answer without words is a fault. usage:
+    the tokens as the model's server counted them; None while it has not said.
     """
 
-    def __init__(self, trace: Trace, spoken: bool) -> None:
+    def __init__(self, trace: Trace, spoken: bool = False, needs_words: bool = False) -> None:
         self.spoken = spoken
+        self.needs_words = needs_words
         self.usage: Usage | None = None
         self._trace = trace
 

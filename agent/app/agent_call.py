@@ -13,6 +13,7 @@ from rejoinder.agent.app.call import Call
 from rejoinder.agent.app.call_line import SAID, CallLine
 from rejoinder.agent.app.fillers import Fillers
 from rejoinder.agent.app.filling import Filling
+from rejoinder.agent.app.giving_up import Failures
 from rejoinder.agent.app.hand_overs import HandOvers
 from rejoinder.agent.app.runs import Action, CancelRun, InsertResult, TellResults, ToolRuns
 from rejoinder.agent.app.tool import ToolError, result_of
@@ -34,6 +35,7 @@ from rejoinder.pipeline import (
     ToolCall,
     Tools,
     Transcribed,
+    TurnTraced,
 )
 from rejoinder.pipeline.errors import HungUp
 from rejoinder.pipeline.interfaces import NO_TOOLS
@@ -63,7 +65,7 @@ class AgentCall:
         self._requested: ReplyRequest | None = None
         self._line: CallLine | None = None
         self._given: Options | None = None
-        self._failures = 0
+        self._failures = Failures()
         self._after_failure: asyncio.Task[None] | None = None
 
     @property
@@ -165,10 +167,13 @@ class AgentCall:
                 return True
             case ReplyStarted(turn, tag):
                 self._agents.reply_started(turn)
+                self._failures.started(turn, is_given=tag == SAID)
                 self._runs.reply_started(has_prompt=tag != SAID)
-            case ReplyDone(status=status):
+            case TurnTraced(trace):
+                self._failures.traced(trace)
+            case ReplyDone(turn, status):
                 self._act(session, self._runs.reply_done())
-                self._count_failures(status)
+                self._count(turn, status)
             case SpeechStarted():
                 self._runs.user_started()
             case PartialTranscript(text) | Transcribed(text) if text:
@@ -180,16 +185,13 @@ class AgentCall:
                 self._act(session, self._runs.user_done(words=False))
         return False
 
-    def _count_failures(self, status: str) -> None:
-        """Run the hooks after a reply that failed; one that succeeds cancels them."""
-        if status == "cancelled":
+    def _count(self, turn: int, status: str) -> None:
+        """Run the hooks after a reply that failed; the next answer cancels them."""
+        if (failures := self._failures.done(turn, status)) is None:
             return
         if self._after_failure:
             self._after_failure.cancel()
-            self._after_failure = None
-        self._failures = self._failures + 1 if status == "failed" else 0
-        if self._failures:
-            self._after_failure = self._host.reply_failed(self.call, self._failures)
+        self._after_failure = self._host.reply_failed(self.call, failures) if failures else None
 
     def _is_out_of_band(self, happened: Event) -> bool:
         match happened:

@@ -1,10 +1,43 @@
-"""Ends a call whose agent cannot answer, after some replies that failed."""
+"""Counts replies that failed, and ends a call after some of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from rejoinder.agent.app.call import Call
+from rejoinder.pipeline import Trace
+
+
+class Failures:
+    """Counts the replies of one call that failed in a row. Replies with given words do not count."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._given: set[int] = set()
+        self._trace: Trace | None = None
+
+    def started(self, turn: int, is_given: bool) -> None:
+        """Record that a reply starts. is_given: whether it speaks words of a tool or hook, or a filler."""
+        if is_given:
+            self._given.add(turn)
+
+    def traced(self, trace: Trace) -> None:
+        """Take the trace of a reply, which may have an apology in it."""
+        self._trace = trace
+
+    def done(self, turn: int, status: str) -> int | None:
+        """Record the end of a reply; return how many have failed in a row, None if it does not count.
+
+        An apology that the caller interrupts counts as a failure.
+        """
+        if turn in self._given:
+            self._given.discard(turn)
+            return None
+        excused = self._trace is not None and self._trace.turn == turn and "apology" in self._trace.marks
+        if status == "cancelled" and not excused:
+            return None
+        self._count = self._count + 1 if status == "failed" or excused else 0
+        return self._count
 
 
 @dataclass(frozen=True, slots=True)

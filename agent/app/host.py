@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -213,7 +213,8 @@ class AgentHost:
             hooks.append(self.give_up)
         if not hooks:
             return None
-        return self.spawn(self._run_hooks(hooks, "on_failure", call, failures), "on_failure")
+        running = (self._run_hooks([hook], "on_failure", call, failures) for hook in hooks)
+        return self.spawn(_together(running), "on_failure")
 
     def ended(self, calls: Sequence[Call]) -> None:
         """Take the end of a call, and run the hooks after it in a task of their own.
@@ -301,6 +302,13 @@ class AgentHost:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+async def _together(running: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines at the same time: one that hangs holds up no other."""
+    async with asyncio.TaskGroup() as tasks:
+        for one in running:
+            tasks.create_task(one)
 
 
 def _with_words(options: Options, agent: Agent[Any, Any]) -> Options:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -77,8 +78,8 @@ class ChatOptions:
     first_s, between_s: longest wait for the first token and between two tokens, thoughts included. headers:
     further headers of each request. prefill: a key of ``PREFILL_FIELDS``. thinks: whether answers begin
     inside a thought. input_price, output_price: of a million tokens. warm_s: longest wait for a request that
-    fills the cache. call_s: longest time for writing tool calls. cached_price: of a million tokens that the
-    server had cached; None for ``input_price``.
+    fills the cache. call_s: longest time for writing tool calls in a reply that is spoken. cached_price: of a
+    million tokens that the server had cached; None for ``input_price``.
     """
 
     first_s: float = FIRST_TOKEN_SECONDS
@@ -176,7 +177,9 @@ class OpenAiChat:
     ) -> AsyncGenerator[str | ToolCall, None]:
         opened = called = False
         options, loop = self._options, asyncio.get_running_loop()
-        waits = StreamDeadlines(options.first_s, options.between_s, options.call_s, loop.time())
+        reply, usage = upstream.get(), None
+        call_s = options.call_s if reply is not None and reply.spoken else math.inf
+        waits = StreamDeadlines(options.first_s, options.between_s, call_s, loop.time())
         left = REQUESTED_TOKENS + EMPTY_CHUNKS
         calls = ToolCalls(self.name)
         try:
@@ -195,8 +198,7 @@ class OpenAiChat:
                         raise ModelError(self.name, f"it sent more than {REQUESTED_TOKENS} tokens")
                     if left < 0 or chunk is None:
                         break
-                    if chunk.usage:
-                        self._report(chunk.usage)
+                    usage = chunk.usage or usage  # some servers send it with each chunk
                     for choice in chunk.choices:
                         delta, finish = choice.delta, choice.finish_reason
                         calls.add(delta.tool_calls or [], finish)
@@ -213,13 +215,14 @@ class OpenAiChat:
         except ModelError:
             raise
         except Exception as error:  # the HTTP library's own errors surface while a stream is being read
-            if (
-                not waits.finished
-            ):  # after the finish reason the answer is complete, and the error does not matter
+            # After the finish reason the answer is complete, and the error does not matter.
+            if not waits.finished:
                 broke_off = "the answer broke off: " if opened else ""
                 raise ModelError(self.name, broke_off + self._reason(error)) from error
         if not waits.finished:
             raise ModelError(self.name, "the answer broke off before its end")
+        if usage:
+            self._report(usage)
         for call in calls.whole():
             yield call
 

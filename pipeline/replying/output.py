@@ -66,7 +66,7 @@ class Output:
             self._echo.cut(_now())
 
     def add_synthesised(self, seconds: float) -> None:
-        """Record that this much more audio is synthesised."""
+        """Record that this much more audio is synthesised; below 0 for audio that is dropped unsent."""
         self._synthesised += seconds
         self._move_deadline()
 

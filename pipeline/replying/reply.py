@@ -53,7 +53,7 @@ class Reply:
         self.clauses: Channel[str] | None = None
         self.outcome = ReplyOutcome()
         self.trace = Trace(id, text, dict(marks or {}))
-        self.upstream = Upstream(self.trace, self.settings.speaks)
+        self.upstream = Upstream(self.trace, self.settings.speaks, self.settings.needs_words)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property

@@ -32,6 +32,11 @@ class ReplySettings:
     apology: str = ""
     cut_apology: str = ""
 
+    @property
+    def needs_words(self) -> bool:
+        """Whether an answer to the user without words is a fault: then an apology is spoken."""
+        return self.speaks and bool(self.apology)
+
 
 def settings_for(request: ReplyRequest, options: Options) -> ReplySettings:
     """Return the settings of the reply to a request in a session with these options."""

@@ -95,7 +95,7 @@ async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
                     await out.send(kind(clause))
         last = [splitter.flush()]
         silent = not last[0] and "first_clause" not in reply.trace.marks and not reply.generation.calls
-        if silent and reply.settings.apology and expects_words(reply.generation.messages):
+        if silent and reply.settings.needs_words and expects_words(reply.generation.messages):
             raise ModelError("language model", EMPTY_ANSWER)
     except (ModelError, Overloaded) as error:
         begun = "first_clause" in reply.trace.marks
@@ -138,8 +138,9 @@ async def _say(
             reply.output.add_synthesised(chunk.seconds)
             words = chunk.words or spread(clause, seconds)
             for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
-                if fills and len(following) and _is_between_words(words, sent):
-                    return position  # the answer is there
+                if fills and len(following) and _is_between_words(words, sent):  # the answer is there
+                    reply.output.add_synthesised(sent - seconds)
+                    return position
                 await out.send((text, AudioChunk(piece.pcm, piece.rate, position), words))
                 position, sent = position + len(piece), sent + SLICE_SECONDS
                 text = ""

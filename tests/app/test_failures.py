@@ -9,12 +9,12 @@ import pytest
 
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.call import Call, CallInfo
-from rejoinder.agent.app.giving_up import GiveUp
+from rejoinder.agent.app.giving_up import Failures, GiveUp
 from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm
-from rejoinder.pipeline import Message, ModelError, Options, ReplyDone
+from rejoinder.pipeline import Message, ModelError, Options, ReplyDone, Trace
 
 SORRY = "Sorry, not now."
 BYE = "It still does not work. Goodbye."
@@ -54,6 +54,47 @@ def test_a_call_ends_after_replies_that_failed_in_a_row() -> None:
     assert conversation.hung_up and conversation.hung_up[1] == "2 replies in a row have failed"
 
 
+def test_a_hook_that_hangs_holds_up_no_other_and_may_speak() -> None:
+    agent, said = Agent(), list[int]()
+
+    @agent.on_failure
+    async def hangs(call: Call, failures: int) -> None:
+        await asyncio.sleep(1e6)
+
+    @agent.on_failure
+    async def speaks(call: Call, failures: int) -> None:
+        await call.say("I am asking a colleague.")
+        await asyncio.sleep(1.0)
+        said.append(failures)
+
+    agent.on_failure(GiveUp(2, BYE))
+    conversation = talk(agent, fails=(0, 1))
+    assert said[0] == 1, "its own words are no answer"
+    assert BYE in heard(conversation) and conversation.hung_up
+
+
+@pytest.mark.parametrize(
+    ("replies", "expected"),
+    [
+        (["failed", "failed"], [1, 2]),
+        (["failed", "completed", "failed"], [1, 0, 1]),
+        (["failed", "cancelled", "failed"], [1, None, 2]),
+        (["failed", "interrupted apology", "failed"], [1, 2, 3]),
+        (["failed", "given", "failed"], [1, None, 2]),
+        (["failed", "incomplete"], [1, 0]),
+    ],
+)
+def test_failures_in_a_row(replies: list[str], expected: list[int | None]) -> None:
+    failures, counts = Failures(), []
+    for turn, status in enumerate(replies):
+        failures.started(turn, is_given=status == "given")
+        if status == "interrupted apology":
+            failures.traced(Trace(turn, marks={"apology": 1.0}))
+            status = "cancelled"
+        counts.append(failures.done(turn, "completed" if status == "given" else status))
+    assert counts == expected
+
+
 def test_a_reply_that_succeeds_starts_the_count_anew() -> None:
     agent, counts = Agent(), list[int]()
     agent.on_failure(GiveUp(2, BYE))
@@ -85,18 +126,18 @@ def test_a_hook_that_still_runs_is_cancelled_by_the_next_reply(fails: Sequence[i
 
 
 def test_hooks_end_with_the_call() -> None:
-    agent, ends = Agent(), list[str]()
+    agent, ends = Agent(), list[float]()
 
     @agent.on_failure
     async def hangs(call: Call, failures: int) -> None:
         try:
             await asyncio.sleep(1e6)
         except asyncio.CancelledError:
-            ends.append("cancelled")
+            ends.append(asyncio.get_running_loop().time())
             raise
 
     talk(agent, fails=(0,), turns=1, until=8.0)
-    assert ends == ["cancelled"]
+    assert ends == [pytest.approx(8.0, abs=0.1)]
 
 
 def test_servers_hook_stays_when_the_agent_is_replaced() -> None:

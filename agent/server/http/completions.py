@@ -217,9 +217,8 @@ class Completions:
             if not isinstance(llm, TokenLlm):
                 return None
             try:
-                return Usage(
-                    await asyncio.to_thread(llm.count, prompt), answer.pieces
-                )  # slow for long prompts
+                read = await asyncio.to_thread(llm.count, prompt)  # slow for long prompts
+                return Usage(read, answer.pieces)
             except PipelineError as error:  # send the answer without its usage
                 log.warning("a prompt could not be counted: %s", error)
                 return None

@@ -2,8 +2,8 @@
 
 import { headers } from "./key.js";
 
-/** The embedded models that are often wrong. */
-const SMALL = /smollm2|qwen2\.5-coder-0\.5b/i;
+/** The default model. */
+const SMALL = "ort:qwen2.5-coder-0.5b-instruct";
 
 /** Write the names into the list, and name the better model to users of a small one. The list stays hidden if the server refuses them. */
 export async function showModels(list, larger) {
@@ -11,7 +11,7 @@ export async function showModels(list, larger) {
   if (!names) return;
   for (const place of list.querySelectorAll("[data-model]")) place.textContent = names[place.dataset.model];
   list.hidden = false;
-  larger.hidden = !SMALL.test(names.llm);
+  larger.hidden = names.llm !== SMALL;
 }
 
 async function ask() {

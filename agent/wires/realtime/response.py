@@ -61,7 +61,9 @@ class Response:
         self._conversation = conversation
         self._output: list[dict[str, Any]] = []
         self._previous: str | None = None
-        self._open = self._traced = False
+        self._open = False
+        self._trace: Trace | None = None
+        self._seen: tuple[int, float | None] | None = None
         self._sent_bytes = 0
         self._resampler: Resampler | None = None
 
@@ -140,21 +142,34 @@ class Response:
         was cancelled; the error's code if it failed, "" for model_error. error: the message if it failed.
         OpenAI has no message there; with it a client can show the failure from this event alone.
         """
-        closed = self._ended(status)
+        closed = [*self._news(), *self._ended(status)]
         self.shortened = status == "incomplete"
         return [*closed, event("response.done", response=self._response(status, reason, usage, error))]
 
     def trace(self, trace: Trace) -> list[ServerEvent]:
-        """Return the ``rejoinder.trace`` event, once: named parts of the latency, counts, language models."""
-        if self._traced:
+        """Return the ``rejoinder.trace`` event: named parts of the latency, counts, language models.
+
+        There is another one at the end of the response if its models or its cost have changed.
+        """
+        if self._trace is not None:
             return []
-        self._traced = True
-        described, budget = trace.described(), trace.budget()
+        self._trace = trace
+        return self._news()
+
+    def _news(self) -> list[ServerEvent]:
+        """Return the trace, if it has something that the client has not seen."""
+        if self._trace is None:
+            return []
+        trace, budget = self._trace, self._trace.budget()
+        state = len(trace.models), trace.counts.get("cost")
+        if not budget or state == self._seen:
+            return []
+        self._seen = state
         about = {"turn": self.turn, "response_id": self.id, "total_ms": round(sum(ms for _, ms in budget), 1)}
-        about |= {"parts": described["budget"], "counts": trace.counts}
+        about |= {"parts": trace.described()["budget"], "counts": trace.counts}
         if trace.models:
             about["models"] = list(trace.models)
-        return [event("rejoinder.trace", **about)] if budget else []
+        return [event("rejoinder.trace", **about)]
 
     def keep_heard(self, text: str) -> None:
         """Reduce the message and its item to the part that was heard."""

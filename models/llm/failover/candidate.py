@@ -45,21 +45,22 @@ class Request:
     """What is asked of one model after the other.
 
     tools: None for a request without tools. urgent: False for a text request, which may wait for replies.
-    spoken: whether a voice needs whole clauses. given: the words of the answer that are out already.
-    go_on: asks a model without assistant prefill for the rest.
+    spoken: whether a voice needs whole clauses. needs_words: whether the user has to hear some. given: the
+    words of the answer that are out already. go_on: asks a model without assistant prefill for the rest.
     """
 
     messages: Sequence[Message]
     tools: Tools | None = None
     urgent: bool = True
     spoken: bool = False
+    needs_words: bool = False
     given: str = ""
     go_on: str = GO_ON
 
     @property
     def must_speak(self) -> bool:
         """Whether an answer without words is a fault."""
-        return self.spoken and not self.given and expects_words(self.messages)
+        return self.needs_words and not self.given and expects_words(self.messages)
 
     @property
     def hedges(self) -> bool:

@@ -47,7 +47,7 @@ class Failover:
     fails in the middle of an answer is continued by the next one. A model that is on time is awaited
     directly: there is no task and no timer per token.
 
-    candidates: in the order in which they are asked. hedge: share of the answers for which a late model is
+    candidates: in the order in which they are asked. hedge: share of the requests for which a late model is
     still waited for while the next one is asked; otherwise it is given up first. busy: the candidate that is
     asked first while the machine is busy, and last at all other times; None for the same order at all times.
     """
@@ -62,7 +62,7 @@ class Failover:
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer. Raises ModelError if no model answers. Closing it closes all its requests."""
-        return words_of(self.stream(Request(messages, spoken=is_spoken())))
+        return words_of(self.stream(spoken_request(messages)))
 
     def write(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
         """Stream the answer to a text request, at the lower priority of the models that have one."""
@@ -100,7 +100,8 @@ class Failover:
         Closing it closes all its requests.
         """
         given, called, tried = request.given, False, Tried(tools=request.tools is not None)
-        self._hedges.asked()
+        if request.hedges:
+            self._hedges.asked()
         while True:
             leg = await self._first(self._asked(tried), request, tried)
             try:
@@ -145,6 +146,8 @@ class Failover:
             if following is None and not timer.cancelled():
                 timer.cancel()
                 timer = loop.call_at(leg.late_at(not rest), pass_deadline)
+            elif following is not None and following.done() and not _has_won(following):
+                limit.reschedule(leg.late_at(is_last=True))
 
         def pass_deadline() -> None:
             nonlocal timer, following
@@ -186,7 +189,7 @@ class Failover:
             leg.measure()
             failure = ModelError(candidate.name, leg.lateness(), "model_timeout")
         if not _has_won(following):
-            self._failed(candidate, failure, tried, counts=following is None)
+            self._failed(candidate, failure, tried, counts=following is None and not leg.is_empty)
         if following is None:
             if not rest:
                 raise failure
@@ -226,7 +229,7 @@ class ToolFailover(Failover):
 
         Two models never work on such a request at the same time.
         """
-        return self.stream(Request(messages, tools, spoken=is_spoken()))
+        return self.stream(spoken_request(messages, tools))
 
 
 async def words_of(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[str, None]:
@@ -258,10 +261,12 @@ def is_frugal() -> bool:
     return deadline is not None and deadline.frugal
 
 
-def is_spoken() -> bool:
-    """Return whether a voice speaks the answer: words without a clause are not heard."""
+def spoken_request(messages: Sequence[Message], tools: Tools | None = None) -> Request:
+    """Return the request of the current reply; without one, nothing is spoken."""
     reply = upstream.get()
-    return reply is not None and reply.spoken
+    if reply is None:
+        return Request(messages, tools)
+    return Request(messages, tools, spoken=reply.spoken, needs_words=reply.needs_words)
 
 
 def is_guess() -> bool:

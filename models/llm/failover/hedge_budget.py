@@ -1,7 +1,7 @@
 """Limits second requests to a share of all requests: they cost money, and load models that are slow already.
 
-The rule is that of gRPC's retry throttling: a bucket of tokens, into which each request puts a part of one
-(https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
+The rule is that of Finagle's retry budget: each request puts a part of a token into a bucket, and each second
+request takes one out (https://twitter.github.io/finagle/guide/Clients.html#retries).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROUNDING = 1e-9
 
 
 class HedgeBudget:
-    """Decides whether a second request is sent. share: of all requests, in the long run; 0 for none."""
+    """Decides whether a second request is sent. share: of the requests that may get one; 0 for none."""
 
     def __init__(self, share: float) -> None:
         self._share = share

@@ -46,6 +46,11 @@ class Leg:
         self._words = WholeWords()
         self._seam = Seam(request.given, PREFILL_REPEATS if candidate.prefills else 1)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the answer has ended without a word. The prompt may have asked for that."""
+        return self._over and self.first_word is None and not self._called
+
     def late_at(self, is_last: bool) -> float:
         """Return the loop time of the next deadline. is_last: whether no other model can take over."""
         if self.first_word is None:
@@ -75,7 +80,7 @@ class Leg:
         """
         while not self._answered:
             if (pieces := await self.read()) is None:
-                if self._request.must_speak and self.first_word is None:
+                if self._request.must_speak and self.is_empty:
                     raise ModelError(self.candidate.name, EMPTY_ANSWER)
                 return
             self.ready += pieces

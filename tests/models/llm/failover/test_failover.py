@@ -256,7 +256,7 @@ def test_a_late_model_goes_on_where_the_next_one_fails() -> None:
 
 def spoken() -> Upstream:
     """Make the requests of this task those of a reply that is spoken."""
-    reply = Upstream(Trace(1), spoken=True)
+    reply = Upstream(Trace(1), spoken=True, needs_words=True)
     upstream.set(reply)
     return reply
 
@@ -307,6 +307,31 @@ def test_a_model_that_dribbles_alone_is_given_up() -> None:
     run(scenario)
 
 
+def test_a_late_model_may_finish_its_clause_where_the_next_one_has_failed() -> None:
+    async def scenario() -> None:
+        async with failover(Speaker(first=7.9, each=0.5), Speaker(fail_after=0, first=0.0)) as several:
+            spoken()
+            assert (await text_of(several.reply(ASKED))).split() == WORDS
+
+    run(scenario)
+
+
+def test_second_requests_end_with_their_budget() -> None:
+    async def scenario() -> None:
+        first, second = Speaker(first=1.8), Speaker(first=0.5)
+        async with failover(first, second, hedge=0.01) as several:
+            several.candidates[0].breaker.failed = lambda now: False  # type: ignore[method-assign]
+            took = []
+            for _ in range(5):
+                began = now()
+                async with aclosing(several.reply(ASKED)) as words:
+                    await anext(words)
+                took.append(round(now() - began, 2))
+        assert took == [1.8] * 3 + [START_DEADLINE + 0.5] * 2, "then the late one is given up"
+
+    run(scenario)
+
+
 def test_text_may_dribble_and_the_first_word_is_in_the_trace() -> None:
     async def scenario() -> None:
         second = Speaker()
@@ -333,8 +358,10 @@ def test_an_answer_without_words_is_a_failure_where_the_user_waits_for_one() -> 
             assert (await text_of(several.reply(ASKED))).split() == WORDS
             assert await text_of(several.reply(returned)) == "", "nothing to add to a result"
         async with failover(Speaker(line="")) as several:
-            with pytest.raises(ModelError, match=EMPTY_ANSWER):
-                await text_of(several.reply(ASKED))
+            for _ in range(4):
+                with pytest.raises(ModelError, match=EMPTY_ANSWER):
+                    await text_of(several.reply(ASKED))
+            assert several.candidates[0].breaker.closed, "the prompt may have asked for it"
 
     run(scenario)
 

@@ -23,7 +23,7 @@ DEADLINE_S = 1.0
 PATIENT_S = 20.0
 ALLOWED_S = 10.0
 """What a caller may wait beyond the deadline: far less than a server hangs."""
-FAULTS = ["killed", "hung", "garbage", "429", "500", "slow", "dribbling", "empty"]
+FAULTS = ["killed", "hung", "garbage", "429", "500", "slow", "empty"]
 LATER = ["killed in mid-sentence", "hung in mid-sentence", "slow in mid-sentence"]
 SORRY = "Sorry, not now."
 LOST = "Sorry, I got lost."
@@ -34,30 +34,43 @@ speculate = "never"
 apology = "{SORRY}"
 cut_apology = "{LOST}"
 """
+Deadlines = tuple[float, float, float]
+"""The longest waits for the first token, the first clause, and between two tokens."""
+PATIENT: Deadlines = (PATIENT_S, PATIENT_S, PATIENT_S)
+AT_FIRST: Deadlines = (DEADLINE_S, PATIENT_S, PATIENT_S)
+THEN: Deadlines = (PATIENT_S, DEADLINE_S, PATIENT_S)
+LATER_ON: Deadlines = (PATIENT_S, PATIENT_S, DEADLINE_S)
 TABLE = """
 [models.{name}]
 url = "{url}"
 model = "m"
 first_token_s = {deadline}
-first_clause_s = {deadline}
+first_clause_s = {clause}
 between_tokens_s = {between}
 tool_call_s = {deadline}
 """
 BOOK = {"type": "function", "name": "book", "description": "Books a table."}
 
 
-def configuration(folder: Path, deadlines: tuple[float, float], more: str = "", **urls: str) -> None:
-    """Configure the models. deadlines: of big, for its first token and between two; the others have time."""
+CASES = [
+    *((AT_FIRST, fault) for fault in FAULTS),
+    (THEN, "dribbling"),
+    *((LATER_ON, fault) for fault in LATER),
+]
+
+
+def configuration(folder: Path, deadlines: Deadlines, more: str = "", **urls: str) -> None:
+    """Configure the models. deadlines: those of big; the others have time."""
     tables = more
     for name, url in urls.items():
-        first, between = deadlines if name == "big" else (PATIENT_S, PATIENT_S)
-        tables += TABLE.format(name=name, url=url, deadline=first, between=between)
+        first, clause, between = deadlines if name == "big" else PATIENT
+        tables += TABLE.format(name=name, url=url, deadline=first, clause=clause, between=between)
     (folder / "rejoinder.toml").write_text(HEADER + tables)
 
 
 @contextmanager
 def pair(
-    folder: Path, llm: str, deadlines: tuple[float, float] = (PATIENT_S, PATIENT_S), more: str = ""
+    folder: Path, llm: str, deadlines: Deadlines = PATIENT, more: str = ""
 ) -> Iterator[tuple[Server, Faulty, Faulty]]:
     """Run two chat servers, and a server of calls that asks one or both of them."""
     with ExitStack() as stack:
@@ -108,10 +121,6 @@ def traces(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "trace.jsonl").read_text().splitlines()]
 
 
-AT_FIRST, LATER_ON = (DEADLINE_S, PATIENT_S), (PATIENT_S, DEADLINE_S)
-"""The deadlines for faults at the begin of an answer, and for those in mid-sentence."""
-
-
 @pytest.fixture(scope="module")
 def two(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -151,7 +160,7 @@ def answer_of(talk: Talk) -> str:
 
 @pytest.mark.parametrize(
     ("two", "fault"),
-    [*((AT_FIRST, fault) for fault in FAULTS), *((LATER_ON, fault) for fault in LATER)],
+    CASES,
     indirect=["two"],
 )
 def test_a_second_model_answers_and_another_call_notices_nothing(
@@ -181,7 +190,7 @@ def test_a_second_model_answers_and_another_call_notices_nothing(
 
 @pytest.mark.parametrize(
     ("one", "fault"),
-    [*((AT_FIRST, fault) for fault in FAULTS), *((LATER_ON, fault) for fault in LATER)],
+    CASES,
     indirect=["one"],
 )
 def test_without_a_second_model_an_apology_is_heard_and_the_call_stays_up(
@@ -287,7 +296,7 @@ def _is_ready(server: Server) -> bool:
 def test_a_server_starts_while_all_of_its_models_are_away(tmp_path: Path) -> None:
     ports = unused_port(), unused_port()
     big, small = (f"http://127.0.0.1:{port}/v1" for port in ports)
-    configuration(tmp_path, (PATIENT_S, PATIENT_S), big=big, little=small)
+    configuration(tmp_path, PATIENT, big=big, little=small)
     with serving(tmp_path, wait=False, llm="big,little") as server:
         deadline = time.monotonic() + 60.0
         while "none of the language models answers" not in server.log.read_text():
