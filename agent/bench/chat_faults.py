@@ -24,7 +24,9 @@ token after ``CRAWL_SECONDS``; a second one after that time; an answer without w
 ONE = "one"
 """The name of the model that has the faults. All others are healthy."""
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+"""Begins an event stream."""
 REFUSAL = b"HTTP/1.1 500 No\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+"""The answer of the fault "refused"."""
 
 
 class FaultyChat:

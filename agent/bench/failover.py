@@ -36,6 +36,7 @@ QUESTION = {
     "role": "user",
     "content": [{"type": "input_text", "text": "How is the weather?"}],
 }
+"""What is asked in each reply."""
 
 
 @dataclass(slots=True)

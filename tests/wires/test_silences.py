@@ -70,10 +70,14 @@ def test_the_trace_has_the_silence_while_a_tool_runs(
     talk = Talk("wait", llm=ScriptedLlm(["@wait {}", "It is done."]), agent=agent, speculate=False)
     talk.says(0.6, at=0.5)
     talk.run(12.0)
-    with (tmp_path / "trace.jsonl").open("wb", buffering=0) as file:
-        traces = Traces(file, "call")
-        for at, event in talk.log:
-            traces.note(event, at, int(at * RATE))
+
+    async def write() -> None:
+        with (tmp_path / "trace.jsonl").open("wb", buffering=0) as file:
+            traces = Traces(file, "call")
+            for at, event in talk.log:
+                traces.note(event, at, int(at * RATE))
+
+    asyncio.run(write())
     (line,) = map(json.loads, (tmp_path / "trace.jsonl").read_text().splitlines())
     assert line["heard"] == "It is done."
     assert least < line["counts"]["longest_silence_ms"] / 1000 < most

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rejoinder.models.llm.failover.breaker import Breaker
-from rejoinder.models.llm.failover.continuation import GO_ON, continued
+from rejoinder.models.llm.failover.continuation import GO_ON, continued, is_whole
 from rejoinder.models.llm.failover.deadlines import Waits, first_clause_deadline, first_word_deadline
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm, Message, TextLlm, ToolCall, ToolLlm, Tools
@@ -59,8 +59,9 @@ class Request:
 
     @property
     def must_speak(self) -> bool:
-        """Whether an answer without words is a fault."""
-        return self.needs_words and not self.given and expects_words(self.messages)
+        """Whether no words are a fault: the user waits for an answer, or for the rest of a sentence."""
+        waits = not is_whole(self.given) if self.given else expects_words(self.messages)
+        return self.needs_words and waits
 
     @property
     def hedges(self) -> bool:

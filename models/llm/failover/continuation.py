@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rejoinder.pipeline.interfaces import Message
@@ -11,6 +12,12 @@ GO_ON = (
     "and tone. Repeat nothing, and do not mention the break.)"
 )
 """Asks a model without assistant prefill for the rest of its message."""
+_END = re.compile(r"[.!?…。！？।][\"')\]*”’]*\s*$")
+
+
+def is_whole(text: str) -> bool:
+    """Return whether a text ends with a sentence."""
+    return _END.search(text) is not None
 
 
 def continued(messages: Sequence[Message], given: str, prefills: bool, go_on: str = GO_ON) -> list[Message]:

@@ -31,10 +31,12 @@ REFUSALS = (400, 413, 422)
 class Tried:
     """What one answer has learnt of the models: which have failed, and which were late.
 
-    tools: whether it needs a model with tools.
+    tools: whether it needs a model with tools. hurried: whether the last model gets no longer deadline than
+    the others.
     """
 
     tools: bool = False
+    hurried: bool = False
     dead: set[Candidate] = field(default_factory=set)
     late: set[Candidate] = field(default_factory=set)
 
@@ -103,7 +105,13 @@ class Failover:
         if request.hedges:
             self._hedges.asked()
         while True:
-            leg = await self._first(self._asked(tried), request, tried)
+            try:
+                leg = await self._first(self._asked(tried), request, tried)
+            except PipelineError:
+                if not self._left(tried):
+                    raise
+                tried.hurried = True  # the others have open breakers, and the caller has waited already
+                continue
             try:
                 if (reply := upstream.get()) is not None:
                     reply.answers(leg.candidate.name, leg.first_word)
@@ -125,7 +133,7 @@ class Failover:
                 await leg.aclose()
 
     def _asked(self, tried: Tried) -> list[Candidate]:
-        """Return the models to ask, in order: all of them if all breakers are open."""
+        """Return the models to ask, in order: those with an open breaker only if no other is left."""
         frugal = is_frugal()
         left = sorted(self._left(tried), key=lambda one: (one in tried.late, (one is self._busy) != frugal))
         return [one for one in left if one.breaker.closed] or left
@@ -137,7 +145,7 @@ class Failover:
     async def _first(self, candidates: Sequence[Candidate], request: Request, tried: Tried) -> Leg:
         """Return the request that answers first, and close the others. Raises ModelError if none answers."""
         candidate, *rest = candidates
-        loop = asyncio.get_running_loop()
+        loop, is_last = asyncio.get_running_loop(), not rest and not tried.hurried
         following: asyncio.Task[Leg] | None = None
         timer: asyncio.TimerHandle
 
@@ -145,7 +153,7 @@ class Failover:
             nonlocal timer
             if following is None and not timer.cancelled():
                 timer.cancel()
-                timer = loop.call_at(leg.late_at(not rest), pass_deadline)
+                timer = loop.call_at(leg.late_at(is_last), pass_deadline)
             elif following is not None and following.done() and not _has_won(following):
                 limit.reschedule(leg.late_at(is_last=True))
 
@@ -167,7 +175,7 @@ class Failover:
                 limit.reschedule(due)
 
         leg = Leg(candidate, request, await_clause)
-        timer = loop.call_at(leg.late_at(not rest), pass_deadline)
+        timer = loop.call_at(leg.late_at(is_last), pass_deadline)
         try:
             async with asyncio.timeout(None) as limit:
                 await leg.begin()

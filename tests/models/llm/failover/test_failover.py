@@ -366,6 +366,21 @@ def test_an_answer_without_words_is_a_failure_where_the_user_waits_for_one() -> 
     run(scenario)
 
 
+@pytest.mark.parametrize(("dies_after", "is_whole"), [(4, False), (len(WORDS) - 6, True)])
+def test_a_continuation_without_words_is_a_failure_inside_a_sentence(dies_after: int, is_whole: bool) -> None:
+    async def scenario() -> None:
+        async with failover(Speaker(fail_after=dies_after), Speaker(line="")) as several:
+            spoken()
+            asking = text_of(several.reply(ASKED))
+            if is_whole:
+                assert (await asking).split() == WORDS[:dies_after]
+                return
+            with pytest.raises(ModelError, match=EMPTY_ANSWER):
+                await asking
+
+    run(scenario)
+
+
 def test_hedging_is_off_for_tools_and_where_configured() -> None:
     async def scenario(hedge: bool, tools: bool) -> None:
         line = ANSWER + ' @book {"seats": 1}'
@@ -497,6 +512,21 @@ def test_a_dead_model_is_not_asked_until_a_probe_succeeds() -> None:
             before = len(second.prompts)
             await text_of(several.reply(ASKED))
             assert len(second.prompts) == before
+
+    run(scenario)
+
+
+def test_a_model_with_an_open_breaker_is_the_last_resort() -> None:
+    async def scenario() -> None:
+        first, second = Speaker(), Speaker(fail_after=0)
+        async with failover(first, second) as several:
+            several.candidates[0].breaker.open()
+            assert (await text_of(several.reply(ASKED))).split() == WORDS, "it answers again"
+            first.first, began = HUNG, now()
+            with pytest.raises(ModelError):
+                await text_of(several.reply(ASKED))
+            waited = second.first + START_DEADLINE
+            assert now() - began == pytest.approx(waited), "and not 8 s: the caller has waited already"
 
     run(scenario)
 
