@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 FIRST_SECONDS = 0.05
 """Time to the first token of a healthy answer."""
@@ -90,7 +90,8 @@ async def faulty_chat() -> AsyncIterator[FaultyChat]:
         assert task is not None
         busy.add(task)
         task.add_done_callback(busy.discard)
-        await chat.serve(reader, writer)
+        with suppress(asyncio.CancelledError):  # asyncio would log it
+            await chat.serve(reader, writer)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     chat.url = "http://{}:{}/v1".format(*server.sockets[0].getsockname())

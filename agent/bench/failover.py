@@ -25,8 +25,7 @@ from rejoinder.pipeline.errors import PipelineError
 DEADLINE_SECONDS = 0.5
 """All deadlines of the models."""
 UNCOUNTED = 10
-"""Replies of each server before the measurement, and healthy ones between two faults, so that no breaker
-opens."""
+"""Default of ``uncounted``."""
 EACH_FAULT = 2
 """Replies of each server for each fault: the third failure would open the breaker."""
 APOLOGY = "Sorry, not now."
@@ -50,9 +49,15 @@ class FailoverWaits:
     faults: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
 
-async def measure(pairs: int, tell: Callable[[], None] = lambda: None) -> FailoverWaits:
+async def measure(
+    pairs: int,
+    faults: Sequence[str] = FAULTS,
+    uncounted: int = UNCOUNTED,
+    tell: Callable[[], None] = lambda: None,
+) -> FailoverWaits:
     """Measure both. pairs: replies of each server while nothing fails. tell: called after each pair.
 
+    uncounted: those before the measurement, and between two faults, so that no breaker opens.
     Raises PipelineError if a reply has no audio. Cancelling ends the servers.
     """
     waits = FailoverWaits()
@@ -72,18 +77,18 @@ async def measure(pairs: int, tell: Callable[[], None] = lambda: None) -> Failov
                 tell()
             return found
 
-        await ask(UNCOUNTED)
+        await ask(uncounted)
         waits.idle = await ask(pairs)
-        for fault in FAULTS:
+        for fault in faults:
             chat.fault = fault
             waits.faults[fault] = await ask(EACH_FAULT)
             chat.fault = HEALTHY
-            await ask(UNCOUNTED)
+            await ask(uncounted)
     return waits
 
 
 def replies(pairs: int) -> int:
-    """Return the number of pairs that ``measure`` asks for."""
+    """Return the number of pairs that ``measure`` asks for by default."""
     return UNCOUNTED + pairs + len(FAULTS) * (EACH_FAULT + UNCOUNTED)
 
 

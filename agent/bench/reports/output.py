@@ -26,6 +26,7 @@ BENCH_ORDER = (
     "echo",
     "stt",
     "soak",
+    "failover",
     "overhead",
     "simulate",
 )

@@ -29,7 +29,7 @@ def failover(
     with progress_bar(console) as progress:
         task = progress.add_task("measuring", total=bench_failover.replies(pairs))
         try:
-            waits = asyncio.run(bench_failover.measure(pairs, lambda: progress.advance(task)))
+            waits = asyncio.run(bench_failover.measure(pairs, tell=lambda: progress.advance(task)))
         except PipelineError as error:
             leave(error)
     console.print(bench_failover.table(waits))
