@@ -183,6 +183,10 @@ class Session:
         """
         self._replies.fill(words)
 
+    def end_filler(self) -> None:
+        """End a filler that is a reply of its own (``ReplyRequest.is_filler``) with its current word."""
+        self._replies.end_filler()
+
     def interrupt(self, out_of_band: int | None = None) -> None:
         """Stop the current or requested reply; the history keeps the words that were heard.
 

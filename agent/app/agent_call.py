@@ -238,6 +238,8 @@ class AgentCall:
         if result.successor:
             result = await self._hand_to(session, result, result.successor)
         self._act(session, self._runs.returned(asked.id, result.text, wrong=result.wrong))
+        if not self._runs.waiting:
+            session.end_filler()
         self._changed.set()
 
     async def _hand_to(self, session: Session, result: ToolResult, other: Agent[Any, Any]) -> ToolResult:

@@ -85,6 +85,11 @@ class Replies:
         if self.current and self.may_fill:
             self.current.fill(words)
 
+    def end_filler(self) -> None:
+        """End a filler that is a reply of its own."""
+        if self.current:
+            self.current.end_filler()
+
     @property
     def held(self) -> bool:
         """Whether play-out is stopped because the client is disconnected."""

@@ -55,6 +55,7 @@ class Reply:
         self.trace = Trace(id, text, dict(marks or {}))
         self.upstream = Upstream(self.trace, self.settings.speaks, self.settings.needs_words)
         self._tasks: list[asyncio.Task[None]] = []
+        self._filler_over = False
 
     @property
     def committed(self) -> bool:
@@ -66,6 +67,15 @@ class Reply:
         """Whether a filler may be spoken: the reply is committed, and none of its words are there yet."""
         wordless = self.clauses is not None and not self.clauses.closed and not len(self.clauses)
         return self.committed and wordless and "first_clause" not in self.trace.marks
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether there are words after a filler: in this reply, or in the one that follows a filler."""
+        return self._filler_over or (not self.settings.is_filler and "first_clause" in self.trace.marks)
+
+    def end_filler(self) -> None:
+        """End a reply that is a filler with its current word: the answer can begin."""
+        self._filler_over = self.settings.is_filler
 
     def fill(self, words: str) -> None:
         """Speak a filler in front of the answer, if ``may_fill``."""

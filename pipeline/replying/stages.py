@@ -111,59 +111,46 @@ async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
 
 
 async def speak(reply: Reply, tts: Tts, inp: Channel[str], out: Channel[SpokenSlice]) -> None:
-    """Turn clauses into slices of audio, up to ``max_seconds``. Cancelling stops the voice.
-
-    A filler ends with its current word once the answer has a clause.
-    """
-    position, most = 0, reply.settings.max_seconds
+    """Turn clauses into slices of audio, up to ``max_seconds``. Cancelling stops the voice."""
+    most = reply.settings.max_seconds
     async for clause in inp:
         if most and reply.output.synthesised >= most:
             reply.outcome.shorten()
             break
+        text, seconds = clause, 0.0
         with asking("voice"):
-            position = await _say(reply, tts, clause, position, inp, out)
+            async with aclosing(tts.speak(clause)) as chunks:
+                async for chunk in chunks:
+                    reply.mark("filler" if isinstance(clause, Filler) else "first_audio")
+                    seconds += chunk.seconds
+                    reply.output.add_synthesised(chunk.seconds)
+                    words = chunk.words or spread(clause, seconds)
+                    for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
+                        await out.send((text, piece, words))
+                        text = ""
     reply.output.end()
     out.close()
-
-
-async def _say(
-    reply: Reply, tts: Tts, clause: str, position: int, following: Channel[str], out: Channel[SpokenSlice]
-) -> int:
-    """Send the audio of one clause, which begins at sample ``position``; return the position after it."""
-    text, seconds, sent, fills = clause, 0.0, 0.0, isinstance(clause, Filler)
-    async with aclosing(tts.speak(clause)) as chunks:
-        async for chunk in chunks:
-            reply.mark("filler" if fills else "first_audio")
-            seconds += chunk.seconds
-            reply.output.add_synthesised(chunk.seconds)
-            words = chunk.words or spread(clause, seconds)
-            for piece in chunk.slices(int(SLICE_SECONDS * chunk.rate)):
-                if fills and len(following) and _is_between_words(words, sent):  # the answer is there
-                    reply.output.add_synthesised(sent - seconds)
-                    return position
-                await out.send((text, AudioChunk(piece.pcm, piece.rate, position), words))
-                position, sent = position + len(piece), sent + SLICE_SECONDS
-                text = ""
-    return position
-
-
-def _is_between_words(words: Words, seconds: float) -> bool:
-    """Return whether a word ends within the slice in front of ``seconds``."""
-    return any(seconds - SLICE_SECONDS < end <= seconds for end, _ in words)
 
 
 async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> None:
     """Send the audio at the pace of play-out, after the commit and while the reply is not paused.
 
-    Cancelling sends nothing more.
+    A filler ends with its current word once the answer is there. Cancelling sends nothing more.
     """
-    playout = reply.output.playout
-    fills = False
+    playout, position, spoken = reply.output.playout, 0, 0.0
+    fills = is_over = False
     await reply.gate.wait_committed()
     async for text, chunk, words in inp:
         await reply.gate.wait_running()
         if text:
-            fills = isinstance(text, Filler)
+            fills, is_over, spoken = isinstance(text, Filler), False, 0.0
+        is_over = is_over or (fills and reply.has_answer and _is_between_words(words, spoken))
+        if is_over:
+            reply.output.add_synthesised(-chunk.seconds)
+            continue
+        chunk = AudioChunk(chunk.pcm, chunk.rate, position)
+        position, spoken = position + len(chunk), spoken + chunk.seconds
+        if text:
             playout.begin("" if fills else text)
             if not fills:
                 await out.send(ReplyText(reply.id, text), CONTROL_PLACES)
@@ -174,3 +161,8 @@ async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> 
             await out.send(TurnTraced(reply.trace), CONTROL_PLACES)
         await asyncio.sleep(wait)
     playout.end()
+
+
+def _is_between_words(words: Words, seconds: float) -> bool:
+    """Return whether a word ends within the slice in front of ``seconds``."""
+    return any(seconds - SLICE_SECONDS < end <= seconds for end, _ in words)

@@ -105,6 +105,17 @@ def test_long_filler_ends_with_a_word_once_the_answer_is_there(first: float) -> 
     assert heard(conversation) == ["Here it is."]
 
 
+@pytest.mark.parametrize("tool_s", [0.5, 0.8, 1.1, 1.4])
+def test_long_filler_of_a_tool_ends_with_a_word_once_the_result_is_there(tool_s: float) -> None:
+    conversation = talk(agent_with(tool_s, fillers=(LONG,)), "@look {}", "It is found.")
+    (called,) = conversation.when(ReplyCalled)
+    returned = called + tool_s
+    filler, answer = sounds(conversation)
+    assert filler[1] < returned + 1.0, "a word, and what was sent ahead"
+    assert answer[0] < returned + 1.3
+    assert heard(conversation) == ["It is found."]
+
+
 def test_out_of_band_reply_is_no_answer_that_the_caller_waits_for() -> None:
     llm = ScriptedLlm(["Here it is."], 3.0, 0.0)
     conversation = Talk("look it up", llm=llm, agent=agent_with())
