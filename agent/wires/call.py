@@ -320,7 +320,10 @@ class Call:
             except Closed:
                 return
             self._last_active = asyncio.get_running_loop().time()
-            event = self._observe(event, session)
+            if not isinstance(event, ReplyAudio):  # most observers read, they do not listen
+                event = self._observe(event, session)
+            elif self._traces.is_open:
+                self._traces.note(event, self._last_active, session.received)
             if self._agent and self._agent.take(session, event):
                 continue
             await self._carry_out(session, self._wire.handle(event))
@@ -331,8 +334,6 @@ class Call:
         The end of a failed reply gets an error message for callers.
         """
         self._traces.note(event, asyncio.get_running_loop().time(), session.received)
-        if isinstance(event, ReplyAudio):  # all others read, they do not listen
-            return event
         if isinstance(event, ReplyDone) and event.status == "failed":
             cause = event.cause or PipelineError(event.error)
             public = reported(f"call {self.feed.id}", f"turn {event.turn} failed", cause)

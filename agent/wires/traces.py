@@ -34,10 +34,12 @@ REMEMBERED = 32
 class Traces:
     """The lines of one call. A line is written at the end of the turn's reply, with the part that was heard.
 
-    file: the open file; None writes nothing. call: the identifier of the call.
+    file: the open file; None writes nothing. call: the identifier of the call. is_open: whether there is a
+    file. Without one, ``note`` need not be called for audio.
     """
 
     def __init__(self, file: RawIOBase | None, call: str) -> None:
+        self.is_open = file is not None
         self._file = file
         self._call = call
         self._traced: dict[int, Trace] = {}

@@ -109,10 +109,10 @@ def test_long_filler_ends_with_a_word_once_the_answer_is_there(first: float) -> 
 def test_long_filler_of_a_tool_ends_with_a_word_once_the_result_is_there(tool_s: float) -> None:
     conversation = talk(agent_with(tool_s, fillers=(LONG,)), "@look {}", "It is found.")
     (called,) = conversation.when(ReplyCalled)
-    returned = called + tool_s
-    filler, answer = sounds(conversation)
-    assert filler[1] < returned + 1.0, "a word, and what was sent ahead"
-    assert answer[0] < returned + 1.3
+    (answered,) = conversation.when(ReplyText)
+    assert answered < called + tool_s + 1.0, "after a word, and what was sent ahead"
+    (begin, end), *later = sounds(conversation)
+    assert not later and end - begin < len(LONG) * SECONDS_PER_CHARACTER, "the answer follows at once"
     assert heard(conversation) == ["It is found."]
 
 
