@@ -180,8 +180,8 @@ class Agent(Sequel, Generic[State, Resources]):
         """Run ``hook(call, failures)`` after each reply that failed, mostly with an apology; a decorator.
 
         failures: how many replies have failed in a row. The hook may hang up, tell an operator, or let the
-        carrier transfer the call. A reply that succeeds cancels a hook that still runs. Raises TypeError like
-        ``on_call``.
+        carrier transfer the call. The end of the next answer and of the call cancel a coroutine that still
+        runs. Raises TypeError like ``on_call``.
         """
         check_hook(hook, "on_failure", "call", "failures")
         self.hooks.on_failure.append(hook)

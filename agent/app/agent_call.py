@@ -161,15 +161,18 @@ class AgentCall:
         self._filling.take(session, happened)
         if self._filling.due != due:
             self._changed.set()
+        if isinstance(happened, ReplyCalled):
+            self._failures.no_answer(happened.turn)
         match happened:
             case ReplyCalled(turn, asked) if asked.name not in self._of_client:
                 self._begin(session, turn, asked)
                 return True
             case ReplyStarted(turn, tag):
                 self._agents.reply_started(turn)
-                self._failures.started(turn, is_given=tag == SAID)
+                if tag == SAID:
+                    self._failures.no_answer(turn)
                 self._runs.reply_started(has_prompt=tag != SAID)
-            case TurnTraced(trace):
+            case TurnTraced(trace) if trace.turn not in self._out_of_band:
                 self._failures.traced(trace)
             case ReplyDone(turn, status):
                 self._act(session, self._runs.reply_done())
@@ -186,7 +189,7 @@ class AgentCall:
         return False
 
     def _count(self, turn: int, status: str) -> None:
-        """Run the hooks after a reply that failed; the next answer cancels them."""
+        """Run the hooks after a reply that failed; the end of the next answer cancels them."""
         if (failures := self._failures.done(turn, status)) is None:
             return
         if self._after_failure:
@@ -238,7 +241,7 @@ class AgentCall:
         if result.successor:
             result = await self._hand_to(session, result, result.successor)
         self._act(session, self._runs.returned(asked.id, result.text, wrong=result.wrong))
-        if not self._runs.waiting:
+        if not (self._runs.waiting or session.history.pending):
             session.end_filler()
         self._changed.set()
 

@@ -9,17 +9,19 @@ from rejoinder.pipeline import Trace
 
 
 class Failures:
-    """Counts the replies of one call that failed in a row. Replies with given words do not count."""
+    """Counts the answers of one call that failed in a row.
+
+    Replies with given words are no answers, and a reply that calls a tool is only the begin of one.
+    """
 
     def __init__(self) -> None:
         self._count = 0
-        self._given: set[int] = set()
+        self._no_answers: set[int] = set()
         self._trace: Trace | None = None
 
-    def started(self, turn: int, is_given: bool) -> None:
-        """Record that a reply starts. is_given: whether it speaks words of a tool or hook, or a filler."""
-        if is_given:
-            self._given.add(turn)
+    def no_answer(self, turn: int) -> None:
+        """Record that a reply speaks given words, or calls a tool."""
+        self._no_answers.add(turn)
 
     def traced(self, trace: Trace) -> None:
         """Take the trace of a reply, which may have an apology in it."""
@@ -30,8 +32,9 @@ class Failures:
 
         An apology that the caller interrupts counts as a failure.
         """
-        if turn in self._given:
-            self._given.discard(turn)
+        is_answer = turn not in self._no_answers
+        self._no_answers.discard(turn)
+        if not is_answer and status != "failed":
             return None
         excused = self._trace is not None and self._trace.turn == turn and "apology" in self._trace.marks
         if status == "cancelled" and not excused:

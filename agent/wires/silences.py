@@ -13,6 +13,7 @@ class Silences:
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._before: float | None = None
         self._plays_until = 0.0
         self._longest = 0.0
 
@@ -22,7 +23,11 @@ class Silences:
 
     def user_spoke(self) -> None:
         """Record that the caller speaks: no answer is owed."""
-        self._since = None
+        self._before, self._since = self._since, None
+
+    def nothing_said(self) -> None:
+        """Record that it was no speech: the silence from before goes on."""
+        self._since, self._before = self._before, None
 
     def heard(self, now: float, seconds: float) -> None:
         """Record audio of the agent that is sent at ``now``."""

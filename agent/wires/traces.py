@@ -15,9 +15,11 @@ from rejoinder.pipeline import (
     RATE,
     EndOfTurn,
     Event,
+    NothingSaid,
     ReplyAudio,
     ReplyCalled,
     ReplyDone,
+    ReplyStarted,
     SpeechStarted,
     Trace,
     TurnTraced,
@@ -47,6 +49,7 @@ class Traces:
         self._typed = ""
         self._silences = Silences()
         self._calling: deque[int] = deque(maxlen=REMEMBERED)
+        self._beside: deque[int] = deque(maxlen=REMEMBERED)
 
     def typed(self, role: str, text: str) -> None:
         """Record what the user typed. It becomes the question of the next reply that answers no speech."""
@@ -65,7 +68,11 @@ class Traces:
                 self._silences.turn_ended(now - max(0, received - at) / RATE)
             case SpeechStarted():
                 self._silences.user_spoke()
-            case ReplyAudio(chunk=chunk):
+            case NothingSaid():
+                self._silences.nothing_said()
+            case ReplyStarted(turn, out_of_band=True):
+                self._beside.append(turn)
+            case ReplyAudio(turn, chunk) if turn not in self._beside:
                 self._silences.heard(now, chunk.seconds)
             case ReplyCalled(turn):
                 self._calling.append(turn)
@@ -73,12 +80,16 @@ class Traces:
                 self._traced[trace.turn] = trace
             case ReplyDone(turn, status, heard) if turn in self._traced:
                 self._written.append(turn)
-                trace = self._traced[turn]
-                # Words of a tool, such as "Holding a seat.", are no answer.
-                is_answer = "first_token" in trace.marks and turn not in self._calling
-                silence = self._silences.answered() if is_answer else self._silences.longest
-                trace.counts["longest_silence_ms"] = round(1000 * silence, 1)
+                if turn not in self._beside:
+                    self._measure(self._traced[turn])
                 self._write(self._file, self._traced.pop(turn), status, heard)
+
+    def _measure(self, trace: Trace) -> None:
+        """Put the longest silence of an answer into its trace. Words of a tool are no answer."""
+        marks = trace.marks
+        is_answer = ("first_token" in marks or "apology" in marks) and trace.turn not in self._calling
+        if silence := self._silences.answered() if is_answer else self._silences.longest:
+            trace.counts["longest_silence_ms"] = round(1000 * silence, 1)
 
     def _write(self, file: RawIOBase, trace: Trace, status: str, heard: str) -> None:
         said, self._typed = trace.said or self._typed, ""

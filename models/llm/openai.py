@@ -19,7 +19,7 @@ from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Usage
 from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS, MAX_TOKENS
-from rejoinder.pipeline.upstream import upstream
+from rejoinder.pipeline.upstream import Upstream, upstream
 
 CONNECT_SECONDS = 3.0
 """Longest wait for a connection."""
@@ -219,10 +219,11 @@ class OpenAiChat:
             if not waits.finished:
                 broke_off = "the answer broke off: " if opened else ""
                 raise ModelError(self.name, broke_off + self._reason(error)) from error
+        finally:
+            if usage and reply is not None:
+                self._report(usage, reply)
         if not waits.finished:
             raise ModelError(self.name, "the answer broke off before its end")
-        if usage:
-            self._report(usage)
         for call in calls.whole():
             yield call
 
@@ -282,10 +283,10 @@ class OpenAiChat:
                 self._refused |= refused
                 self._limit = NEW_LIMIT if renamed else self._limit
 
-    def _report(self, usage: Any) -> None:
+    def _report(self, usage: Any, reply: Upstream) -> None:
         """Report the usage of a request to the reply that made it."""
         read, written = usage.prompt_tokens, usage.completion_tokens
-        if (reply := upstream.get()) is None or not (isinstance(read, int) and isinstance(written, int)):
+        if not (isinstance(read, int) and isinstance(written, int)):
             return
         cached = getattr(usage.prompt_tokens_details, "cached_tokens", 0)
         cached = min(cached, read) if isinstance(cached, int) else 0

@@ -117,6 +117,8 @@ async def speak(reply: Reply, tts: Tts, inp: Channel[str], out: Channel[SpokenSl
         if most and reply.output.synthesised >= most:
             reply.outcome.shorten()
             break
+        if isinstance(clause, Filler) and reply.has_answer:
+            continue
         text, seconds = clause, 0.0
         with asking("voice"):
             async with aclosing(tts.speak(clause)) as chunks:
@@ -143,8 +145,8 @@ async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> 
     async for text, chunk, words in inp:
         await reply.gate.wait_running()
         if text:
-            fills, is_over, spoken = isinstance(text, Filler), False, 0.0
-        is_over = is_over or (fills and reply.has_answer and _is_between_words(words, spoken))
+            fills, spoken = isinstance(text, Filler), 0.0
+        is_over = fills and (is_over or (reply.has_answer and _is_between_words(words, spoken)))
         if is_over:
             reply.output.add_synthesised(-chunk.seconds)
             continue
@@ -164,5 +166,5 @@ async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> 
 
 
 def _is_between_words(words: Words, seconds: float) -> bool:
-    """Return whether a word ends within the slice in front of ``seconds``."""
-    return any(seconds - SLICE_SECONDS < end <= seconds for end, _ in words)
+    """Return whether no word has begun, or one ends within the slice in front of ``seconds``."""
+    return not seconds or any(seconds - SLICE_SECONDS < end <= seconds for end, _ in words)

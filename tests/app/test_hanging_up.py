@@ -161,17 +161,19 @@ def test_a_hook_that_hangs_holds_up_no_other_and_may_speak() -> None:
         (["failed", "cancelled", "failed"], [1, None, 2]),
         (["failed", "interrupted apology", "failed"], [1, 2, 3]),
         (["failed", "given", "failed"], [1, None, 2]),
+        (["failed", "calls", "failed"], [1, None, 2]),
         (["failed", "incomplete"], [1, 0]),
     ],
 )
 def test_failures_in_a_row(replies: list[str], expected: list[int | None]) -> None:
     failures, counts = Failures(), []
     for turn, status in enumerate(replies):
-        failures.started(turn, is_given=status == "given")
+        if status in ("given", "calls"):
+            failures.no_answer(turn)
         if status == "interrupted apology":
             failures.traced(Trace(turn, marks={"apology": 1.0}))
             status = "cancelled"
-        counts.append(failures.done(turn, "completed" if status == "given" else status))
+        counts.append(failures.done(turn, "completed" if status in ("given", "calls") else status))
     assert counts == expected
 
 

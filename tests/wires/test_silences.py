@@ -48,6 +48,11 @@ def test_what_follows_a_complete_answer_or_the_callers_words_is_not_counted() ->
     silences.user_spoke()
     silences.heard(75.0, 1.0)
     assert silences.answered() == 0.0
+    silences.turn_ended(76.0)
+    silences.user_spoke()
+    silences.nothing_said()
+    silences.heard(78.0, 1.0)
+    assert silences.answered() == pytest.approx(2.0), "it was a cough"
     silences.turn_ended(80.0)
     silences.heard(80.3, 1.0)
     assert silences.longest == pytest.approx(0.3)

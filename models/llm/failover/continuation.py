@@ -6,18 +6,24 @@ import re
 from collections.abc import Sequence
 
 from rejoinder.pipeline.interfaces import Message
+from rejoinder.pipeline.words import NO_BLANKS
 
 GO_ON = (
     "(Your message above broke off. Write only its rest: begin with the very next word, in the same language "
     "and tone. Repeat nothing, and do not mention the break.)"
 )
 """Asks a model without assistant prefill for the rest of its message."""
-_END = re.compile(r"[.!?…。！？।][\"')\]*”’]*\s*$")
+_GOES_ON = frozenset(",;:-–—(/،、；：")
+"""Signs after which a sentence goes on."""
 
 
 def is_whole(text: str) -> bool:
-    """Return whether a text ends with a sentence."""
-    return _END.search(text) is not None
+    """Return whether a text may end here: it does not end with a word or a comma.
+
+    In scripts without blanks the last sign says nothing, so such a text counts as whole.
+    """
+    last = text.rstrip()[-1:]
+    return not (last.isalnum() or last in _GOES_ON) or re.match(f"[{NO_BLANKS}]", last) is not None
 
 
 def continued(messages: Sequence[Message], given: str, prefills: bool, go_on: str = GO_ON) -> list[Message]:

@@ -155,7 +155,7 @@ class Failover:
                 timer.cancel()
                 timer = loop.call_at(leg.late_at(is_last), pass_deadline)
             elif following is not None and following.done() and not _has_won(following):
-                limit.reschedule(leg.late_at(is_last=True))
+                limit.reschedule(leg.late_at(not tried.hurried))
 
         def pass_deadline() -> None:
             nonlocal timer, following
@@ -170,7 +170,7 @@ class Failover:
                 limit.reschedule(loop.time())
 
         def end_wait(race: asyncio.Task[Leg]) -> None:
-            due = loop.time() if _has_won(race) else max(loop.time(), leg.late_at(is_last=True))
+            due = loop.time() if _has_won(race) else max(loop.time(), leg.late_at(not tried.hurried))
             with suppress(RuntimeError):  # the first model has answered in the same step of the loop
                 limit.reschedule(due)
 

@@ -26,13 +26,15 @@ class Leg:
     """A request to one model. It yields whole words, without thoughts and without what is out already.
 
     candidate: the model. ready: pieces that came before this leg was chosen. first_word: loop time of the
-    first word, None before. on_word: is called then.
+    first word, None before. on_word: is called then. is_empty: whether an answer without words was refused:
+    the prompt may have asked for one.
     """
 
     def __init__(self, candidate: Candidate, request: Request, on_word: Callable[[], None]) -> None:
         self.candidate = candidate
         self.ready: list[Piece] = []
         self.first_word: float | None = None
+        self.is_empty = False
         self._on_word = on_word
         self._began = asyncio.get_running_loop().time()
         self._request = request
@@ -45,11 +47,6 @@ class Leg:
         self._has_clause = False
         self._words = WholeWords()
         self._seam = Seam(request.given, PREFILL_REPEATS if candidate.prefills else 1)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the answer has ended without a word. The prompt may have asked for that."""
-        return self._over and self.first_word is None and not self._called
 
     def late_at(self, is_last: bool) -> float:
         """Return the loop time of the next deadline. is_last: whether no other model can take over."""
@@ -80,15 +77,23 @@ class Leg:
         """
         while not self._answered:
             if (pieces := await self.read()) is None:
-                if self._request.must_speak and self.is_empty:
+                if self._request.must_speak and not self._new:
+                    self.is_empty = True
                     raise ModelError(self.candidate.name, EMPTY_ANSWER)
                 return
             self.ready += pieces
 
     @property
     def _answered(self) -> bool:
+        if self._request.given:  # it may begin with words that are out already
+            return self._called or self._new
         has_words = self.first_word is not None if self._clause is None else self._has_clause
-        return has_words or self._called
+        return self._called or has_words
+
+    @property
+    def _new(self) -> bool:
+        """Whether there are words that are not out already."""
+        return any(isinstance(piece, str) and piece.strip() for piece in self.ready)
 
     async def read(self) -> list[Piece] | None:
         """Wait for the next pieces and return them, often none; None at the end. Raises ModelError.

@@ -12,7 +12,7 @@ from rejoinder.models.llm.failover.breaker import (
     LONGEST_PROBE_SECONDS,
     Breaker,
 )
-from rejoinder.models.llm.failover.continuation import GO_ON, continued
+from rejoinder.models.llm.failover.continuation import GO_ON, continued, is_whole
 from rejoinder.models.llm.failover.deadlines import (
     CLAUSE_FACTOR,
     LAST_DEADLINE,
@@ -32,6 +32,24 @@ from rejoinder.models.llm.spec_list import listed
 from rejoinder.pipeline.interfaces import Message
 
 SMALL = "ort:qwen2.5-coder-0.5b-instruct"
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("It leaves at nine. ", True),
+        ("Really?!", True),
+        ("„Ja.“", True),
+        ("Good luck 🙂", True),
+        ("今日は晴れです", True),
+        ("รถไฟออกแล้ว", True),
+        ("It leaves at ", False),
+        ("It leaves at nine, ", False),
+        ("It costs 5", False),
+    ],
+)
+def test_text_that_may_end_here(text: str, whole: bool) -> None:
+    assert is_whole(text) is whole
 
 
 def test_second_requests_stay_a_share_of_all() -> None:

@@ -254,6 +254,13 @@ def test_a_late_model_goes_on_where_the_next_one_fails() -> None:
     run(scenario)
 
 
+class Same(Speaker):
+    """Says its line, whatever is out already."""
+
+    def _line(self, messages: Sequence[Message]) -> str:
+        return self.line
+
+
 def spoken() -> Upstream:
     """Make the requests of this task those of a reply that is spoken."""
     reply = Upstream(Trace(1), spoken=True, needs_words=True)
@@ -366,10 +373,15 @@ def test_an_answer_without_words_is_a_failure_where_the_user_waits_for_one() -> 
     run(scenario)
 
 
-@pytest.mark.parametrize(("dies_after", "is_whole"), [(4, False), (len(WORDS) - 6, True)])
-def test_a_continuation_without_words_is_a_failure_inside_a_sentence(dies_after: int, is_whole: bool) -> None:
+@pytest.mark.parametrize(
+    ("dies_after", "is_whole", "rest"),
+    [(4, False, ""), (len(WORDS) - 6, True, ""), (4, False, " ".join(WORDS[:4]))],
+)
+def test_a_continuation_without_new_words_is_a_failure_inside_a_sentence(
+    dies_after: int, is_whole: bool, rest: str
+) -> None:
     async def scenario() -> None:
-        async with failover(Speaker(fail_after=dies_after), Speaker(line="")) as several:
+        async with failover(Speaker(fail_after=dies_after), Same(line=rest)) as several:
             spoken()
             asking = text_of(several.reply(ASKED))
             if is_whole:
