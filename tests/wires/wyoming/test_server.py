@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import numpy as np
@@ -354,6 +355,6 @@ def test_real_models_hear_speak_and_answer() -> None:
             events = await asked(port, Transcript("How long is a week?").event(), last="handled-stop")
             answer = Handled.from_event(events[-2]).text or ""  # of a toy: fluent, and often wrong
             words = [HandledChunk.from_event(event).text for event in events if event.type == "handled-chunk"]
-            assert "".join(words).strip() == answer and len(answer.split()) > 2
+            assert "".join(words).strip() == answer and re.search(r"\w", answer), "once it said: A month."
 
     asyncio.run(hold())
