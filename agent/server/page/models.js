@@ -3,7 +3,7 @@
 import { headers } from "./key.js";
 
 /** The default model. */
-const SMALL = "ort:qwen2.5-coder-0.5b-instruct";
+const SMALL = "qwen2.5-coder-0.5b-instruct";
 
 /** Write the names into the list, and name the better model to users of a small one. The list stays hidden if the server refuses them. */
 export async function showModels(list, larger) {

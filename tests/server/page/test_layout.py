@@ -23,6 +23,10 @@ from support.browsing import (
 )
 from support.serving import Server, serving
 
+from rejoinder.agent.wires.names import names
+from rejoinder.models.loading import Specs
+from rejoinder.models.specs import LANGUAGE_MODELS
+
 STORY = " ".join(f"This is sentence number {number} of a long story." for number in range(1, 12))
 LARGE_TEXT = 32
 """Twice the browser's own setting for the size of text, in pixels."""
@@ -210,14 +214,12 @@ def test_trouble_has_its_own_words_and_colours_and_moves_nothing(server: Server,
     run(act())
 
 
-@pytest.mark.parametrize(
-    ("name", "is_named"),
-    [("ort:qwen2.5-coder-0.5b-instruct", True), ("ort:qwen2.5-coder-1.5b-instruct", False)],
-)
-def test_users_of_a_small_model_read_the_name_of_the_better_one(
-    server: Server, tmp_path: Path, name: str, is_named: bool
+@pytest.mark.parametrize("size", ["small", "medium", "tiny"])
+def test_users_of_the_small_model_read_the_name_of_the_better_one(
+    server: Server, tmp_path: Path, size: str
 ) -> None:
-    body = {"data": [{"models": {"llm": name, "stt": "whisper:tiny.en", "tts": "piper"}}]}
+    specs = Specs(llm=LANGUAGE_MODELS[size])
+    body, is_named = {"data": [{"models": names(specs)}]}, size == "small"
 
     async def act() -> None:
         async with browsing(tmp_path, [silence(1)]) as (page, errors):
