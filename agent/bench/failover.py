@@ -12,12 +12,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from rich.table import Table
 from websockets.asyncio.client import ClientConnection, connect
 
+from rejoinder.agent.bench.callers.events import event_of
 from rejoinder.agent.bench.chat_faults import FAULTS, HEALTHY, ONE, FaultyChat, faulty_chat
 from rejoinder.agent.server.own_server import own_server
 from rejoinder.pipeline.errors import PipelineError
@@ -104,7 +104,7 @@ async def _called(chat: FaultyChat, llm: str) -> AsyncIterator[ClientConnection]
     async with own_server({}, None, environment) as url:
         root = url.partition("/v1/")[0]
         async with connect(f"{root}/v1/realtime?model=default", proxy=None, compression=None) as socket:
-            await _event_of(socket, "conversation.created")
+            await event_of(socket, "conversation.created")
             yield socket
 
 
@@ -113,20 +113,13 @@ async def _wait(socket: ClientConnection) -> float:
     asked = {"conversation": "none", "input": [QUESTION]}
     begun = time.perf_counter()
     await socket.send(json.dumps({"type": "response.create", "response": asked}))
-    heard = await _event_of(socket, "response.output_audio.delta")
+    heard = await event_of(socket, "response.output_audio.delta", "response.done")
+    if heard["type"] == "response.done":
+        raise PipelineError(f"a reply ended without audio: {heard['response']['status_details']}")
     waited = 1000 * (time.perf_counter() - begun)
     await socket.send(json.dumps({"type": "response.cancel", "response_id": heard["response_id"]}))
-    await _event_of(socket, "response.done")
+    await event_of(socket, "response.done")
     return waited
-
-
-async def _event_of(socket: ClientConnection, type_: str) -> dict[str, Any]:
-    while True:
-        event: dict[str, Any] = json.loads(await socket.recv())
-        if event["type"] == type_:
-            return event
-        if event["type"] == "response.done":
-            raise PipelineError(f"a reply ended without {type_}: {event['response']['status_details']}")
 
 
 def table(waits: FailoverWaits) -> Table:

@@ -20,6 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from rejoinder.agent.bench.callers.caller import open_call
+from rejoinder.agent.bench.callers.events import event_of
 from rejoinder.agent.bench.cases.recordings import Recording
 from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.client.socket import CallLost
@@ -116,19 +117,14 @@ async def interrupted_turn(socket: ClientConnection, pcm: bytes, turn: int) -> b
             for start in range(0, len(pcm), PIECE_BYTES):
                 audio = base64.b64encode(pcm[start : start + PIECE_BYTES]).decode("ascii")
                 await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
-            if await _until(socket, "response.output_audio.delta", "response.done") == "response.done":
+            first = await event_of(socket, "response.output_audio.delta", "response.done")
+            if first["type"] == "response.done":
                 return False
             await socket.send(json.dumps({"type": "response.cancel"}))
-            await _until(socket, "response.done")
+            await event_of(socket, "response.done")
             return True
     except TimeoutError:
         raise CallLost(f"turn {turn} was not answered within {TURN_SECONDS:.0f} s") from None
-
-
-async def _until(socket: ClientConnection, *kinds: str) -> str:
-    while (kind := json.loads(await socket.recv())["type"]) not in kinds:
-        pass
-    return str(kind)
 
 
 def resident(process: int) -> int:

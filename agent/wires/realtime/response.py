@@ -165,11 +165,11 @@ class Response:
         if not budget or state == self._seen:
             return []
         self._seen = state
-        about = {"turn": self.turn, "response_id": self.id, "total_ms": round(sum(ms for _, ms in budget), 1)}
-        about |= {"parts": trace.described()["budget"], "counts": trace.counts}
-        if trace.models:
-            about["models"] = list(trace.models)
-        return [event("rejoinder.trace", **about)]
+        parts = [{"name": name, "ms": round(ms, 1)} for name, ms in budget]
+        total = round(sum(ms for _, ms in budget), 1)
+        about = {"turn": self.turn, "response_id": self.id, "total_ms": total}
+        models = {"models": list(trace.models)} if trace.models else {}
+        return [event("rejoinder.trace", **about, parts=parts, counts=trace.counts, **models)]
 
     def keep_heard(self, text: str) -> None:
         """Reduce the message and its item to the part that was heard."""
