@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import distributions
 from importlib.util import find_spec
@@ -12,8 +12,6 @@ from rejoinder.pipeline.errors import ModelError
 
 NAME = "rejoinder"
 """The name of the distribution."""
-NOTES = {"piper": " (GPL-3.0-or-later)"}
-"""What follows the name of an extra in a hint: its licence, where that is not permissive."""
 EXTRA_MODULES = {
     "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl", "typing_extensions"),
     "client": ("soxr", "tenacity", "websockets"),
@@ -41,28 +39,13 @@ EXTRAS = {module: extra for extra, modules in EXTRA_MODULES.items() for module i
 """The extra by module."""
 SHARED = ("models", "client", "server", "spoken")
 """Extras that others include: a hint names the one that includes them."""
-NEEDED_BY = {
-    "silero": ("onnxruntime", "onnx"),
-    "smart-turn": ("onnxruntime", "onnx", "faster_whisper"),
-    "whisper": ("ctranslate2", "faster_whisper"),
-    "llama": ("xllamacpp", "openai"),
-    "ort": ("onnxruntime", "onnx", "gguf", "tokenizers", "jinja2"),
-    "openai": ("openai",),
-    "reload": ("watchfiles",),
-    "vllm": ("vllm", "torch"),
-    "piper": ("piper", "onnxruntime", "onnx", "damga", "markdown_it"),
-    "hibari": ("hibari", "onnxruntime", "damga", "markdown_it"),
-}
-"""Modules by adapter."""
-ADAPTER_EXTRAS = {"silero": "local", "smart-turn": "local", "whisper": "local", "ort": "local"}
-"""The extra of each adapter that does not have its name."""
 
 
 class PackageMissing(ModelError):
     """A model cannot be loaded: a package is not installed. fix: the command that installs it."""
 
-    def __init__(self, adapter: str, reason: str, fix: str) -> None:
-        super().__init__(adapter, f"{reason}; run: {fix}{NOTES.get(adapter, '')}")
+    def __init__(self, adapter: str, reason: str, fix: str, licence: str = "") -> None:
+        super().__init__(adapter, f"{reason}; run: {fix}{f' ({licence})' if licence else ''}")
         self.fix = fix
 
 
@@ -70,12 +53,15 @@ class NotInstalled(ImportError):
     """Something of ours cannot be imported: a package that an extra brings is not installed."""
 
 
-def require(adapter: str) -> None:
-    """Raise PackageMissing where a package that an adapter needs is not installed."""
-    for module in NEEDED_BY.get(adapter, ()):
+def require(adapter: str, modules: Iterable[str], extra: str, licence: str = "") -> None:
+    """Raise PackageMissing where a module that an adapter needs is not installed.
+
+    extra: the one that brings them. licence: theirs, if it is not permissive.
+    """
+    for module in modules:
         if find_spec(module) is None:
             reason = "is not installed" if module == adapter else f"needs {module}, which is not installed"
-            raise PackageMissing(adapter, reason, install(ADAPTER_EXTRAS.get(adapter, adapter)))
+            raise PackageMissing(adapter, reason, install(extra), licence)
 
 
 @contextmanager

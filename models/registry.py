@@ -7,24 +7,66 @@ returns the model.
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
-from rejoinder.models.built_in import BUILT_IN
+from rejoinder.models.adapter import Adapter, Packaged
 from rejoinder.models.placement import HERE, Placement
-from rejoinder.models.specs import LANGUAGE_MODELS, ROLES, is_path, no_language_model, no_voice, voices
+from rejoinder.models.specs import LANGUAGE_MODELS, ROLES, catalogued_llms, is_path, no_language_model
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.errors import ModelError, PipelineError
 
 GROUP = "rejoinder.models"
 """Entry-point group in which other distributions publish adapters."""
+MODULES = {
+    "silero": "vad.silero",
+    "smart-turn": "turn.smart_turn",
+    "whisper": "stt.whisper",
+    "llama": "llm.llama_cpp",
+    "ort": "llm.ort.adapter",
+    "openai": "llm.openai",
+    "vllm": "llm.vllm.tools",
+    "piper": "tts.piper",
+    "hibari": "tts.hibari",
+    "scripted": "scripted",
+}
+"""The modules of the built-in adapters, by name. The folder is the role; ``scripted`` has all roles."""
+
+
+def adapter(name: str) -> Adapter | None:
+    """Return the description of a built-in adapter, None if there is none of this name.
+
+    Its module is imported, but no package that only its model needs.
+    """
+    if name not in MODULES:
+        return None
+    found: Adapter = import_module(f"rejoinder.models.{MODULES[name]}").ADAPTER
+    return found
+
+
+def roles(name: str) -> tuple[str, ...]:
+    """Return the roles that a built-in adapter can serve in, keys of ``ROLES``."""
+    folder = MODULES[name].partition(".")[0]
+    return (folder,) if folder in ROLES else tuple(ROLES)
+
+
+def _built_in(kind: str) -> list[str]:
+    return [name for name in MODULES if kind in roles(name)]
+
+
+def adapters(kind: str = "") -> list[str]:
+    """Return the sorted names of the adapters for the role ``kind``, or of all adapters if it is empty."""
+    ours = set(_built_in(kind) if kind else MODULES)
+    return sorted(ours | (set(entry_points(group=GROUP).names) - MODULES.keys()))
 
 
 def create(spec: str, threads: Threads, placement: Placement = HERE) -> Any:
     """Load the model that ``spec`` names. Raises ModelError if the model is unknown, missing or broken."""
     prefix, _, argument = spec.partition(":")
-    if adapter := BUILT_IN.get(prefix):
-        return adapter.open(adapter.find(argument), getattr(threads, adapter.share), placement)
+    if ours := adapter(prefix):
+        return ours.open(_found(ours, argument), getattr(threads, ours.share), placement)
     for entry in entry_points(group=GROUP, name=prefix):
         try:
             return entry.load()(argument, threads.small)
@@ -44,31 +86,77 @@ def check(kind: str, spec: str) -> None:
     ModelError.
     """
     prefix, _, argument = spec.partition(":")
-    ours = BUILT_IN.get(prefix)
     if not spec:
         raise ModelError(kind, f"a {ROLES[kind]} is needed; {_there_are(kind)}")
     # Reading the entry points of all distributions takes milliseconds, so only unknown names look there.
-    if ours is None and prefix not in adapters():
+    if prefix not in MODULES and prefix not in adapters():
         if kind == "tts" and ":" not in spec:
             raise ModelError("tts", no_voice(spec))
         if kind == "llm" and ":" not in spec:
             raise ModelError("llm", no_language_model(spec))
         raise ModelError(prefix, f"there is no adapter of this name for {spec!r}; {_there_are(kind)}")
     scripted_as = argument.partition("|")[0] if prefix == "scripted" else kind
-    if (ours is not None and kind not in ours.kinds) or scripted_as != kind:
+    if (prefix in MODULES and prefix not in _built_in(kind)) or scripted_as != kind:
         raise ModelError(prefix, f"{spec!r} is no {ROLES[kind]}; {_there_are(kind)}")
-    if ours is not None:
-        ours.find(argument)
+    if ours := adapter(prefix):
+        _found(ours, argument)
+
+
+def _found(ours: Adapter, argument: str) -> Any:
+    """Return what an adapter finds. Raises ModelError, for an unknown voice with the names of all voices."""
+    ours.require()
+    is_voice = MODULES[ours.name].startswith("tts.") and argument and not is_path(argument)
+    if is_voice and argument not in ours.known():
+        raise ModelError(ours.name, no_voice(argument))
+    return ours.find(argument)
 
 
 def _there_are(kind: str) -> str:
     return f"there are: {', '.join(adapters(kind))}"
 
 
-def adapters(kind: str = "") -> list[str]:
-    """Return the sorted names of the adapters for the role ``kind``, or of all adapters if it is empty."""
-    ours = {name for name, adapter in BUILT_IN.items() if not kind or kind in adapter.kinds}
-    return sorted(ours | (set(entry_points(group=GROUP).names) - BUILT_IN.keys()))
+def weights(spec: str) -> str | None:
+    """Return the catalog name of the weights that ``spec`` needs, or None if it needs none."""
+    prefix, _, argument = spec.partition(":")
+    ours = adapter(prefix)
+    return ours.weights_name(argument) if ours else None
+
+
+def of_hub(spec: str) -> str | None:
+    """Return the ``rejoinder models fetch`` name of the hub weights that ``spec`` needs, or None."""
+    prefix, _, argument = spec.partition(":")
+    ours = adapter(prefix)
+    return ours.hub(ours.named(argument)) if ours else None
+
+
+def own_path(spec: str) -> Path:
+    """Return the path in a spec that names a file or folder instead of a catalog entry."""
+    prefix, _, argument = spec.partition(":")
+    ours = adapter(prefix)
+    return Path(ours.named(argument) if ours else argument).expanduser()
+
+
+def require_packages(name: str) -> None:
+    """Raise PackageMissing if a package that a built-in adapter needs is not installed."""
+    if ours := adapter(name):
+        ours.require()
+
+
+def packaged() -> dict[str, Packaged]:
+    """Return the weights that are parts of packages, by the names of their adapters."""
+    ours = [found for name in MODULES if (found := adapter(name))]
+    return {found.name: found.packaged for found in ours if found.packaged}
+
+
+def voices() -> list[str]:
+    """Return the specs of all named voices: those in the catalog and those that are in packages."""
+    ours = {name: found for name in _built_in("tts") if (found := adapter(name))}
+    return [f"{name}:{each}" for name, found in ours.items() for each in found.known()]
+
+
+def no_voice(name: str) -> str:
+    """Return the error message for an unknown voice."""
+    return f"there is no voice {name!r}; there are: {', '.join(voices())}, and piper:PATH for any of Piper's"
 
 
 def voice(name: str) -> str:
@@ -89,5 +177,5 @@ def language_model(name: str) -> str:
         return name
     if is_path(name):
         return f"llama:{name}"
-    known = {spec.partition(":")[2]: spec for spec in LANGUAGE_MODELS.values()}
+    known = dict(zip(catalogued_llms(), LANGUAGE_MODELS.values(), strict=True))
     return LANGUAGE_MODELS.get(name) or known.get(name, name)

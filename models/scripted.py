@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 import numpy as np
 
+from rejoinder.models.adapter import Adapter
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.history import GREETED
@@ -236,3 +237,7 @@ def create(argument: str) -> object:
             return ScriptedTts()
         case _:
             raise ModelError("scripted", f"there is no {kind!r}; there are vad, turn, stt, llm and tts")
+
+
+ADAPTER = Adapter("scripted", lambda argument, threads, placement: create(argument), finder=str)
+"""What the registry finds: it serves in every role."""

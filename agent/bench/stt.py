@@ -18,8 +18,8 @@ from rich.table import Table
 from rejoinder.agent.bench.cases.recordings import Recording
 from rejoinder.agent.bench.reports.waterfall import Summary, ms, summarise
 from rejoinder.models.hints import install
-from rejoinder.models.registry import create
-from rejoinder.models.specs import own_path, weights, with_language
+from rejoinder.models.registry import create, own_path, weights
+from rejoinder.models.stt.languages import with_language
 from rejoinder.models.stt.whisper import Whisper
 from rejoinder.models.threads import plan
 from rejoinder.models.weights.fetch import locate

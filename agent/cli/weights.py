@@ -13,12 +13,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from rejoinder.agent.profiles import PROFILES, fitting_here, usual
-from rejoinder.models.hints import require
-from rejoinder.models.specs import LANGUAGE_MODELS, ROLES, of_hub
-from rejoinder.models.specs import weights as weights_of
+from rejoinder.models.hints import PackageMissing
+from rejoinder.models.registry import of_hub, packaged, require_packages
+from rejoinder.models.registry import weights as weights_of
+from rejoinder.models.specs import LANGUAGE_MODELS, ROLES
 from rejoinder.models.weights import fetch as weights
 from rejoinder.models.weights import hub
-from rejoinder.models.weights.catalog import PACKAGED, catalog
+from rejoinder.models.weights.catalog import catalog
 from rejoinder.models.weights.sources import Report
 from rejoinder.pipeline.errors import ModelError
 
@@ -45,9 +46,9 @@ def list_models() -> None:
         )
         for known in catalog().values()
     ]
-    for name, known in PACKAGED.items():
-        where = f"in the package {known.package}"
-        rows.append((name, _state(name), "", "", known.licence, f"{known.purpose}; {where}"))
+    for name, inside in packaged().items():
+        where = f"in the package {inside.package}"
+        rows.append((name, _state(name), "", "", inside.licence, f"{inside.purpose}; {where}"))
     if not _on_terminal():
         for name, state, default, size, licence, purpose in rows:
             typer.echo(f"{name:<24} {state:<7} {default:<8} {size:>9}  {licence:<24} {purpose}")
@@ -83,8 +84,7 @@ def fetch(
     with _progress(chosen) as report_for:
 
         def fetch_one(name: str) -> None:
-            if name in PACKAGED:
-                _need_package(name)
+            if _is_packaged(name):
                 return
             report = report_for(name)
             if name not in catalog() and hub.fetch(name):
@@ -116,8 +116,7 @@ def verify(
         typer.echo("nothing has been fetched yet; run: rejoinder models fetch")
 
     def verify_one(name: str) -> None:
-        if name in PACKAGED:
-            _need_package(name)
+        if _is_packaged(name):
             return
         typer.echo(f"{name}: good, in {weights.verify(name)}")
 
@@ -203,18 +202,22 @@ def _plain_report(name: str) -> Report:
     return report
 
 
-def _need_package(name: str) -> None:
-    """Print that a model comes with its package. Raises ModelError if the package is not installed."""
-    require(name)
-    typer.echo(f"{name}: here, in the package {PACKAGED[name].package}")
+def _is_packaged(name: str) -> bool:
+    """Return whether a model comes with a package, and print that. Raises PackageMissing."""
+    inside = packaged().get(name)
+    if inside:
+        require_packages(name)
+        typer.echo(f"{name}: here, in the package {inside.package}")
+    return inside is not None
 
 
 def _state(name: str) -> str:
-    if name in PACKAGED:
-        return "here" if find_spec(PACKAGED[name].module) else "absent"
     try:
-        weights.locate(name)
-    except weights.WeightsMissing:
+        if name in packaged():
+            require_packages(name)
+        else:
+            weights.locate(name)
+    except (PackageMissing, weights.WeightsMissing):
         return "absent"
     return "here"
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.loading import Specs
-from rejoinder.models.specs import own_path, weights
-from rejoinder.models.weights.catalog import PACKAGED, catalog
+from rejoinder.models.registry import adapter, own_path, weights
+from rejoinder.models.weights.catalog import catalog
 
 
 def catalogued(spec: str) -> str:
@@ -19,12 +18,13 @@ def known_as(spec: str) -> str:
     prefix, _, argument = spec.partition(":")
     if name := catalogued(spec):
         return name
-    if prefix in PACKAGED:
+    ours = adapter(prefix)
+    if ours and ours.packaged:
         return f"{prefix} {argument}".strip()
     if prefix == "openai":
         return argument.partition("#")[2] or prefix
     # The argument of a third-party adapter may be an address with a key, so it is not shown.
-    if prefix in BUILT_IN and prefix != "scripted" and "/" in argument:
+    if ours and prefix != "scripted" and "/" in argument:
         return own_path(spec).name or prefix
     return prefix
 

@@ -8,11 +8,12 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from rejoinder.models.hints import require
+from rejoinder.models.adapter import Adapter
 from rejoinder.models.llm.openai import ChatOptions, OpenAiChat
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.kv_cache import Slots
 from rejoinder.models.seed import seed
+from rejoinder.models.specs import catalogued_llms
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
@@ -37,7 +38,7 @@ class LlamaCpp:
     """
 
     def __init__(self, path: Path, threads: int) -> None:
-        require("llama")
+        ADAPTER.require()
         import xllamacpp
 
         if not path.is_file():
@@ -88,3 +89,16 @@ class LlamaCpp:
         """Close the connections and unload the model. Cancelling may leave the model loaded."""
         await self._chat.aclose()
         self._server = None
+
+
+ADAPTER = Adapter(
+    "llama",
+    lambda path, threads, placement: LlamaCpp(path, threads),
+    packages=("xllamacpp", "openai"),
+    weights="{}",
+    default="smollm2-135m-instruct",
+    suffix=".gguf",
+    names=catalogued_llms,
+    share="llm",
+)
+"""What the registry finds."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from rejoinder.models.hints import require
+from rejoinder.models.adapter import Adapter
 from rejoinder.models.llm.bounded import bound
 from rejoinder.models.llm.stream_deadlines import StreamDeadlines
 from rejoinder.models.llm.tool_calls import ToolCalls
@@ -114,7 +114,7 @@ class OpenAiChat:
         name: str = "",
         options: ChatOptions | None = None,
     ) -> None:
-        require("openai")
+        ADAPTER.require()
         import openai
 
         self.name = name or f"openai:{without_secrets(url)}#{model}"
@@ -339,3 +339,19 @@ def key_variable() -> str:
 def key_from_environment() -> str:
     """Return the chat server's key from REJOINDER_LLM_KEY or OPENAI_API_KEY, or ``NO_KEY``."""
     return os.environ.get(key_variable()) or NO_KEY
+
+
+def _found(argument: str) -> tuple[str, str]:
+    url, _, model = argument.partition("#")
+    if not url.startswith(("http://", "https://")) or not model:
+        raise ModelError("openai", f"write openai:http://HOST/v1#MODEL, not {argument!r}")
+    return url, model
+
+
+ADAPTER = Adapter(
+    "openai",
+    lambda found, threads, placement: OpenAiChat(*found, key_from_environment()),
+    packages=("openai",),
+    finder=_found,
+)
+"""What the registry finds."""

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from rejoinder.models.specs import is_path
 from rejoinder.pipeline.errors import ModelError
 
 ENGLISH = "en"
@@ -14,6 +15,14 @@ MULTILINGUAL_TOKENS = 51_865
 """Size of the smallest multilingual vocabulary. The English one has one token fewer (openai/whisper)."""
 LANGUAGE_TOKEN = re.compile(r"<\|([a-z]{2,3})\|>")
 """The token of a language in Whisper's tokenizer."""
+
+
+def with_language(argument: str) -> tuple[str, str]:
+    """Split ``NAME@LANGUAGE`` into name and language. An existing path may itself contain an @."""
+    name, at, language = argument.rpartition("@")
+    if not at or "/" in language or (is_path(argument) and Path(argument).expanduser().exists()):
+        return argument, ENGLISH
+    return name, language
 
 
 def check_language(path: Path, language: str) -> None:

@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from rejoinder.models.hints import require
-from rejoinder.models.stt.languages import ENGLISH
+from rejoinder.models.adapter import Adapter
+from rejoinder.models.placement import Placement
+from rejoinder.models.stt.languages import ENGLISH, check_language, with_language
 from rejoinder.models.turn.head import Head, load_head
+from rejoinder.models.weights.catalog import catalog
+from rejoinder.models.weights.hub import is_whisper, whisper_snapshot
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples
 from rejoinder.pipeline.engines.deadline import current
 from rejoinder.pipeline.engines.engine import Engine
@@ -43,6 +46,9 @@ WORD_SECONDS = 1.5
 """Audio up to this length, a word or two without context, gets a beam search."""
 READINGS = 5
 """Beam size, and number of hypotheses, of that search."""
+GPU_BATCH = 8
+"""Most recordings in one batch on a GPU. Unbatched, Whisper falls behind from about 8 live streams
+(SYSTRAN/faster-whisper #1192)."""
 NEARLY = math.log(3)
 """Alternatives are at most this far, in log-probability, below the best (docs/design/bargein.md)."""
 INVENTED = ((0.6, -1.0), (0.2, -2.25))
@@ -135,7 +141,7 @@ class Whisper:
     def __init__(
         self, path: Path, threads: int = 1, language: str = "en", *, batch: int = 1, cuda: bool = False
     ) -> None:
-        require("whisper")
+        ADAPTER.require()
         from faster_whisper import WhisperModel
         from faster_whisper.tokenizer import Tokenizer
 
@@ -317,3 +323,36 @@ def quietest(audio: Samples, start: int) -> int:
     power = np.concatenate(([0.0], np.cumsum(np.square(audio[start:], dtype=np.float64))))
     sums = power[width:] - power[:-width]
     return start + int(np.argmin(sums)) + width // 2
+
+
+def _found(argument: str) -> tuple[Path, str]:
+    name, language = with_language(argument)
+    path = whisper_snapshot(name) if _of_hub(name) else ADAPTER.path(name)
+    if language != ENGLISH:  # every Whisper model knows English
+        check_language(path, language)
+    return path, language
+
+
+def _of_hub(name: str) -> str | None:
+    known = ADAPTER.weights_name(name)
+    return None if known is None or known in catalog() or not is_whisper(name) else known
+
+
+def _open(found: tuple[Path, str], threads: int, placement: Placement) -> Whisper:
+    path, language = found
+    return Whisper(path, threads, language, batch=GPU_BATCH if placement.cuda else 1, cuda=placement.cuda)
+
+
+ADAPTER = Adapter(
+    "whisper",
+    _open,
+    packages=("ctranslate2", "faster_whisper"),
+    extra="local",
+    weights="whisper-{}",
+    default="tiny.en",
+    share="stt",
+    finder=_found,
+    named=lambda argument: with_language(argument)[0],
+    hub=_of_hub,
+)
+"""What the registry finds."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rejoinder.models.hints import require
+from rejoinder.models.adapter import Adapter, Packaged
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.seed import seed
 from rejoinder.models.tts.voice import Piece, Voice
@@ -27,7 +28,7 @@ ms before their predicted end, in the median (Piper's: 10 ms)."""
 
 def open_voice(name: str, threads: int) -> Voice:
     """Open a voice by name; "heart" is part of the package. Raises ModelError."""
-    require("hibari")
+    ADAPTER.require()
     from hibari import Hibari
     from hibari.dsp import synth
 
@@ -53,3 +54,30 @@ def open_voice(name: str, threads: int) -> Voice:
             yield Piece(audio, words, ends)
 
     return Voice("hibari", HIBARI_RATE, synthesise)
+
+
+def _names() -> list[str]:
+    """Return the names of the voices in the package; only the default one if it is not installed."""
+    if find_spec("hibari") is None:
+        return [ADAPTER.default]
+    from hibari.voices import VOICES
+
+    return list(VOICES)
+
+
+ADAPTER = Adapter(
+    "hibari",
+    lambda voice, threads, placement: open_voice(voice, threads),
+    packages=("hibari", "onnxruntime", "damga", "markdown_it"),
+    packaged=Packaged(
+        "hibari-tts",
+        "text to speech, English, 24,000 Hz",
+        "Apache-2.0",
+        "Hibari",
+        "https://github.com/MMWilliams/hibari",
+    ),
+    default="heart",
+    finder=lambda argument: argument or ADAPTER.default,
+    names=_names,
+)
+"""What the registry finds. It has one thread because it is slower on two."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rejoinder.models.hints import require
+from rejoinder.models.adapter import Adapter
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.tts.graph import parts
 from rejoinder.models.tts.slices import open_part, silent_frames, slices
@@ -45,7 +45,7 @@ def open_voice(path: Path, threads: int) -> Voice:
 
     A voice whose graph cannot be cut is synthesised sentence by sentence.
     """
-    require("piper")
+    ADAPTER.require()
     from piper import PiperVoice
     from piper.config import PiperConfig
 
@@ -112,3 +112,16 @@ def _ends(phonemes: Sequence[str], lengths: NDArray[np.int64], config: Any) -> N
     counts = [len(ids[each]) + len(ids[PAD]) if each in ids else 0 for each in (BEGIN, *phonemes)]
     ends: NDArray[np.int64] = np.cumsum(lengths)[np.cumsum(counts)[1:] - 1]
     return ends
+
+
+ADAPTER = Adapter(
+    "piper",
+    lambda path, threads, placement: open_voice(path, threads),
+    packages=("piper", "onnxruntime", "onnx", "damga", "markdown_it"),
+    licence="GPL-3.0-or-later",
+    weights="piper-{}",
+    default="en_US-joe-medium",
+    suffix=".onnx",
+    share="tts",
+)
+"""What the registry finds."""

@@ -5,20 +5,17 @@ abbreviations. The tables here cover what these two leave; docs/design/spoken-te
 ``spoken`` is a function of one clause, which may be half of a bold phrase.
 """
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
-
-# Rules for whole documents are off: a clause that only looks like indented code, an underlined heading, an
-# HTML block or a link definition would be lost.
-_MARKDOWN = (
-    MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    .disable(["code", "lheading", "html_block", "reference"])
-)  # fmt: skip
+if TYPE_CHECKING:  # an extra brings the package, and a voice is looked up without it
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 # Units that damga does not know, and their words.
 _UNITS = {
@@ -113,7 +110,7 @@ def _apply(rules: _Rules, text: str) -> str:
 def _plain(markdown: str) -> str:
     """Return the text of `markdown`, with each block ended like a sentence."""
     parts: list[str] = []
-    for token in _MARKDOWN.parse(markdown):
+    for token in _markdown().parse(markdown):
         if token.type == "inline":
             parts.extend(map(_inline, token.children or ()))
         elif token.type == "list_item_open" and token.info:
@@ -134,6 +131,16 @@ def _inline(token: Token) -> str:
     if token.type in ("text", "code_inline", "image"):
         return token.content
     return " " if token.type in ("softbreak", "hardbreak") else ""
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    # Rules for whole documents are off: a clause that only looks like indented code, an underlined heading,
+    # an HTML block or a link definition would be lost.
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    return parser.disable(["code", "lheading", "html_block", "reference"])
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rejoinder.models.hints import require
+from rejoinder.models.adapter import Adapter
 from rejoinder.models.onnx.byte_weights import signed_weights_are_exact
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.turn.head import Head, load_head
@@ -51,7 +51,7 @@ class SmartTurn:
     """The acoustic turn model behind one engine. Raises ModelError if ``path`` cannot be loaded."""
 
     def __init__(self, path: Path, threads: int = 1, head: Head = HEAD) -> None:
-        require("smart-turn")
+        ADAPTER.require()
         from faster_whisper.feature_extractor import FeatureExtractor
 
         self._mel = FeatureExtractor(chunk_length=SECONDS)
@@ -113,3 +113,14 @@ def _open(path: Path, threads: int) -> tuple[Any, bool]:
         return open_session(path, threads, also=POOLED), True
     except ModelError:  # other tensor names: use the published last layers
         return open_session(path, threads), False
+
+
+ADAPTER = Adapter(
+    "smart-turn",
+    lambda path, threads, placement: SmartTurn(path, threads),
+    packages=("onnxruntime", "onnx", "faster_whisper"),
+    extra="local",
+    weights="smart-turn-v3.2",
+    suffix=".onnx",
+)
+"""What the registry finds."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rejoinder.models.hints import require
+from rejoinder.models.adapter import Adapter
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.vad.silence_skipping import SilenceSkipper
 from rejoinder.models.vad.silero_graph import regrouped
@@ -33,7 +33,7 @@ class Silero:
     """
 
     def __init__(self, path: Path, threads: int = 1) -> None:
-        require("silero")
+        ADAPTER.require()
         import onnx
 
         try:
@@ -163,3 +163,14 @@ class SileroStream:
     def _power(self, place: int) -> float:
         samples = self._audio[CONTEXT_SAMPLES + WINDOW * place : CONTEXT_SAMPLES + WINDOW * (place + 1)]
         return float(np.dot(samples, samples))
+
+
+ADAPTER = Adapter(
+    "silero",
+    lambda path, threads, placement: Silero(path, threads),
+    packages=("onnxruntime", "onnx"),
+    extra="local",
+    weights="silero-vad",
+    suffix=".onnx",
+)
+"""What the registry finds."""

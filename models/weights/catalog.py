@@ -79,6 +79,7 @@ Source = Annotated[WheelSource | HubSource | PathSource, Field(discriminator="ki
 class Weights(_Entry):
     """The files of one model, and their sources in order of preference.
 
+    maker, origin: who made the model, and the address of it.
     notice: the copyright line of files whose sources do not bring the text of their licence. Then it and that
     text are written beside the files; a file of this folder has the text: ``Apache-2.0.txt``.
     """
@@ -86,6 +87,8 @@ class Weights(_Entry):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     purpose: str
     licence: str
+    maker: str
+    origin: str
     notice: str = ""
     files: tuple[WeightsFile, ...] = Field(min_length=1)
     sources: tuple[Source, ...] = Field(min_length=1)
@@ -106,26 +109,6 @@ class Weights(_Entry):
             if isinstance(source, WheelSource) and names != {part.file for part in source.parts}:
                 raise ValueError(f"{self.name}: {source} does not deliver exactly {', '.join(sorted(names))}")
         return self
-
-
-class Packaged(_Entry):
-    """A model whose weights are part of a Python package, so there is nothing to fetch or compare."""
-
-    package: str
-    module: str
-    purpose: str
-    licence: str
-
-
-PACKAGED = {
-    "hibari": Packaged(
-        package="hibari-tts",
-        module="hibari",
-        purpose="text to speech, English, 24,000 Hz",
-        licence="Apache-2.0",
-    )
-}
-"""Packaged models, by the common name of adapter and extra."""
 
 
 class _Catalog(_Entry):

@@ -10,6 +10,8 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,20 @@ import pytest
 from support import speech
 
 from rejoinder.models import hints, loading, registry
-from rejoinder.models.built_in import BUILT_IN
+from rejoinder.models.adapter import Adapter
 from rejoinder.models.loading import Specs, open_models
 from rejoinder.models.placement import HERE, Placement
-from rejoinder.models.registry import check, create, language_model, voice
-from rejoinder.models.specs import LANGUAGE_MODELS, own_path, voices, weights
+from rejoinder.models.registry import (
+    MODULES,
+    check,
+    create,
+    language_model,
+    own_path,
+    voice,
+    voices,
+    weights,
+)
+from rejoinder.models.specs import LANGUAGE_MODELS
 from rejoinder.models.threads import Threads
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.models.weights.fetch import WeightsMissing, cache_dir, locate
@@ -48,6 +59,11 @@ def close(model: Any) -> None:
         model.close()
 
 
+def adapter(name: str) -> Adapter:
+    found: Adapter = import_module(f"rejoinder.models.{MODULES[name]}").ADAPTER
+    return found
+
+
 def engines() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("engine-")}
 
@@ -68,8 +84,7 @@ def opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(found: Any, threads: int, placement: Placement) -> Any:
         return found
 
-    finders = {name: adapter._replace(open=opened) for name, adapter in BUILT_IN.items()}
-    monkeypatch.setattr(registry, "BUILT_IN", finders)
+    monkeypatch.setattr(registry, "adapter", lambda name: replace(adapter(name), open=opened))
 
 
 @pytest.mark.weights
@@ -283,9 +298,11 @@ def test_each_adapter_gets_its_share_of_the_threads(monkeypatch: pytest.MonkeyPa
     def opened(found: str, threads: int, placement: Placement) -> int:
         return threads
 
-    shares = {name: adapter._replace(find=str, open=opened) for name, adapter in BUILT_IN.items()}
-    monkeypatch.setattr(registry, "BUILT_IN", shares)
-    assert {name: create(name, THREADS) for name in shares} == {
+    def without_weights(name: str) -> Adapter:
+        return replace(adapter(name), open=opened, finder=str, packages=())
+
+    monkeypatch.setattr(registry, "adapter", without_weights)
+    assert {name: create(name, THREADS) for name in MODULES} == {
         "silero": 1,
         "smart-turn": 1,
         "whisper": 3,

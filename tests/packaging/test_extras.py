@@ -14,9 +14,8 @@ from support.paths import ROOT
 from support.patience import PATIENCE
 
 from rejoinder.models import hints
-from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.hints import EXTRA_MODULES, EXTRAS, NotInstalled, PackageMissing, needing
-from rejoinder.models.registry import create
+from rejoinder.models.registry import MODULES, adapter, create
 from rejoinder.models.threads import Threads
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -111,14 +110,12 @@ def test_every_package_that_is_imported_is_in_an_extra() -> None:
     assert foreign - TRANSITIVE - EXTRAS.keys() == set()
 
 
-@pytest.mark.parametrize("adapter", BUILT_IN)
-def test_an_adapter_has_its_packages_in_the_extra_that_it_names(adapter: str) -> None:
-    needed = hints.NEEDED_BY.get(adapter, ())
-    assert needed or adapter == "scripted"
-    if needed:
-        assert {distribution(module) for module in needed} <= extra(
-            hints.ADAPTER_EXTRAS.get(adapter, adapter)
-        )
+@pytest.mark.parametrize("name", MODULES)
+def test_an_adapter_has_its_packages_in_the_extra_that_it_names(name: str) -> None:
+    found = adapter(name)
+    assert found and found.name == name and (found.packages or name == "scripted")
+    if found.packages:
+        assert {distribution(module) for module in found.packages} <= extra(found.extra or name)
 
 
 def test_make_installs_the_extra_all() -> None:

@@ -14,7 +14,7 @@ import rejoinder.pipeline
 from rejoinder.agent.simulate import models as simulated_models
 from rejoinder.agent.simulate.caller import Caller
 from rejoinder.models import scripted
-from rejoinder.models.built_in import BUILT_IN
+from rejoinder.models.registry import MODULES
 from rejoinder.pipeline import ModelError, Models, open_session
 from rejoinder.pipeline.fitting import PARTS, check_fits
 
@@ -305,7 +305,7 @@ def test_adapters_of_ours_fit(role: str, adapter: type) -> None:
 
 def test_every_built_in_adapter_was_looked_at() -> None:
     modules = {part.replace("_", "-") for _, adapter in adapters() for part in adapter.__module__.split(".")}
-    named = {name.replace("llama", "llama-cpp") for name in BUILT_IN} - {"scripted", "piper", "hibari"}
+    named = {name.replace("llama", "llama-cpp") for name in MODULES} - {"scripted", "piper", "hibari"}
     assert named <= modules
 
 

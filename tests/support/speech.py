@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from rejoinder.agent.bench.cases.recordings import Recording, RecordingsMissing, read_set, speech_folder
-from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.hints import PackageMissing
-from rejoinder.models.registry import check, create
+from rejoinder.models.registry import check, create, roles
 from rejoinder.models.threads import Threads
 from rejoinder.models.weights.fetch import WeightsMissing
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
@@ -36,7 +35,7 @@ def need(*specs: str) -> None:
     """Skip the test where a model's weights or its package are not there; loads nothing."""
     for spec in specs:
         try:
-            check(BUILT_IN[spec.partition(":")[0]].kinds[0], spec)
+            check(roles(spec.partition(":")[0])[0], spec)
         except (WeightsMissing, PackageMissing) as error:
             pytest.skip(str(error))
 

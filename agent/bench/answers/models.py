@@ -28,7 +28,8 @@ from rejoinder.agent.bench.soak import NeedsLinux, check_proc, resident
 from rejoinder.agent.bench.stt import normaliser
 from rejoinder.agent.config import load
 from rejoinder.models.loading import open_llm
-from rejoinder.models.specs import LANGUAGE_MODELS, weights
+from rejoinder.models.registry import weights
+from rejoinder.models.specs import LANGUAGE_MODELS
 from rejoinder.models.threads import quiet
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.pipeline import Llm, Options, ToolLlm, Tools

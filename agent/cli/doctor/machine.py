@@ -17,7 +17,8 @@ from pathlib import Path
 from rejoinder.agent.config import Settings
 from rejoinder.agent.machine import memory
 from rejoinder.agent.profiles import PROFILES, fitting_here, lacking
-from rejoinder.models.hints import NEEDED_BY, install, pip
+from rejoinder.models.hints import install, pip
+from rejoinder.models.registry import adapter
 from rejoinder.models.threads import cores
 from rejoinder.models.weights.catalog import Weights, catalog
 from rejoinder.models.weights.fetch import cache_dir
@@ -125,7 +126,7 @@ def check_libraries(settings: Settings) -> Iterator[Check]:
     """Check each library: whether it is installed, its version, and whether it can be imported."""
     used = [*specs(settings).values(), *settings.language_models()]
     prefixes = {spec.partition(":")[0] for spec in used}
-    needed = {module for prefix in prefixes for module in NEEDED_BY.get(prefix, ())}
+    needed = {module for prefix in prefixes if (ours := adapter(prefix)) for module in ours.packages}
     for library in LIBRARIES.values():
         yield check_library(library, library.module in needed)
 
@@ -191,7 +192,7 @@ def check_cache(settings: Settings) -> Check:
 
 def catalogued(spec: str) -> Weights | None:
     """Return the catalog's entry for the weights of a model, None if the catalog has none for it."""
-    from rejoinder.models.specs import weights
+    from rejoinder.models.registry import weights
 
     return catalog().get(weights(spec) or "")
 

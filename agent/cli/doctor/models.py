@@ -15,9 +15,8 @@ from rejoinder.agent.cli.doctor.machine import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
 from rejoinder.models.hints import PackageMissing
 from rejoinder.models.llm.openai import NO_KEY, key_from_environment, key_variable
-from rejoinder.models.registry import adapters, check
-from rejoinder.models.specs import CATALOGUED, LANGUAGE_MODELS, ROLES, of_hub, own_path, voices, weights
-from rejoinder.models.weights.catalog import catalog
+from rejoinder.models.registry import adapter, adapters, check, of_hub, own_path, voices, weights
+from rejoinder.models.specs import LANGUAGE_MODELS, ROLES
 from rejoinder.pipeline.errors import ModelError
 
 ANSWER_SECONDS = 2.0
@@ -86,14 +85,18 @@ def _look(kind: str, spec: str) -> tuple[str, str, str]:
         return check_server(argument)
     if prefix == "vllm" or of_hub(spec):
         return _of_hub(kind, spec)
-    if prefix not in CATALOGUED:
+    ours = adapter(prefix)
+    if ours is None or not ours.weights:
         return "ok", "needs no weights of ours", ""
     if (name := weights(spec)) is None:
         return _own(own_path(spec), f"set {kind} to a path that exists")
-    if argument and "{}" not in CATALOGUED[prefix]:
+    if argument and "{}" not in ours.weights:
         return "broken", "there is one model only", f"set {kind} to {prefix}, or to a path with a /"
     if not (known := catalogued(spec)):
-        return _own(Path(name), f"set {kind} to a path, or one of: {_names(prefix)}")
+        return _own(
+            Path(name),
+            f"set {kind} to a path, or one of: {', '.join(f'{prefix}:{one}' for one in ours.known())}",
+        )
     if lacking := absent(known):
         state = "missing" if all("missing" in problem for problem in lacking) else "broken"
         more = f", and {len(lacking) - 1} more" if len(lacking) > 1 else ""
@@ -181,14 +184,3 @@ def _own(path: Path, fix: str) -> tuple[str, str, str]:
     if path.expanduser().exists():
         return "ok", "your own weights", ""
     return "missing", f"{path} is neither in the catalog nor a file or folder", fix
-
-
-def _names(prefix: str) -> str:
-    """Return the specs of an adapter's models in the catalog, comma-separated."""
-    start = CATALOGUED[prefix].partition("{}")[0]
-    others = tuple(begin for pattern in CATALOGUED.values() if (begin := pattern.partition("{}")[0]) != start)
-    taken = tuple(filter(None, others))
-    names = [name for name in catalog() if name.startswith(start) and (start or not name.startswith(taken))]
-    if prefix == "ort":  # it runs two architectures, and not the larger models fast; llama.cpp runs all
-        names = [name for name in names if f"ort:{name}" in LANGUAGE_MODELS.values()]
-    return ", ".join(f"{prefix}:{name[len(start) :]}" for name in names)

@@ -9,21 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from rejoinder.agent.wires.names import catalogued, known_as
-from rejoinder.models.built_in import BUILT_IN
 from rejoinder.models.loading import Specs
-from rejoinder.models.specs import with_language
-from rejoinder.models.weights.catalog import PACKAGED, catalog
+from rejoinder.models.registry import adapter
+from rejoinder.models.stt.languages import with_language
+from rejoinder.models.tts.piper import ADAPTER as PIPER
+from rejoinder.models.weights.catalog import catalog
 from rejoinder.pipeline import PipelineError
 
 NAME = "Rejoinder"
 """The name that Wyoming clients show."""
-MAKERS = {
-    "whisper": ("OpenAI", "https://github.com/openai/whisper"),
-    "piper": ("Piper's voices", "https://github.com/OHF-Voice/piper1-gpl"),
-    "hibari": ("Hibari", "https://github.com/MMWilliams/hibari"),
-    "smollm2-135m-instruct": ("Hugging Face", "https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct"),
-}
-"""Maker and origin of a model in the catalog, by the model's name or its adapter's."""
 ENGLISH = ["en"]
 """Languages of English-only models."""
 
@@ -86,7 +80,7 @@ def spoken(spec: str) -> list[str]:
     if prefix != "piper":
         return ENGLISH
     try:
-        path: Path = BUILT_IN[prefix].find(argument)
+        path: Path = PIPER.find(argument)
         settings = json.loads(path.with_name(path.name + ".json").read_text(encoding="utf-8"))
         return [str(settings["language"]["code"])]
     except (PipelineError, OSError, ValueError, KeyError, TypeError):
@@ -107,21 +101,18 @@ def speaks(language: str, known: Sequence[str]) -> bool:
 def _model(spec: str) -> dict[str, Any]:
     """Return the name, description and origin of a model, without URLs and paths of the user."""
     prefix = spec.partition(":")[0]
-    key = catalogued(spec)
+    ours = adapter(prefix)
+    known = catalog().get(catalogued(spec)) or (ours.packaged if ours else None)
     about = "a model of your own"
-    if key:
-        about = f"{catalog()[key].purpose}; licence: {catalog()[key].licence}"
-    elif prefix in PACKAGED:
-        about = f"{PACKAGED[prefix].purpose}; licence: {PACKAGED[prefix].licence}"
+    if known:
+        about = f"{known.purpose}; licence: {known.licence}"
     elif prefix == "openai":
         about = "behind an OpenAI-compatible server"
     elif prefix == "scripted":
         about = "a script, no model"
-    known = bool(key) or prefix in PACKAGED
-    maker, url = (MAKERS.get(key) or MAKERS.get(prefix) or ("", "")) if known else ("", "")
     return {
         "name": known_as(spec),
-        "attribution": {"name": maker or "unknown", "url": url},
+        "attribution": {"name": known.maker if known else "unknown", "url": known.origin if known else ""},
         "installed": True,
         "description": about,
         "version": None,

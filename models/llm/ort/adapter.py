@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rejoinder.models.hints import require
+from rejoinder.models.adapter import Adapter
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.call_guide import CallGuide
 from rejoinder.models.llm.ort.decoder import Decoder, KvCachePool, KvCacheSlot, Logits
@@ -22,7 +22,9 @@ from rejoinder.models.llm.ort.kv_cache import Slots, common_prefix
 from rejoinder.models.llm.ort.prompts import OrtPrompts
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 from rejoinder.models.llm.priority_gate import PriorityGate
+from rejoinder.models.placement import Placement
 from rejoinder.models.seed import seed
+from rejoinder.models.specs import catalogued_llms
 from rejoinder.models.threads import cores
 from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, Deadline, current
 from rejoinder.pipeline.engines.engine import Engine
@@ -79,7 +81,7 @@ class Step:
 
 def open_prompts(path: Path) -> OrtPrompts:
     """Return the prompts of a GGUF file, which is converted if it was not. Raises ModelError."""
-    require("ort")
+    ADAPTER.require()
     name = f"ort:{path.stem}"
     try:
         return OrtPrompts(prepared(path), name)
@@ -307,3 +309,23 @@ class OrtLlm:
         known = [step.tokens[: len(step.tokens) - (step.drafted or 0)] for step in batch]
         indexes = [step.slot.index or 0 for step in batch]
         return [[logits] for logits in self._cache_pool.next(dict(zip(indexes, known, strict=True)))]
+
+
+def _open(path: Path, threads: int, placement: Placement) -> OrtLlm:
+    from rejoinder.models.llm.ort.tools import open_ort  # it builds on this module
+
+    return open_ort(path, threads)
+
+
+ADAPTER = Adapter(
+    "ort",
+    _open,
+    packages=("onnxruntime", "onnx", "gguf", "tokenizers", "jinja2"),
+    extra="local",
+    weights="{}",
+    default="smollm2-135m-instruct",
+    suffix=".gguf",
+    names=catalogued_llms,
+    share="llm",
+)
+"""What the registry finds."""

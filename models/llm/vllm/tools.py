@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
+from rejoinder.models.adapter import Adapter
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.sampling import Sampling
 from rejoinder.models.llm.sample_call import CALLED, LIKE_HERMES, NO_PARAMETERS, TOOL
@@ -14,6 +16,7 @@ from rejoinder.models.llm.tool_calls import ToolCalls, has_calls, without_calls
 from rejoinder.models.llm.vllm.adapter import Vllm, name_of, reason, vllm_environment
 from rejoinder.models.llm.vllm.prompt import TEMPLATE, Prompts
 from rejoinder.models.llm.vllm.settings import VllmSettings
+from rejoinder.models.weights.hub import is_repository, snapshot
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import NO_TOOLS, Message, ToolCall, Tools
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS
@@ -168,3 +171,23 @@ def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
         return str(tokenizer.decode(Prompts(tokenizer).tokens(messages, Tools([TOOL]))))
     except Exception:  # templates raise any kind of error
         return ""
+
+
+def _found(argument: str) -> Path:
+    path = Path(argument).expanduser()
+    if path.is_dir() and argument:
+        return path
+    if is_repository(argument):
+        return snapshot(argument)
+    raise ModelError("vllm", f"write vllm:FOLDER or vllm:ORGANISATION/NAME of the hub, not {argument!r}")
+
+
+ADAPTER = Adapter(
+    "vllm",
+    lambda path, threads, placement: open_vllm(str(path), threads, placement.vllm),
+    packages=("vllm", "torch"),
+    share="llm",
+    finder=_found,
+    hub=lambda name: name if is_repository(name) else None,
+)
+"""What the registry finds."""

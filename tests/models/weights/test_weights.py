@@ -90,7 +90,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
     def replace(sources: str) -> Path:
         file.write_text(
-            '[[weights]]\nname = "toy"\npurpose = "to be small"\nlicence = "MIT"\nfiles = [\n'
+            '[[weights]]\nname = "toy"\npurpose = "to be small"\nlicence = "MIT"\n'
+            'maker = "somebody"\norigin = "https://toys.test"\nfiles = [\n'
             f'{{ name = "config.json", size = {len(CONFIG)}, sha256 = "{sha256(CONFIG)}" }},\n'
             f'{{ name = "model.bin", size = {len(MODEL)}, sha256 = "{sha256(MODEL)}" }},\n]\n' + sources
         )
@@ -522,7 +523,7 @@ def test_unwritable_cache_is_reported(install: Install, wheels: Path, tmp_path: 
 def test_commands_report_every_step(install: Install, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(WHEEL_SOURCE)
 
-    monkeypatch.setattr(weights_command, "PACKAGED", {})
+    monkeypatch.setattr(weights_command, "packaged", dict)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         result = CliRunner().invoke(weights_command.app, list(arguments))
@@ -552,8 +553,7 @@ def test_a_model_inside_a_package_is_listed_and_needs_no_fetching(
     there: bool, install: Install, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(WHEEL_SOURCE)
-    for module in (weights_command, hints):
-        monkeypatch.setattr(module, "find_spec", lambda name: there or None)
+    monkeypatch.setattr(hints, "find_spec", lambda name: there or None)
     runner = CliRunner()
     line = runner.invoke(weights_command.app, ["list"]).stdout.splitlines()[-1]
     assert line.split()[:3] == ["hibari", "here" if there else "absent", "Apache-2.0"]
