@@ -49,7 +49,7 @@ class GivesWay(Protocol):
 
 Report = Callable[[str, float], None]
 """Takes the spec of a model that is ready, and the seconds that loading and warming up took."""
-Away = Callable[[str, ModelError], None]
+Unreachable = Callable[[str, ModelError], None]
 """Takes the spec of a remote model that does not answer, and the error."""
 
 
@@ -59,7 +59,7 @@ async def open_models(
     threads: Threads | None = None,
     report: Report = lambda name, seconds: None,
     placement: Placement = HERE,
-    away: Away | None = None,
+    away: Unreachable | None = None,
 ) -> AsyncIterator[Models]:
     """Load and warm up the models, and close them at the end of the block.
 
@@ -139,7 +139,7 @@ async def _open(
     threads: Threads,
     placement: Placement,
     report: Report,
-    away: Away | None,
+    away: Unreachable | None,
     stack: AsyncExitStack,
 ) -> Any:
     """Load one model, warm it up, and leave its closing to the stack."""

@@ -8,7 +8,7 @@ import logging
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
 from rejoinder.models.llm.warming import warm_llm
-from rejoinder.models.loading import Away, Report
+from rejoinder.models.loading import Report, Unreachable
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Llm
 
@@ -32,7 +32,7 @@ class Absence:
     answers.
     """
 
-    def __init__(self, missed: Away, report: Report) -> None:
+    def __init__(self, missed: Unreachable, report: Report) -> None:
         self.reason = ""
         self._missed = missed
         self._report = report

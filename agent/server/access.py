@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -12,6 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Scope
 from starlette.websockets import WebSocket
 
+from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.keys import Keys, presented
 from rejoinder.agent.wires import call_log
 from rejoinder.agent.wires.realtime.events import error_body
@@ -23,12 +25,12 @@ UNDER = "/v1/"
 """The path prefix below which errors have OpenAI's shape."""
 SOCKETS = ("/v1/realtime", "/v1/phone", "/v1/pcm")
 """Paths of WebSockets."""
-CODES = {401: "invalid_api_key", 403: "forbidden"}
+CODES = {401: "invalid_api_key", 403: "forbidden", 429: "rate_limit_exceeded"}
 """OpenAI's error code for each HTTP status."""
 
 
-class Refused(PipelineError):
-    """A request is refused. status: of HTTP. retry: seconds until the client may try again, 0 for never."""
+class RequestError(PipelineError):
+    """A request cannot be answered. status: of HTTP. retry: seconds until it can, 0 for never."""
 
     def __init__(self, status: int, message: str, code: str, retry: int = 0) -> None:
         super().__init__(message)
@@ -59,10 +61,8 @@ def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool)
     return same and (not local or is_loopback(origin))
 
 
-def refused(
-    request: HTTPConnection, keys: Keys, welcome: Callable[[str | None, str], bool]
-) -> Response | None:
-    """Return the refusal of a request, None where it is allowed. Client secrets do not count as keys.
+def denied(request: HTTPConnection, keys: Keys, welcome: Callable[[str | None, str], bool]) -> Denial | None:
+    """Return why a client may not ask, None if it may. Client secrets do not count as keys.
 
     A browser sends no origin when a page reads from its own server, and a foreign name can be made to resolve
     to this machine. So where no key is needed, the requested host must be one whose pages may call.
@@ -73,15 +73,20 @@ def refused(
     hosts = [None] if keys.needed else [f"http://{host}", f"https://{host}"]
     origins = [request.headers["origin"]] if "origin" in request.headers else hosts
     if not any(welcome(origin, host) for origin in origins):
-        return refusal(403, f"pages from {origins[0]} may not ask; see the setting allowed_origins")
+        reason = f"pages from {origins[0]} may not ask; see the setting allowed_origins"
+        return Denial(HTTPStatus.FORBIDDEN, reason)
     key = shown(request.scope)
-    return None if keys.is_key(key) else refusal(401, keys.wrong(key))
+    return None if keys.is_key(key) else Denial(HTTPStatus.UNAUTHORIZED, keys.wrong(key))
 
 
-def refusal(status: int, message: str, code: str = "", retry: int = 0) -> Response:
-    """Return an error in OpenAI's shape. retry: seconds until the client may try again, 0 for never."""
-    kind = "invalid_request_error" if status < 429 else "server_error"
-    kind = "rate_limit_error" if status == 429 else kind
+def error_response(status: int, message: str, code: str = "", retry: int = 0, kind: str = "") -> Response:
+    """Return an error in OpenAI's shape.
+
+    retry: seconds until the client may try again, 0 for never. kind: OpenAI's type of the error; "" for that
+    of the status.
+    """
+    usual = "invalid_request_error" if status < 429 else "server_error"
+    kind = kind or ("rate_limit_error" if status == 429 else usual)
     headers = {"Retry-After": str(retry)} if retry else None
     error = error_body(message, kind, code or CODES[status])
     return JSONResponse({"error": error}, status_code=status, headers=headers)
@@ -109,24 +114,24 @@ async def no_socket(websocket: WebSocket) -> None:
 
     Cancelling leaves it to the server, which drops it.
     """
-    reason = f"there is no WebSocket at {websocket.url.path[:64]}, but at {', '.join(SOCKETS)}\n"
-    await websocket.send_denial_response(PlainTextResponse(reason, 404))
+    reason = f"there is no WebSocket at {websocket.url.path[:64]}, but at {', '.join(SOCKETS)}"
+    await Denial(HTTPStatus.NOT_FOUND, reason).send(websocket)
 
 
-async def turn_away(websocket: Socket, code: int, reason: str) -> None:
+async def decline(websocket: Socket, code: int, reason: str) -> None:
     """Close the socket of a call that does not begin, and log why. Cancelling leaves it to the server."""
     path = websocket.url.path if isinstance(websocket, WebSocket) else "AudioSocket"
-    call_log.refused(path, websocket.client, reason)
+    call_log.log_refused(path, websocket.client, reason)
     await hang_up(websocket, code, reason)
 
 
 async def body(request: Request, most: int) -> bytes:
-    """Return the body of a request. Raises Refused for more than ``most`` bytes. Cancelling stops reading."""
+    """Return the body of a request, at most ``most`` bytes. Raises RequestError. Cancelling stops reading."""
     body = b""
     async for piece in request.stream():
         body += piece
         if len(body) > most:
-            raise Refused(413, f"more than {most} bytes", "request_too_large")
+            raise RequestError(413, f"more than {most} bytes", "request_too_large")
     return body
 
 

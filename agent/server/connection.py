@@ -19,8 +19,8 @@ from websockets.http11 import Request
 
 from rejoinder.agent.logs import one_line
 from rejoinder.agent.server.frames import Portions
-from rejoinder.agent.server.request_head import BAD_REQUEST, HeadRefused, answer
-from rejoinder.agent.wires.call_log import refused as log_refused
+from rejoinder.agent.server.request_head import BAD_REQUEST, BadHead, answer
+from rejoinder.agent.wires.call_log import log_refused
 from rejoinder.agent.wires.long_messages import MAX_BINARY, MAX_WHOLE, Long
 from rejoinder.agent.wires.socket import ABNORMAL, ALIVE, BEHIND, CUT
 
@@ -52,12 +52,12 @@ def fitting(reason: str) -> str:
     return reason.encode("utf-8", "replace")[:REASON_BYTES].decode("utf-8", "ignore")
 
 
-def dismiss(transport: asyncio.Transport, refused: HeadRefused, said: bytes) -> asyncio.TimerHandle:
+def dismiss(transport: asyncio.Transport, bad: BadHead, said: bytes) -> asyncio.TimerHandle:
     """Send the last bytes of a connection whose request is refused; return the timer that drops it.
 
     The caller must keep reading until then, so that the client receives the bytes.
     """
-    log.warning("a request was refused (%d): %s", refused.status, one_line(str(refused)))
+    log.warning("a request was refused (%d): %s", bad.status, one_line(str(bad)))
     transport.write(said)
     if transport.can_write_eof():
         transport.write_eof()
@@ -95,9 +95,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
         """Refuse a handshake that the parser has neither accepted nor answered."""
         if self.handshake_initiated:
             return
-        refused = HeadRefused(BAD_REQUEST, f"the handshake is malformed: {self.conn.handshake_exc}")
+        bad = BadHead(BAD_REQUEST, f"the handshake is malformed: {self.conn.handshake_exc}")
         self.handshake_complete = self.close_sent = True
-        self.close_timer = dismiss(self.transport, refused, answer(refused))
+        self.close_timer = dismiss(self.transport, bad, answer(bad))
 
     def handle_connect(self, event: Request) -> None:
         """Begin the call of a valid handshake; log one that the parser refuses."""

@@ -6,17 +6,10 @@ import asyncio
 import secrets
 from dataclasses import dataclass
 
-from starlette.datastructures import QueryParams
-from starlette.types import Scope
-
-from rejoinder.agent.server.access import shown
 from rejoinder.agent.server.keys import Keys, hashed
 from rejoinder.agent.server.limits import Limits
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.realtime.resumable_socket import Ended, ResumableSocket, SocketLease
-
-PATH = "/v1/realtime"
-"""The only path whose conversations can be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +50,6 @@ class Conversations:
             return None
         same = secrets.compare_digest(begun.shown, hashed(key))
         return begun.socket if same or (begun.owner and begun.owner == self._keys.owner(key)) else None
-
-    def goes_on(self, scope: Scope) -> bool:
-        """Return whether a WebSocket asks to resume a conversation and may."""
-        if scope["path"] != PATH:
-            return False
-        conversation = QueryParams(scope["query_string"]).get("conversation_id", "")
-        return self.find(conversation, shown(scope)) is not None
 
     async def begin(self, call: Call, socket: ResumableSocket, lease: SocketLease, key: str) -> Ended:
         """Begin a call; return when it releases its first socket, which ``lease`` is.

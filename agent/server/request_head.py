@@ -27,7 +27,7 @@ HEADER_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 Event: TypeAlias = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
 
-class HeadRefused(Exception):
+class BadHead(Exception):
     """A request is refused, with this HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -36,7 +36,7 @@ class HeadRefused(Exception):
 
 
 def check(request: h11.Request) -> None:
-    """Raise Refused for a head that is too large or malformed, or gives the body's length in two ways."""
+    """Raise BadHead for a head that is too large or malformed, or gives the body's length in two ways."""
     lines = [len(request.method) + len(request.target) + len(b"  HTTP/1.1\r\n")]
     for name, value in request.headers:
         said = name[:NAME_LETTERS].decode("ascii")
@@ -45,30 +45,28 @@ def check(request: h11.Request) -> None:
             # Cookies are shared by all ports of a host, so another program may have set them.
             advice = ": clear the cookies of this host" if name == b"cookie" else ""
             reason = f"the header {said} has {lines[-1]:,} bytes, and {MAX_LINE_LENGTH:,} are allowed{advice}"
-            raise HeadRefused(HEADERS_TOO_LARGE, reason)
+            raise BadHead(HEADERS_TOO_LARGE, reason)
         if not HEADER_VALUE.fullmatch(value):
-            raise HeadRefused(BAD_REQUEST, f"the header {said} has a control character in it")
+            raise BadHead(BAD_REQUEST, f"the header {said} has a control character in it")
     if lines[0] > MAX_LINE_LENGTH:
         reason = f"the request line has {lines[0]:,} bytes, and {MAX_LINE_LENGTH:,} are allowed"
-        raise HeadRefused(HEADERS_TOO_LARGE, reason)
+        raise BadHead(HEADERS_TOO_LARGE, reason)
     if len(lines) - 1 > MAX_NUM_HEADERS:
         reason = f"the request has {len(lines) - 1:,} headers, and {MAX_NUM_HEADERS} are allowed"
-        raise HeadRefused(HEADERS_TOO_LARGE, reason)
+        raise BadHead(HEADERS_TOO_LARGE, reason)
     if sum(lines) > HEAD_BYTES:
-        raise HeadRefused(HEADERS_TOO_LARGE, too_large())
+        raise BadHead(HEADERS_TOO_LARGE, too_large())
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
         # RFC 9112, 6.1: two readers may disagree about where the body ends.
-        raise HeadRefused(
-            BAD_REQUEST, "the request has Content-Length and Transfer-Encoding: send one of them"
-        )
+        raise BadHead(BAD_REQUEST, "the request has Content-Length and Transfer-Encoding: send one of them")
 
 
 def check_handshake(request: h11.Request) -> None:
-    """Raise Refused for a handshake with a body."""
+    """Raise BadHead for a handshake with a body."""
     headers = dict(request.headers)
     if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
         reason = "a WebSocket handshake has no body: send neither Content-Length nor Transfer-Encoding"
-        raise HeadRefused(BAD_REQUEST, reason)
+        raise BadHead(BAD_REQUEST, reason)
 
 
 def too_large() -> str:
@@ -76,12 +74,12 @@ def too_large() -> str:
     return f"the head of the request has more than {HEAD_BYTES:,} bytes: send fewer headers, or clear cookies"
 
 
-def answer(refused: HeadRefused) -> bytes:
+def answer(bad: BadHead) -> bytes:
     """Return the bytes of the response to a refused request. The connection closes after it."""
     phrase = {BAD_REQUEST: "Bad Request", HEADERS_TOO_LARGE: "Request Header Fields Too Large"}
-    body = f"{refused}\n".encode()
+    body = f"{bad}\n".encode()
     head = (
-        f"HTTP/1.1 {refused.status} {phrase[refused.status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"HTTP/1.1 {bad.status} {phrase[bad.status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
@@ -93,7 +91,7 @@ class Reader(h11.Connection):
     refuse: called once, with the reason. After that there are no more events.
     """
 
-    def __init__(self, refuse: Callable[[HeadRefused], None]) -> None:
+    def __init__(self, refuse: Callable[[BadHead], None]) -> None:
         super().__init__(h11.SERVER, HEAD_BYTES)
         self._refuse = refuse
         self.refused = False
@@ -110,12 +108,12 @@ class Reader(h11.Connection):
             # h11 appends all the wrong bytes to its message.
             why = str(error).partition(": b")[0]
             reason = too_large() if large else f"the request is malformed: {why}"
-            self.refuse(HeadRefused(HEADERS_TOO_LARGE if large else BAD_REQUEST, reason))
-        except HeadRefused as refused:
-            self.refuse(refused)
+            self.refuse(BadHead(HEADERS_TOO_LARGE if large else BAD_REQUEST, reason))
+        except BadHead as bad:
+            self.refuse(bad)
         return h11.NEED_DATA if self.refused else event
 
-    def refuse(self, refused: HeadRefused) -> None:
+    def refuse(self, bad: BadHead) -> None:
         """Refuse the request and return no more events."""
         self.refused = True
-        self._refuse(refused)
+        self._refuse(bad)

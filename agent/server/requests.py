@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from rejoinder.agent.server.request_head import HeadRefused, Reader, answer, check_handshake
+from rejoinder.agent.server.request_head import BadHead, Reader, answer, check_handshake
 
 if TYPE_CHECKING:
     pass
@@ -60,8 +60,8 @@ class HttpConnection(H11Protocol):
         """Hand a handshake to ``SocketConnection``, unless it is malformed. The timer goes on."""
         try:
             check_handshake(event)
-        except HeadRefused as refused:
-            self._reader.refuse(refused)
+        except BadHead as bad:
+            self._reader.refuse(bad)
             return
         super().handle_websocket_upgrade(event)
         cast("SocketConnection", self.transport.get_protocol()).ensure_taken()
@@ -84,7 +84,7 @@ class HttpConnection(H11Protocol):
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def _refuse(self, refused: HeadRefused) -> None:
+    def _refuse(self, bad: BadHead) -> None:
         """Answer a request with the refusal, and close."""
         self._unset_keepalive_if_required()
         cycle = cast("RequestResponseCycle | None", self.cycle)
@@ -95,7 +95,7 @@ class HttpConnection(H11Protocol):
             self._waiting.cancel()
         self.flow.resume_reading()
         unanswered = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
-        self._waiting = dismiss(self.transport, refused, answer(refused) if unanswered else b"")
+        self._waiting = dismiss(self.transport, bad, answer(bad) if unanswered else b"")
 
     def _watch(self) -> None:
         """Restart the timer whenever the client has to send something else: a head, a body, or nothing."""

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
@@ -28,10 +27,11 @@ from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.server.absence import Absence
 from rejoinder.agent.server.access import (
     SOCKETS,
+    denied,
+    error_response,
     no_socket,
     not_there,
-    refusal,
-    refused,
+    shown,
     wants_socket,
 )
 from rejoinder.agent.server.health import LOADING, READY, keep_looking, load
@@ -39,13 +39,13 @@ from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.keys import Keys
-from rejoinder.agent.server.limits import AdmissionMiddleware, Allowance, Limits, own_allowances
+from rejoinder.agent.server.limits import Allowance, Limits, own_allowances
 from rejoinder.agent.server.switchboard import Switchboard
 from rejoinder.agent.wires.audiosocket.server import listening
 from rejoinder.agent.wires.failures import ENDED
 from rejoinder.agent.wires.names import names
 from rejoinder.agent.wires.wyoming.server import wyoming
-from rejoinder.models.loading import Away, Report, open_models, open_variant
+from rejoinder.models.loading import Report, Unreachable, open_models, open_variant
 from rejoinder.pipeline import Models
 from rejoinder.pipeline.errors import first_error
 
@@ -69,7 +69,7 @@ class Server:
         settings: Settings,
         report: Report,
         failed: Callable[[Exception], None],
-        away: Away = lambda spec, error: None,
+        away: Unreachable = lambda spec, error: None,
         agent: Agent | None = None,
         models: Models | None = None,
         followed: str = "",
@@ -81,7 +81,7 @@ class Server:
         self._hosting = Hosting(agent or Agent(), GiveUp(after, words) if after else None)
         self.completions = Completions(
             lambda: self.models,
-            self._refuse,
+            self._denied,
             settings.max_completions,
             names(settings.specs()),
             lambda: (self._hosting.current, self._switchboard.options()),
@@ -122,16 +122,8 @@ class Server:
             WebSocketRoute("/{path:path}", no_socket),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
-        goes_on = self.conversations.goes_on
-        limited = Middleware(
-            AdmissionMiddleware,
-            keys=self._keys,
-            limits=self._limits,
-            goes_on=goes_on,
-            busy=self._switchboard.busy,
-        )
         handlers = dict.fromkeys((404, 405), not_there)
-        return Starlette(False, routes, [limited], handlers, lifespan=lambda app: self.running())
+        return Starlette(False, routes, exception_handlers=handlers, lifespan=lambda app: self.running())
 
     def end_streams(self) -> None:
         """End all HTTP streams, because the server ends. Calls with a socket end by themselves."""
@@ -232,18 +224,25 @@ class Server:
         return JSONResponse(known, status_code=200 if status == READY else 503)
 
     async def _secret(self, request: Request) -> Response:
-        if refused := self._refuse(request):
-            return refused
+        if denied := self._denied(request):
+            return denied
         if self.models is None:
-            return refusal(503, "the models are still loading", "loading", retry=2)
+            return error_response(503, "the models are still loading", "loading", retry=2)
         return await mint(request, self._keys, self._switchboard.wire(self._switchboard.options()))
 
-    def _refuse(self, request: HTTPConnection) -> Response | None:
-        return refused(request, self._keys, self._switchboard.welcome)
+    def _denied(self, request: HTTPConnection) -> Response | None:
+        """Return the answer to a request that is not allowed, or that is one too many."""
+        if denial := denied(request, self._keys, self._switchboard.welcome):
+            return error_response(denial.status, denial.reason)
+        if request.scope["method"] == "POST":
+            denial = self._limits.ask(self._keys.owner(shown(request.scope)), time.monotonic())
+        if denial:
+            return error_response(denial.status, denial.reason, retry=denial.retry, kind="requests")
+        return None
 
     def _may_watch(self, request: HTTPConnection) -> Response | None:
-        """Return the refusal of a client that may not read captions. Without keys, only this machine may."""
+        """Return the answer to a client that may not read captions. Without keys, only this machine may."""
         if not self._keys.needed and not self.settings.local:
             reason = "captions of calls can be read on this machine only, unless api_keys is set"
-            return refusal(403, reason)
-        return self._refuse(request)
+            return error_response(403, reason)
+        return self._denied(request)

@@ -17,7 +17,7 @@ from rejoinder.agent.server.http.headers import HEADERS
 from rejoinder.agent.server.requests import HttpConnection
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.server.uvicorn_server import Uvicorn
-from rejoinder.models.loading import Away, Report
+from rejoinder.models.loading import Report, Unreachable
 
 MAX_SOCKET_MESSAGE = 15 * 2**20
 """Most bytes in one WebSocket message: the Realtime protocol's limit for appended audio. More closes with
@@ -61,7 +61,7 @@ def serve(
     settings: Settings,
     sock: socket.socket,
     report: Report,
-    away: Away,
+    away: Unreachable,
     agent: Agent | None = None,
     followed: str = "",
 ) -> Exception | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from http import HTTPStatus
 from io import RawIOBase
+from typing import Any
 
-from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket, WebSocketState
 
 from rejoinder.agent.app.agent_call import AgentCall
@@ -15,15 +19,15 @@ from rejoinder.agent.app.call import CallInfo, RefusedCall
 from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.rehearsal import learn
 from rejoinder.agent.config import Settings
-from rejoinder.agent.server.access import may_call, shown, turn_away
+from rejoinder.agent.server.access import decline, may_call, shown
 from rejoinder.agent.server.conversations import Conversations
+from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.http.call_infos import http_info, phone_info
 from rejoinder.agent.server.keys import Keys
-from rejoinder.agent.server.limits import Limits
+from rejoinder.agent.server.limits import BUSY_SECONDS, Limits
 from rejoinder.agent.wires.audiosocket.server import Line
 from rejoinder.agent.wires.call import Call
-from rejoinder.agent.wires.call_log import caller, host
-from rejoinder.agent.wires.call_log import refused as refused_call
+from rejoinder.agent.wires.call_log import caller, host, log_refused
 from rejoinder.agent.wires.failures import ENDED
 from rejoinder.agent.wires.names import known_as
 from rejoinder.agent.wires.pcm.messages import flag_of
@@ -64,6 +68,7 @@ class Switchboard:
         self.conversations = Conversations(self.calls, keys, limits)
         self._settings = settings
         self._keys = keys
+        self._limits = limits
         self._hosting = hosting
         self._traces = traces
         self._answering = 0
@@ -80,32 +85,42 @@ class Switchboard:
     async def realtime(self, websocket: WebSocket) -> None:
         """Run one call of a client of the Realtime protocol; cancelling leaves it to ``conversations``."""
         key = shown(websocket.scope)
-        session, query = self._keys.session(key), websocket.query_params
-        back = ResumeRequest.of(query)
+        back = ResumeRequest.of(websocket.query_params)
         known = self.conversations.find(back.conversation, key)
-        if not await self._accept(websocket, "realtime", session is not None or known is not None):
+        if known is None:
+            session = self._keys.session(key)
+            async with self._accepted(websocket, "realtime", session is not None) as begins:
+                if begins:
+                    await self._realtime(websocket, key, session, back.conversation)
             return
+        if denial := self._stranger(websocket):
+            await denial.send(websocket)
+            return
+        await _accept(websocket, "realtime")
         lease = SocketLease(websocket)
-        if known:
-            known.take(lease, back)
-            ended = await lease.ended
-            if ended == JUST_ENDED:
-                refused_call(websocket.url.path, websocket.client, ended[1])
-            await hang_up(websocket, *ended)
-            return
+        known.take(lease, back)
+        ended = await lease.ended
+        if ended == JUST_ENDED:
+            log_refused(websocket.url.path, websocket.client, ended[1])
+        await hang_up(websocket, *ended)
+
+    async def _realtime(
+        self, websocket: WebSocket, key: str, session: Mapping[str, Any] | None, conversation: str
+    ) -> None:
+        lease, query = SocketLease(websocket), websocket.query_params
         try:
             options = replace(self.options(), holds_audio=flag_of(query, "hold"))
             wire = self.wire(options, query.get("model", "default"), flag_of(query, "trace"))
         except ProtocolError as error:
-            await turn_away(websocket, POLICY_VIOLATION, str(error))
+            await decline(websocket, POLICY_VIOLATION, str(error))
             return
-        wire.wanted = back.conversation
-        if self.models is None or not await self._is_free(websocket):
+        wire.wanted = conversation
+        if not await self._has_line(websocket):
             return
         try:
             agent = await self._answer(http_info(websocket, wire), wire, options)
         except RefusedCall as refused:
-            await turn_away(websocket, POLICY_VIOLATION, str(refused))
+            await decline(websocket, POLICY_VIOLATION, str(refused))
             return
         if session:
             wire.prepare(session)
@@ -119,30 +134,34 @@ class Switchboard:
         """Run one call of any telephone carrier. Cancelling ends the call."""
         token = self._settings.twilio_auth_token.get_secret_value()
         if token and not is_signed(token, self._settings.public_url, websocket):
-            reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url\n"
-            await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
+            reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url"
+            await Denial(HTTPStatus.FORBIDDEN, reason).send(websocket)
             return
-        key = shown(websocket.scope)
-        known = bool(token) or self._keys.session(key) is not None
-        if not await self._accept(websocket, "media", known):
-            return
+        known = bool(token) or self._keys.session(shown(websocket.scope)) is not None
+        async with self._accepted(websocket, "media", known) as begins:
+            if begins:
+                await self._phone(websocket)
+
+    async def _phone(self, websocket: WebSocket) -> None:
         try:
             phone = Phone(await pick_up(websocket), self.options())
         except NotStarted as error:
             if websocket.client_state is WebSocketState.CONNECTED:
-                await turn_away(websocket, POLICY_VIOLATION, str(error))
+                await decline(websocket, POLICY_VIOLATION, str(error))
             else:
                 log.info("no call to /v1/phone: %s (%s)", error, host(websocket.client))
             return
-        who = caller(websocket.client, self._keys.owner(key), phone.number)
+        who = caller(websocket.client, self._keys.owner(shown(websocket.scope)), phone.number)
         await self._hold(websocket, phone, phone.options, who, phone_info(phone, http_info(websocket, phone)))
 
     async def pcm(self, websocket: WebSocket) -> None:
         """Run one call of a device or a script that sends raw PCM. Cancelling ends the call."""
-        key = shown(websocket.scope)
-        session = self._keys.session(key)
-        if not await self._accept(websocket, "pcm", session is not None):
-            return
+        session = self._keys.session(shown(websocket.scope))
+        async with self._accepted(websocket, "pcm", session is not None) as begins:
+            if begins:
+                await self._pcm(websocket, session)
+
+    async def _pcm(self, websocket: WebSocket, session: Mapping[str, Any] | None) -> None:
         options = self.options()
         if session:
             begun = self.wire(options)
@@ -151,14 +170,17 @@ class Switchboard:
         try:
             wire = Pcm.of(options, websocket.query_params)
         except ProtocolError as error:
-            await turn_away(websocket, POLICY_VIOLATION, str(error))
+            await decline(websocket, POLICY_VIOLATION, str(error))
             return
-        who = caller(websocket.client, self._keys.owner(key))
+        who = caller(websocket.client, self._keys.owner(shown(websocket.scope)))
         await self._hold(websocket, wire, wire.options, who, http_info(websocket, wire))
 
     async def audiosocket(self, line: Line) -> None:
         """Run one call of Asterisk's AudioSocket. Raises ProtocolError. Cancelling ends the call."""
         phone = Phone(await line.start(), self.options())
+        if reason := self._not_now():
+            await decline(line, TRY_AGAIN_LATER, reason)
+            return
         who = caller(line.client, "", phone.number)
         await self._hold(line, phone, phone.options, who, phone_info(phone, CallInfo(phone.id, phone.name)))
 
@@ -167,27 +189,41 @@ class Switchboard:
         allowed = self._settings.allowed_origins.split()
         return may_call(origin, host, allowed, self._settings.local)
 
-    async def _accept(self, websocket: WebSocket, subprotocol: str, known: bool) -> bool:
-        """Accept a WebSocket, or refuse it; return whether the call may begin.
+    @asynccontextmanager
+    async def _accepted(self, websocket: WebSocket, subprotocol: str, known: bool) -> AsyncIterator[bool]:
+        """Accept a WebSocket or refuse it, and yield whether its call may begin; it counts for the block.
 
-        While the models load, the WebSocket is accepted and then closed, so that the client gets the reason.
+        Pages in a browser cannot read the status of a refusal: where the server takes no calls now, theirs is
+        accepted, and then closed with the reason. While the models load, so is every call.
+
         subprotocol: chosen if the client offers it. known: whether the client's key is valid, if one is
-        needed.
+        needed. Cancelling leaves the socket to the server, which drops it.
         """
+        owner, denial = self._keys.owner(shown(websocket.scope)), self._stranger(websocket)
+        if not denial and not known:
+            denial = Denial(HTTPStatus.UNAUTHORIZED, self._keys.wrong(shown(websocket.scope)))
+        reason = "" if denial else self._not_now()
+        if reason and self.models is not None and "origin" not in websocket.headers:
+            denial = Denial(HTTPStatus.SERVICE_UNAVAILABLE, reason, BUSY_SECONDS)
+        if denial := denial or self._limits.begin(owner, time.monotonic()):
+            await denial.send(websocket)
+            yield False
+            return
+        try:
+            await _accept(websocket, subprotocol)
+            if reason:
+                await decline(websocket, TRY_AGAIN_LATER, reason)
+            yield not reason
+        finally:
+            self._limits.end(owner)
+
+    def _stranger(self, websocket: WebSocket) -> Denial | None:
+        """Return the denial of a call from a page of another origin."""
         origin, host = websocket.headers.get("origin"), websocket.headers.get("host", "")
-        if not self.welcome(origin, host):
-            reason = f"pages from {origin} may not call; see the setting allowed_origins\n"
-            await websocket.send_denial_response(PlainTextResponse(reason, status_code=403))
-            return False
-        if not known:
-            reason = f"{self._keys.wrong(shown(websocket.scope))}\n"
-            await websocket.send_denial_response(PlainTextResponse(reason, status_code=401))
-            return False
-        offered = websocket.scope.get("subprotocols", [])
-        await websocket.accept(subprotocol=subprotocol if subprotocol in offered else None)
-        if self.models is None:
-            await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
-        return self.models is not None
+        if self.welcome(origin, host):
+            return None
+        reason = f"pages from {origin} may not call; see the setting allowed_origins"
+        return Denial(HTTPStatus.FORBIDDEN, reason)
 
     async def _answer(self, info: CallInfo, wire: Wire, options: Options) -> AgentCall | None:
         """Run the agent's hooks before a call, whose line is taken meanwhile. Raises RefusedCall."""
@@ -208,16 +244,13 @@ class Switchboard:
         return models
 
     async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str, info: CallInfo) -> None:
-        """Run one call, if the models are loaded, a line is free and the agent does not refuse it."""
-        if self.models is None:
-            await turn_away(websocket, TRY_AGAIN_LATER, TRY_AGAIN)
-            return
-        if not await self._is_free(websocket):
+        """Run one call, if a line is free and the agent does not refuse it."""
+        if not await self._has_line(websocket):
             return
         try:
             agent = await self._answer(info, wire, options)
         except RefusedCall as refused:
-            await turn_away(websocket, POLICY_VIOLATION, str(refused))
+            await decline(websocket, POLICY_VIOLATION, str(refused))
             return
         options = agent.call.options if agent else options
         models = self._models_of(agent)
@@ -229,15 +262,13 @@ class Switchboard:
             self.calls.discard(call)
         await hang_up(websocket, code, reason)
 
-    async def _is_free(self, websocket: Socket) -> bool:
+    async def _has_line(self, websocket: Socket) -> bool:
         """Return whether a line is free or can be freed; if not, close the socket with the reason."""
-        reason = self.busy()  # first: no kept conversation ends for a call that is refused anyway
-        full = len(self.calls) + self._answering >= self._settings.max_sessions
-        if not reason and full and not self.conversations.make_way():
-            reason = f"all {self._settings.max_sessions} lines are busy"
-        if reason:
-            await turn_away(websocket, TRY_AGAIN_LATER, reason)
-        return not reason
+        most = self._settings.max_sessions
+        full = len(self.calls) + self._answering >= most and not self.conversations.make_way()
+        if full:
+            await decline(websocket, TRY_AGAIN_LATER, f"all {most} lines are busy")
+        return not full
 
     def failed_model(self) -> str:
         """Return why the language model can no longer answer, "" if it can."""
@@ -249,11 +280,18 @@ class Switchboard:
         llm = self.models.llm if self.models else None
         return llm.away if isinstance(llm, Failover) else ""
 
-    def busy(self) -> str:
-        """Return why no new call is taken now, "" if calls are taken."""
+    def _not_now(self) -> str:
+        """Return why no new call is taken now, "" if calls are taken. Asked once for each call."""
+        if self.models is None:
+            return TRY_AGAIN
         if self._settings.refuse_without_llm and (away := self.away()):
             return away
         if failed := self.failed_model():
             log.warning("no calls are taken: %s", failed)
             return f"{ENDED}: the server has to be started anew"
-        return self.models.load_shedder.refuse(asyncio.get_running_loop().time()) if self.models else ""
+        return self.models.load_shedder.refuse(asyncio.get_running_loop().time())
+
+
+async def _accept(websocket: WebSocket, subprotocol: str) -> None:
+    offered = websocket.scope.get("subprotocols", [])
+    await websocket.accept(subprotocol=subprotocol if subprotocol in offered else None)

@@ -43,8 +43,8 @@ from rejoinder.agent.wires.socket import (
     NO_CODE,
     NORMAL,
     POLICY_VIOLATION,
-    Away,
     CallSocket,
+    ClientAway,
     ConnectionChange,
     Gone,
     Lost,
@@ -222,7 +222,7 @@ class Call:
                 self._played = session.hold(since)
                 if reason:
                     self.log.lose(reason, seconds)
-            case Away(seconds):
+            case ClientAway(seconds):
                 if session.user_has_floor:  # missing audio counts as silence, which ends the user's turn
                     await session.hear(bytes(2 * int(seconds * RATE)))
             case Resumed(client, catch_up):

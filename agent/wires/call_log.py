@@ -39,7 +39,7 @@ def caller(client: Address, owner: str, number: str = "") -> str:
     return ", ".join([*parts, f"number ending in {digits}"] if digits else parts)
 
 
-def refused(where: str, client: Address, reason: str) -> None:
+def log_refused(where: str, client: Address, reason: str) -> None:
     """Log a refused call. where: the path or the port that was called."""
     said = f"{one_line(reason)[:MAX_REASON]} ({host(client)})"
     log.warning("a call to %s was refused: %s", one_line(where[:64]), said)

@@ -87,7 +87,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class ClientAway:
     """The client is away, for ``seconds`` since the last notice, and has sent no audio."""
 
     seconds: float
@@ -113,7 +113,7 @@ class Gone:
     reason: str
 
 
-ConnectionChange = Lost | Away | Resumed | Gone
+ConnectionChange = Lost | ClientAway | Resumed | Gone
 
 
 class CallSocket(Protocol):

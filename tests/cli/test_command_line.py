@@ -61,7 +61,7 @@ def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPa
         settings: Settings,
         sock: socket.socket,
         report: serving.Report,
-        away: serving.Away,
+        away: serving.Unreachable,
         agent: None,
         followed: str,
     ) -> None:

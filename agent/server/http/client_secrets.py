@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rejoinder.agent.server.access import Refused, body, shown
+from rejoinder.agent.server.access import RequestError, body, shown
 from rejoinder.agent.server.keys import Keys
 from rejoinder.agent.wires.json_limits import excess
 from rejoinder.agent.wires.long_messages import MAX_TEXT
@@ -47,16 +47,16 @@ async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
         session = wire.prepare(wanted.session)
         key = shown(request.scope)
         value, expires = keys.mint(wanted.expires_after.seconds, wanted.session, key)
-    except Refused as error:
-        return _refusal(ProtocolError(str(error), error.code), error.status)
+    except RequestError as error:
+        return _error(ProtocolError(str(error), error.code), error.status)
     except ValidationError as error:
-        return _refusal(explain(error, ""), 400)
+        return _error(explain(error, ""), 400)
     except ProtocolError as error:
-        return _refusal(error, 400)
+        return _error(error, 400)
     if "instructions" not in wanted.session:
         del session["instructions"]
     return JSONResponse({"value": value, "expires_at": int(expires), "session": session})
 
 
-def _refusal(error: ProtocolError, status: int) -> Response:
+def _error(error: ProtocolError, status: int) -> Response:
     return JSONResponse({"error": failure(error, None)["error"]}, status_code=status)

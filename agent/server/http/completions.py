@@ -20,7 +20,7 @@ from starlette.routing import Route
 from rejoinder.agent.app.call import CallInfo
 from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.text_answers import agent_answer
-from rejoinder.agent.server.access import Refused, body, refusal
+from rejoinder.agent.server.access import RequestError, body, error_response
 from rejoinder.agent.server.http.completion import Answer, Shape
 from rejoinder.agent.server.http.completion_request import MAX_BODY, read
 from rejoinder.agent.server.http.sse import (
@@ -114,22 +114,22 @@ class Writing:
 class Completions:
     """Answers text requests.
 
-    models: returns the models, None while they load. refuse: returns the refusal of a request, None where it
-    is allowed. most: most answers at a time, so that the model stays free for calls. names: public names of
-    the models. agent: returns the agent, and the options of its sessions.
+    models: returns the models, None while they load. denied: returns the answer to a request that is not
+    allowed, None for any other. most: most answers at a time, so that the model stays free for calls. names:
+    public names of the models. agent: returns the agent, and the options of its sessions.
     """
 
     def __init__(
         self,
         models: Callable[[], Models | None],
-        refuse: Callable[[Request], Response | None],
+        denied: Callable[[Request], Response | None],
         most: int,
         names: Mapping[str, str],
         agent: Callable[[], tuple[AgentHost, Options]],
     ) -> None:
         self._agent = agent
         self._models = models
-        self._refuse = refuse
+        self._denied = denied
         self._most = most
         self._names = dict(names)
         self._running: set[Writing] = set()
@@ -150,16 +150,16 @@ class Completions:
     # --- models -----------------------------------------------------------------------------------------
 
     async def _list(self, request: Request) -> Response:
-        if refused := self._refuse(request):
-            return refused
+        if denied := self._denied(request):
+            return denied
         names = [MODEL, *([AGENT] if self._agent()[0].answers_text else [])]
         return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def _one(self, request: Request) -> Response:
-        if refused := self._refuse(request):
-            return refused
+        if denied := self._denied(request):
+            return denied
         if (model := request.path_params["model"]) not in (MODEL, AGENT):
-            return refusal(404, f"there is no model {model[:64]}; there is {MODEL}", "model_not_found")
+            return error_response(404, f"there is no model {model[:64]}; there is {MODEL}", "model_not_found")
         return JSONResponse(self._model(model))
 
     def _model(self, name: str) -> dict[str, Any]:
@@ -171,13 +171,13 @@ class Completions:
     async def _complete(self, request: Request) -> Response:
         id_ = f"chatcmpl-{secrets.token_hex(12)}"
         try:
-            if refused := self._refuse(request):
-                return refused
+            if denied := self._denied(request):
+                return denied
             return await self._answer(request, id_)
         except ClientDisconnect:
             return Response(status_code=LEFT)
-        except Refused as error:
-            return refusal(error.status, str(error), error.code, error.retry)
+        except RequestError as error:
+            return error_response(error.status, str(error), error.code, error.retry)
         except ProtocolError as error:
             wrong = error_body(str(error), "invalid_request_error", error.code, error.param)
             return JSONResponse({"error": wrong}, status_code=400)
@@ -187,13 +187,13 @@ class Completions:
     async def _answer(self, request: Request, id_: str) -> Response:
         models = self._models()
         if models is None:
-            raise Refused(503, "the models are still loading", "loading", retry=2)
+            raise RequestError(503, "the models are still loading", "loading", retry=2)
         wanted = read(await body(request, MAX_BODY))
         answer = Answer(wanted.most, wanted.stops())
         tools = wanted.wanted(isinstance(models.llm, ToolLlm))
         if len(self._running) >= self._most:
             reason = f"{self._most} text requests are being answered, which is the most at a time"
-            raise Refused(429, reason, "rate_limit_exceeded", retry=1)
+            raise RequestError(429, reason, "rate_limit_exceeded", retry=1)
         shape = Shape(id_, int(time.time()), wanted.model)
         prompt, llm = wanted.prompt(), models.llm
         if wanted.model == AGENT:
@@ -314,6 +314,6 @@ def _failed(id_: str, error: Exception) -> Response:
     public = reported(id_, "the completion failed", error)
     busy = public.code == "overloaded"
     status = 503 if busy else 500 if public.ours else 400
-    answer = refusal(status, public.message, public.code, retry=int(busy))
+    answer = error_response(status, public.message, public.code, retry=int(busy))
     answer.headers["X-Request-Id"] = id_  # where OpenAI's clients look for it
     return answer

@@ -22,7 +22,7 @@ from rejoinder.agent.wires.audiosocket.protocol import (
     packet,
     started,
 )
-from rejoinder.agent.wires.call_log import Address, refused
+from rejoinder.agent.wires.call_log import Address, log_refused
 from rejoinder.agent.wires.socket import BEHIND
 from rejoinder.pipeline import Channel, Closed, ProtocolError
 
@@ -167,7 +167,7 @@ async def listening(
         try:
             await serve(line)
         except ProtocolError as error:
-            refused("AudioSocket", line.client, str(error))
+            log_refused("AudioSocket", line.client, str(error))
             await line.close(reason=str(error))
         finally:
             await asyncio.wait([running], timeout=AUDIOSOCKET_LINGER_SECONDS)

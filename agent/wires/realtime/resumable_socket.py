@@ -19,7 +19,7 @@ from rejoinder.agent.wires.socket import (
     NORMAL,
     POLICY_VIOLATION,
     TRY_AGAIN_LATER,
-    Away,
+    ClientAway,
     ConnectionChange,
     Gone,
     Lost,
@@ -36,7 +36,7 @@ SEEMS_DEAD = 4000
 BROKEN = frozenset((ABNORMAL, KEEPALIVE_FAILED, SEEMS_DEAD))
 """Close codes that mean a broken connection, and not that the client has ended the call."""
 AWAY_SECONDS = 0.1
-"""Interval between two ``Away`` while the client is away, in seconds."""
+"""Interval between two ``ClientAway`` while the client is away, in seconds."""
 
 JUST_ENDED = (TRY_AGAIN_LATER, "the conversation has just ended: connect again")
 """Close code and reason for a client that comes back too late."""
@@ -158,7 +158,7 @@ class ResumableSocket:
             return Resumed(self._next[0].socket.client, self._catch_up)
         if loop.time() >= self._until:
             return Gone(f"the client has not come back within {self.seconds:g} s")
-        return Away(AWAY_SECONDS)
+        return ClientAway(AWAY_SECONDS)
 
     # --- writing ----------------------------------------------------------------------------------------
 

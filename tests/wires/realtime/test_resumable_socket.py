@@ -14,7 +14,7 @@ from rejoinder.agent.wires.realtime.events import event
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import ResumableSocket, SocketLease
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
-from rejoinder.agent.wires.socket import ABNORMAL, NORMAL, Away, Gone, Lost, Resumed
+from rejoinder.agent.wires.socket import ABNORMAL, NORMAL, ClientAway, Gone, Lost, Resumed
 from rejoinder.pipeline import Options
 
 SECONDS = 2.0
@@ -71,7 +71,7 @@ def test_client_that_does_not_come_back_is_gone_after_a_while() -> None:
         notices = []
         while not isinstance(notice := await socket.receive(), Gone):
             notices.append(notice)
-        assert set(notices) == {Away(0.1)} and 19 <= len(notices) <= 21
+        assert set(notices) == {ClientAway(0.1)} and 19 <= len(notices) <= 21
         assert asyncio.get_running_loop().time() == 1.0 + SECONDS
         assert first.ended.done() and socket.waits and "within 2 s" in notice.reason
 
@@ -84,7 +84,7 @@ def test_client_that_comes_back_is_sent_what_it_missed_before_anything_else() ->
         wire = Realtime(Options())
         socket = ResumableSocket(lease(old), wire, SECONDS)
         await socket.send(wire.open())
-        assert isinstance(await socket.receive(), Lost) and isinstance(await socket.receive(), Away)
+        assert isinstance(await socket.receive(), Lost) and isinstance(await socket.receive(), ClientAway)
         missed = event("missed")
         await socket.send([missed])
         socket.take(lease(new), ResumeRequest(wire.conversation, old.sent[-1]["event_id"]))

@@ -1,0 +1,21 @@
+"""The answer to a client that may not call or ask."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from starlette.responses import PlainTextResponse
+from starlette.websockets import WebSocket
+
+
+class Denial(NamedTuple):
+    """Why a client may not call or ask. status: of HTTP. retry: seconds until it may, 0 for never."""
+
+    status: int
+    reason: str
+    retry: int = 0
+
+    async def send(self, websocket: WebSocket) -> None:
+        """Answer a handshake that is not accepted. Cancelling leaves it to the server, which drops it."""
+        headers = {"Retry-After": str(self.retry)} if self.retry else None
+        await websocket.send_denial_response(PlainTextResponse(f"{self.reason}\n", self.status, headers))
