@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket
 from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.keys import Keys, presented
 from rejoinder.agent.wires import call_log
-from rejoinder.agent.wires.realtime.events import error_body
+from rejoinder.agent.wires.failures import error_body
 from rejoinder.agent.wires.socket import Socket, hang_up
 from rejoinder.models.llm.openai import is_loopback
 from rejoinder.pipeline import PipelineError

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from rejoinder.agent.logs import one_line
 from rejoinder.pipeline import CallOver, ModelError, Overloaded, PipelineError, ProtocolError
@@ -24,6 +25,15 @@ BUSY_MESSAGE = "Too many callers want an answer at this moment: try again in a f
 """Message for callers while too many replies are requested."""
 BROKEN = "Something went wrong in the server."
 """Message for callers after an error of the server itself."""
+NO_CALLS = (
+    "the language model of this server cannot call tools: start it with one that can, "
+    "such as --llm openai:http://HOST/v1#MODEL or --llm vllm:Qwen/Qwen3-8B"
+)
+"""Error message where the language model cannot call tools."""
+MAX_MESSAGE = 500
+"""Most characters of an error's message: it may quote what the client sent."""
+SERVER_CODES = frozenset(("model_error", "model_timeout", "overloaded", "server_error"))
+"""Error codes for faults of the server. All others are for faults in the client's messages."""
 ENDED = "the language model cannot answer any more: its engine has ended"
 """Message for callers after the engine of the language model has ended."""
 
@@ -76,3 +86,13 @@ def reported(whose: str, what: str, error: BaseException) -> PublicError:
 
 def _sentence(error: ModelError) -> str:
     return SENTENCES.get(error.code, SENTENCES["model_error"]).format(role=error.role or "model")
+
+
+def kind_of(code: str) -> str:
+    """Return the type of an error with this code."""
+    return "server_error" if code in SERVER_CODES else "invalid_request_error"
+
+
+def error_body(message: str, kind: str, code: str | None, param: str | None = None) -> dict[str, Any]:
+    """Return an error in OpenAI's shape, which events and HTTP responses share."""
+    return {"type": kind, "code": code, "message": message[:MAX_MESSAGE], "param": param}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rejoinder.agent.wires.realtime.events import new_id
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.pipeline import (
     Channel,
     EndOfTurn,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rejoinder.agent.wires.realtime.shapes import Base
+from pydantic import BaseModel, ConfigDict
+
 from rejoinder.pipeline import ProtocolError
 
 DEFAULT = "default"
@@ -14,8 +15,10 @@ Standard clients send one of them even where their user has chosen none, so each
 """
 
 
-class CustomVoice(Base):
+class CustomVoice(BaseModel):
     """A voice by its identifier: OpenAI's clients name their custom voices this way."""
+
+    model_config = ConfigDict(extra="allow")  # it is echoed to the client
 
     id: str
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from rejoinder.agent.complaints import complaint
+from rejoinder.agent.wires.failures import NO_CALLS
 from rejoinder.agent.wires.json_limits import excess
-from rejoinder.agent.wires.realtime.tools import NO_CALLS
 from rejoinder.pipeline import Message, ProtocolError, Tools
 from rejoinder.pipeline.interfaces import CallMessage
 

@@ -31,8 +31,7 @@ from rejoinder.agent.server.http.sse import (
     data,
     unless_gone,
 )
-from rejoinder.agent.wires.failures import reported
-from rejoinder.agent.wires.realtime.events import error_body, kind_of
+from rejoinder.agent.wires.failures import error_body, kind_of, reported
 from rejoinder.models.llm.priority_gate import text_answer
 from rejoinder.pipeline import (
     Channel,

@@ -24,6 +24,8 @@ from rejoinder.agent.wires.commands import (
     Truncate,
     Truncated,
 )
+from rejoinder.agent.wires.failures import MAX_MESSAGE
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.long_messages import Long
 from rejoinder.agent.wires.pcm.messages import (
     MAX_AUDIO,
@@ -39,7 +41,6 @@ from rejoinder.agent.wires.pcm.messages import (
     rate_of,
     too_long,
 )
-from rejoinder.agent.wires.realtime.events import MAX_MESSAGE, new_id
 from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.agent.wires.wire import Goodbye
 from rejoinder.pipeline import (

@@ -5,20 +5,10 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from rejoinder.agent.wires.failures import MAX_MESSAGE, error_body
 from rejoinder.pipeline import ProtocolError, Usage
 
 ServerEvent = dict[str, Any]
-MAX_MESSAGE = 500
-"""Most characters of an error's message: it may quote what the client sent."""
-
-
-SERVER_CODES = frozenset(("model_error", "model_timeout", "overloaded", "server_error"))
-"""Error codes for faults of the server. All others are for faults in the client's messages."""
-
-
-def new_id(kind: str) -> str:
-    """Return a new identifier such as ``item_3f…``."""
-    return f"{kind}_{secrets.token_hex(10)}"
 
 
 def new_conversation() -> str:
@@ -29,16 +19,6 @@ def new_conversation() -> str:
 def event(type_: str, **fields: Any) -> ServerEvent:
     """Return a server event with a new id."""
     return {"type": type_, "event_id": f"event_{secrets.token_hex(10)}", **fields}
-
-
-def kind_of(code: str) -> str:
-    """Return the type of an error with this code."""
-    return "server_error" if code in SERVER_CODES else "invalid_request_error"
-
-
-def error_body(message: str, kind: str, code: str | None, param: str | None = None) -> dict[str, Any]:
-    """Return an error in OpenAI's shape, which events and HTTP responses share."""
-    return {"type": kind, "code": code, "message": message[:MAX_MESSAGE], "param": param}
 
 
 def failure(

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from rejoinder.agent.wires import g711
 from rejoinder.agent.wires.commands import EndTurn, Hear, ReadMore
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.long_messages import Base64
-from rejoinder.agent.wires.realtime.events import ServerEvent, event, message_item, new_id, user_turn
+from rejoinder.agent.wires.realtime.events import ServerEvent, event, message_item, user_turn
 from rejoinder.agent.wires.realtime.formats import (
     LAWS,
     PCM,

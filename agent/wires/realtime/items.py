@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rejoinder.agent.wires.commands import AddItem, AddRecording, Command, RecordingTranscribed, Remove
-from rejoinder.agent.wires.realtime.events import (
-    ServerEvent,
-    event,
-    item_added,
-    kept_item,
-    new_id,
-    transcribed,
-)
+from rejoinder.agent.wires.ids import new_id
+from rejoinder.agent.wires.realtime.events import ServerEvent, event, item_added, kept_item, transcribed
 from rejoinder.agent.wires.realtime.messages import ItemCreate
 from rejoinder.agent.wires.realtime.shapes import (
     CallItem,

@@ -7,16 +7,9 @@ from typing import Any
 import pybase64
 
 from rejoinder.agent.wires import g711
-from rejoinder.agent.wires.realtime.events import (
-    MAX_MESSAGE,
-    ServerEvent,
-    event,
-    kept_item,
-    kind_of,
-    message_item,
-    new_id,
-    usage_fields,
-)
+from rejoinder.agent.wires.failures import MAX_MESSAGE, kind_of
+from rejoinder.agent.wires.ids import new_id
+from rejoinder.agent.wires.realtime.events import ServerEvent, event, kept_item, message_item, usage_fields
 from rejoinder.agent.wires.realtime.formats import LAWS, PCM, Format, Pcm, length_ms
 from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.agent.wires.resampler import Resampler

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from rejoinder.agent.wires.commands import Interrupt, Respond, Truncate
-from rejoinder.agent.wires.realtime.events import ServerEvent, event, failure, kind_of
+from rejoinder.agent.wires.failures import kind_of
+from rejoinder.agent.wires.realtime.events import ServerEvent, event, failure
 from rejoinder.agent.wires.realtime.formats import PCM, Format
 from rejoinder.agent.wires.realtime.items import MAX_ITEMS, Items
 from rejoinder.agent.wires.realtime.messages import ItemTruncate, ResponseCancel, ResponseParams

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationError
 
+from rejoinder.agent.wires.ids import new_id
 from rejoinder.agent.wires.merging import merged
-from rejoinder.agent.wires.realtime.events import new_id
 from rejoinder.agent.wires.realtime.formats import PCM, Format
 from rejoinder.agent.wires.realtime.messages import ResponseParams, check_size, explain
 from rejoinder.agent.wires.realtime.shapes import Base

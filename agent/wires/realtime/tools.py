@@ -7,14 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rejoinder.agent.wires.failures import NO_CALLS
 from rejoinder.agent.wires.realtime.shapes import Base
 from rejoinder.pipeline import ProtocolError, Tools
-
-NO_CALLS = (
-    "the language model of this server cannot call tools: start it with one that can, "
-    "such as --llm openai:http://HOST/v1#MODEL or --llm vllm:Qwen/Qwen3-8B"
-)
-"""Error message where the language model cannot call tools."""
 
 
 class Function(Base):
