@@ -25,7 +25,7 @@ UNDER = "/v1/"
 """The path prefix below which errors have OpenAI's shape."""
 SOCKETS = ("/v1/realtime", "/v1/phone", "/v1/pcm")
 """Paths of WebSockets."""
-CODES = {401: "invalid_api_key", 403: "forbidden", 429: "rate_limit_exceeded"}
+CODES = {401: "invalid_api_key", 403: "forbidden"}
 """OpenAI's error code for each HTTP status."""
 
 
@@ -79,14 +79,10 @@ def denied(request: HTTPConnection, keys: Keys, welcome: Callable[[str | None, s
     return None if keys.is_key(key) else Denial(HTTPStatus.UNAUTHORIZED, keys.wrong(key))
 
 
-def error_response(status: int, message: str, code: str = "", retry: int = 0, kind: str = "") -> Response:
-    """Return an error in OpenAI's shape.
-
-    retry: seconds until the client may try again, 0 for never. kind: OpenAI's type of the error; "" for that
-    of the status.
-    """
-    usual = "invalid_request_error" if status < 429 else "server_error"
-    kind = kind or ("rate_limit_error" if status == 429 else usual)
+def error_response(status: int, message: str, code: str = "", retry: int = 0) -> Response:
+    """Return an error in OpenAI's shape. retry: seconds until the client may try again, 0 for never."""
+    kind = "invalid_request_error" if status < 429 else "server_error"
+    kind = "rate_limit_error" if status == 429 else kind
     headers = {"Retry-After": str(retry)} if retry else None
     error = error_body(message, kind, code or CODES[status])
     return JSONResponse({"error": error}, status_code=status, headers=headers)

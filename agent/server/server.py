@@ -44,9 +44,10 @@ from rejoinder.agent.server.switchboard import Switchboard
 from rejoinder.agent.wires.audiosocket.server import listening
 from rejoinder.agent.wires.failures import ENDED
 from rejoinder.agent.wires.names import names
+from rejoinder.agent.wires.realtime.events import failure
 from rejoinder.agent.wires.wyoming.server import wyoming
 from rejoinder.models.loading import Report, Unreachable, open_models, open_variant
-from rejoinder.pipeline import Models
+from rejoinder.pipeline import Models, ProtocolError
 from rejoinder.pipeline.errors import first_error
 
 log = logging.getLogger(__name__)
@@ -237,7 +238,8 @@ class Server:
         if request.scope["method"] == "POST":
             denial = self._limits.ask(self._keys.owner(shown(request.scope)), time.monotonic())
         if denial:
-            return error_response(denial.status, denial.reason, retry=denial.retry, kind="requests")
+            error = failure(ProtocolError(denial.reason, "rate_limit_exceeded"), None, "requests")["error"]
+            return JSONResponse({"error": error}, denial.status, {"Retry-After": str(denial.retry)})
         return None
 
     def _may_watch(self, request: HTTPConnection) -> Response | None:

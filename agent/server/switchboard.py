@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from http import HTTPStatus
@@ -105,7 +105,7 @@ class Switchboard:
         await hang_up(websocket, *ended)
 
     async def _realtime(
-        self, websocket: WebSocket, key: str, session: Mapping[str, Any] | None, conversation: str
+        self, websocket: WebSocket, key: str, session: dict[str, Any] | None, conversation: str
     ) -> None:
         lease, query = SocketLease(websocket), websocket.query_params
         try:
@@ -161,7 +161,7 @@ class Switchboard:
             if begins:
                 await self._pcm(websocket, session)
 
-    async def _pcm(self, websocket: WebSocket, session: Mapping[str, Any] | None) -> None:
+    async def _pcm(self, websocket: WebSocket, session: dict[str, Any] | None) -> None:
         options = self.options()
         if session:
             begun = self.wire(options)

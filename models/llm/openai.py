@@ -350,7 +350,7 @@ def _found(argument: str) -> tuple[str, str]:
 
 ADAPTER = Adapter(
     "openai",
-    lambda found, threads, placement: OpenAiChat(*found, key_from_environment()),
+    lambda found, threads, placement: OpenAiChat(found[0], found[1], key_from_environment()),
     packages=("openai",),
     finder=_found,
 )

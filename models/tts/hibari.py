@@ -16,6 +16,8 @@ from rejoinder.models.tts.voice import Piece, Voice
 from rejoinder.models.tts.word_times import sounds
 from rejoinder.pipeline.errors import ModelError
 
+DEFAULT = "heart"
+"""The voice that is a part of the package."""
 HIBARI_RATE = 24_000
 """Hertz."""
 PHONEME_ENDS = "/CumSum_output_0"
@@ -59,7 +61,7 @@ def open_voice(name: str, threads: int) -> Voice:
 def _names() -> list[str]:
     """Return the names of the voices in the package; only the default one if it is not installed."""
     if find_spec("hibari") is None:
-        return [ADAPTER.default]
+        return [DEFAULT]
     from hibari.voices import VOICES
 
     return list(VOICES)
@@ -76,8 +78,8 @@ ADAPTER = Adapter(
         "Hibari",
         "https://github.com/MMWilliams/hibari",
     ),
-    default="heart",
-    finder=lambda argument: argument or ADAPTER.default,
+    default=DEFAULT,
+    finder=lambda argument: argument or DEFAULT,
     names=_names,
 )
 """What the registry finds. It has one thread because it is slower on two."""

@@ -31,7 +31,7 @@ def test_concurrent_calls_of_a_key_are_limited() -> None:
     limits = Limits(Allowance(sessions=2))
     assert limits.begin("a", 0.0) is None and limits.begin("a", 0.0) is None
     refused = limits.begin("a", 0.0)
-    assert refused is not None and "at once than 2" in refused.reason and refused.seconds == BUSY_SECONDS
+    assert refused is not None and "at once than 2" in refused.reason and refused.retry == BUSY_SECONDS
     assert limits.begin("b", 0.0) is None, "another key has calls of its own"
     assert limits.ask("a", 0.0) is None, "a request holds no call"
     limits.end("a")
@@ -43,10 +43,10 @@ def test_calls_per_minute_of_a_key_are_limited() -> None:
     assert [limits.ask("a", at) for at in (0.0, 10.0)] == [None, None]
     assert limits.begin("a", 20.0) is None
     refused = limits.begin("a", 20.5)
-    assert refused is not None and "minute than 3" in refused.reason and refused.seconds == 40
+    assert refused is not None and "minute than 3" in refused.reason and refused.retry == 40
     assert limits.ask("a", 59.9) is not None and limits.ask("a", 60.0) is None
     again = limits.ask("a", 60.0)
-    assert again is not None and again.seconds == 10
+    assert again is not None and again.retry == 10
 
 
 def test_refused_call_does_not_count_for_the_minute() -> None:
@@ -56,7 +56,7 @@ def test_refused_call_does_not_count_for_the_minute() -> None:
     limits.end("a")
     assert limits.begin("a", 2.0) is None
     refused = limits.ask("a", 3.0)
-    assert refused is not None and refused.seconds == 57
+    assert refused is not None and refused.retry == 57
 
 
 def test_clients_without_keys_are_not_limited_or_counted() -> None:
@@ -99,9 +99,9 @@ def test_no_order_of_calls_exceeds_the_limits(
                 begun.append(now)
                 held += what == "b"
             elif free:
-                assert refused.seconds >= 1
+                assert refused.retry >= 1
                 oldest = next(at for at in begun if now - at < MINUTE)
-                assert 0 <= now + refused.seconds - (oldest + MINUTE) <= 1.0
+                assert 0 <= now + refused.retry - (oldest + MINUTE) <= 1.0
 
 
 def test_secret_counts_for_the_key_that_minted_it() -> None:
