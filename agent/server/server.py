@@ -235,7 +235,7 @@ class Server:
         """Return the answer to a request that is not allowed, or that is one too many."""
         if denial := denied(request, self._keys, self._switchboard.welcome):
             return error_response(denial.status, denial.reason)
-        if request.scope["method"] == "POST":
+        if request.scope.get("method") == "POST":
             denial = self._limits.ask(self._keys.owner(shown(request.scope)), time.monotonic())
         if denial:
             error = failure(ProtocolError(denial.reason, "rate_limit_exceeded"), None, "requests")["error"]

@@ -20,8 +20,8 @@ from rejoinder.agent.cli.doctor import machine as checks
 from rejoinder.agent.config import ConfigError, Settings, load, unknown_variables
 from rejoinder.agent.machine import gpu_memory, memory
 from rejoinder.agent.profiles import PROFILES, chosen, fitting, lacking
-from rejoinder.models.registry import adapters, check
-from rejoinder.models.specs import ROLES, of_hub
+from rejoinder.models.registry import adapters, check, of_hub
+from rejoinder.models.specs import ROLES
 from rejoinder.models.threads import plan
 from rejoinder.models.weights.hub import is_repository, snapshot
 from rejoinder.pipeline.errors import ModelError
