@@ -139,6 +139,7 @@ WAIT = {
     "pipeline/interfaces.py",
     "agent/wires/call.py",
     "agent/wires/socket.py",
+    "agent/wires/transport.py",
     "agent/wires/traces.py",
     "agent/wires/audiosocket/server.py",
     "agent/wires/phone/line.py",

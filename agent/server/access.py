@@ -15,9 +15,9 @@ from starlette.websockets import WebSocket
 
 from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.keys import Keys, presented
-from rejoinder.agent.wires import call_log
+from rejoinder.agent.wires.call_log import log_refused
 from rejoinder.agent.wires.failures import error_body
-from rejoinder.agent.wires.socket import Socket, hang_up
+from rejoinder.agent.wires.transport import Transport, hang_up
 from rejoinder.models.llm.openai import is_loopback
 from rejoinder.pipeline import PipelineError
 
@@ -114,11 +114,10 @@ async def no_socket(websocket: WebSocket) -> None:
     await Denial(HTTPStatus.NOT_FOUND, reason).send(websocket)
 
 
-async def decline(websocket: Socket, code: int, reason: str) -> None:
-    """Close the socket of a call that does not begin, and log why. Cancelling leaves it to the server."""
-    path = websocket.url.path if isinstance(websocket, WebSocket) else "AudioSocket"
-    call_log.log_refused(path, websocket.client, reason)
-    await hang_up(websocket, code, reason)
+async def decline(transport: Transport, code: int, reason: str) -> None:
+    """Close the connection of a call that does not begin, and log why. Cancelling leaves it to the server."""
+    log_refused(transport.where, transport.client, reason)
+    await hang_up(transport, code, reason)
 
 
 async def body(request: Request, most: int) -> bytes:

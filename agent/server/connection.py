@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from http import HTTPStatus
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
+from websockets.frames import CloseCode
+from websockets.frames import Frame as RawFrame
 from websockets.http11 import Request
 
 from rejoinder.agent.logs import one_line
@@ -22,7 +24,7 @@ from rejoinder.agent.server.frames import Portions
 from rejoinder.agent.server.request_head import BAD_REQUEST, BadHead, answer
 from rejoinder.agent.wires.call_log import log_refused
 from rejoinder.agent.wires.long_messages import MAX_BINARY, MAX_WHOLE, Long
-from rejoinder.agent.wires.socket import ABNORMAL, ALIVE, BEHIND, CUT
+from rejoinder.agent.wires.transport import ALIVE, FRAMES, Frame
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -33,12 +35,6 @@ CLOSE_ANSWER_SECONDS = 3.0
 """Longest wait for the answer to a close frame, in seconds. On shutdown uvicorn waits as long for calls."""
 GOODBYE_SECONDS = 1.0
 """Longest wait for the answer to a close frame when the server ends, in seconds."""
-SWITCHING_PROTOCOLS = 101
-"""HTTP status of an accepted handshake."""
-SERVICE_RESTART = 1012
-"""Close code: the server ends."""
-NOT_TEXT = 1007
-"""Close code: a text message is not UTF-8."""
 REASON_BYTES = 123
 """Most bytes of the reason in a close frame (RFC 6455, 5.5)."""
 LONG_MESSAGE = 2**16
@@ -64,9 +60,9 @@ def dismiss(transport: asyncio.Transport, bad: BadHead, said: bytes) -> asyncio.
     return asyncio.get_running_loop().call_later(CLOSE_ANSWER_SECONDS, transport.abort)
 
 
-def is_long(message: Mapping[str, Any]) -> bool:
-    """Return whether a message may take long to process."""
-    return CUT in message or len(str(message.get("text"))) > LONG_MESSAGE
+def is_long(frame: Frame) -> bool:
+    """Return whether a frame may take long to process."""
+    return isinstance(frame, Long) or (isinstance(frame, str) and len(frame) > LONG_MESSAGE)
 
 
 def up_to_the_end(
@@ -102,7 +98,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Request) -> None:
         """Begin the call of a valid handshake; log one that the parser refuses."""
         super().handle_connect(event)
-        if self.response.status_code != SWITCHING_PROTOCOLS:
+        if self.response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             reason = bytes(self.response.body or b"").decode().partition("\n")[0]
             log.warning("a request was refused (%d): %s", self.response.status_code, one_line(reason))
             return
@@ -145,15 +141,15 @@ class SocketConnection(WebSocketsSansIOProtocol):
             self._going = True
             self.loop.call_soon(self._go_on)
 
-    def handle_text(self, event: Frame) -> None:
+    def handle_text(self, event: RawFrame) -> None:
         """Begin a text message."""
         self._begin("text", event)
 
-    def handle_bytes(self, event: Frame) -> None:
+    def handle_bytes(self, event: RawFrame) -> None:
         """Begin a binary message."""
         self._begin("bytes", event)
 
-    def handle_cont(self, event: Frame) -> None:
+    def handle_cont(self, event: RawFrame) -> None:
         """Take the next fragment of a message. A long message becomes a ``Long``, which keeps part of it."""
         self._message += event.data
         most = MAX_WHOLE if self.curr_msg_data_type == "text" else MAX_BINARY
@@ -165,7 +161,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         if event.fin:
             self.send_receive_event_to_app()
 
-    def _begin(self, kind: Literal["text", "bytes"], event: Frame) -> None:
+    def _begin(self, kind: Literal["text", "bytes"], event: RawFrame) -> None:
         self.curr_msg_data_type, self._cut = kind, None
         self._message.clear()
         self.handle_cont(event)
@@ -179,9 +175,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._give_up_in(CLOSE_ANSWER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass the loss of the socket to the application, with ``ABNORMAL`` if there was no close frame."""
+        """Pass the loss of the socket to the application, with 1006 if there was no close frame."""
         if self.handshake_complete and self.conn.close_rcvd is None:
-            self.queue.put_nowait({"type": "websocket.disconnect", "code": ABNORMAL})
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
         super().connection_lost(exc)
         if self._giving_up is not None:
             self._giving_up.cancel()
@@ -202,29 +198,25 @@ class SocketConnection(WebSocketsSansIOProtocol):
             log_refused(self.scope["path"], self.scope["client"], reason)
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Return the next message. Reading pauses after it until the next call; cancelling loses no message.
+        """Return the next message, with the frames of all that have come. Cancelling loses none.
 
-        So an application that calls rarely takes all messages since then at once. After a long message, which
-        may be minutes of audio, reading goes on, so that pings and close frames do not wait for its
-        processing.
+        Reading pauses until the next call, so an application that calls rarely takes more at once. After a
+        long frame, which may be minutes of audio, reading goes on, so that pings and close frames do not wait
+        for its processing.
         """
         self._read_on()
         message = cast("dict[str, Any]", await self.queue.get())
-        if not self.queue.empty():
-            message[BEHIND] = self._behind
-        self._long = is_long(message)
+        frames: list[Frame] = message.setdefault(FRAMES, [])
+        waiting = [self.queue.get_nowait() for _ in range(self.queue.qsize())]
+        behind, rest = up_to_the_end(waiting)
+        for one in behind:
+            frames += cast("dict[str, Any]", one)[FRAMES]
+        for one in rest:  # Starlette must receive the close itself
+            self.queue.put_nowait(one)
+        self._long = any(map(is_long, frames))
         if self._long:
             self._read_on()
         return cast("ASGIReceiveEvent", message)
-
-    def _behind(self) -> list[ASGIReceiveEvent]:
-        waiting = [self.queue.get_nowait() for _ in range(self.queue.qsize())]
-        behind, rest = up_to_the_end(waiting)
-        for one in rest:  # Starlette must receive the close itself
-            self.queue.put_nowait(one)
-        if self._long or any(map(is_long, behind)):
-            self._read_on()
-        return behind
 
     def _read_on(self) -> None:
         if self.read_paused and self.queue.empty() and self.handshake_complete:
@@ -239,14 +231,14 @@ class SocketConnection(WebSocketsSansIOProtocol):
         try:
             if self._cut is not None:
                 self._cut.end()
-                message |= {"text": "", CUT: self._cut}
+                message |= {"text": "", FRAMES: [self._cut]}
                 self._cut = None
             elif self.curr_msg_data_type == "text":
-                message["text"] = self._message.decode()
+                message |= {"text": (text := self._message.decode()), FRAMES: [text]}
             else:
-                message["bytes"] = bytes(self._message)
+                message |= {"bytes": (data := bytes(self._message)), FRAMES: [data]}
         except UnicodeDecodeError as error:
-            self.conn.fail(NOT_TEXT, f"not UTF-8: {error.reason}")
+            self.conn.fail(CloseCode.INVALID_DATA, f"not UTF-8: {error.reason}")
             self.handle_parser_exception()
             return
         self.queue.put_nowait(cast("ASGIReceiveEvent", message))
@@ -272,8 +264,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
             self._give_up_in(GOODBYE_SECONDS)
             return
         reason = "the server is shutting down"
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": SERVICE_RESTART, "reason": reason})
-        self.conn.send_close(SERVICE_RESTART, reason)
+        self.queue.put_nowait(
+            {"type": "websocket.disconnect", "code": CloseCode.SERVICE_RESTART, "reason": reason}
+        )
+        self.conn.send_close(CloseCode.SERVICE_RESTART, reason)
         self._say_goodbye(GOODBYE_SECONDS)
 
     def _say_goodbye(self, seconds: float) -> None:

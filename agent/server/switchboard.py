@@ -12,7 +12,8 @@ from http import HTTPStatus
 from io import RawIOBase
 from typing import Any
 
-from starlette.websockets import WebSocket, WebSocketState
+from starlette.websockets import WebSocket
+from websockets.frames import CloseCode
 
 from rejoinder.agent.app.agent_call import AgentCall
 from rejoinder.agent.app.call import CallInfo, RefusedCall
@@ -32,21 +33,15 @@ from rejoinder.agent.wires.failures import ENDED
 from rejoinder.agent.wires.names import known_as
 from rejoinder.agent.wires.pcm.messages import flag_of
 from rejoinder.agent.wires.pcm.protocol import Pcm
-from rejoinder.agent.wires.phone.line import NotStarted, is_signed, pick_up
+from rejoinder.agent.wires.phone.line import is_signed, pick_up
 from rejoinder.agent.wires.phone.protocol import Phone
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import JUST_ENDED, ResumableSocket, SocketLease
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
-from rejoinder.agent.wires.socket import (
-    POLICY_VIOLATION,
-    TRY_AGAIN_LATER,
-    PlainSocket,
-    Socket,
-    hang_up,
-)
+from rejoinder.agent.wires.transport import Transport, WebSocketTransport, hang_up
 from rejoinder.agent.wires.wire import Wire
 from rejoinder.models.llm.failover.failover import Failover
-from rejoinder.pipeline import Models, MonitoredLlm, Options, ProtocolError, ToolLlm, Tools
+from rejoinder.pipeline import Models, MonitoredLlm, Options, Overloaded, ProtocolError, ToolLlm, Tools
 
 log = logging.getLogger(__name__)
 
@@ -89,46 +84,40 @@ class Switchboard:
         known = self.conversations.find(back.conversation, key)
         if known is None:
             session = self._keys.session(key)
-            async with self._accepted(websocket, "realtime", session is not None) as begins:
-                if begins:
-                    await self._realtime(websocket, key, session, back.conversation)
+            async with self._accepted(websocket, "realtime", session is not None) as transport:
+                if transport:
+                    await self._realtime(websocket, transport, session, back.conversation)
             return
         if denial := self._stranger(websocket):
             await denial.send(websocket)
             return
-        await _accept(websocket, "realtime")
-        lease = SocketLease(websocket)
+        transport = await _accept(websocket, "realtime")
+        lease = SocketLease(transport)
         known.take(lease, back)
         ended = await lease.ended
         if ended == JUST_ENDED:
-            log_refused(websocket.url.path, websocket.client, ended[1])
-        await hang_up(websocket, *ended)
+            log_refused(transport.where, transport.client, ended[1])
+        await hang_up(transport, *ended)
 
     async def _realtime(
-        self, websocket: WebSocket, key: str, session: dict[str, Any] | None, conversation: str
+        self,
+        websocket: WebSocket,
+        transport: WebSocketTransport,
+        session: dict[str, Any] | None,
+        conversation: str,
     ) -> None:
-        lease, query = SocketLease(websocket), websocket.query_params
-        try:
-            options = replace(self.options(), holds_audio=flag_of(query, "hold"))
-            wire = self.wire(options, query.get("model", "default"), flag_of(query, "trace"))
-        except ProtocolError as error:
-            await decline(websocket, POLICY_VIOLATION, str(error))
-            return
+        key, query = shown(websocket.scope), websocket.query_params
+        options = replace(self.options(), holds_audio=flag_of(query, "hold"))
+        wire = self.wire(options, query.get("model", "default"), flag_of(query, "trace"))
         wire.wanted = conversation
-        if not await self._has_line(websocket):
-            return
-        try:
-            agent = await self._answer(http_info(websocket, wire), wire, options)
-        except RefusedCall as refused:
-            await decline(websocket, POLICY_VIOLATION, str(refused))
-            return
+        agent = await self._answer(http_info(websocket, wire), wire, options)
         if session:
             wire.prepare(session)
+        lease = SocketLease(transport)
         socket = ResumableSocket(lease, wire, self._settings.resume_s)
-        who = caller(websocket.client, self._keys.owner(key))
-        models = self._models_of(agent)
-        call = Call(socket, models, wire.options(), wire, self._traces, who, agent)
-        await hang_up(websocket, *await self.conversations.begin(call, socket, lease, key))
+        who = caller(transport.client, self._keys.owner(key))
+        call = Call(socket, self._models_of(agent), wire.options(), wire, self._traces, who, agent)
+        await hang_up(transport, *await self.conversations.begin(call, socket, lease, key))
 
     async def phone(self, websocket: WebSocket) -> None:
         """Run one call of any telephone carrier. Cancelling ends the call."""
@@ -137,50 +126,45 @@ class Switchboard:
             reason = "X-Twilio-Signature does not fit; see the settings twilio_auth_token and public_url"
             await Denial(HTTPStatus.FORBIDDEN, reason).send(websocket)
             return
-        known = bool(token) or self._keys.session(shown(websocket.scope)) is not None
-        async with self._accepted(websocket, "media", known) as begins:
-            if begins:
-                await self._phone(websocket)
-
-    async def _phone(self, websocket: WebSocket) -> None:
-        try:
-            phone = Phone(await pick_up(websocket), self.options())
-        except NotStarted as error:
-            if websocket.client_state is WebSocketState.CONNECTED:
-                await decline(websocket, POLICY_VIOLATION, str(error))
+        key = shown(websocket.scope)
+        known = bool(token) or self._keys.session(key) is not None
+        async with self._accepted(websocket, "media", known) as transport:
+            if not transport:
+                return
+            if carrier := await pick_up(transport):
+                phone = Phone(carrier, self.options())
+                who = caller(transport.client, self._keys.owner(key), phone.number)
+                info = phone_info(phone, http_info(websocket, phone))
+                await self._hold(transport, phone, phone.options, who, info)
             else:
-                log.info("no call to /v1/phone: %s (%s)", error, host(websocket.client))
-            return
-        who = caller(websocket.client, self._keys.owner(shown(websocket.scope)), phone.number)
-        await self._hold(websocket, phone, phone.options, who, phone_info(phone, http_info(websocket, phone)))
+                log.info(
+                    "no call to %s: closed before its start (%s)", transport.where, host(transport.client)
+                )
 
     async def pcm(self, websocket: WebSocket) -> None:
         """Run one call of a device or a script that sends raw PCM. Cancelling ends the call."""
-        session = self._keys.session(shown(websocket.scope))
-        async with self._accepted(websocket, "pcm", session is not None) as begins:
-            if begins:
-                await self._pcm(websocket, session)
-
-    async def _pcm(self, websocket: WebSocket, session: dict[str, Any] | None) -> None:
-        options = self.options()
-        if session:
-            begun = self.wire(options)
-            begun.prepare(session)
-            options = replace(begun.options(), tools=Tools())  # this wire cannot return tool results
-        try:
+        key = shown(websocket.scope)
+        session = self._keys.session(key)
+        async with self._accepted(websocket, "pcm", session is not None) as transport:
+            if not transport:
+                return
+            options = self.options()
+            if session:
+                begun = self.wire(options)
+                begun.prepare(session)
+                options = replace(begun.options(), tools=Tools())  # this wire cannot return tool results
             wire = Pcm.of(options, websocket.query_params)
-        except ProtocolError as error:
-            await decline(websocket, POLICY_VIOLATION, str(error))
-            return
-        who = caller(websocket.client, self._keys.owner(shown(websocket.scope)))
-        await self._hold(websocket, wire, wire.options, who, http_info(websocket, wire))
+            who = caller(transport.client, self._keys.owner(key))
+            await self._hold(transport, wire, wire.options, who, http_info(websocket, wire))
 
     async def audiosocket(self, line: Line) -> None:
-        """Run one call of Asterisk's AudioSocket. Raises ProtocolError. Cancelling ends the call."""
+        """Run one call of Asterisk's AudioSocket. Cancelling ends the call.
+
+        Raises ProtocolError or Overloaded if it does not begin.
+        """
         phone = Phone(await line.start(), self.options())
         if reason := self._not_now():
-            await decline(line, TRY_AGAIN_LATER, reason)
-            return
+            raise Overloaded(reason)
         who = caller(line.client, "", phone.number)
         await self._hold(line, phone, phone.options, who, phone_info(phone, CallInfo(phone.id, phone.name)))
 
@@ -190,8 +174,13 @@ class Switchboard:
         return may_call(origin, host, allowed, self._settings.local)
 
     @asynccontextmanager
-    async def _accepted(self, websocket: WebSocket, subprotocol: str, known: bool) -> AsyncIterator[bool]:
-        """Accept a WebSocket or refuse it, and yield whether its call may begin; it counts for the block.
+    async def _accepted(
+        self, websocket: WebSocket, subprotocol: str, known: bool
+    ) -> AsyncIterator[WebSocketTransport | None]:
+        """Accept a WebSocket or refuse it, and yield its connection if the call may begin.
+
+        The call counts for the length of the block. A ProtocolError or Overloaded that the block raises is
+        the reason why it does not begin.
 
         Pages in a browser cannot read the status of a refusal: where the server takes no calls now, theirs is
         accepted, and then closed with the reason. While the models load, so is every call.
@@ -207,13 +196,18 @@ class Switchboard:
             denial = Denial(HTTPStatus.SERVICE_UNAVAILABLE, reason, BUSY_SECONDS)
         if denial := denial or self._limits.begin(owner, time.monotonic()):
             await denial.send(websocket)
-            yield False
+            yield None
             return
         try:
-            await _accept(websocket, subprotocol)
+            transport = await _accept(websocket, subprotocol)
             if reason:
-                await decline(websocket, TRY_AGAIN_LATER, reason)
-            yield not reason
+                await decline(transport, CloseCode.TRY_AGAIN_LATER, reason)
+            try:
+                yield None if reason else transport
+            except ProtocolError as error:
+                await decline(transport, CloseCode.POLICY_VIOLATION, str(error))
+            except Overloaded as error:
+                await decline(transport, CloseCode.TRY_AGAIN_LATER, str(error))
         finally:
             self._limits.end(owner)
 
@@ -226,10 +220,18 @@ class Switchboard:
         return Denial(HTTPStatus.FORBIDDEN, reason)
 
     async def _answer(self, info: CallInfo, wire: Wire, options: Options) -> AgentCall | None:
-        """Run the agent's hooks before a call, whose line is taken meanwhile. Raises RefusedCall."""
+        """Take a line for a call, and run the agent's hooks before it.
+
+        Raises Overloaded if no line is free and none can be freed, and ProtocolError if the agent refuses.
+        """
+        most = self._settings.max_sessions
+        if len(self.calls) + self._answering >= most and not self.conversations.make_way():
+            raise Overloaded(f"all {most} lines are busy")
         self._answering += 1
         try:
             agent = await self._hosting.current.answer(info, options)
+        except RefusedCall as refused:
+            raise ProtocolError(str(refused)) from None
         finally:
             self._answering -= 1
         if agent:
@@ -243,32 +245,19 @@ class Switchboard:
         assert models is not None  # no call is answered before
         return models
 
-    async def _hold(self, websocket: Socket, wire: Wire, options: Options, who: str, info: CallInfo) -> None:
-        """Run one call, if a line is free and the agent does not refuse it."""
-        if not await self._has_line(websocket):
-            return
-        try:
-            agent = await self._answer(info, wire, options)
-        except RefusedCall as refused:
-            await decline(websocket, POLICY_VIOLATION, str(refused))
-            return
+    async def _hold(
+        self, transport: Transport, wire: Wire, options: Options, who: str, info: CallInfo
+    ) -> None:
+        """Run one call. Raises what ``_answer`` raises."""
+        agent = await self._answer(info, wire, options)
         options = agent.call.options if agent else options
-        models = self._models_of(agent)
-        call = Call(PlainSocket(websocket), models, options, wire, self._traces, who, agent)
+        call = Call(transport, self._models_of(agent), options, wire, self._traces, who, agent)
         self.calls.add(call)
         try:
             code, reason = await call.run()
         finally:
             self.calls.discard(call)
-        await hang_up(websocket, code, reason)
-
-    async def _has_line(self, websocket: Socket) -> bool:
-        """Return whether a line is free or can be freed; if not, close the socket with the reason."""
-        most = self._settings.max_sessions
-        full = len(self.calls) + self._answering >= most and not self.conversations.make_way()
-        if full:
-            await decline(websocket, TRY_AGAIN_LATER, f"all {most} lines are busy")
-        return not full
+        await hang_up(transport, code, reason)
 
     def failed_model(self) -> str:
         """Return why the language model can no longer answer, "" if it can."""
@@ -292,6 +281,7 @@ class Switchboard:
         return self.models.load_shedder.refuse(asyncio.get_running_loop().time())
 
 
-async def _accept(websocket: WebSocket, subprotocol: str) -> None:
+async def _accept(websocket: WebSocket, subprotocol: str) -> WebSocketTransport:
     offered = websocket.scope.get("subprotocols", [])
     await websocket.accept(subprotocol=subprotocol if subprotocol in offered else None)
+    return WebSocketTransport(websocket)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import MutableMapping
 from dataclasses import replace
 from io import RawIOBase
-from typing import Any
 
-from starlette.websockets import WebSocketDisconnect
+from websockets.frames import CloseCode
 
 from rejoinder.agent.app.agent_call import AgentCall
 from rejoinder.agent.wires.call_log import CallLog
@@ -36,23 +33,9 @@ from rejoinder.agent.wires.commands import (
 from rejoinder.agent.wires.failures import public_error, reported
 from rejoinder.agent.wires.feed import Feed
 from rejoinder.agent.wires.idle_reads import may_skip_a_read, until_next_read
-from rejoinder.agent.wires.socket import (
-    BEHIND,
-    CUT,
-    INTERNAL_ERROR,
-    NO_CODE,
-    NORMAL,
-    POLICY_VIOLATION,
-    CallSocket,
-    ClientAway,
-    ConnectionChange,
-    Gone,
-    Lost,
-    Message,
-    Resumed,
-    farewell,
-)
+from rejoinder.agent.wires.socket import CallSocket, ClientAway, ConnectionChange, Gone, Lost, Resumed
 from rejoinder.agent.wires.traces import Traces
+from rejoinder.agent.wires.transport import Disconnected, Message, Unsent
 from rejoinder.agent.wires.wire import Answers, Wire
 from rejoinder.pipeline import (
     RATE,
@@ -98,7 +81,6 @@ class Call:
         self._agent = agent
         self._wire = wire
         self._traces = Traces(traces, self.feed.id)
-        self._behind: deque[MutableMapping[str, Any]] = deque()
         self._began = self._last_active = 0.0
         self._played: tuple[int, float] | None = None
 
@@ -117,11 +99,11 @@ class Call:
             raise
         except Exception as error:
             match cause := first_error(error):
-                case WebSocketDisconnect():
+                case Unsent():
                     pass
                 case HungUp():
                     self.feed.reason = str(cause)
-                    return NORMAL, self.feed.reason
+                    return CloseCode.NORMAL_CLOSURE, self.feed.reason
                 case CallOver():
                     self.feed.reason = str(cause)
                     return await self._say_goodbye(self.feed.reason)
@@ -130,7 +112,8 @@ class Call:
                     expected = isinstance(cause, PipelineError)  # its message is enough: no traceback
                     level, unexpected = (logging.WARNING, None) if expected else (logging.ERROR, error)
                     clients = isinstance(cause, Overloaded | ProtocolError)
-                    return POLICY_VIOLATION if clients else INTERNAL_ERROR, self.feed.reason
+                    code = CloseCode.POLICY_VIOLATION if clients else CloseCode.INTERNAL_ERROR
+                    return code, self.feed.reason
         finally:
             self.feed.end()
             if self._agent:
@@ -162,7 +145,7 @@ class Call:
         goodbye = self._wire.goodbye(reason)
         try:
             await self._socket.send(goodbye.messages)
-        except (Overloaded, WebSocketDisconnect):
+        except (Overloaded, Unsent):
             return 0, ""
         return goodbye.code, goodbye.reason
 
@@ -173,24 +156,23 @@ class Call:
         loop = asyncio.get_running_loop()
         self._began = self._last_active = loop.time()
         while True:
-            message = self._behind.popleft() if self._behind else await self._socket.receive()
-            if isinstance(message, ConnectionChange):
-                if not await self._outlast(session, message):
+            came = await self._socket.receive()
+            if isinstance(came, ConnectionChange):
+                if not await self._outlast(session, came):
                     return
                 continue
-            if message["type"] == "websocket.disconnect":
-                self._note_end(message)
+            if isinstance(came, Disconnected):
+                self.feed.reason = came.farewell()
                 return
-            if behind := message.get(BEHIND):
-                self._behind.extend(behind())
-            frame, more = message.get(CUT) or message.get("text"), bool(self._behind)
-            answers = self._wire.receive(message["bytes"] if frame is None else frame, more)
-            await self._carry_out(session, answers)
-            ends_in_audio = bool(answers) and isinstance(answers[-1], Hear | ReadMore)
-            while answers and isinstance(answers[-1], ReadMore):
-                answers = self._wire.read_more()
+            ends_in_audio = False
+            for number, frame in enumerate(came, 1):
+                answers = self._wire.receive(frame, number < len(came))
                 await self._carry_out(session, answers)
-            if ends_in_audio and not more:
+                ends_in_audio = bool(answers) and isinstance(answers[-1], Hear | ReadMore)
+                while answers and isinstance(answers[-1], ReadMore):
+                    answers = self._wire.read_more()
+                    await self._carry_out(session, answers)
+            if ends_in_audio:
                 await asyncio.sleep(0)  # let the session take the audio,
                 await asyncio.sleep(0)  # and let the VAD run it in one batch with other calls' audio
                 if session.idle:
@@ -215,9 +197,9 @@ class Call:
     async def _outlast(self, session: Session, change: ConnectionChange) -> bool:
         """Take a change of the connection while the client is away; return whether the call goes on."""
         match change:
-            case Lost(message, since, reason, seconds, empty):
+            case Lost(end, since, reason, seconds, empty):
                 if empty and session.at_rest:
-                    self._note_end(message)
+                    self.feed.reason = end.farewell()
                     return False
                 self._played = session.hold(since)
                 if reason:
@@ -233,9 +215,6 @@ class Call:
                 self.feed.reason = reason
                 return False
         return True
-
-    def _note_end(self, message: MutableMapping[str, Any]) -> None:
-        self.feed.reason = farewell(int(message.get("code") or NO_CODE), message.get("reason") or "")
 
     # --- what the wire answers --------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from websockets.frames import CloseCode
+
 from rejoinder.agent.wires.commands import Command, Result
-from rejoinder.agent.wires.long_messages import Long
-from rejoinder.agent.wires.socket import NORMAL, Message
+from rejoinder.agent.wires.transport import Frame, Message
 from rejoinder.pipeline import Event, Options
 
 Answers = Sequence[Command | Message]
@@ -20,7 +21,7 @@ class Goodbye:
     """The end of a call by the server: the close code and the reason of its socket, and the last messages."""
 
     reason: str
-    code: int = NORMAL
+    code: int = CloseCode.NORMAL_CLOSURE
     messages: Sequence[Message] = ()
 
 
@@ -53,7 +54,7 @@ class Wire(Protocol):
     def open(self) -> Answers:
         """Return what begins the call."""
 
-    def receive(self, frame: str | bytes | Long, more: bool = False) -> Answers:
+    def receive(self, frame: Frame, more: bool = False) -> Answers:
         """Take one message of the client. Raises ProtocolError.
 
         more: whether the next message is here already; audio may then be held back until that one is taken.

@@ -72,7 +72,7 @@ class Echo:
         self._ends = at + chunk.seconds
         if text:
             self._clauses.append((self._end, self._end, text))
-        self._place(self._resampler.feed(chunk))
+        self._place(self._resampler.feed(chunk.pcm))
 
     def hold(self, at: float) -> None:
         """Record that the client holds the audio planned after ``at`` until ``release``."""

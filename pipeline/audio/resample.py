@@ -10,7 +10,7 @@ from math import gcd
 
 import numpy as np
 
-from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_float
+from rejoinder.pipeline.audio.chunk import RATE, Samples, to_float
 
 TAPS = 32
 """Length of the filter in source samples: aliases are 50 dB below speech."""
@@ -21,7 +21,7 @@ FEW = 8
 
 
 class ToSession:
-    """Resamples a stream of chunks at ``rate`` hertz to 16 kHz with a delay of 1 ms."""
+    """Resamples a stream at ``rate`` hertz to 16 kHz with a delay of 1 ms."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
@@ -34,9 +34,9 @@ class ToSession:
         self._rest: Samples = np.zeros(TAPS // 2 - 1, np.float32)
         self._at = 0  # in steps of a phase, from the first sample of the rest
 
-    def feed(self, chunk: AudioChunk) -> Samples:
-        """Add a chunk; return the samples that are complete, float32, shape (samples,)."""
-        audio = np.concatenate((self._rest, to_float(chunk.pcm)))
+    def feed(self, pcm: bytes) -> Samples:
+        """Add 16-bit samples; return the samples that are complete, float32, shape (samples,)."""
+        audio = np.concatenate((self._rest, to_float(pcm)))
         reached = (len(audio) - TAPS + 1) * self._phases  # behind the places at which all taps have a sample
         out = np.empty(max(0, -(-(reached - self._at) // self._step)), np.float32)
         if self._phases <= FEW:

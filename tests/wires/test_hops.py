@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from starlette.datastructures import URL
 from starlette.websockets import WebSocketState
 from support.paths import ROOT
 
@@ -30,7 +31,7 @@ from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import ResumableSocket, SocketLease
-from rejoinder.agent.wires.socket import PlainSocket
+from rejoinder.agent.wires.transport import WebSocketTransport
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurnModel, ScriptedVad
 from rejoinder.pipeline import Channel, Models, Options, ReplyAudio, Session
 
@@ -98,6 +99,7 @@ class Line:
 
     application_state = WebSocketState.CONNECTED
     client = None
+    url = URL("/v1/realtime")
 
     def __init__(self, walks: Walks, realtime: bool) -> None:
         self.scope: dict[str, Any] = {}
@@ -135,11 +137,11 @@ def walk(kind: str) -> Walks:
     async def hold() -> None:
         if kind == "realtime":
             wire = Realtime(Options())
-            socket = ResumableSocket(SocketLease(line), wire, 30.0)
+            socket = ResumableSocket(SocketLease(WebSocketTransport(line)), wire, 30.0)
             await Call(socket, models, Options(), wire, None).run()
         else:
             wire = Pcm(Options(), 24_000, 24_000)
-            await Call(PlainSocket(line), models, Options(), wire, None).run()
+            await Call(WebSocketTransport(line), models, Options(), wire, None).run()
 
     sys.setprofile(walks.profile)
     try:

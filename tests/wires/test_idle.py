@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.websockets import WebSocketState
 
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.scenario import QUIET, SPEECH_CHUNK
@@ -27,7 +25,7 @@ from rejoinder.agent.wires.idle_reads import (
 )
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.realtime.input import HELD_SECONDS
-from rejoinder.agent.wires.socket import BEHIND, PlainSocket
+from rejoinder.agent.wires.transport import Disconnected, Frame, Message
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad, ScriptedVadStream
 from rejoinder.pipeline import RATE, AudioChunk, Models, Options, Vad
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
@@ -92,8 +90,6 @@ class Line:
     sends nothing until it was ``answered``.
     """
 
-    application_state = WebSocketState.CONNECTED
-
     def __init__(self, speaks: float, ends: float, asks: bool = False) -> None:
         self.reads: list[float] = []
         self.answered = 0.0
@@ -101,42 +97,31 @@ class Line:
         self._waits = asks
         self._speaks, self._ends, self._sent, self._asks = speaks, ends, 0, asks
 
-    async def receive(self) -> MutableMapping[str, Any]:
+    async def receive(self) -> list[Frame] | Disconnected:
         loop = asyncio.get_running_loop()
         if self._asks:
             self._asks = False
-            return {"type": "websocket.receive", "text": '{"type": "reply"}'}
+            return ['{"type": "reply"}']
         if self._waits:
             await self._over.wait()
             await asyncio.sleep(self.answered - loop.time())
         self.reads.append(loop.time())
         if loop.time() >= self._ends:
-            return {"type": "websocket.disconnect", "code": 1000}
+            return Disconnected(1000)
         await asyncio.sleep(max(0.0, (self._sent + 1) * FRAME_SECONDS - loop.time()))
-        return {**self._next(), BEHIND: self._behind}
+        frames: list[Frame] = [self._next()]
+        return frames + [self._next() for _ in range(round(loop.time() / FRAME_SECONDS) - self._sent)]
 
-    def _behind(self) -> list[MutableMapping[str, Any]]:
-        return [
-            self._next() for _ in range(round(asyncio.get_running_loop().time() / FRAME_SECONDS) - self._sent)
-        ]
-
-    def _next(self) -> MutableMapping[str, Any]:
+    def _next(self) -> bytes:
         self._sent += 1
-        sound = SPEECH_CHUNK if self._sent * FRAME_SECONDS > self._speaks else QUIET
-        return {"type": "websocket.receive", "bytes": sound}
+        return SPEECH_CHUNK if self._sent * FRAME_SECONDS > self._speaks else QUIET
 
-    async def send_text(self, data: str) -> None:
-        """Take a message."""
-        if '"reply_ended"' in data:
+    async def send(self, messages: Sequence[Message]) -> None:
+        """Take messages."""
+        if any(isinstance(one, dict) and one["type"] == "reply_ended" for one in messages):
             self.answered = asyncio.get_running_loop().time() + 1.0  # by then it has been heard, too
             self._sent = round(self.answered / FRAME_SECONDS)
             self._over.set()
-
-    async def send_bytes(self, data: bytes) -> None:
-        """Take audio."""
-
-    async def close(self, code: int = 1000, reason: str | None = None) -> None:
-        """End."""
 
 
 class SharedStream(ScriptedVadStream):
@@ -169,7 +154,7 @@ def hold(line: Line, busy: Busy, options: Options | None = None, vad: Vad | None
         vad, ScriptedStt(["hello"]), ScriptedLlm([said]), ScriptedTts(), load_shedder=LoadShedder()
     )
     models.load_shedder.engines = [busy]  # type: ignore[list-item]
-    virtual_clock.run(Call(PlainSocket(line), models, options or Options(), Pcm(Options()), None).run())
+    virtual_clock.run(Call(line, models, options or Options(), Pcm(Options()), None).run())
 
 
 def test_long_silent_call_is_not_read_while_others_wait() -> None:

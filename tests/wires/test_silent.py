@@ -29,7 +29,8 @@ from rejoinder.agent.server.connection import (
 )
 from rejoinder.agent.server.frames import Portions
 from rejoinder.agent.server.requests import REQUEST_SECONDS
-from rejoinder.agent.wires.socket import BEHIND
+from rejoinder.agent.wires.long_messages import Long
+from rejoinder.agent.wires.transport import FRAMES
 
 MANY = 1000
 HANDSHAKE = (
@@ -144,8 +145,8 @@ def test_messages_before_a_close_are_taken_in_order() -> None:
 
 
 def test_minutes_of_audio_are_long_and_frames_are_not() -> None:
-    assert is_long({"text": "x" * (LONG_MESSAGE + 1)}) and not is_long({"text": "x" * 900})
-    assert not is_long({"bytes": bytes(640)}) and not is_long({"text": None})
+    assert is_long("x" * (LONG_MESSAGE + 1)) and is_long(Long()) and not is_long("x" * 900)
+    assert not is_long(bytes(640))
 
 
 class Transport:
@@ -164,8 +165,8 @@ def test_reading_goes_on_after_a_long_message(size: int) -> None:
     connection.queue, connection.transport, connection.read_paused = asyncio.Queue(), Transport(), True
     connection.handshake_complete, connection._came = True, Portions(LONG_MESSAGE)
     for text in ("x" * size, "commit"):
-        connection.queue.put_nowait({"type": "websocket.receive", "text": text})
+        message = {"type": "websocket.receive", "text": text, FRAMES: [text]}
+        connection.queue.put_nowait(message)
     message = asyncio.run(connection.receive())
-    assert not connection.transport.reading, "what is here already is taken first"
-    assert [one["text"] for one in message[BEHIND]()] == ["commit"]
+    assert message[FRAMES] == [message["text"], "commit"], "what is here already is taken together"
     assert connection.transport.reading == (size > LONG_MESSAGE)

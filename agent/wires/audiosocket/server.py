@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
-from starlette.websockets import WebSocketState
+from websockets.frames import CloseCode
 
 from rejoinder.agent.config import ConfigError
 from rejoinder.agent.wires.audiosocket.protocol import (
@@ -23,8 +22,8 @@ from rejoinder.agent.wires.audiosocket.protocol import (
     started,
 )
 from rejoinder.agent.wires.call_log import Address, log_refused
-from rejoinder.agent.wires.socket import BEHIND
-from rejoinder.pipeline import Channel, Closed, ProtocolError
+from rejoinder.agent.wires.transport import Disconnected, Frame, Message
+from rejoinder.pipeline import Channel, Closed, Overloaded, ProtocolError
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +41,12 @@ connection and lose the last packet."""
 
 
 class Line:
-    """One TCP connection, with the methods of a WebSocket that a call uses."""
+    """A ``Transport`` of one TCP connection. Text frames are marks that were played."""
+
+    where = "AudioSocket"
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.application_state = WebSocketState.CONNECTED
+        self.is_open = True
         self.client: Address = writer.get_extra_info("peername")
         self._reader = reader
         self._writer = writer
@@ -64,7 +65,7 @@ class Line:
         except* (OSError, TimeoutError) as errors:
             log.debug("AudioSocket: %s", errors.exceptions[0])
         finally:
-            self.application_state = WebSocketState.DISCONNECTED
+            self.is_open = False
             self._came.close()
 
     async def _read(self) -> None:
@@ -77,7 +78,7 @@ class Line:
                 self._came.close()
                 continue
             for whole in self._packets.feed(data):
-                if self.application_state is WebSocketState.CONNECTED:
+                if self.is_open:
                     await self._came.send(whole)
 
     async def _pace(self) -> None:
@@ -116,35 +117,26 @@ class Line:
         except Closed:
             raise ProtocolError(self._wrong or "it was closed before its start") from None
 
-    async def receive(self) -> dict[str, Any]:
-        """Return the next packet, or a mark that was played. Cancelling loses neither."""
+    async def receive(self) -> list[Frame] | Disconnected:
+        """Return the packets and marks since the last call, at least one. Cancelling loses none."""
         try:
-            frame = await self._came.receive()
+            first = await self._came.receive()
         except Closed:
-            return {"type": "websocket.disconnect"}
-        return {**_message(frame), BEHIND: self._behind}
+            return Disconnected()
+        return [first, *self._came.receive_nowait(self._came.size)]
 
-    def _behind(self) -> list[dict[str, Any]]:
-        return [_message(frame) for frame in self._came.receive_nowait(self._came.size)]
+    async def send(self, messages: Sequence[Message]) -> None:
+        """Queue packets and marks. It never waits, so there is nothing to cancel. Raises Overloaded."""
+        for message in messages:
+            assert not isinstance(message, dict)  # the carrier encodes all messages
+            self._queue.take(message)
 
-    async def send_text(self, data: str) -> None:
-        """Pass a mark or a word to the queue. It never waits, so there is nothing to cancel."""
-        self._queue.take(data)
-
-    async def send_bytes(self, data: bytes) -> None:
-        """Queue a packet. It never waits, so there is nothing to cancel. Raises Overloaded."""
-        self._queue.take(data)
-
-    async def close(self, code: int = 1000, reason: str | None = None) -> None:
+    async def close(self, code: int, reason: str) -> None:
         """Hang up. It never waits, so there is nothing to cancel."""
-        self.application_state = WebSocketState.DISCONNECTED
+        self.is_open = False
         with suppress(OSError):
             self._writer.write(packet(HANG_UP))
             self._writer.write_eof()
-
-
-def _message(frame: str | bytes) -> dict[str, Any]:
-    return {"type": "websocket.receive", "text" if isinstance(frame, str) else "bytes": frame}
 
 
 @asynccontextmanager
@@ -166,9 +158,9 @@ async def listening(
         running = asyncio.create_task(line.run(), name="audiosocket")
         try:
             await serve(line)
-        except ProtocolError as error:
+        except (ProtocolError, Overloaded) as error:
             log_refused("AudioSocket", line.client, str(error))
-            await line.close(reason=str(error))
+            await line.close(CloseCode.POLICY_VIOLATION, str(error))
         finally:
             await asyncio.wait([running], timeout=AUDIOSOCKET_LINGER_SECONDS)
             running.cancel()

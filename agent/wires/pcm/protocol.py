@@ -45,7 +45,6 @@ from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.agent.wires.wire import Goodbye
 from rejoinder.pipeline import (
     RATE,
-    AudioChunk,
     EndOfTurn,
     Event,
     NothingSaid,
@@ -134,7 +133,7 @@ class Pcm:
         pcm, self._unread = self._unread[:size], self._unread[size:]
         self._received += len(pcm) // 2
         if self._rate_in != RATE:
-            pcm = to_pcm(self._to_session.feed(AudioChunk(pcm, self._rate_in)))
+            pcm = to_pcm(self._to_session.feed(pcm))
         return [Hear(pcm), ReadMore()] if self._unread else [Hear(pcm)]
 
     def _audio(self, data: bytes) -> list[Command | Message]:

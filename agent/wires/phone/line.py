@@ -9,43 +9,36 @@ import hmac
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from starlette.websockets import WebSocket
+from starlette.requests import HTTPConnection
 
 from rejoinder.agent.wires.phone.carrier import Carrier
 from rejoinder.agent.wires.phone.protocol import sniff
-from rejoinder.agent.wires.socket import CUT
-from rejoinder.pipeline import PipelineError, ProtocolError
+from rejoinder.agent.wires.transport import Disconnected, WebSocketTransport
+from rejoinder.pipeline import ProtocolError
 
 START_MESSAGE_SECONDS = 10.0
 """Longest wait for a carrier's start message, in seconds. Until then a connection does not count as a
 call."""
 
 
-class NotStarted(PipelineError):
-    """A connection did not become a call. The message says why."""
+async def pick_up(transport: WebSocketTransport) -> Carrier | None:
+    """Wait for the carrier's start message; return the carrier, None if the connection closes before.
 
-
-async def pick_up(websocket: WebSocket) -> Carrier:
-    """Wait for the carrier's start message; return the carrier. Raises NotStarted.
-
-    Cancelling stops waiting and leaves the socket open.
+    Raises ProtocolError. Cancelling stops waiting and leaves the connection open.
     """
     try:
         async with asyncio.timeout(START_MESSAGE_SECONDS):
-            while True:
-                message = await websocket.receive()
-                if message["type"] == "websocket.disconnect":
-                    raise NotStarted("it was closed before its start")
-                frame = message.get(CUT) or message.get("text")
-                if carrier := sniff(message["bytes"] if frame is None else frame):
-                    return carrier
+            while not isinstance(frames := await transport.receive(), Disconnected):
+                for number, frame in enumerate(frames, 1):
+                    if carrier := sniff(frame):
+                        transport.put_back(frames[number:])
+                        return carrier
     except TimeoutError:
-        raise NotStarted(f"nothing has started within {START_MESSAGE_SECONDS:g} s") from None
-    except ProtocolError as error:
-        raise NotStarted(str(error)) from error
+        raise ProtocolError(f"nothing has started within {START_MESSAGE_SECONDS:g} s") from None
+    return None
 
 
-def is_signed(token: str, public_url: str, websocket: WebSocket) -> bool:
+def is_signed(token: str, public_url: str, websocket: HTTPConnection) -> bool:
     """Return whether Twilio has signed a connection.
 
     token: the account's secret. public_url: the server's URL as Twilio calls it, "" for the request's own

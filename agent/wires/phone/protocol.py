@@ -176,7 +176,7 @@ class Phone:
     def _audio(self, data: bytes) -> list[Command]:
         pcm, rate = self.carrier.format_in.decode(data), self.carrier.format_in.rate
         if rate != RATE:
-            pcm = to_pcm(self._to_session.feed(AudioChunk(pcm, rate)))
+            pcm = to_pcm(self._to_session.feed(pcm))
         self._received += len(pcm) // 2
         keys = self._keypad.look(self._received)
         return [Hear(pcm), *typed(keys)] if keys else [Hear(pcm)]

@@ -20,7 +20,7 @@ from rejoinder.agent.wires.realtime.formats import (
     not_base64,
 )
 from rejoinder.agent.wires.realtime.items import Items
-from rejoinder.pipeline import RATE, AudioChunk, ProtocolError, to_pcm
+from rejoinder.pipeline import RATE, ProtocolError, to_pcm
 from rejoinder.pipeline.audio.resample import ToSession
 
 HELD_SECONDS = 0.6
@@ -74,8 +74,7 @@ class InputBuffer:
         pcm, self._held = bytes(self._held), bytearray()
         heard, rate = [], self._resampler.rate
         for at in range(0, len(pcm), 2 * rate):
-            second = AudioChunk(pcm[at : at + 2 * rate], rate)
-            heard.append(Hear(to_pcm(self._resampler.feed(second))))
+            heard.append(Hear(to_pcm(self._resampler.feed(pcm[at : at + 2 * rate]))))
         return heard
 
     def append_long(self, audio: Base64) -> list[Hear | ReadMore]:
@@ -110,7 +109,7 @@ class InputBuffer:
         if len(pcm) > 2 * rate * RECORDING_SECONDS:
             reason = f"{param}: more than {RECORDING_SECONDS} s: append it to the input buffer instead"
             raise ProtocolError(reason, "invalid_value", param)
-        return to_pcm(ToSession(rate).feed(AudioChunk(pcm, rate)))
+        return to_pcm(ToSession(rate).feed(pcm))
 
     def commit(self) -> EndTurn:
         """End the user's turn. Raises ProtocolError where there is no audio, or a commit is in progress."""

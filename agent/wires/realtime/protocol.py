@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from websockets.frames import CloseCode
+
 from rejoinder.agent.wires.commands import (
     Command,
     Configure,
@@ -39,7 +41,6 @@ from rejoinder.agent.wires.realtime.messages import (
 from rejoinder.agent.wires.realtime.reading import UnreadableMessage, read_message
 from rejoinder.agent.wires.realtime.responses import ReplyEvent, Responses
 from rejoinder.agent.wires.realtime.settings import SessionSettings
-from rejoinder.agent.wires.socket import GOING_AWAY
 from rejoinder.agent.wires.voices import DEFAULT
 from rejoinder.agent.wires.wire import Answers, Goodbye
 from rejoinder.pipeline import (
@@ -229,7 +230,9 @@ class Realtime:
         minutes, seconds = divmod(longest, 60.0)
         lasted = f"{longest:g} seconds" if seconds else f"{minutes:g} minutes"
         reason = f"Your session hit the maximum duration of {lasted}."
-        return Goodbye(reason, GOING_AWAY, [failure(ProtocolError(reason, "session_expired"), None)])
+        return Goodbye(
+            reason, CloseCode.GOING_AWAY, [failure(ProtocolError(reason, "session_expired"), None)]
+        )
 
     def _playing(self, type_: str, **fields: Any) -> list[ServerEvent]:
         """Return the event that pauses or resumes playback. Only clients that hold their audio get it.

@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from websockets.frames import CloseCode
 
 from rejoinder.agent.wires.realtime.outbox import Outbox
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest, catch_up
-from rejoinder.agent.wires.socket import (
-    ABNORMAL,
-    ALIVE,
-    NO_CODE,
-    NORMAL,
-    POLICY_VIOLATION,
-    TRY_AGAIN_LATER,
-    ClientAway,
-    ConnectionChange,
-    Gone,
-    Lost,
-    Message,
-    PlainSocket,
-    Resumed,
-)
+from rejoinder.agent.wires.socket import ClientAway, ConnectionChange, Gone, Lost, Resumed
+from rejoinder.agent.wires.transport import Disconnected, Frame, Message, Unsent, WebSocketTransport
 from rejoinder.pipeline import Overloaded
 
-KEEPALIVE_FAILED = 1011
-"""Close code of a client whose keepalive ping got no answer."""
 SEEMS_DEAD = 4000
 """Close code of a page that receives nothing any more. Browsers cannot send 1011."""
-BROKEN = frozenset((ABNORMAL, KEEPALIVE_FAILED, SEEMS_DEAD))
-"""Close codes that mean a broken connection, and not that the client has ended the call."""
+BROKEN = frozenset((CloseCode.ABNORMAL_CLOSURE, CloseCode.INTERNAL_ERROR, SEEMS_DEAD))
+"""Close codes that mean a broken connection, and not that the client has ended the call. 1011 is that of a
+client whose keepalive ping got no answer."""
 AWAY_SECONDS = 0.1
 """Interval between two ``ClientAway`` while the client is away, in seconds."""
 
-JUST_ENDED = (TRY_AGAIN_LATER, "the conversation has just ended: connect again")
+JUST_ENDED = (CloseCode.TRY_AGAIN_LATER, "the conversation has just ended: connect again")
 """Close code and reason for a client that comes back too late."""
 
 Ended = tuple[int, str]
@@ -48,16 +33,9 @@ Ended = tuple[int, str]
 class SocketLease:
     """A socket that a call may use until ``ended`` has a result."""
 
-    def __init__(self, socket: WebSocket) -> None:
-        self.socket = socket
-        loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[Ended] = loop.create_future()
-        self._began = loop.time()
-
-    @property
-    def alive(self) -> float:
-        """The loop time at which the client last sent anything, such as a pong."""
-        return float(self.socket.scope.get(ALIVE, self._began))
+    def __init__(self, transport: WebSocketTransport) -> None:
+        self.transport = transport
+        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
 
     def release(self, code: int, reason: str) -> None:
         """Return the socket to its endpoint, which closes it with this code and reason."""
@@ -79,7 +57,6 @@ class ResumableSocket:
         self.conversation = wire.conversation
         self._wire = wire
         self._lease = lease
-        self._socket = PlainSocket(lease.socket)
         self._outbox = Outbox()
         self._writing = asyncio.Lock()
         self._next: tuple[SocketLease, ResumeRequest] | None = None
@@ -105,10 +82,10 @@ class ResumableSocket:
             return
         elsewhere = "the conversation goes on over another socket"
         if self._next is not None:
-            self._next[0].release(NORMAL, elsewhere)
+            self._next[0].release(CloseCode.NORMAL_CLOSURE, elsewhere)
         self._next = lease, request
         self._arrived.set()
-        self._drop(NORMAL, elsewhere)
+        self._drop(CloseCode.NORMAL_CLOSURE, elsewhere)
 
     def end(self, code: int, reason: str) -> None:
         """Mark the call as over, and release all its sockets."""
@@ -119,30 +96,31 @@ class ResumableSocket:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    async def receive(self) -> MutableMapping[str, Any] | ConnectionChange:
-        """Return the next message of the client, or a change of its connection.
+    async def receive(self) -> list[Frame] | Disconnected | ConnectionChange:
+        """Return the next frames of the client, or a change of its connection.
 
         After ``Lost`` the next call begins to wait for the client: a call that ends instead does not make it.
-        Cancelling loses no message.
+        Cancelling loses no frame.
         """
         if self._lost:
             return await self._wait()
-        message: MutableMapping[str, Any] = {"type": "websocket.disconnect", "code": ABNORMAL}
+        came: list[Frame] | Disconnected = Disconnected(CloseCode.ABNORMAL_CLOSURE)
         if not self._dropped:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None) as self._patience:
-                    message = await self._lease.socket.receive()
+                    came = await self._lease.transport.receive()
             self._patience = None
-        return message if message["type"] != "websocket.disconnect" else self._disconnected(message)
+        return self._disconnected(came) if isinstance(came, Disconnected) else came
 
-    def _disconnected(self, message: MutableMapping[str, Any]) -> MutableMapping[str, Any] | Lost:
-        code, replaced = int(message.get("code") or NO_CODE), self._next is not None
-        if not replaced and (code not in BROKEN or not self.seconds):
-            return message
+    def _disconnected(self, end: Disconnected) -> Disconnected | Lost:
+        replaced = self._next is not None
+        if not replaced and (end.code not in BROKEN or not self.seconds):
+            return end
         self._lost = True
-        broken = "" if replaced else "it broke off" if code == ABNORMAL else f"closed with {code}"
+        broke_off = end.code == CloseCode.ABNORMAL_CLOSURE
+        broken = "" if replaced else "it broke off" if broke_off else f"closed with {end.code}"
         empty = self._wire.empty and not replaced
-        return Lost(message, self._lease.alive, self._unread or broken, self.seconds, empty)
+        return Lost(end, self._lease.transport.alive, self._unread or broken, self.seconds, empty)
 
     async def _wait(self) -> ConnectionChange:
         """Wait for the next socket, for ``AWAY_SECONDS`` at most; after ``Lost`` not at all."""
@@ -155,7 +133,7 @@ class ResumableSocket:
                 async with asyncio.timeout(min(AWAY_SECONDS, self._until - loop.time())):
                     await self._arrived.wait()
         if self._next is not None:
-            return Resumed(self._next[0].socket.client, self._catch_up)
+            return Resumed(self._next[0].transport.client, self._catch_up)
         if loop.time() >= self._until:
             return Gone(f"the client has not come back within {self.seconds:g} s")
         return ClientAway(AWAY_SECONDS)
@@ -166,7 +144,7 @@ class ResumableSocket:
         """Send events, in order, with no others between them.
 
         A client that resumes gets those it missed. Cancelling may leave some unsent. Raises Overloaded and
-        WebSocketDisconnect if the call does not wait for its client.
+        Unsent if the call does not wait for its client.
         """
         async with self._writing:
             for message in messages:
@@ -180,7 +158,6 @@ class ResumableSocket:
         async with self._writing:
             assert self._next is not None
             (self._lease, request), self._next = self._next, None
-            self._socket = PlainSocket(self._lease.socket)
             self._arrived.clear()
             self._dropped = self._lost = False
             self._unread, self._until = "", None
@@ -194,14 +171,14 @@ class ResumableSocket:
         if self._dropped:
             return
         try:
-            await self._socket.write(text)
+            await self._lease.transport.write(text)
         except Overloaded as error:
             if not self.seconds:
                 raise
             if not self._dropped:  # and no other socket has taken over already
                 self._unread = str(error)
-                self._drop(POLICY_VIOLATION, str(error))
-        except WebSocketDisconnect:
+                self._drop(CloseCode.POLICY_VIOLATION, str(error))
+        except Unsent:
             if not self.seconds:
                 raise
             # The reading side learns the close code: the client may have ended the call.
@@ -211,7 +188,7 @@ class ResumableSocket:
         self._dropped = True
         self.alone = asyncio.get_running_loop().time()
         self._lease.release(code, reason)
-        self._socket.stop()
+        self._lease.transport.stop()
         if self._patience is not None:
             with suppress(RuntimeError):  # the timeout has just expired
                 self._patience.reschedule(0.0)

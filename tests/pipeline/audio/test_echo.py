@@ -186,7 +186,7 @@ def test_resampling(rate: int, size: int) -> None:
     times = np.arange(rate) / rate
     tone = (0.5 * np.sin(2 * np.pi * 1000 * times)).astype(np.float32)
     resampler = ToSession(rate)
-    pieces = [resampler.feed(piece) for piece in AudioChunk(to_pcm(tone), rate).slices(size)]
+    pieces = [resampler.feed(piece.pcm) for piece in AudioChunk(to_pcm(tone), rate).slices(size)]
     resampled = np.concatenate(pieces)
     assert abs(len(resampled) - RATE) < 0.003 * RATE
     wanted = 0.5 * np.sin(2 * np.pi * 1000 * np.arange(len(resampled)) / RATE)
@@ -230,6 +230,6 @@ def test_resampling_phase_by_phase_is_the_same_however_the_audio_is_cut(
 ) -> None:
     noise = AudioChunk(to_pcm(speech.noise(0.1, 0.3)), rate)
     cut = ToSession(rate)
-    pieces = np.concatenate([cut.feed(piece) for piece in noise.slices(size)])
+    pieces = np.concatenate([cut.feed(piece.pcm) for piece in noise.slices(size)])
     monkeypatch.setattr(resample, "FEW", 0)
-    assert np.allclose(pieces, ToSession(rate).feed(noise), atol=1e-6, rtol=0)
+    assert np.allclose(pieces, ToSession(rate).feed(noise.pcm), atol=1e-6, rtol=0)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient, WebSocketDenialResponse
+from websockets.frames import CloseCode
 
 from rejoinder.agent.config import Settings
 from rejoinder.agent.server.limits import BUSY_SECONDS
 from rejoinder.agent.server.server import Server
 from rejoinder.agent.simulate.scenario import Talk
-from rejoinder.agent.wires.socket import TRY_AGAIN_LATER
 from rejoinder.models.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedVad
 from rejoinder.models.stt.whisper import window_seconds
 from rejoinder.pipeline import Models, PartialTranscript
@@ -283,7 +283,7 @@ def test_a_page_gets_the_refusal_as_readable_text() -> None:
         "ws://127.0.0.1/v1/realtime", headers={"Origin": "http://127.0.0.1"}
     ) as socket:
         closed = socket.receive()
-    assert closed["code"] == TRY_AGAIN_LATER and "all lines are busy" in closed["reason"]
+    assert closed["code"] == CloseCode.TRY_AGAIN_LATER and "all lines are busy" in closed["reason"]
 
 
 def test_before_anything_is_left_out_a_call_is_taken_and_health_says_how_it_is() -> None:

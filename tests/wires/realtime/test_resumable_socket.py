@@ -7,17 +7,21 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.datastructures import URL
 from starlette.websockets import WebSocketState
+from websockets.frames import CloseCode
 
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.wires.realtime.events import event
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import ResumableSocket, SocketLease
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
-from rejoinder.agent.wires.socket import ABNORMAL, NORMAL, ClientAway, Gone, Lost, Resumed
+from rejoinder.agent.wires.socket import ClientAway, Gone, Lost, Resumed
+from rejoinder.agent.wires.transport import Disconnected, WebSocketTransport
 from rejoinder.pipeline import Options
 
 SECONDS = 2.0
+NORMAL, ABNORMAL = CloseCode.NORMAL_CLOSURE, CloseCode.ABNORMAL_CLOSURE
 
 
 class Line:
@@ -25,6 +29,7 @@ class Line:
 
     application_state = WebSocketState.CONNECTED
     client = ("127.0.0.1", 1)
+    url = URL("/v1/realtime")
 
     def __init__(self, code: int = ABNORMAL, full: bool = False) -> None:
         self.scope: dict[str, Any] = {}
@@ -43,16 +48,16 @@ class Line:
 
 def lease(line: Line) -> SocketLease:
     given: Any = line
-    return SocketLease(given)
+    return SocketLease(WebSocketTransport(given))
 
 
 def test_client_that_hangs_up_is_not_waited_for() -> None:
     async def run() -> None:
         socket = ResumableSocket(lease(Line(NORMAL)), Realtime(Options()), SECONDS)
-        assert await socket.receive() == {"type": "websocket.disconnect", "code": NORMAL}
+        assert await socket.receive() == Disconnected(NORMAL)
         assert not socket.waits
         impatient = ResumableSocket(lease(Line()), Realtime(Options()), 0.0)
-        assert await impatient.receive() == {"type": "websocket.disconnect", "code": ABNORMAL}
+        assert await impatient.receive() == Disconnected(ABNORMAL)
 
     virtual_clock.run(run())
 
