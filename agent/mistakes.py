@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from rejoinder.agent.complaints import TYPES, Complaint, complaints
+from rejoinder.models.llm.model_settings import ModelSettings
 
 PREFIX = "REJOINDER_"
 """Prefix of the environment variables of settings."""
@@ -112,10 +113,13 @@ def _shown(value: Any) -> str:
 def unknown(name: str, sources: Mapping[str, str], fields: Collection[str]) -> str:
     """Return the sentence about a setting that does not exist, with the most similar setting."""
     table, _, last = name.rpartition(".")
-    where = f"{sources.get(name, 'the configuration')}: "
+    source = sources.get(name) or sources.get(name.partition(".")[0], "the configuration")
+    where = f"{source}: "
     inside = f" in [{table}]" if table else ""
     problem = f"{where}there is no setting {last!r}{inside}"
     beside = [one.removeprefix(f"{table}.") for one in fields if one.rpartition(".")[0] == table]
+    if table.startswith("models."):
+        beside = list(ModelSettings.model_fields)
     if table and last in fields:
         return f"{problem}: {last} belongs above the line [{table}]"
     if near := nearest(last, beside):

@@ -8,6 +8,7 @@ from typing import Any
 
 from rejoinder.models.registry import adapters, language_model
 from rejoinder.models.specs import LANGUAGE_MODELS, is_path
+from rejoinder.models.weights.hub import is_repository
 
 _WORD = re.compile(r"[^\s,]+")
 
@@ -43,6 +44,8 @@ def _begins(word: str, names: Collection[str]) -> bool:
 def _is_long(spec: str) -> bool:
     """Return whether a spec is a path or a script, which may contain blanks."""
     prefix, _, argument = spec.partition(":")
+    if "://" in argument or (prefix == "vllm" and is_repository(argument)):
+        return False
     return prefix == "scripted" or is_path(argument or prefix)
 
 

@@ -42,6 +42,10 @@ def mistakes_of(flags: Mapping[str, Any] | None = None) -> list[str]:
         ('Max-Sessions = "x"', "there is no setting 'Max-Sessions'; did you mean max_sessions?"),
         ('voice = "heart"', "there is no setting 'voice'; did you mean tts?"),
         ("max_model_len = 8", "there is no setting 'max_model_len': it belongs below a line [vllm]"),
+        (
+            '[models.big]\nurl = "http://a/v1"\nmodel = "x"\nfirst_tokn_s = 1.0',
+            "there is no setting 'first_tokn_s' in [models.big]; did you mean first_token_s?",
+        ),
         ("[vllm]\nport = 8", "there is no setting 'port' in [vllm]: port belongs above the line [vllm]"),
         (
             "[vllm]\nmax_modle_len = 8",

@@ -265,6 +265,15 @@ def test_a_server_that_is_down_keeps_the_configuration_from_running(scripted: No
     assert whole["fixes"] == [f"start the server at http://127.0.0.1:{port}/v1, or set llm to another"]
 
 
+def test_a_server_that_is_down_is_reported_where_another_model_answers(scripted: None, cache: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    code, whole, _ = report("--llm", f"openai:http://127.0.0.1:{port}/v1#m scripted:llm")
+    assert code == 0 and whole["fixes"] == []
+    (down,) = [one for one in whole["checks"] if "Connection refused" in one["detail"]]
+    assert down["state"] == "broken"
+
+
 def test_a_port_in_use_is_reported_unless_a_rejoinder_uses_it(
     scripted: None, cache: Path, server: ThreadingHTTPServer
 ) -> None:

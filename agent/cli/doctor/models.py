@@ -8,6 +8,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ ANSWER_BYTES = 2**20
 """Most bytes of an answer that are read."""
 UNANSWERED = (OSError, ValueError, http.client.HTTPException)
 """Errors of a request: no server, a slow server, or a server that does not answer with JSON over HTTP."""
+SILENT = "does not answer"
+"""Begins the detail of a server that does not answer."""
 MOST_NAMES = 5
 """Most model names of a server in the report if the configured model is not among them."""
 
@@ -42,20 +45,34 @@ def check_models(settings: Settings) -> Iterator[Check]:
 
 
 def check_llms(settings: Settings) -> Iterator[Check]:
-    """Check each language model of the list, and the one for a busy machine."""
+    """Check each language model of the list, and the one for a busy machine.
+
+    A server that does not answer is needed only if no other model can answer in its place.
+    """
+    found = list(_each_llm(settings))
+    another = any(one.state == "ok" for one, _ in found)
+    for one, is_away in found:
+        yield replace(one, needed=False) if is_away and another else one
+
+
+def _each_llm(settings: Settings) -> Iterator[tuple[Check, bool]]:
+    """Yield the check of each language model, and whether it is a server that does not answer."""
     for name, spec in zip(settings.language_model_names(), settings.language_models(), strict=True):
         table = settings.models.get(name)
         shown = f"{name} ({spec})" if table else spec
         try:
             key = table.key(name) if table else ""
         except ModelError as error:
-            yield Check("llm", "broken", f"{shown}: {error}", f"mend [models.{name}]")
+            yield (
+                Check("llm", "broken", f"{shown}: {error}", f"put the key where [models.{name}] says"),
+                False,
+            )
             continue
         if table and table.remote:
             state, detail, fix = check_server(spec.partition(":")[2], key or NO_KEY, f"[models.{name}]")
         else:
             state, detail, fix = check_model("llm", spec)
-        yield Check("llm", state, f"{shown}: {detail}", fix)
+        yield Check("llm", state, f"{shown}: {detail}", fix), detail.startswith(SILENT)
 
 
 def check_model(kind: str, spec: str) -> tuple[str, str, str]:
@@ -140,7 +157,7 @@ def check_server(address: str, key: str = "", table: str = "") -> tuple[str, str
         return "ok", f"answers, without a list of its models (HTTP {error.code})", ""
     except UNANSWERED as error:
         reason = getattr(error, "reason", error)
-        return "broken", f"does not answer: {reason}", f"start the server at {url}, or set llm to another"
+        return "broken", f"{SILENT}: {reason}", f"start the server at {url}, or set llm to another"
     listed = answer.get("data") if isinstance(answer, dict) else None
     names = [str(entry.get("id")) for entry in listed or [] if isinstance(entry, dict)]
     if names and model not in names:

@@ -183,6 +183,10 @@ def test_a_continuation_ends_with_the_words_that_are_out() -> None:
         ),
         ("llama:/my small models/a.gguf big", ["llama:/my small models/a.gguf", "big"]),
         ("tiny small", ["ort:smollm2-135m-instruct", SMALL]),
+        ("openai:https://a.test/v1#big-instruct small", ["openai:https://a.test/v1#big-instruct", SMALL]),
+        ("openai:http://a.test/v1#q, small, big", ["openai:http://a.test/v1#q", SMALL, "big"]),
+        ("vllm:Qwen/Qwen3-8B small", ["vllm:Qwen/Qwen3-8B", SMALL]),
+        ("vllm:/the small models/q small.d", ["vllm:/the small models/q small.d"]),
     ],
 )
 def test_sizes_in_lists(text: str, specs: list[str]) -> None:
