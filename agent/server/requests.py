@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from rejoinder.agent.server.request_head import BadHead, Reader, answer, check_handshake
-
-if TYPE_CHECKING:
-    pass
-
 from rejoinder.agent.server.connection import SocketConnection, dismiss
+from rejoinder.agent.server.request_head import BadHead, Reader, answer, check_handshake
 
 log = logging.getLogger(__name__)
 

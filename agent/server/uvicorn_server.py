@@ -5,15 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import uvicorn
 
 from rejoinder.agent.server.descriptors import Shortage
-
-if TYPE_CHECKING:
-    pass
-
 from rejoinder.agent.server.requests import HttpConnection
 
 SILENT_SECONDS = 0.4
