@@ -148,7 +148,7 @@ def judge(
         latency_ms=latency,
         parts=tuple(client_parts(reply, end, latency)) if reply and latency is not None else (),
         guesses=of_replies(reply.counts for reply in replies),
-        level=int(reply.counts["ladder"]) if reply and "ladder" in reply.counts else None,
+        level=int(reply.counts["load_level"]) if reply and "load_level" in reply.counts else None,
         heard=heard,
         reply=" / ".join(reply.text.strip() for reply in replies),
         error="; ".join(caller.errors),

@@ -82,8 +82,8 @@ class PlannedTurn:
 class Level:
     """The results of one number of callers.
 
-    every_s: planned mean time from a turn to the same caller's next one. rungs: number of answers committed
-    at each load level of the server. processor_s: CPU seconds of a server that the bench started, None for
+    every_s: planned mean time from a turn to the same caller's next one. load_levels: number of answers
+    committed at each load level of the server. processor_s: CPU seconds of a server that the bench started, None for
     another.
     """
 
@@ -93,7 +93,7 @@ class Level:
     every_s: float
     counted: Count
     parts: Sequence[tuple[str, float]]
-    rungs: Mapping[int, int]
+    load_levels: Mapping[int, int]
     processor_s: float | None
 
     @property
@@ -147,9 +147,9 @@ async def run(
     spent = _processor(process)
     used = None if spent is None or before is None else spent - before
     lasted = time.perf_counter() - began
-    rungs = Counter(result.level for result in results if result.level is not None)
+    committed = Counter(result.level for result in results if result.level is not None)
     parts = mean_waterfall(results)
-    return Level(len(callers), idle, lasted, every(callers), count(results), parts, rungs, used)
+    return Level(len(callers), idle, lasted, every(callers), count(results), parts, committed, used)
 
 
 async def _call(
@@ -195,10 +195,11 @@ def tables(levels: Sequence[Level]) -> list[RenderableType]:
         cores = "–" if level.cores is None else f"{level.cores:.2f}"
         asked = f"{level.counted.answered} of {level.counted.clips}"
         name = f"{level.sessions}" + (f" + {level.idle} idle" if level.idle else "")
-        rungs = ", ".join(f"{level}: {often}" for level, often in sorted(level.rungs.items()))
-        rows.append((name, [asked, str(level.counted.cut_off), rungs, cores], level.counted.latency))
+        committed = ", ".join(f"{one}: {often}" for one, often in sorted(level.load_levels.items()))
+        rows.append((name, [asked, str(level.counted.cut_off), committed, cores], level.counted.latency))
     title = "Planned last sample of speech to first audible sample, in ms, by callers"
-    shown: list[RenderableType] = [summary_table(title, ("answered", "cut off", "ladder", "cores"), rows)]
+    columns = ("answered", "cut off", "load levels", "cores")
+    shown: list[RenderableType] = [summary_table(title, columns, rows)]
     for level in levels:
         if level.parts:
             callers = f"{level.sessions} caller{'s' if level.sessions > 1 else ''}"
@@ -219,7 +220,7 @@ def report(levels: Sequence[Level]) -> dict[str, Any]:
                 "processor_s": level.processor_s,
                 "cores": level.cores,
                 **asdict(level.counted),
-                "ladder": {str(level): often for level, often in sorted(level.rungs.items())},
+                "load_levels": {str(one): often for one, often in sorted(level.load_levels.items())},
                 "waterfall": [{"name": name, "ms": value} for name, value in level.parts],
             }
             for level in levels

@@ -172,7 +172,7 @@ class Server:
                 gc.freeze()
             assert self.models is not None
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(keep_looking(self.models.load_shedder), name="ladder")
+                tasks.create_task(keep_looking(self.models.load_shedder), name="load-shedding")
                 tasks.create_task(self._absence.end(self.models.llm), name="absence")
                 if self._followed:
                     following = follow(self._followed, self._hosting, self._prepare)

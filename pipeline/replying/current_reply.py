@@ -77,7 +77,7 @@ class CurrentReply:
     def commit(self, reply: Reply, tag: int = 0, key: Key | None = None) -> None:
         """Commit the current reply. tag: of ReplyStarted. key: of the history entry with the user's words."""
         reply.trace.count(self.speculation.commit(reply.is_guess))
-        reply.trace.count({"ladder": float(self._models.load_shedder.level)})
+        reply.trace.count({"load_level": float(self._models.load_shedder.level)})
         self._records.begin(reply, key)
         self._floor.agent.started()
         self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks))

@@ -112,7 +112,8 @@ def test_two_callers_beside_silent_ones(tmp_path: Path, monkeypatch: pytest.Monk
     assert result.exit_code == 0, result.output
     (level,) = json.loads((tmp_path / "load.json").read_text())["levels"]
     assert level["answered"] == level["asked"] >= 3
-    assert sum(level["ladder"].values()) == level["asked"], "on which rung each answer was committed"
+    committed = level["load_levels"]
+    assert sum(committed.values()) == level["asked"], "at which load level each answer was committed"
     assert level["latency"]["p50"] > 0 and level["processor_s"] > 0 and level["idle"] == 3
     assert sum(part["ms"] for part in level["waterfall"]) == pytest.approx(level["latency"]["mean"])
     assert (tmp_path / "load.png").read_bytes().startswith(b"\x89PNG") and "2 + 3 idle" in result.stdout

@@ -123,7 +123,7 @@ class Shop:
         self.now = 0.0
         self.callers = 0
         self.answers: list[float] = []
-        self.rungs = [LoadLevel.NOTHING]
+        self.levels = [LoadLevel.NOTHING]
         self.refused = 0
 
     def leave(self, left: int) -> None:
@@ -149,20 +149,20 @@ class Shop:
                     self.load_shedder.answered(caller, answer, self.now)
             self.now += 1.0
             self.load_shedder.look(self.now)
-            if self.load_shedder.level is not self.rungs[-1]:
-                self.rungs.append(self.load_shedder.level)
+            if self.load_shedder.level is not self.levels[-1]:
+                self.levels.append(self.load_shedder.level)
 
 
 def test_few_callers_lose_nothing() -> None:
     shop = Shop()
     shop.pass_by(120, arriving=4)
-    assert shop.callers == 4 and shop.rungs == [LoadLevel.NOTHING]
+    assert shop.callers == 4 and shop.levels == [LoadLevel.NOTHING]
 
 
 def test_skipping_optional_work_makes_room_for_more_calls() -> None:
     shop = Shop()
     shop.pass_by(240, arriving=7)
-    assert shop.callers == 7 and max(shop.rungs) < LoadLevel.NEW_CALLS and len(shop.rungs) > 1
+    assert shop.callers == 7 and max(shop.levels) < LoadLevel.NEW_CALLS and len(shop.levels) > 1
     assert shop.refused < 5 * UP_SECONDS, "the last of them waited for it"
     assert max(shop.answers) <= 1.2 * TARGET_SECONDS
 
@@ -170,7 +170,7 @@ def test_skipping_optional_work_makes_room_for_more_calls() -> None:
 def test_new_calls_are_refused_before_current_ones_slow_down() -> None:
     shop = Shop()
     shop.pass_by(300, arriving=300)
-    assert shop.rungs[: len(LoadLevel)] == list(LoadLevel), "to make room for who is refused, all is tried"
+    assert shop.levels[: len(LoadLevel)] == list(LoadLevel), "to make room for who is refused, all is tried"
     assert shop.refused > 200 and "can be answered in time" in shop.load_shedder.refuse(shop.now)
     assert shop.engine.stats.pressing / shop.now <= MOST_BUSY + 0.02
     assert max(shop.answers) < 2 * TARGET_SECONDS
@@ -193,8 +193,8 @@ def test_a_call_is_accepted_right_after_a_step() -> None:
     shop = Shop(every=6)
     shop.pass_by(60, arriving=8)
     shop.leave(4)
-    stepped = len(shop.rungs)
-    while len(shop.rungs) == stepped and shop.now < 120:
+    stepped = len(shop.levels)
+    while len(shop.levels) == stepped and shop.now < 120:
         shop.pass_by(1)
     shop.pass_by(1)
     assert shop.load_shedder.level is not LoadLevel.NOTHING
@@ -249,7 +249,7 @@ def call(level: LoadLevel, **more: object) -> Talk:
 @pytest.mark.parametrize("level", list(LoadLevel))
 def test_a_call_is_answered_at_every_level_and_its_trace_has_the_level(level: LoadLevel) -> None:
     talk = call(level)
-    assert talk.of(TurnTraced)[-1].trace.counts["ladder"] == level
+    assert talk.of(TurnTraced)[-1].trace.counts["load_level"] == level
     partial = [told.text for told in talk.of(PartialTranscript) if told.text != "what is it now"]
     assert bool(partial) == (level < LoadLevel.PARTIALS), "but for the words at the end"
     (done,) = talk.done()
