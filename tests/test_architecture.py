@@ -134,7 +134,6 @@ WAIT = {
     "pipeline/replying/prompt_warmer.py",
     "pipeline/replying/reply.py",
     "pipeline/replying/retrieval.py",
-    "pipeline/replying/running.py",
     "pipeline/replying/stages.py",
     "pipeline/interfaces.py",
     "agent/wires/call.py",

@@ -4,19 +4,67 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
 
 from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import Deadline
+from rejoinder.pipeline.interfaces import NO_TOOLS, Tools
+from rejoinder.pipeline.options import Options, ReplyRequest
 from rejoinder.pipeline.replying.commit_gate import CommitGate
 from rejoinder.pipeline.replying.generation import Generation
 from rejoinder.pipeline.replying.output import Output
 from rejoinder.pipeline.replying.playout import Playout
 from rejoinder.pipeline.replying.reply_outcome import ReplyOutcome
-from rejoinder.pipeline.replying.reply_settings import ReplySettings
 from rejoinder.pipeline.replying.text.filler import Filler
 from rejoinder.pipeline.trace import Trace
 from rejoinder.pipeline.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class ReplySettings:
+    """The settings of one reply: its request's, and the session's where the request has none.
+
+    words: given words to speak verbatim, "" if the language model writes them.
+    is_filler: whether these words only fill a silence.
+    speaks: False for a reply in text only.
+    tools: the tools that it may call.
+    max_tokens: as in ``Options``.
+    max_seconds: seconds of speech after which no clause begins, 0 for no limit.
+    holds_audio, context_wait_s, apology, cut_apology: as in ``Options``.
+    """
+
+    words: str = ""
+    speaks: bool = True
+    tools: Tools = NO_TOOLS
+    max_tokens: int = 0
+    max_seconds: float = 0.0
+    holds_audio: bool = False
+    is_filler: bool = False
+    context_wait_s: float = 0.5
+    apology: str = ""
+    cut_apology: str = ""
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether an answer to the user without words is a fault: then an apology is spoken."""
+        return self.speaks and bool(self.apology)
+
+    @classmethod
+    def of(cls, request: ReplyRequest, options: Options) -> ReplySettings:
+        """Return the settings of the reply to a request in a session with these options."""
+        return cls(
+            request.words,
+            options.speaks if request.speaks is None else request.speaks,
+            options.tools if request.tools is None else request.tools,
+            options.max_tokens if request.max_tokens is None else request.max_tokens,
+            options.max_reply_s,
+            options.holds_audio,
+            request.is_filler,
+            options.context_wait_s,
+            options.apology,
+            options.cut_apology,
+        )
 
 
 class Reply:

@@ -13,8 +13,7 @@ from rejoinder.pipeline.interfaces import Message
 from rejoinder.pipeline.options import Options, ReplyRequest
 from rejoinder.pipeline.prompt import prompt
 from rejoinder.pipeline.replying.generation import Generation
-from rejoinder.pipeline.replying.reply import Reply
-from rejoinder.pipeline.replying.reply_settings import ReplySettings, settings_for
+from rejoinder.pipeline.replying.reply import Reply, ReplySettings
 from rejoinder.pipeline.replying.retrieval import Lookup
 
 
@@ -46,7 +45,7 @@ class ReplyBuilder:
         text: the user's words that it answers, which are not in the history yet. marks: the first times of
         its trace. lookup: what belongs in front of the user's words.
         """
-        settings = settings_for(request, options)
+        settings = ReplySettings.of(request, options)
         loaded = self._load_shedder.level >= LoadLevel.LENGTH
         deadline = deadline or Deadline()
         deadline.frugal = self._load_shedder.level >= LoadLevel.WINDOW
@@ -55,7 +54,7 @@ class ReplyBuilder:
 
     def out_of_band(self, request: ReplyRequest, options: Options) -> Reply:
         """Return a reply outside of the conversation."""
-        settings = settings_for(request, options)
+        settings = ReplySettings.of(request, options)
         return Reply(self._next(), "", settings, self._generation(request, options, settings))
 
     def _next(self) -> int:

@@ -35,9 +35,8 @@ from rejoinder.pipeline import (
     Usage,
 )
 from rejoinder.pipeline.replying.generation import Generation
-from rejoinder.pipeline.replying.reply import Reply
-from rejoinder.pipeline.replying.reply_settings import ReplySettings
-from rejoinder.pipeline.replying.running import attempt
+from rejoinder.pipeline.replying.reply import Reply, ReplySettings
+from rejoinder.pipeline.replying.stages import attempt
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, TOKEN_CHARACTERS
 
 MAX = MAX_TOKENS * TOKEN_CHARACTERS

@@ -29,11 +29,10 @@ from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.commit_gate import CommitGate
 from rejoinder.pipeline.replying.generation import Generation
 from rejoinder.pipeline.replying.prompt_warmer import PromptWarmer
-from rejoinder.pipeline.replying.reply import Reply
+from rejoinder.pipeline.replying.reply import Reply, ReplySettings
 from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
 from rejoinder.pipeline.replying.reply_outcome import ReplyOutcome
 from rejoinder.pipeline.replying.reply_records import LEAST_HEARD_SECONDS, MAX_SETTLED, ReplyRecords
-from rejoinder.pipeline.replying.reply_settings import ReplySettings, settings_for
 from rejoinder.pipeline.turns.agent_side import AgentSide
 
 FAILURE = ModelError("test", "out of order")
@@ -260,9 +259,9 @@ def test_a_task_that_does_not_end_is_cancelled_again() -> None:
 def test_a_request_overrides_the_options_of_its_session() -> None:
     options = Options(speaks=False, tools=WEATHER, max_tokens=7, max_reply_s=9.0, holds_audio=True)
     plain = ReplySettings("", False, WEATHER, 7, 9.0, True)
-    assert settings_for(ReplyRequest(), options) == plain
+    assert ReplySettings.of(ReplyRequest(), options) == plain
     other = ReplyRequest(speaks=True, tools=Tools(), max_tokens=0, words="Hello.")
-    assert settings_for(other, options) == ReplySettings("Hello.", True, Tools(), 0, 9.0, True)
+    assert ReplySettings.of(other, options) == ReplySettings("Hello.", True, Tools(), 0, 9.0, True)
 
 
 def user(text: str) -> Message:
