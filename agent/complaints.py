@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-SENTENCES = {
+KIND_SENTENCES = {
     "missing": "is missing",
     "union_tag_not_found": "is missing",
     "union_tag_invalid": "{tag} is none of {expected_tags}",
@@ -107,8 +107,8 @@ def _complaint(detail: dict[str, Any], shapes: Container[str], skipped: int) -> 
             return Complaint(tuple(place), kind, f"{UNREAD[given]} not understood here, only text", True)
     if kind == "union_tag_invalid":
         about = {**about, "tag": repr(str(about["tag"])[:40])}
-    if kind in SENTENCES:
-        return Complaint(tuple(place), kind, SENTENCES[kind].format(**about))
+    if kind in KIND_SENTENCES:
+        return Complaint(tuple(place), kind, KIND_SENTENCES[kind].format(**about))
     wanted = next((name for begin, name in TYPES.items() if kind.startswith(begin)), None)
     reason = f"has to be {wanted}" if wanted else detail["msg"].replace("Input should", "has to", 1)
     return Complaint(tuple(place), kind, reason)

@@ -18,7 +18,7 @@ from rejoinder.models.specs import LANGUAGE_MODELS, ROLES, catalogued_llms, is_p
 from rejoinder.models.threads import Threads
 from rejoinder.pipeline.errors import ModelError, PipelineError
 
-GROUP = "rejoinder.models"
+ENTRY_POINTS = "rejoinder.models"
 """Entry-point group in which other distributions publish adapters."""
 MODULES = {
     "silero": "vad.silero",
@@ -59,7 +59,7 @@ def _built_in(kind: str) -> list[str]:
 def adapters(kind: str = "") -> list[str]:
     """Return the sorted names of the adapters for the role ``kind``, or of all adapters if it is empty."""
     ours = set(_built_in(kind) if kind else MODULES)
-    return sorted(ours | (set(entry_points(group=GROUP).names) - MODULES.keys()))
+    return sorted(ours | (set(entry_points(group=ENTRY_POINTS).names) - MODULES.keys()))
 
 
 def create(spec: str, threads: Threads, placement: Placement = HERE) -> Any:
@@ -67,7 +67,7 @@ def create(spec: str, threads: Threads, placement: Placement = HERE) -> Any:
     prefix, _, argument = spec.partition(":")
     if ours := adapter(prefix):
         return ours.open(_found(ours, argument), getattr(threads, ours.share), placement)
-    for entry in entry_points(group=GROUP, name=prefix):
+    for entry in entry_points(group=ENTRY_POINTS, name=prefix):
         try:
             return entry.load()(argument, threads.small)
         except PipelineError:

@@ -17,7 +17,7 @@ from rejoinder.agent.app.giving_up import Failures
 from rejoinder.agent.app.hand_overs import HandOvers
 from rejoinder.agent.app.runs import Action, CancelRun, InsertResult, TellResults, ToolRuns
 from rejoinder.agent.app.tool import ToolError, result_of
-from rejoinder.agent.app.tool_result import FAILED, ToolResult
+from rejoinder.agent.app.tool_result import TOOL_FAILED, ToolResult
 from rejoinder.pipeline import (
     EndOfTurn,
     Event,
@@ -253,7 +253,7 @@ class AgentCall:
             return ToolResult(str(error), wrong=True)
         except LookupError as error:
             self._host.failed(self.call.info, "the hand-over", error)
-            return ToolResult(FAILED)
+            return ToolResult(TOOL_FAILED)
         if self._line is None or self._line.over:
             return result
         models = self._host.variants[new.models] if new.models != self.call.models else None

@@ -19,7 +19,7 @@ from rejoinder.agent.app.functions.runner import FunctionRunner
 from rejoinder.agent.app.giving_up import GiveUp
 from rejoinder.agent.app.knowledge import Knowledge
 from rejoinder.agent.app.tool import Tool, ToolError, by_name
-from rejoinder.agent.app.tool_result import FAILED, TAKEN_OVER, ToolResult
+from rejoinder.agent.app.tool_result import TAKEN_OVER, TOOL_FAILED, ToolResult
 from rejoinder.agent.app.worker import Task
 from rejoinder.agent.config import ConfigError
 from rejoinder.agent.instructions import dated
@@ -40,7 +40,7 @@ HOOK_THREADS = 32
 """Most threads of synchronous hooks at a time; tools that hang hold up no hook."""
 ONLY_AGENTS = "This tool hands the call over, which only the agent itself can do."
 """The result of a worker's tool that returns an agent."""
-BROKEN = "the agent could not take the call"
+BROKEN_AGENT = "the agent could not take the call"
 """The reason for the caller when a hook before the call failed. The log has the error."""
 
 
@@ -145,7 +145,7 @@ class AgentHost:
             return self.new_call(info, options, agent)
         except Exception as error:
             self.failed(info, "the agent's state", error)
-            raise RefusedCall(BROKEN) from None
+            raise RefusedCall(BROKEN_AGENT) from None
 
     async def _prepare(self, call: Call) -> None:
         """Run the hooks before a call. Raises RefusedCall."""
@@ -163,7 +163,7 @@ class AgentHost:
             if isinstance(error, TimeoutError) and late.expired():
                 error = TimeoutError(f"the hooks before the call took longer than {ANSWER_S:g} s")
             self.failed(call.info, "on_call", error)
-            raise RefusedCall(BROKEN) from None
+            raise RefusedCall(BROKEN_AGENT) from None
 
     async def serve(self) -> None:
         """Wait until ``retire`` was called and the calls are over. Cancelling stops waiting."""
@@ -284,7 +284,7 @@ class AgentHost:
             return ToolResult(str(error), wrong=True)
         except Exception as error:
             self.failed(call.info, f"the tool {asked.name}", error)
-            return ToolResult(FAILED)
+            return ToolResult(TOOL_FAILED)
 
     def spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
         """Run a coroutine in a task that may outlive its call, and return the task."""

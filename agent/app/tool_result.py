@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rejoinder.agent.app.agent import Agent
 
-FAILED = (
+TOOL_FAILED = (
     "The tool failed, for a reason that only the operator can read. Tell the caller that it did not work."
 )
 """The result of a tool that raised an exception. Its text may hold secrets, so the model does not get it."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from rejoinder.models.hints import install
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
-from rejoinder.pipeline.audio.echo_path import BLOCK, EchoPath
+from rejoinder.pipeline.audio.echo_path import ECHO_BLOCK, EchoPath
 from rejoinder.pipeline.errors import PipelineError
 
 AEC3_FRAME = RATE // 100
@@ -34,12 +34,12 @@ class Aec3Path(EchoPath):
         self._frame: Any = AudioFrame
         self._block: bytes | None = None
         self._far = self._near = b""
-        self._out = bytes(2 * (AEC3_FRAME - int(np.gcd(BLOCK, AEC3_FRAME))))
+        self._out = bytes(2 * (AEC3_FRAME - int(np.gcd(ECHO_BLOCK, AEC3_FRAME))))
 
     def play(self, block: Samples) -> None:
         """Add the next played block. If nothing was recorded during the last one, that was silence."""
         if self._block is not None:
-            self._through(bytes(2 * BLOCK))
+            self._through(bytes(2 * ECHO_BLOCK))
         self._block = to_pcm(block)
         self._played += bool(block.any())
 
@@ -65,5 +65,5 @@ class Aec3Path(EchoPath):
             self._canceller.process_stream(near)
             self._far, self._near = self._far[2 * AEC3_FRAME :], self._near[2 * AEC3_FRAME :]
             self._out += bytes(near.data)
-        clean, self._out = self._out[: 2 * BLOCK], self._out[2 * BLOCK :]
+        clean, self._out = self._out[: 2 * ECHO_BLOCK], self._out[2 * ECHO_BLOCK :]
         return clean

@@ -44,9 +44,9 @@ MISSED = "missed"
 """Outcome: the agent did not stop for a real interruption."""
 RESUMED = "resumed"
 """Outcome: the agent went on after a false interruption."""
-ENDED = "ended"
+CALL_ENDED = "ended"
 """Outcome: a false interruption ended the reply, or the agent did not go on."""
-FAILED = "call failed"
+CALL_FAILED = "call failed"
 """Outcome: the call was lost."""
 
 
@@ -55,7 +55,7 @@ class BargeinResult:
     """The result of one sound.
 
     outcome: for an interruption, STOPPED or MISSED; for a false one, RESUMED (even if the agent never paused)
-        or ENDED; FAILED if the call was lost.
+        or CALL_ENDED; CALL_FAILED if the call was lost.
     stop_ms: from the first voiced sample of the sound to the last audible sample of the agent.
     gap_ms: the longest silence in the agent's speech, 0 if it did not pause.
     heard: the server's transcript.
@@ -97,7 +97,9 @@ async def measure(
                     tell(results[-1])
                     left.pop(0)
         except CallLost as error:
-            results += [BargeinResult(sound.kind, sound.name, FAILED, heard=str(error)) for sound in left]
+            results += [
+                BargeinResult(sound.kind, sound.name, CALL_FAILED, heard=str(error)) for sound in left
+            ]
     return results
 
 
@@ -124,7 +126,7 @@ async def over_the_agent(caller: LiveCaller, sound: OverlapSound, after: float) 
         return BargeinResult(sound.kind, sound.name, STOPPED, stop_ms=stop, heard=heard)
     gaps = [((hold.until or caller.now) - hold.at) * 1000 / CLIENT_RATE for hold in caller.holds[holds:]]
     stuck = any(hold.until is None for hold in caller.holds[holds:])
-    outcome = ENDED if ended or stuck or len(caller.turns) > turns else RESUMED
+    outcome = CALL_ENDED if ended or stuck or len(caller.turns) > turns else RESUMED
     return BargeinResult(sound.kind, sound.name, outcome, gap_ms=max(gaps, default=0.0), heard=heard)
 
 

@@ -25,7 +25,7 @@ from rejoinder.agent.client.audio import CLIENT_RATE
 from rejoinder.agent.simulate.player import MICROPHONE_FRAME, Player
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.echo import Echo
-from rejoinder.pipeline.audio.echo_path import BLOCK, EchoPath
+from rejoinder.pipeline.audio.echo_path import ECHO_BLOCK, EchoPath
 from rejoinder.pipeline.options import Models
 
 NO_ECHO = "no echo"
@@ -159,7 +159,9 @@ async def measure(script: EchoScript, canceller: str, models: Models) -> Cancell
     clean = cancel(CANCELLERS[canceller], script.played, microphone)
     cost = time.thread_time() - began
     stream, chunk = models.vad.stream(), AudioChunk(to_pcm(clean), RATE)
-    voice = np.array([probability for each in chunk.slices(BLOCK) for _, probability in stream.feed(each)])
+    voice = np.array(
+        [probability for each in chunk.slices(ECHO_BLOCK) for _, probability in stream.feed(each)]
+    )
     alone = np.ones(len(clean), bool)
     texts, onsets = [], []
     for each in script.said:
@@ -169,10 +171,10 @@ async def measure(script: EchoScript, canceller: str, models: Models) -> Cancell
             AudioChunk(to_pcm(clean[max(0, each.begin - RATE // 5) : each.end + RATE // 5]), RATE)
         )
         texts.append((each.text, (await recogniser.transcribe(is_final=True)).text))
-        found = np.flatnonzero(voice[each.begin // BLOCK : each.end // BLOCK] > VOICE)
-        onsets.append(1000.0 * int(found[0]) * BLOCK / RATE if len(found) else None)
-    loud = (script.echo[: len(voice) * BLOCK].reshape(-1, BLOCK) ** 2).mean(1) > AUDIBLE_POWER
-    audible = alone & np.pad(loud.repeat(BLOCK), (0, len(clean) - len(loud) * BLOCK))
+        found = np.flatnonzero(voice[each.begin // ECHO_BLOCK : each.end // ECHO_BLOCK] > VOICE)
+        onsets.append(1000.0 * int(found[0]) * ECHO_BLOCK / RATE if len(found) else None)
+    loud = (script.echo[: len(voice) * ECHO_BLOCK].reshape(-1, ECHO_BLOCK) ** 2).mean(1) > AUDIBLE_POWER
+    audible = alone & np.pad(loud.repeat(ECHO_BLOCK), (0, len(clean) - len(loud) * ECHO_BLOCK))
     learnt = int(LEARNING_SECONDS * RATE) + int(np.argmax(audible))
 
     def reduction(part: slice) -> float:
@@ -186,7 +188,7 @@ async def measure(script: EchoScript, canceller: str, models: Models) -> Cancell
         script.place.level or 0.0,
         reduction(slice(learnt)),
         reduction(slice(learnt, None)),
-        _stretches((voice > VOICE) & alone[: len(voice) * BLOCK : BLOCK]),
+        _stretches((voice > VOICE) & alone[: len(voice) * ECHO_BLOCK : ECHO_BLOCK]),
         float(alone.sum() / RATE),
         tuple(texts),
         tuple(onsets),

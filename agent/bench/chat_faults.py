@@ -8,13 +8,13 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-FIRST_SECONDS = 0.05
+FIRST_TOKEN_SECONDS = 0.05
 """Time to the first token of a healthy answer."""
 PACE_SECONDS = 0.01
 """Time between two tokens of a healthy answer."""
 CRAWL_SECONDS = 30.0
 """Time between two tokens of a slow answer, and how long a hung one lasts."""
-ANSWER = "It is sunny today, and it stays warm until the evening."
+WEATHER_ANSWER = "It is sunny today, and it stays warm until the evening."
 """The healthy answer."""
 HEALTHY = ""
 """No fault."""
@@ -23,7 +23,7 @@ FAULTS = ("killed", "hung", "refused", "garbage", "slow", "dribbling", "empty")
 token after ``CRAWL_SECONDS``; a second one after that time; an answer without words."""
 ONE = "one"
 """The name of the model that has the faults. All others are healthy."""
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 """Begins an event stream."""
 REFUSAL = b"HTTP/1.1 500 No\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 """The answer of the fault "refused"."""
@@ -59,11 +59,11 @@ async def _answer(writer: asyncio.StreamWriter, fault: str) -> bool:
     if fault == "refused":
         writer.write(REFUSAL)
         return True
-    writer.write(HEAD)
+    writer.write(STREAM_HEAD)
     if fault == "garbage":
         writer.write(_chunk(b'data: {"choices": 3}\n\n'))
-    await asyncio.sleep(CRAWL_SECONDS if fault == "slow" else FIRST_SECONDS)
-    for word in [] if fault == "empty" else ANSWER.split():
+    await asyncio.sleep(CRAWL_SECONDS if fault == "slow" else FIRST_TOKEN_SECONDS)
+    for word in [] if fault == "empty" else WEATHER_ANSWER.split():
         writer.write(_event(word + " "))
         await writer.drain()
         await asyncio.sleep(CRAWL_SECONDS if fault in ("slow", "dribbling") else PACE_SECONDS)

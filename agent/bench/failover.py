@@ -28,9 +28,9 @@ UNCOUNTED = 10
 """Default of ``uncounted``."""
 EACH_FAULT = 2
 """Replies of each server for each fault: the third failure would open the breaker."""
-APOLOGY = "Sorry, not now."
+SHORT_APOLOGY = "Sorry, not now."
 """Spoken where no model answers."""
-QUESTION = {
+WEATHER_QUESTION = {
     "type": "message",
     "role": "user",
     "content": [{"type": "input_text", "text": "How is the weather?"}],
@@ -100,7 +100,7 @@ async def _called(chat: FaultyChat, llm: str) -> AsyncIterator[ClientConnection]
     tables = {name: {**table, "model": name} for name in llm.split()}
     models = {"VAD": "scripted:vad", "TURN": "", "STT": "scripted:stt", "LLM": llm, "TTS": "scripted:tts"}
     environment = {f"REJOINDER_{role}": spec for role, spec in models.items()}
-    environment |= {"REJOINDER_MODELS": json.dumps(tables), "REJOINDER_APOLOGY": APOLOGY}
+    environment |= {"REJOINDER_MODELS": json.dumps(tables), "REJOINDER_APOLOGY": SHORT_APOLOGY}
     async with own_server({}, None, environment) as url:
         root = url.partition("/v1/")[0]
         async with connect(f"{root}/v1/realtime?model=default", proxy=None, compression=None) as socket:
@@ -110,7 +110,7 @@ async def _called(chat: FaultyChat, llm: str) -> AsyncIterator[ClientConnection]
 
 async def _wait(socket: ClientConnection) -> float:
     """Ask for a reply; return the milliseconds to its first audio, and stop the rest."""
-    asked = {"conversation": "none", "input": [QUESTION]}
+    asked = {"conversation": "none", "input": [WEATHER_QUESTION]}
     begun = time.perf_counter()
     await socket.send(json.dumps({"type": "response.create", "response": asked}))
     heard = await event_of(socket, "response.output_audio.delta", "response.done")

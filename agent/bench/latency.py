@@ -45,9 +45,9 @@ ANSWERED = "answered"
 """A reply began after the end of speech and was audible."""
 ANSWERED_EARLY = "answered only early"
 """All replies began before the end of speech."""
-SILENT = "no answer"
+NO_ANSWER = "no answer"
 """No reply was audible."""
-FAILED = "call failed"
+CALL_FAILED = "call failed"
 """The call could not begin or was lost."""
 
 
@@ -55,7 +55,7 @@ FAILED = "call failed"
 class ClipResult:
     """The result of one recording.
 
-    outcome: ANSWERED, EARLY, SILENT or FAILED.
+    outcome: ANSWERED, EARLY, NO_ANSWER or CALL_FAILED.
     cut_off: whether a reply began before the last sample of speech, even if another reply followed.
     early_ms: time from the start of the first such reply to the end of speech.
     latency_ms: last sample of speech to first audible sample; only if ANSWERED.
@@ -90,7 +90,7 @@ class ClipResult:
 
 
 async def run_clip(url: str, key: str | None, recording: Recording) -> ClipResult:
-    """Play one recording into its own call and wait for the answer. A lost call gives the result FAILED.
+    """Play one recording into its own call and wait for the answer. A lost call gives the result CALL_FAILED.
 
     Cancelling hangs up.
     """
@@ -103,7 +103,7 @@ async def run_clip(url: str, key: str | None, recording: Recording) -> ClipResul
             await caller.until(lambda: caller.now >= NOISE_LEAD_SECONDS * CLIENT_RATE, NOISE_LEAD_SECONDS + 1)
             return await answer_to(caller, caller.say(audio) + ends, about)
     except CallLost as error:
-        return ClipResult(*about, outcome=FAILED, error=str(error))
+        return ClipResult(*about, outcome=CALL_FAILED, error=str(error))
 
 
 async def answer_to(
@@ -137,7 +137,7 @@ def judge(
     heard = " ".join(turn.text.strip() for turn in caller.turns if turn.begin >= begin).strip()
     first = caller.player.first_audible(reply.item) if reply else None
     if reply is None or first is None:
-        outcome, latency = ANSWERED_EARLY if early else SILENT, None
+        outcome, latency = ANSWERED_EARLY if early else NO_ANSWER, None
     else:
         outcome, latency = ANSWERED, (first - end) * 1000 / CLIENT_RATE
     return ClipResult(
@@ -187,8 +187,8 @@ def count(results: Sequence[ClipResult]) -> Count:
         outcomes(ANSWERED),
         sum(result.cut_off for result in results),
         outcomes(ANSWERED_EARLY),
-        outcomes(SILENT),
-        outcomes(FAILED),
+        outcomes(NO_ANSWER),
+        outcomes(CALL_FAILED),
         summarise([result.latency_ms for result in results if result.latency_ms is not None]),
     )
 

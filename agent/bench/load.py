@@ -26,7 +26,7 @@ from rejoinder.agent.bench.cases.recordings import Recording, background, speech
 from rejoinder.agent.bench.latency import (
     ANSWER_WAIT_SECONDS,
     BACKGROUND_SECONDS,
-    FAILED,
+    CALL_FAILED,
     NOISE_LEAD_SECONDS,
     ClipResult,
     Count,
@@ -83,8 +83,8 @@ class Level:
     """The results of one number of callers.
 
     every_s: planned mean time from a turn to the same caller's next one. load_levels: number of answers
-    committed at each load level of the server. processor_s: CPU seconds of a server that the bench started, None for
-    another.
+    committed at each load level of the server. processor_s: CPU seconds of a server that the bench started,
+    None for another.
     """
 
     sessions: int
@@ -167,7 +167,7 @@ async def _call(
                 tell(results[-1])
     except CallLost as error:
         for turn in turns[len(results) :]:
-            results.append(ClipResult(*turn.spoken.about, outcome=FAILED, error=str(error)))
+            results.append(ClipResult(*turn.spoken.about, outcome=CALL_FAILED, error=str(error)))
             tell(results[-1])
     return results
 

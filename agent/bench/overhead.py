@@ -39,7 +39,7 @@ SESSION = "Session"
 """Way of the audio: into sessions in one process."""
 WEBSOCKET = "WebSocket"
 """Way of the audio: over WebSockets into one server process."""
-WARM_SECONDS = 1.5
+WARM_UP_SECONDS = 1.5
 """Time before the measurement, in seconds."""
 SPEAKING = 10
 """One of this number of sessions speaks, at least one, in a run with speech."""
@@ -88,7 +88,7 @@ async def measure(
     for way in ways:
         for count in sessions:
             for some in (False, True):
-                load = Workload(count, speakers(count, some), WARM_SECONDS, seconds)
+                load = Workload(count, speakers(count, some), WARM_UP_SECONDS, seconds)
                 spent = await (_in_process(load, vad) if way == SESSION else _over_sockets(load, vad))
                 levels.append(level(way, load, spent))
                 tell(levels[-1])

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from rejoinder.agent.bench.reports.waterfall import HEARD_END, REST
+from rejoinder.agent.bench.reports.waterfall import HEARD_END, REST_LABEL
 from rejoinder.pipeline.errors import PipelineError
 from rejoinder.pipeline.trace import PART_NAMES
 
@@ -22,7 +22,7 @@ MOST_PLANNED_BUSY = 0.85
 MOST_MACHINES = 100_000
 """Largest number of machines in a plan."""
 WAITING_PARTS = frozenset(
-    (HEARD_END, REST, *(PART_NAMES[mark] for mark in ("pause_seen", "committed", "audio_sent")))
+    (HEARD_END, REST_LABEL, *(PART_NAMES[mark] for mark in ("pause_seen", "committed", "audio_sent")))
 )
 """Parts of a latency during which no model works."""
 

@@ -33,7 +33,7 @@ AFTER_TURN_SECONDS = 2.0
 """Silence after the recording."""
 PIECE_BYTES = 9600
 """Bytes of audio in one message."""
-TURN_SECONDS = 60.0
+SOAK_TURN_SECONDS = 60.0
 """Longest wait for a reply."""
 SETTLE_SECONDS = 1.0
 """Time after the start of the idle call before the measurement."""
@@ -113,7 +113,7 @@ async def interrupted_turn(socket: ClientConnection, pcm: bytes, turn: int) -> b
     Cancelling leaves the socket open. Raises CallLost if there is no reply.
     """
     try:
-        async with asyncio.timeout(TURN_SECONDS):
+        async with asyncio.timeout(SOAK_TURN_SECONDS):
             for start in range(0, len(pcm), PIECE_BYTES):
                 audio = base64.b64encode(pcm[start : start + PIECE_BYTES]).decode("ascii")
                 await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
@@ -124,7 +124,7 @@ async def interrupted_turn(socket: ClientConnection, pcm: bytes, turn: int) -> b
             await event_of(socket, "response.done")
             return True
     except TimeoutError:
-        raise CallLost(f"turn {turn} was not answered within {TURN_SECONDS:.0f} s") from None
+        raise CallLost(f"turn {turn} was not answered within {SOAK_TURN_SECONDS:.0f} s") from None
 
 
 def resident(process: int) -> int:

@@ -14,7 +14,7 @@ from rejoinder.pipeline.interfaces import Llm
 
 log = logging.getLogger(__name__)
 
-FIRST_SECONDS = 0.5
+FIRST_WAIT_SECONDS = 0.5
 """First wait between two attempts to reach the model. Each wait is twice as long as the one before."""
 LONGEST_SECONDS = 15.0
 """Longest wait between two attempts."""
@@ -49,7 +49,7 @@ class Absence:
         if not self.reason:
             return
         loop = asyncio.get_running_loop()
-        waits = wait_exponential(multiplier=FIRST_SECONDS, max=LONGEST_SECONDS)
+        waits = wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_SECONDS)
         async for attempt in AsyncRetrying(wait=waits, retry=retry_if_exception_type(ModelError)):
             with attempt:
                 began = loop.time()

@@ -23,7 +23,7 @@ from rejoinder.pipeline import (
 
 MAX_EVENTS = 256
 """Most events that wait for a watcher: about half a minute of a lively call."""
-MAX_ID = 128
+MAX_SHOWN_ID = 128
 """Most characters of an identifier: clients choose those of their calls."""
 
 
@@ -59,7 +59,7 @@ class Feed:
     """
 
     def __init__(self, id_: str, wire: str, since: float, now: Callable[[], float]) -> None:
-        self.id = id_[:MAX_ID] or new_id("call")
+        self.id = id_[:MAX_SHOWN_ID] or new_id("call")
         self.wire = wire
         self.since = since
         self.watchers: set[Watcher] = set()

@@ -36,7 +36,7 @@ BLOCK = 2**20
 """Bytes per memory map: the memory of a long message goes back to the system as a whole."""
 ESCAPE = 6
 """Bytes of the longest JSON escape."""
-GROUP = 4
+BASE64_GROUP = 4
 """Characters of base64 that decode to 3 whole bytes."""
 _ALPHABET = re.compile(rb"[A-Za-z0-9+/=]*+")
 
@@ -56,15 +56,18 @@ class Base64:
         """The decoded size in bytes, None where it is not base64."""
         tail = b"".join(piece[-2:] for piece in self.pieces[-2:])[-2:]
         padding = len(tail) - len(tail.rstrip(b"="))
-        right = len(self) % GROUP == 0 and sum(bytes(piece).count(b"=") for piece in self.pieces) == padding
-        return len(self) // GROUP * 3 - padding if right else None
+        right = (
+            len(self) % BASE64_GROUP == 0
+            and sum(bytes(piece).count(b"=") for piece in self.pieces) == padding
+        )
+        return len(self) // BASE64_GROUP * 3 - padding if right else None
 
     def decoded(self) -> Iterator[bytes]:
         """Yield the decoded bytes, piece by piece. Raises binascii.Error where it is not base64."""
         rest = b""
         for piece in self.pieces:
             rest += piece
-            whole = len(rest) - len(rest) % GROUP
+            whole = len(rest) - len(rest) % BASE64_GROUP
             yield pybase64.b64decode(rest[:whole], validate=True)
             rest = rest[whole:]
 

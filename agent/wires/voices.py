@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rejoinder.pipeline import ProtocolError
 
-DEFAULT = "default"
+DEFAULT_VOICE = "default"
 """The name of the server's own voice."""
 OPENAI = ("alloy", "ash", "ballad", "coral", "echo", "sage", "shimmer", "verse", "marin", "cedar")
 """The voices of OpenAI's Realtime API, as openai-python lists them in ``RealtimeAudioConfigOutput``.
@@ -31,7 +31,7 @@ def check_voice(voice: str | CustomVoice, own: str, param: str, code: str = "inv
 
     own: the name of the server's voice. param: the field that names the voice. code: of the error.
     """
-    names = dict.fromkeys((DEFAULT, own, *OPENAI))
+    names = dict.fromkeys((DEFAULT_VOICE, own, *OPENAI))
     if str(voice) not in names:
         reason = f"{param}: there is no voice {str(voice)[:40]!r}; this server has one, and its names are: "
         raise ProtocolError(reason + ", ".join(names), code, param)

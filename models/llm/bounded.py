@@ -7,7 +7,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-MAX_BYTES = 2**20
+MAX_LINE_BYTES = 2**20
 """Most bytes of one event, and of a response that is not a stream. A typical event has a few hundred."""
 EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 """Blank lines, which end an event.
@@ -17,7 +17,7 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-
 
 
 class TooLong(Exception):
-    """A server sent an event or a response of more than ``MAX_BYTES``."""
+    """A server sent an event or a response of more than ``MAX_LINE_BYTES``."""
 
 
 class Measure:
@@ -29,7 +29,7 @@ class Measure:
         self._tail = b""
 
     def take(self, chunk: bytes) -> None:
-        """Count the next bytes. Raises TooLong above ``MAX_BYTES``."""
+        """Count the next bytes. Raises TooLong above ``MAX_LINE_BYTES``."""
         self._size += len(chunk)
         if self._events:
             text = self._tail + chunk
@@ -37,9 +37,9 @@ class Measure:
             if end > 0:
                 self._size = len(text) - end
             self._tail = text[-3:]
-        if self._size > MAX_BYTES:
+        if self._size > MAX_LINE_BYTES:
             what = "one event" if self._events else "the response"
-            raise TooLong(f"{what} has more than {MAX_BYTES // 2**20} MiB")
+            raise TooLong(f"{what} has more than {MAX_LINE_BYTES // 2**20} MiB")
 
 
 async def bound(response: Any) -> None:

@@ -14,11 +14,11 @@ TOOL: dict[str, Any] = {
     "function": {"name": "look_up", "description": "Looks.", "parameters": NO_PARAMETERS},
 }
 """The function in prompts that show how a chat template renders tools."""
-CALL = CallMessage(id="call00001", type="function", function={"name": "look_up", "arguments": "{}"})
+SAMPLE_CALL = CallMessage(id="call00001", type="function", function={"name": "look_up", "arguments": "{}"})
 """A call of ``TOOL``."""
 CALLED = (
     Message(role="user", content="Look up."),
-    Message(role="assistant", content="", tool_calls=[CALL]),
+    Message(role="assistant", content="", tool_calls=[SAMPLE_CALL]),
     Message(role="tool", content="up", tool_call_id="call00001"),
 )
 """A sample conversation, which shows how a chat template renders tools and calls."""

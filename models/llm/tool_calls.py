@@ -11,7 +11,7 @@ from typing import Any
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall
 
-MAX_CHARACTERS = 64 * 1024
+MAX_CALL_CHARACTERS = 64 * 1024
 """Most characters in the names, identifiers and arguments of all calls of one answer."""
 MAX_CALLS = 64
 """Most calls of one answer."""
@@ -25,13 +25,13 @@ class ToolCalls:
         self._calls: list[dict[str, str]] = []
         self._at: dict[int, dict[str, str]] = {}
         self._cut = False
-        self._room = MAX_CHARACTERS
+        self._room = MAX_CALL_CHARACTERS
 
     def add(self, pieces: Iterable[Any], finish: str | None = None) -> None:
         """Add deltas. The first delta of a call has the call's name; each has its index and some arguments.
 
         Some servers give all calls of an answer the same index but different identifiers. Raises ModelError
-        above ``MAX_CALLS`` or ``MAX_CHARACTERS``.
+        above ``MAX_CALLS`` or ``MAX_CALL_CHARACTERS``.
         """
         self._cut = self._cut or finish == "length"
         for piece in pieces:
@@ -46,7 +46,7 @@ class ToolCalls:
                 call["arguments"] += piece.function.arguments or ""
             self._room -= _size(call) - before
             if self._room < 0 or len(self._calls) > MAX_CALLS:
-                most = f"{MAX_CALLS} calls with {MAX_CHARACTERS} characters are the most"
+                most = f"{MAX_CALLS} calls with {MAX_CALL_CHARACTERS} characters are the most"
                 raise ModelError(self._name, f"it calls too much in one answer: {most}")
 
     def whole(self) -> list[ToolCall]:

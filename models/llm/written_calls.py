@@ -11,25 +11,25 @@ from rejoinder.models.llm.tool_calls import new_id
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import ToolCall
 
-MAX_CHARACTERS = 8_000
+MAX_WRITTEN_CHARACTERS = 8_000
 """Most characters of one call."""
 FENCE = "```"
 """The mark of Markdown before and after code."""
-TAGS = ("<tool_call>", "</tool_call>", "<tools>", "</tools>")
+WRITTEN_TAGS = ("<tool_call>", "</tool_call>", "<tools>", "</tools>")
 """Tags around calls. Qwen2.5-Coder writes none, or those around the tools in its prompt."""
-BEGINNINGS = ("{", FENCE, *TAGS)
+BEGINNINGS = ("{", FENCE, *WRITTEN_TAGS)
 """What may begin a call."""
-AROUND = re.compile(rf"\A(?:{FENCE}\w*|{'|'.join(TAGS)}|\s+)*")
+AROUND = re.compile(rf"\A(?:{FENCE}\w*|{'|'.join(WRITTEN_TAGS)}|\s+)*")
 """What stands before a call: fences with the name of a language, tags and blanks."""
-TAG = re.compile("|".join(TAGS))
-"""One of ``TAGS``."""
+TAG = re.compile("|".join(WRITTEN_TAGS))
+"""One of ``WRITTEN_TAGS``."""
 OBJECT = re.compile(r'\{[\s{]*(?:["}]|$)')
 """The beginning of a JSON object. Other text in braces is not held back."""
-CALL = re.compile(r'\{[\s{]*"(?:n|na|nam|name"?|name"\s*:.*)$', re.DOTALL)
+WRITTEN_CALL = re.compile(r'\{[\s{]*"(?:n|na|nam|name"?|name"\s*:.*)$', re.DOTALL)
 """The beginning of a call, which is an error at the end of an answer."""
 STRING = r'"(?:\\.|[^"\\])*"'
 """A string in JSON."""
-PARTS = re.compile(rf'{STRING}|[{{}}"]', re.DOTALL)
+CALL_PARTS = re.compile(rf'{STRING}|[{{}}"]', re.DOTALL)
 """Strings and braces; a quotation mark alone begins a string without an end."""
 DOUBLED = re.compile(rf"({STRING})|(?:\{{\{{)|(?:\}}\}})", re.DOTALL)
 """Strings, and doubled braces outside of strings."""
@@ -62,21 +62,22 @@ class WrittenCalls:
         """Return the text and the calls that the next piece of the answer completes.
 
         Raises ModelError for a call of an unknown tool, for a call without valid arguments, and if more than
-        ``MAX_CHARACTERS`` are held back.
+        ``MAX_WRITTEN_CHARACTERS`` are held back.
         """
         self._held += piece
         out: list[str | ToolCall] = []
         while self._held and self._advance(out):
             pass
-        if len(self._held) + len(self._blanks) > MAX_CHARACTERS:
+        if len(self._held) + len(self._blanks) > MAX_WRITTEN_CHARACTERS:
             raise ModelError(
-                self._model, f"it began a call of more than {MAX_CHARACTERS} characters, the most for a call"
+                self._model,
+                f"it began a call of more than {MAX_WRITTEN_CHARACTERS} characters, the most for a call",
             )
         return _joined(out)
 
     def end(self) -> list[str | ToolCall]:
         """Return the text that was held back at the end. Raises ModelError if it is half a call."""
-        if CALL.search(self._held):
+        if WRITTEN_CALL.search(self._held):
             raise ModelError(self._model, f"its answer ends within a call: {self._held[:200]}")
         out: list[str | ToolCall] = []
         held, self._held = self._held, ""
@@ -133,7 +134,7 @@ class WrittenCalls:
         """Return the call that an object is, or None if it is none."""
         found = _parsed(text)
         if found is None:
-            if CALL.match(text):
+            if WRITTEN_CALL.match(text):
                 raise ModelError(self._model, f"it wrote a call that is no JSON: {text[:200]}")
             return None
         written = found.get("name")
@@ -182,7 +183,7 @@ def _beginning(text: str) -> int:
 def _closing(text: str) -> int:
     """Return the index after the brace that closes the first one, or 0 if there is none yet."""
     depth = 0
-    for part in PARTS.finditer(text):
+    for part in CALL_PARTS.finditer(text):
         match part[0]:
             case "{":
                 depth += 1

@@ -16,7 +16,7 @@ from rejoinder.models.tts.voice import Piece, Voice
 from rejoinder.models.tts.word_times import sounds
 from rejoinder.pipeline.errors import ModelError
 
-DEFAULT = "heart"
+PACKAGED_VOICE = "heart"
 """The voice that is a part of the package."""
 HIBARI_RATE = 24_000
 """Hertz."""
@@ -61,7 +61,7 @@ def open_voice(name: str, threads: int) -> Voice:
 def _names() -> list[str]:
     """Return the names of the voices in the package; only the default one if it is not installed."""
     if find_spec("hibari") is None:
-        return [DEFAULT]
+        return [PACKAGED_VOICE]
     from hibari.voices import VOICES
 
     return list(VOICES)
@@ -78,8 +78,8 @@ ADAPTER = Adapter(
         "Hibari",
         "https://github.com/MMWilliams/hibari",
     ),
-    default=DEFAULT,
-    finder=lambda argument: argument or DEFAULT,
+    default=PACKAGED_VOICE,
+    finder=lambda argument: argument or PACKAGED_VOICE,
     names=_names,
 )
 """What the registry finds. It has one thread because it is slower on two."""

@@ -13,7 +13,7 @@ from rejoinder.pipeline.interfaces import Tts
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES = 8 << 20
+MAX_PHRASE_BYTES = 8 << 20
 """Most audio kept for one voice, in bytes: three minutes at 22 kHz. The least recently used is dropped."""
 MAX_WANTED = 256
 """Most phrases that are kept once they are spoken; the oldest is forgotten."""
@@ -71,9 +71,9 @@ class PhraseVoice:
                 chunks.append(chunk)
                 yield chunk
         size = sum(len(chunk.pcm) for chunk in chunks)
-        if text not in self._kept and 0 < size <= MAX_BYTES:
+        if text not in self._kept and 0 < size <= MAX_PHRASE_BYTES:
             self._kept[text], self._bytes = chunks, self._bytes + size
-        while self._bytes > MAX_BYTES:
+        while self._bytes > MAX_PHRASE_BYTES:
             _, dropped = self._kept.popitem(last=False)
             self._bytes -= sum(len(chunk.pcm) for chunk in dropped)
 

@@ -12,7 +12,7 @@ from collections import deque
 import numpy as np
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
-from rejoinder.pipeline.audio.echo_path import BLOCK, BLOCKS, EchoPath
+from rejoinder.pipeline.audio.echo_path import BLOCKS, ECHO_BLOCK, EchoPath
 from rejoinder.pipeline.audio.resample import ToSession
 
 NONE = 1e-3
@@ -131,9 +131,11 @@ class Echo:
             return chunk
         place, audio = chunk.end - len(self._rest) - len(chunk), np.concatenate((self._rest, chunk.samples()))
         returned, clean, speaks = max(self._returned, place), [_NOTHING], place < self._until
-        while speaks and (size := BLOCK - place % BLOCK) <= len(audio):
+        while speaks and (size := ECHO_BLOCK - place % ECHO_BLOCK) <= len(audio):
             block, audio = audio[:size], audio[size:]
-            clean.append((self._block(place, block) if size == BLOCK else block)[max(0, returned - place) :])
+            clean.append(
+                (self._block(place, block) if size == ECHO_BLOCK else block)[max(0, returned - place) :]
+            )
             place += size
             self._returned = max(returned, place)
         if not (speaks and self.possible and len(chunk)):
@@ -143,15 +145,15 @@ class Echo:
         return AudioChunk(to_pcm(np.concatenate(clean)), RATE, returned)
 
     def _block(self, place: int, block: Samples) -> Samples:
-        for skipped in range(max(self._done, place - BLOCKS * BLOCK), place, BLOCK):
+        for skipped in range(max(self._done, place - BLOCKS * ECHO_BLOCK), place, ECHO_BLOCK):
             self.path.play(self._plan_at(skipped))
-        self._done = place + BLOCK
+        self._done = place + ECHO_BLOCK
         self.path.play(self._plan_at(place))
         left, share = self.path.hear(block)
         if not self.possible:
             self._gain = 1.0
             return block
-        gains = np.linspace(self._gain, share, BLOCK, dtype=np.float32)
+        gains = np.linspace(self._gain, share, ECHO_BLOCK, dtype=np.float32)
         self._gain = share
         return left * gains
 
@@ -173,7 +175,7 @@ class Echo:
         room = self._plan[max(0, first) : max(0, first + len(audio))]
         room[:] = audio[max(0, -first) :][: len(room)]
         self._end += len(audio)
-        self._until = self._end + BLOCKS * BLOCK
+        self._until = self._end + BLOCKS * ECHO_BLOCK
         if self._clauses:
             begin, _, text = self._clauses.pop()
             self._clauses.append((begin, self._end, text))
@@ -190,4 +192,4 @@ class Echo:
         passed = min(max(0, place - self._planned), AHEAD)
         self._plan = np.concatenate((self._plan[passed:], np.zeros(passed, np.float32)))
         self._planned = place
-        return self._plan[:BLOCK].copy()
+        return self._plan[:ECHO_BLOCK].copy()

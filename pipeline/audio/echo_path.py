@@ -14,7 +14,7 @@ import numpy as np
 
 from rejoinder.pipeline.audio.chunk import Samples
 
-BLOCK = 512
+ECHO_BLOCK = 512
 """Samples per block. It equals the window of Silero, so the blocks add no delay."""
 BLOCKS = 32
 """Length of the filter in blocks: one second covers a client's buffer, a network and a room."""
@@ -39,7 +39,7 @@ LEARNING_BLOCKS = 62
 FAINT = 1e-5
 """Energy of a block below which it counts as silence: -80 dBFS."""
 
-_BANDS = np.append(np.unique(np.round(np.geomspace(6, 240, 21)).astype(int)), BLOCK + 1)
+_BANDS = np.append(np.unique(np.round(np.geomspace(6, 240, 21)).astype(int)), ECHO_BLOCK + 1)
 """Edges of the frequency bands, in bins, from 94 Hz up: about equally wide to the ear."""
 
 
@@ -50,13 +50,13 @@ class EchoPath:
     """
 
     def __init__(self) -> None:
-        shape = (BLOCKS, BLOCK + 1)
+        shape = (BLOCKS, ECHO_BLOCK + 1)
         self.level = ROOM
         self._way: Any = np.zeros(shape, np.complex64)
         self._unsure: Any = np.full(shape, ROOM / BLOCKS, np.float32)
-        self._others: Any = np.full(BLOCK + 1, 1e-3, np.float32)
+        self._others: Any = np.full(ECHO_BLOCK + 1, 1e-3, np.float32)
         self._spectra: Any = np.zeros(shape, np.complex64)
-        self._before: Samples = np.zeros(BLOCK, np.float32)
+        self._before: Samples = np.zeros(ECHO_BLOCK, np.float32)
         self._powers = (ROOM * 1e-3, 1e-3)
         self._played = 0
 
@@ -66,7 +66,7 @@ class EchoPath:
         return self._played >= LEARNING_BLOCKS
 
     def play(self, block: Samples) -> None:
-        """Add the next played block: shape (``BLOCK``,), float32, 16 kHz."""
+        """Add the next played block: shape (``ECHO_BLOCK``,), float32, 16 kHz."""
         spectrum = np.fft.rfft(np.concatenate((self._before, block)))
         self._before = block
         self._spectra = np.concatenate((spectrum[None].astype(np.complex64), self._spectra[:-1]))
@@ -74,11 +74,11 @@ class EchoPath:
     def hear(self, block: Samples) -> tuple[Samples, float]:
         """Remove the echo from a microphone block, and learn from it.
 
-        block: the audio recorded while the last block played: shape (``BLOCK``,), float32, 16 kHz.
+        block: the audio recorded while the last block played: shape (``ECHO_BLOCK``,), float32, 16 kHz.
         Returns the block without the estimated echo, and the share of its power that cannot be echo. The
         result is never louder than the block: a wrong estimate would be a sound in a silent microphone.
         """
-        echo = np.fft.irfft((self._spectra * self._way).sum(0))[BLOCK:].astype(np.float32)
+        echo = np.fft.irfft((self._spectra * self._way).sum(0))[ECHO_BLOCK:].astype(np.float32)
         left = block - echo
         error, expected = _spectrum(left), _power(_spectrum(echo))
         heard = np.abs(self._spectra) ** 2
@@ -107,20 +107,20 @@ class EchoPath:
         self._others = OTHERS_KEPT * self._others + (1 - OTHERS_KEPT) * others
         step = self._unsure / (uncertain + self._others + 1e-6)
         change = np.fft.irfft(step * np.conj(self._spectra) * error, axis=1)
-        change[:, BLOCK:] = 0.0  # the filter of a block is no longer than the block
+        change[:, ECHO_BLOCK:] = 0.0  # the filter of a block is no longer than the block
         self._way = (self._way + np.fft.rfft(change, axis=1)).astype(np.complex64)
         moved = (1 - KEPT**2) * np.abs(self._way) ** 2
         self._unsure = (KEPT**2 * (1 - 0.5 * step * heard) * self._unsure + moved).astype(np.float32)
 
     def _follow(self, echo: float, played: float) -> None:
-        if played > FAINT * BLOCK:
+        if played > FAINT * ECHO_BLOCK:
             self._played += 1
             self._powers = (LEVEL_KEPT * self._powers[0] + echo, LEVEL_KEPT * self._powers[1] + played)
             self.level = self._powers[0] / self._powers[1]
 
 
 def _spectrum(block: Samples) -> Any:
-    return np.fft.rfft(np.concatenate((np.zeros(BLOCK, np.float32), block))).astype(np.complex64)
+    return np.fft.rfft(np.concatenate((np.zeros(ECHO_BLOCK, np.float32), block))).astype(np.complex64)
 
 
 def _power(spectrum: Any) -> Any:

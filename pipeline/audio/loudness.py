@@ -12,7 +12,7 @@ AUDIBLE = 10 ** (-50 / 20)
 """Amplitude above which a sample is audible: -50 dBFS, far above resampling noise and far below speech."""
 LATE_SAMPLES = int(0.2 * RATE)
 """Longest lag of voice activity behind the level, in samples; a longer one means quiet speech at the end."""
-QUIET = 10 ** (-25 / 10)
+QUIET_POWER = 10 ** (-25 / 10)
 """A hop below this share of the power of the turn's loudest hop is quiet."""
 
 
@@ -40,7 +40,7 @@ class Loudness:
         for first in range(0, len(samples), HOP):
             power = float(np.mean(np.square(samples[first : first + HOP])))
             self._loudest = max(self._loudest, power)
-            if power > self._loudest * QUIET:
+            if power > self._loudest * QUIET_POWER:
                 self.quiet_from = None
             elif self.quiet_from is None:
                 self.quiet_from = chunk.start + first

@@ -41,7 +41,7 @@ _ANNOTATION = re.compile(r"\([^)]*\)|\[[^]]*\]|\*[^*]*\*")
 """How recognisers annotate sounds that are not speech: (coughs), [LAUGHTER], *sighs*."""
 
 
-ECHOED = 0.6
+ECHOED_SHARE = 0.6
 """Share of the recognised words that must be the agent's, in their order, to be its echo."""
 SCRAMBLED = 3
 """Up to this many words may come in any order: a recogniser turned "On day one" into "One day"."""
@@ -111,7 +111,7 @@ def is_echo(text: str, saying: str, least: int = 1) -> bool:
     else:
         blocks = SequenceMatcher(None, said, words, autojunk=False).get_matching_blocks()
         own = sum(block.size for block in blocks)
-    return own >= max(1, least, ECHOED * len(words))
+    return own >= max(1, least, ECHOED_SHARE * len(words))
 
 
 def is_interruption(overlap: OverlapEvidence, start_ms: float, assertiveness: float) -> bool | None:

@@ -14,7 +14,7 @@ from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.call import Call
 from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.runs import CANCELLED
-from rejoinder.agent.app.tool_result import FAILED, TAKEN_OVER
+from rejoinder.agent.app.tool_result import TAKEN_OVER, TOOL_FAILED
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm, ScriptedTts
 from rejoinder.pipeline import Message, Models, ReplyAudio, ReplyDone, ToolCall, Tools
@@ -288,7 +288,7 @@ def test_agent_that_the_server_does_not_know_gets_no_call(caplog: pytest.LogCapt
     conversation = Talk(llm=llm, agent=front)
     conversation.says(0.6, at=0.5)
     conversation.run(6.0)
-    assert [one["content"] for one in llm.prompts[-1] if one["role"] == "tool"] == [FAILED]
+    assert [one["content"] for one in llm.prompts[-1] if one["role"] == "tool"] == [TOOL_FAILED]
     assert "stranger is unknown here: name it in agents=[...]" in caplog.text
 
 

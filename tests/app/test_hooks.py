@@ -14,7 +14,7 @@ import pytest
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.call import Call, CallInfo, RefusedCall
 from rejoinder.agent.app.functions.mistakes import BrokenAgent
-from rejoinder.agent.app.host import ANSWER_S, BROKEN, AgentHost
+from rejoinder.agent.app.host import ANSWER_S, BROKEN_AGENT, AgentHost
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm
@@ -115,7 +115,7 @@ def test_a_mistake_before_a_call_is_for_the_operator(where: str, caplog: pytest.
 
     agent = Agent(state=broken if where == "state" else None)
     agent.on_call(broken)
-    with pytest.raises(RefusedCall, match=f"^{BROKEN}$"):
+    with pytest.raises(RefusedCall, match=f"^{BROKEN_AGENT}$"):
         answered(agent, CallInfo("call-7"))
     (failure,) = [record for record in caplog.records if record.exc_info]
     assert "call call-7" in failure.getMessage() and "1234" in str(failure.exc_info)
@@ -129,7 +129,7 @@ def test_hooks_before_a_call_that_take_too_long_refuse_it(caplog: pytest.LogCapt
         await asyncio.sleep(ANSWER_S + 1.0)
 
     async def hold() -> None:
-        with pytest.raises(RefusedCall, match=BROKEN):
+        with pytest.raises(RefusedCall, match=BROKEN_AGENT):
             await AgentHost(agent).answer(CallInfo(), Options())
 
     virtual_clock.run(hold())

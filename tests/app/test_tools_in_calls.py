@@ -13,7 +13,7 @@ from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.call import CallInfo
 from rejoinder.agent.app.host import AgentHost
 from rejoinder.agent.app.runs import CANCELLED, MOST_MENDS, MOST_ROUNDS
-from rejoinder.agent.app.tool_result import FAILED
+from rejoinder.agent.app.tool_result import TOOL_FAILED
 from rejoinder.agent.config import ConfigError, Settings
 from rejoinder.agent.simulate.scenario import Talk
 from rejoinder.models.scripted import ScriptedLlm
@@ -131,7 +131,7 @@ def test_unknown_tool_goes_back_to_the_model() -> None:
 
 def test_failure_is_for_the_operator_and_not_in_the_prompt(caplog: pytest.LogCaptureFixture) -> None:
     conversation, _ = asked("@broken {}", "Sorry, that did not work.")
-    assert results(conversation) == [FAILED]
+    assert results(conversation) == [TOOL_FAILED]
     assert heard(conversation) == ["Sorry, that did not work."]
     (failure,) = [record for record in caplog.records if record.exc_info]
     assert "the tool broken failed" in failure.getMessage()

@@ -12,7 +12,7 @@ from support import speech
 from support.serving import LINE, SCRIPTED, run_command
 
 from rejoinder.agent.bench import bargein as bench_bargein
-from rejoinder.agent.bench.bargein import ENDED, RESUMED, STOPPED, BargeinResult, measure, summarise
+from rejoinder.agent.bench.bargein import CALL_ENDED, RESUMED, STOPPED, BargeinResult, measure, summarise
 from rejoinder.agent.bench.callers.caller import open_call
 from rejoinder.agent.bench.cases.overlap import (
     BACKCHANNEL,
@@ -103,7 +103,7 @@ def test_the_summary() -> None:
         BargeinResult(BACKCHANNEL, "d", RESUMED, gap_ms=400.0),
         BargeinResult(BACKCHANNEL, "e", RESUMED, gap_ms=700.0),
         BargeinResult(COUGH, "f", RESUMED, gap_ms=0.0),
-        BargeinResult(NOISE, "g", ENDED, gap_ms=500.0),
+        BargeinResult(NOISE, "g", CALL_ENDED, gap_ms=500.0),
     ]
     summary = summarise(results)
     assert (summary.missed, summary.stop_p50_ms, summary.resumed, summary.in_time) == (1, 150.0, 0.75, 0.5)

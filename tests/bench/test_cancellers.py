@@ -19,7 +19,7 @@ from rejoinder.agent.bench.cases.recordings import speech_folder
 from rejoinder.agent.bench.echo import Place
 from rejoinder.agent.cli.bench import app as bench
 from rejoinder.pipeline.audio.chunk import RATE
-from rejoinder.pipeline.audio.echo_path import BLOCK
+from rejoinder.pipeline.audio.echo_path import ECHO_BLOCK
 from rejoinder.pipeline.errors import PipelineError
 
 
@@ -27,8 +27,8 @@ def test_aec3_is_late_and_removes_echo() -> None:
     pytest.importorskip("livekit", reason="needs the extra bench")
     said = babble(2.0)
     path = Aec3Path()
-    path.play(np.zeros(BLOCK, np.float32))
-    assert not path.hear(said[:BLOCK])[0][: RATE * 8 // 1000].any()
+    path.play(np.zeros(ECHO_BLOCK, np.float32))
+    assert not path.hear(said[:ECHO_BLOCK])[0][: RATE * 8 // 1000].any()
     played = babble(8.0)
     echo = 0.5 * np.roll(played, RATE // 10)
     echo[: RATE // 10] = 0.0

@@ -27,8 +27,8 @@ from rejoinder.agent.bench.callers.turns import HeardReply
 from rejoinder.agent.bench.latency import (
     ANSWERED,
     ANSWERED_EARLY,
-    FAILED,
-    SILENT,
+    CALL_FAILED,
+    NO_ANSWER,
     ClipResult,
     count,
     judge,
@@ -37,7 +37,7 @@ from rejoinder.agent.bench.latency import (
 from rejoinder.agent.bench.reports.output import with_report
 from rejoinder.agent.bench.reports.waterfall import (
     HEARD_END,
-    REST,
+    REST_LABEL,
     bars,
     complete,
     mean_parts,
@@ -95,7 +95,7 @@ def test_a_turns_parts_add_up_to_what_the_client_measured(
 ) -> None:
     parts = complete(server, client, heard_end)
     assert total(parts) == pytest.approx(client, abs=1e-6)
-    assert parts[-1][0] == REST
+    assert parts[-1][0] == REST_LABEL
     assert (parts[0][0] == HEARD_END) == (heard_end is not None)
 
 
@@ -104,7 +104,7 @@ def test_the_means_of_parts_add_up_to_the_mean(turns: list[tuple[list[tuple[str,
     whole = [complete(server, client, None) for server, client in turns]
     mean = mean_parts(whole)
     assert total(mean) == pytest.approx(sum(client for _, client in turns) / len(turns), abs=1e-6)
-    assert mean[-1][0] == REST
+    assert mean[-1][0] == REST_LABEL
     assert len({name for name, _ in mean}) == len(mean)
 
 
@@ -131,7 +131,7 @@ def row(outcome: str, latency: float | None = None, cut_off: bool = False, set_:
 
 RESULTS = [
     row(ANSWERED, 500.0), row(ANSWERED, 700.0, cut_off=True), row(ANSWERED_EARLY, cut_off=True),
-    row(SILENT, set_="b"), row(FAILED, set_="b"),
+    row(NO_ANSWER, set_="b"), row(CALL_FAILED, set_="b"),
 ]  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def test_every_clip_is_counted_once() -> None:
     assert counted.answered + counted.answered_only_early + counted.silent + counted.failed == counted.clips
     assert counted.cut_off == 2
     assert counted.latency.count == 2 and counted.latency.p50 == 600.0
-    assert mean_waterfall(RESULTS) == [("LLM", 10.0), (REST, 590.0)]
+    assert mean_waterfall(RESULTS) == [("LLM", 10.0), (REST_LABEL, 590.0)]
     assert mean_waterfall(RESULTS[2:]) == []
 
 
@@ -184,7 +184,7 @@ def test_an_answer_is_timed_from_the_end_of_speech_and_split() -> None:
 
     result = judged(happen)
     assert (result.outcome, result.cut_off, result.latency_ms) == (ANSWERED, False, 500.0)
-    assert result.parts == ((HEARD_END, 100.0), ("pause", 100.0), ("LLM", 250.0), (REST, 50.0))
+    assert result.parts == ((HEARD_END, 100.0), ("pause", 100.0), ("LLM", 250.0), (REST_LABEL, 50.0))
 
 
 def test_an_answer_to_half_of_it_is_a_cut_off_and_the_next_one_counts() -> None:
@@ -208,7 +208,7 @@ def test_only_an_early_answer_is_reported_as_that() -> None:
 
 def test_an_inaudible_reply_does_not_count() -> None:
     result = judged(lambda caller: reply(caller, "mute", END + 6000, None))
-    assert (result.outcome, result.cut_off) == (SILENT, False)
+    assert (result.outcome, result.cut_off) == (NO_ANSWER, False)
 
 
 def test_word_errors_are_counted_after_whispers_normaliser() -> None:
@@ -291,12 +291,12 @@ def test_calls_that_all_fail_say_why_and_end_with_1(tmp_path: Path) -> None:
 
 
 def test_why_nothing_was_answered_is_the_most_common_reason() -> None:
-    failed = [replace(row(FAILED), error=error) for error in ("no", "busy", "busy")]
+    failed = [replace(row(CALL_FAILED), error=error) for error in ("no", "busy", "busy")]
     assert bench_latency.nothing_answered([row(ANSWERED, 5.0), *failed]) == ""
-    assert bench_latency.nothing_answered([row(SILENT), *failed]) == (
+    assert bench_latency.nothing_answered([row(NO_ANSWER), *failed]) == (
         "none of the 4 clips was answered; most common reason (2 of 4): busy"
     )
-    assert bench_latency.nothing_answered([row(SILENT), row(ANSWERED_EARLY), row(SILENT)]) == (
+    assert bench_latency.nothing_answered([row(NO_ANSWER), row(ANSWERED_EARLY), row(NO_ANSWER)]) == (
         "none of the 3 clips was answered, and the server gave no reason; most common outcome (2): no answer"
     )
     assert bench_latency.reasons(failed) == [("busy", 2), ("no", 1)]

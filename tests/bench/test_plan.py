@@ -25,7 +25,7 @@ from rejoinder.agent.bench.plan import (
     read_report,
     wait_s,
 )
-from rejoinder.agent.bench.reports.waterfall import REST
+from rejoinder.agent.bench.reports.waterfall import REST_LABEL
 from rejoinder.agent.cli import app as cli
 
 KNOWN = Measured(work_s=0.5, answer_s=0.2, alone_ms=400.0, every_s=6.0, cores=2)
@@ -105,7 +105,12 @@ def test_a_plan_shows_its_formula_with_its_figures() -> None:
         assert part in said
 
 
-PARTS = [("notice the pause", 30.0), ("final transcript", 80.0), ("TTS first audio", 20.0), (REST, 20.0)]
+PARTS = [
+    ("notice the pause", 30.0),
+    ("final transcript", 80.0),
+    ("TTS first audio", 20.0),
+    (REST_LABEL, 20.0),
+]
 WATERFALL = [{"name": name, "ms": ms} for name, ms in PARTS]
 LEVEL = {
     "sessions": 2,

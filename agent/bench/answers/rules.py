@@ -25,7 +25,7 @@ ADMISSIONS = (
 """Patterns of which one is in an answer that says what the agent does not know, or asks for it."""
 CLAIM = re.compile(r"\bas an? (ai|artificial|language)\b|language model")
 """What a model says of itself that a caller did not ask about."""
-MARKS = re.compile(r"[*#`_|\[\]<>{}•]|^\s*-\s|(^|\n)\s*\d+[.)]\s.*\n\s*\d+[.)]\s", re.MULTILINE)
+MARKDOWN_MARKS = re.compile(r"[*#`_|\[\]<>{}•]|^\s*-\s|(^|\n)\s*\d+[.)]\s.*\n\s*\d+[.)]\s", re.MULTILINE)
 """Marks of Markdown and code, which cannot be spoken. One number is no list."""
 PART = re.compile(r"[.,;:!?]+(\s+|$)")
 """What divides the parts of an answer: the normaliser would join the numbers of "two, one in front"."""
@@ -50,7 +50,7 @@ def is_spoken(answer: str) -> bool:
 
     An answer without words cannot.
     """
-    return bool(answer.strip()) and not MARKS.search(answer) and not CLAIM.search(answer.lower())
+    return bool(answer.strip()) and not MARKDOWN_MARKS.search(answer) and not CLAIM.search(answer.lower())
 
 
 def sentences(answer: str) -> int:

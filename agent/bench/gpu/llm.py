@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rejoinder.agent.bench.gpu.stand_in import LANGUAGE_MODELS, language_model
+from rejoinder.agent.bench.gpu.stand_in import STAND_IN_MODELS, language_model
 from rejoinder.models.llm.vllm.adapter import Vllm
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.pipeline import Message
@@ -100,7 +100,7 @@ def main() -> None:
     """Parse the options, measure, and write the report."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--model", type=Path, help="folder with real weights; without it: a stand-in")
-    options.add_argument("--shape", choices=LANGUAGE_MODELS, default="8b", help="of the stand-in")
+    options.add_argument("--shape", choices=STAND_IN_MODELS, default="8b", help="of the stand-in")
     options.add_argument(
         "--callers", type=lambda text: [int(one) for one in text.split(",")], default="1,2,4,8,16,32,64"
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
+STAND_IN_MODELS: dict[str, dict[str, Any]] = {
     "tiny": {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -95,7 +95,7 @@ def language_model(folder: Path, shape: str) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)
-    config = {**COMMON, **LANGUAGE_MODELS[shape], "vocab_size": len(tokenizer)}
+    config = {**COMMON, **STAND_IN_MODELS[shape], "vocab_size": len(tokenizer)}
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     return folder
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 HEARD_END = "server hears the end"
 """Time from the bench's end of speech to the end by the server's VAD; negative if that is earlier."""
-REST = "network and client"
+REST_LABEL = "network and client"
 """The part of the latency outside the server."""
 WIDTH = 40
 """Columns of the bars."""
@@ -49,7 +49,7 @@ def complete(server: Parts, total: float, heard_end: float | None) -> list[tuple
     server's budget begins there, so the difference is neither its work nor the network's.
     """
     parts = [*([(HEARD_END, heard_end)] if heard_end is not None else []), *server]
-    return [*parts, (REST, total - sum(ms for _, ms in parts))]
+    return [*parts, (REST_LABEL, total - sum(ms for _, ms in parts))]
 
 
 def mean_parts(turns: Sequence[Parts]) -> list[tuple[str, float]]:
@@ -62,8 +62,8 @@ def mean_parts(turns: Sequence[Parts]) -> list[tuple[str, float]]:
     for turn in turns:
         for place, (name, ms) in enumerate(turn):
             totals[name] = totals.get(name, 0.0) + ms
-            places.setdefault(name, []).append(len(turn) if name == REST else place)
-    order = sorted(totals, key=lambda name: (name == REST, sum(places[name]) / len(places[name])))
+            places.setdefault(name, []).append(len(turn) if name == REST_LABEL else place)
+    order = sorted(totals, key=lambda name: (name == REST_LABEL, sum(places[name]) / len(places[name])))
     return [(name, totals[name] / len(turns)) for name in order]
 
 
@@ -93,7 +93,7 @@ def waterfall(parts: Parts, title: str, turns: Sequence[Parts] = ()) -> Table:
     table.add_column("mean" if turns else "ms", justify="right", footer=ms(total(parts)), no_wrap=True)
     table.add_column("", no_wrap=True)
     for (name, value), (start, length) in zip(parts, bars(parts, NARROW if turns else WIDTH), strict=True):
-        style = "cyan" if name not in (REST, HEARD_END) else "bright_black"
+        style = "cyan" if name not in (REST_LABEL, HEARD_END) else "bright_black"
         bar = Text(" " * start + ("█" * length or "▏"), style=style)
         table.add_row(name, *(ms(dict(turn).get(name)) for turn in turns), ms(value), bar)
     return table

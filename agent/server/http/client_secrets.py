@@ -15,7 +15,7 @@ from rejoinder.agent.wires.long_messages import MAX_TEXT
 from rejoinder.agent.wires.realtime.events import failure
 from rejoinder.agent.wires.realtime.messages import explain
 from rejoinder.agent.wires.realtime.protocol import Realtime
-from rejoinder.agent.wires.realtime.reading import MAX_VALUES
+from rejoinder.agent.wires.realtime.reading import MAX_REALTIME_VALUES
 from rejoinder.pipeline import ProtocolError
 
 
@@ -41,7 +41,7 @@ async def mint(request: Request, keys: Keys, wire: Realtime) -> Response:
     """
     try:
         given = await body(request, MAX_TEXT)
-        if reason := excess(given.decode(errors="replace"), MAX_VALUES):
+        if reason := excess(given.decode(errors="replace"), MAX_REALTIME_VALUES):
             raise ProtocolError(reason, "invalid_json")
         wanted = Wanted.model_validate_json(given or b"{}")
         session = wire.prepare(wanted.session)

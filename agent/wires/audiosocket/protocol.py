@@ -20,11 +20,11 @@ UUID = 0x01
 """Packet kind: the call's identifier, 16 bytes."""
 DTMF = 0x03
 """Packet kind: a key, one byte."""
-AUDIO = 0x10
+AUDIO_PACKET = 0x10
 """Packet kind: audio at 8 kHz."""
 ERROR = 0xFF
 """Packet kind: an error in Asterisk."""
-SPOKEN = {AUDIO: 8000, 0x12: 16000, 0x13: 24000, 0x16: 48000}
+SPOKEN = {AUDIO_PACKET: 8000, 0x12: 16000, 0x13: 24000, 0x16: 48000}
 """Sample rate in hertz of each supported audio packet kind: 16-bit PCM, little-endian."""
 TICK_SECONDS = 0.02
 """Interval between two packets."""

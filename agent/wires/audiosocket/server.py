@@ -27,9 +27,9 @@ from rejoinder.pipeline import Channel, Closed, Overloaded, ProtocolError
 
 log = logging.getLogger(__name__)
 
-READ = 4096
+PACKETS_READ = 4096
 """Most bytes in one read."""
-HEAD = 3
+PACKET_HEAD = 3
 """Bytes before a packet's payload: its kind and its length."""
 FIRST_AUDIO_SECONDS = 10.0
 """Longest wait for the first audio of a connection, in seconds."""
@@ -70,9 +70,9 @@ class Line:
 
     async def _read(self) -> None:
         head = b""
-        while data := await self._reader.read(READ):
-            if len(head) < HEAD:
-                head = (head + data)[:HEAD]
+        while data := await self._reader.read(PACKETS_READ):
+            if len(head) < PACKET_HEAD:
+                head = (head + data)[:PACKET_HEAD]
                 self._wrong = misbegun(head)
             if self._wrong:  # drop all further bytes, but read them, so that the hang-up packet arrives
                 self._came.close()

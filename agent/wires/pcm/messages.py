@@ -20,9 +20,9 @@ STEP = 25
 """Sample rates are multiples of this, in hertz: that bounds the resampler's filter."""
 MAX_AUDIO = 2**20
 """Most bytes of audio in one message: 10 s at the highest rate."""
-MAX_TEXT = 2**16
+MAX_REQUEST = 2**16
 """Most characters of a JSON message."""
-MAX_VALUES = 64
+MAX_REQUEST_VALUES = 64
 """Most members of a message. Valid messages have at most 4."""
 
 
@@ -34,7 +34,7 @@ class Text(_Words):
     """Typed text of the user. The agent answers it."""
 
     type: Literal["text"]
-    text: str = Field(min_length=1, max_length=MAX_TEXT)
+    text: str = Field(min_length=1, max_length=MAX_REQUEST)
 
 
 class StartReply(_Words):
@@ -107,14 +107,14 @@ def too_long(size: int, binary: bool) -> ProtocolError:
     """Return the error for a message that is too long. size: its bytes or characters."""
     if binary:
         return ProtocolError(f"{size} bytes of audio; {MAX_AUDIO} are the most", "invalid_audio")
-    return ProtocolError(f"{size} characters; {MAX_TEXT} are the most", "invalid_message")
+    return ProtocolError(f"{size} characters; {MAX_REQUEST} are the most", "invalid_message")
 
 
 def parse(text: str) -> Said:
     """Return the parsed text message. Raises ProtocolError."""
-    if len(text) > MAX_TEXT:
+    if len(text) > MAX_REQUEST:
         raise too_long(len(text), binary=False)
-    if reason := excess(text, MAX_VALUES):
+    if reason := excess(text, MAX_REQUEST_VALUES):
         raise ProtocolError(reason, "invalid_message")
     try:
         return _SAID.validate_json(text)

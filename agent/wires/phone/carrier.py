@@ -16,11 +16,11 @@ from rejoinder.pipeline import ProtocolError
 Frame = str | bytes
 """One WebSocket message: text or binary."""
 
-MAX_AUDIO = 2**16
+MAX_CARRIER_AUDIO = 2**16
 """Most bytes of audio in one message. Carriers send 20 to 100 ms, at most 4,800 bytes."""
-MAX_TEXT = 2**18
+MAX_CARRIER_MESSAGE = 2**18
 """Most characters of one message. The longest, a start with many parameters, has a few thousand."""
-MAX_VALUES = 1024
+MAX_CARRIER_VALUES = 1024
 """Most members of objects and entries of lists in one message."""
 PARAMETERS = 40
 """Most parameters of a call that are kept. Each keeps at most 100 times as many characters."""
@@ -52,7 +52,7 @@ class Format:
 
         Raises ProtocolError for half a sample, or too much audio.
         """
-        if len(data) % self.width or len(data) > MAX_AUDIO:
+        if len(data) % self.width or len(data) > MAX_CARRIER_AUDIO:
             raise ProtocolError(f"{len(data)} bytes are no {self.encoding} audio of a telephone line")
         return data if self.encoding == "pcm" else g711.decode(data, self.encoding)
 
@@ -140,9 +140,9 @@ class Json:
         """Return a parsed text message. Raises ProtocolError."""
         if isinstance(frame, bytes):
             raise ProtocolError("audio goes inside of JSON here, in text messages")
-        if len(frame) > MAX_TEXT:
+        if len(frame) > MAX_CARRIER_MESSAGE:
             raise too_long(len(frame))
-        if reason := excess(frame, MAX_VALUES):
+        if reason := excess(frame, MAX_CARRIER_VALUES):
             raise ProtocolError(f"no JSON to be read here: {reason}")
         try:
             fields = json.loads(frame)
@@ -190,7 +190,7 @@ class Json:
 
 def too_long(size: int) -> ProtocolError:
     """Return the error for a message that is too long. size: its characters."""
-    return ProtocolError(f"a message of {size} characters; {MAX_TEXT} are the most")
+    return ProtocolError(f"a message of {size} characters; {MAX_CARRIER_MESSAGE} are the most")
 
 
 def clean(text: str) -> str:

@@ -8,7 +8,7 @@ KEYS = "0123456789*#ABCD"
 """The keys of a telephone (ITU-T Q.23)."""
 PAUSE_SECONDS = 2.0
 """Silence that ends an input, in seconds."""
-MOST = 64
+MOST_DIGITS = 64
 """Most keys in one input."""
 
 
@@ -31,7 +31,7 @@ class Keypad:
         if key == "#":
             return self._take() or key
         self._keys, self._at = self._keys + key, now
-        return self._take() if len(self._keys) == MOST else None
+        return self._take() if len(self._keys) == MOST_DIGITS else None
 
     def look(self, now: int) -> str | None:
         """Return the input if the caller has paused for ``PAUSE_SECONDS``."""

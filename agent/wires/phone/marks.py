@@ -12,7 +12,7 @@ from rejoinder.pipeline import RATE
 
 EVERY_SECONDS = 0.1
 """Least audio between two marks, in seconds. With slices of 40 ms and messages of 80 ms it is 160 ms."""
-MOST = 256
+MOST_MARKS = 256
 """Most marks that have not come back: more than half a minute of audio."""
 
 
@@ -31,7 +31,7 @@ class Marks:
 
     def __init__(self) -> None:
         self.answered = False
-        self._out: deque[_Mark] = deque(maxlen=MOST)
+        self._out: deque[_Mark] = deque(maxlen=MOST_MARKS)
         self._last = _Mark("", 0, 0.0)
         self._at = 0
 

@@ -53,7 +53,7 @@ ended."""
 NUMBER = ("from", "caller", "caller-id", "caller_id")
 """Names of the parameter in which operators pass the caller's number."""
 
-CALLED = ("to", "called", "callee")
+CALLED_NAMES = ("to", "called", "callee")
 """Names of the parameter in which operators pass the called number."""
 
 
@@ -116,7 +116,7 @@ class Phone:
     @property
     def called(self) -> str:
         """The number that the caller has called, from a parameter of the call, "" where none has it."""
-        return self._given(CALLED)
+        return self._given(CALLED_NAMES)
 
     def adopt(self, options: Options) -> None:
         """Replace the options of the session, before it begins."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-WINDOW = 4
+REORDER_WINDOW = 4
 """Later frames that may arrive before a missing frame is given up: 80 ms of audio."""
 FAR = 100
 """A number this far from the expected one begins a new count."""
@@ -23,7 +23,7 @@ class Reorder:
             return []
         self._early[number] = frame
         due: list[bytes] = []
-        while self._early and (self._next in self._early or len(self._early) > WINDOW):
+        while self._early and (self._next in self._early or len(self._early) > REORDER_WINDOW):
             self._next = min(self._early)
             due.append(self._early.pop(self._next))
             self._next += 1

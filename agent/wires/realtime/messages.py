@@ -185,7 +185,7 @@ def check_size(value: Any, param: str | None) -> None:
         raise ProtocolError(f"{size} characters, which is more than {MAX_TEXT}", "invalid_value", param)
 
 
-TAGS = frozenset(
+UNION_TAGS = frozenset(
     (
         *("server_vad", "semantic_vad", "str", "int", "constrained-int", "dict[str,any]"),
         *("audio/pcm", "audio/pcmu", "audio/pcma"),
@@ -210,7 +210,7 @@ def explain(error: ValidationError, root: str | None = None) -> ProtocolError:
     root: the path of the validated object, "" for none; None where it is a whole client message.
     """
     # The first part of a message's path is the union's tag, which is no field.
-    wrong = complaint(error, TAGS, 1 if root is None else 0)
+    wrong = complaint(error, UNION_TAGS, 1 if root is None else 0)
     param = ".".join([root, *wrong.place] if root else wrong.place) or None
     code = "unsupported_content" if wrong.unread else "invalid_value"
     if wrong.kind in ("missing", "union_tag_not_found"):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rejoinder.agent.wires.realtime.events import ServerEvent
 
-MAX_BYTES = 2**19
+MAX_KEPT_BYTES = 2**19
 """Most characters of kept events: about 7 s of audio at 24 kHz. A dead socket takes about 200 KB (the buffers
 of the kernel and of uvicorn) before a write blocks."""
 
@@ -28,7 +28,7 @@ class Outbox:
         text = json.dumps(event)
         self._sent.append((event["event_id"], text))
         self.size += len(text) + OVERHEAD
-        if self.size > MAX_BYTES:
+        if self.size > MAX_KEPT_BYTES:
             self._trim()
         return text
 
@@ -52,7 +52,7 @@ class Outbox:
         self._trim()
 
     def _trim(self) -> None:
-        while self.size > MAX_BYTES and len(self._sent) > 1:
+        while self.size > MAX_KEPT_BYTES and len(self._sent) > 1:
             self.size -= len(self._sent.popleft()[1]) + OVERHEAD
 
     def clear(self) -> None:

@@ -41,7 +41,7 @@ from rejoinder.agent.wires.realtime.messages import (
 from rejoinder.agent.wires.realtime.reading import UnreadableMessage, read_message
 from rejoinder.agent.wires.realtime.responses import ReplyEvent, Responses
 from rejoinder.agent.wires.realtime.settings import SessionSettings
-from rejoinder.agent.wires.voices import DEFAULT
+from rejoinder.agent.wires.voices import DEFAULT_VOICE
 from rejoinder.agent.wires.wire import Answers, Goodbye
 from rejoinder.pipeline import (
     EndOfTurn,
@@ -77,7 +77,7 @@ class Realtime:
         model: str = "default",
         tracing: bool = False,
         can_call: bool = False,
-        voice: str = DEFAULT,
+        voice: str = DEFAULT_VOICE,
     ) -> None:
         self._settings = SessionSettings(options, model, can_call, voice)
         self.conversation = new_conversation()

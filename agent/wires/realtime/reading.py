@@ -22,7 +22,7 @@ from rejoinder.agent.wires.realtime.messages import (
 from rejoinder.agent.wires.realtime.shapes import MAX_RECORDING
 from rejoinder.pipeline import ProtocolError
 
-MAX_VALUES = 2**13
+MAX_REALTIME_VALUES = 2**13
 """Most members of objects and entries of lists in a message. 128 tools with schemas have half as many."""
 APPEND = "input_audio_buffer.append"
 """Type of the event that appends audio."""
@@ -49,7 +49,7 @@ def read_message(frame: str | Long) -> ClientMessage | LongAudioAppend:
     try:
         if isinstance(frame, Long) and frame.too_long:
             raise _too_long(frame.size)
-        if reason := excess(text, MAX_VALUES):
+        if reason := excess(text, MAX_REALTIME_VALUES):
             raise ProtocolError(reason, "invalid_json")
         try:
             given = from_json(text, allow_inf_nan=False)

@@ -15,9 +15,9 @@ from rejoinder.agent.wires.realtime.items import Items
 from rejoinder.agent.wires.resampler import Resampler
 from rejoinder.pipeline import ToolCall, Trace, Usage
 
-TEXT = "text"
+TEXT_PART = "text"
 """Modality of a written response."""
-AUDIO = "audio"
+AUDIO_PART = "audio"
 """Modality of a spoken response."""
 
 
@@ -223,7 +223,9 @@ class Response:
         return {"response_id": self.id, "item_id": self.message, "output_index": 0, "content_index": 0}
 
     def _part(self, words: str) -> dict[str, Any]:
-        return {"type": AUDIO, "transcript": words} if self.speaks else {"type": TEXT, "text": words}
+        return (
+            {"type": AUDIO_PART, "transcript": words} if self.speaks else {"type": TEXT_PART, "text": words}
+        )
 
     def _item(self, status: str) -> dict[str, Any]:
         assert self.message is not None
@@ -253,7 +255,7 @@ class Response:
             "status": status,
             "status_details": details,
             "output": list(self._output),
-            "output_modalities": [AUDIO if self.speaks else TEXT],
+            "output_modalities": [AUDIO_PART if self.speaks else TEXT_PART],
             "conversation_id": self._conversation,
             "metadata": self._metadata,
             "usage": usage_fields(usage) if usage else None,

@@ -17,7 +17,7 @@ from rejoinder.pipeline import Overloaded
 
 SEEMS_DEAD = 4000
 """Close code of a page that receives nothing any more. Browsers cannot send 1011."""
-BROKEN = frozenset((CloseCode.ABNORMAL_CLOSURE, CloseCode.INTERNAL_ERROR, SEEMS_DEAD))
+BROKEN_OFF = frozenset((CloseCode.ABNORMAL_CLOSURE, CloseCode.INTERNAL_ERROR, SEEMS_DEAD))
 """Close codes that mean a broken connection, and not that the client has ended the call. 1011 is that of a
 client whose keepalive ping got no answer."""
 AWAY_SECONDS = 0.1
@@ -114,7 +114,7 @@ class ResumableSocket:
 
     def _disconnected(self, end: Disconnected) -> Disconnected | Lost:
         replaced = self._next is not None
-        if not replaced and (end.code not in BROKEN or not self.seconds):
+        if not replaced and (end.code not in BROKEN_OFF or not self.seconds):
             return end
         self._lost = True
         broke_off = end.code == CloseCode.ABNORMAL_CLOSURE

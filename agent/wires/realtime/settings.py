@@ -13,7 +13,7 @@ from rejoinder.agent.wires.realtime.formats import PCM, Format
 from rejoinder.agent.wires.realtime.messages import ResponseParams, check_size, explain
 from rejoinder.agent.wires.realtime.shapes import Base
 from rejoinder.agent.wires.realtime.tools import Choice, Function, MostTokens, most_tokens, tools_of
-from rejoinder.agent.wires.voices import DEFAULT, CustomVoice, check_voice
+from rejoinder.agent.wires.voices import DEFAULT_VOICE, CustomVoice, check_voice
 from rejoinder.pipeline import Options, ProtocolError, Tools
 
 BETA = {
@@ -28,7 +28,7 @@ BETA = {
     "max_response_output_tokens": "max_output_tokens",
 }
 """New names of the fields of the protocol's beta."""
-ECHOED = frozenset("id object expires_at tracing include prompt reasoning".split())
+ECHOED_FIELDS = frozenset("id object expires_at tracing include prompt reasoning".split())
 """Fields of the protocol that have no effect here."""
 PATIENCE = {"high": (1.0, 1_400), "medium": (4.0, 2_200), "low": (15.0, 3_000)}
 """Patience, and the longest wait in milliseconds, for each eagerness. "auto" uses the server's settings."""
@@ -73,7 +73,7 @@ class AudioOutput(Base):
     """The agent's audio: format, voice and speed."""
 
     format: Format = PCM
-    voice: str | CustomVoice = DEFAULT
+    voice: str | CustomVoice = DEFAULT_VOICE
     speed: float = Field(default=1.0, ge=1.0, le=1.0, description="voices have one speed")
 
 
@@ -123,7 +123,9 @@ class SessionSettings:
     identifier. voice: the name of the server's voice.
     """
 
-    def __init__(self, defaults: Options, model: str, can_call: bool = False, voice: str = DEFAULT) -> None:
+    def __init__(
+        self, defaults: Options, model: str, can_call: bool = False, voice: str = DEFAULT_VOICE
+    ) -> None:
         self._defaults = defaults
         self._can_call = can_call
         self._voice = voice
@@ -139,7 +141,7 @@ class SessionSettings:
     def update(self, update: dict[str, Any]) -> None:
         """Merge an update into the session object, object by object. Raises ProtocolError."""
         for name in update:
-            if name not in SessionConfig.model_fields and name not in ECHOED:
+            if name not in SessionConfig.model_fields and name not in ECHOED_FIELDS:
                 hint = f": it is session.{BETA[name]} since the beta" if name in BETA else ""
                 reason = f"Unknown parameter: 'session.{name}'{hint}."
                 raise ProtocolError(reason, "unknown_parameter", f"session.{name}")

@@ -10,7 +10,7 @@ from rejoinder.pipeline import Entry, Key, ProtocolError
 
 MAX_RECORDING = 2_000_000
 """Most base64 characters of an item's audio: 31 s at 24 kHz, the largest of the formats."""
-TEXT = frozenset(("input_text", "output_text", "text"))
+TEXT_PARTS = frozenset(("input_text", "output_text", "text"))
 """Types of content parts that hold text."""
 CALL_ID = Field(pattern="^[a-zA-Z0-9_-]+$", max_length=64)
 """The constraints on the id of a tool call."""
@@ -32,7 +32,7 @@ class Part(BaseModel):
 
     @model_validator(mode="after")
     def _has_something(self) -> Part:
-        if self.type in TEXT and self.text is None:
+        if self.type in TEXT_PARTS and self.text is None:
             raise ValueError("text is missing")
         if self.type == "output_audio" and self.transcript is None:
             raise ValueError("transcript is missing: what the agent is to have said")
@@ -43,7 +43,7 @@ class Part(BaseModel):
     @property
     def words(self) -> str | None:
         """The text of the part, None for audio that needs a transcript."""
-        return self.text if self.type in TEXT else self.transcript
+        return self.text if self.type in TEXT_PARTS else self.transcript
 
     def as_part(self, role: str) -> dict[str, Any]:
         """Return the part for an event to the client: with the type that fits the role, without audio."""

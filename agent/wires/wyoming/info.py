@@ -16,9 +16,9 @@ from rejoinder.models.tts.piper import ADAPTER as PIPER
 from rejoinder.models.weights.catalog import catalog
 from rejoinder.pipeline import PipelineError
 
-NAME = "Rejoinder"
+PROGRAM_NAME = "Rejoinder"
 """The name that Wyoming clients show."""
-ENGLISH = ["en"]
+ENGLISH_ONLY = ["en"]
 """Languages of English-only models."""
 
 
@@ -26,7 +26,7 @@ def info(specs: Specs) -> dict[str, Any]:
     """Return the data of an ``info`` event. It needs no loaded model."""
     stt, tts, llm = (_model(spec) for spec in (specs.stt, specs.tts, specs.llm))
     program = {
-        "name": NAME,
+        "name": PROGRAM_NAME,
         "attribution": {"name": "The Rejoinder authors", "url": ""},
         "installed": True,
         "version": version("rejoinder"),
@@ -71,25 +71,25 @@ def info(specs: Specs) -> dict[str, Any]:
 def stt_languages(spec: str) -> list[str]:
     """Return the languages of a recogniser. Whisper's is in its spec; others count as English."""
     prefix, _, argument = spec.partition(":")
-    return [with_language(argument)[1]] if prefix == "whisper" else ENGLISH
+    return [with_language(argument)[1]] if prefix == "whisper" else ENGLISH_ONLY
 
 
 def spoken(spec: str) -> list[str]:
     """Return the languages of a voice. Piper's voices declare theirs; others count as English."""
     prefix, _, argument = spec.partition(":")
     if prefix != "piper":
-        return ENGLISH
+        return ENGLISH_ONLY
     try:
         path: Path = PIPER.find(argument)
         settings = json.loads(path.with_name(path.name + ".json").read_text(encoding="utf-8"))
         return [str(settings["language"]["code"])]
     except (PipelineError, OSError, ValueError, KeyError, TypeError):
-        return ENGLISH
+        return ENGLISH_ONLY
 
 
 def understood(spec: str) -> list[str]:
     """Return the languages of a language model. An empty list stands for any language."""
-    return ENGLISH if catalogued(spec) else []
+    return ENGLISH_ONLY if catalogued(spec) else []
 
 
 def speaks(language: str, known: Sequence[str]) -> bool:

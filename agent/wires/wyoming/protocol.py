@@ -17,7 +17,7 @@ from rejoinder.pipeline import ProtocolError
 
 MAX_HEADER = MAX_DATA = 2**16
 """Most bytes of an event's first line, and of the JSON after it. The longest text needs fewer."""
-MAX_VALUES = 1024
+MAX_EVENT_VALUES = 1024
 """Most members of objects and entries of lists in either."""
 MAX_PAYLOAD = 2**20
 """Most bytes of audio in one event: half a minute at 16 kHz. Home Assistant sends about 30 ms at a time."""
@@ -121,7 +121,7 @@ def _header(line: bytes) -> _Header:
 def _object(written: bytes) -> dict[str, Any]:
     try:
         text = written.decode()
-        if reason := excess(text, MAX_VALUES):
+        if reason := excess(text, MAX_EVENT_VALUES):
             raise ProtocolError(f"this JSON is too large to read here: {reason}", "too-long")
         fields = json.loads(text)
     except (ValueError, RecursionError):

@@ -9,7 +9,7 @@ from rejoinder.agent.wires.wyoming.audio import Ear, Format
 from rejoinder.agent.wires.wyoming.protocol import Event, text
 from rejoinder.pipeline import RATE, AudioChunk, Channel, ProtocolError
 
-MAX_TEXT = 10_000
+MAX_SPOKEN = 10_000
 """Most characters of a text to speak: about twelve minutes."""
 MAX_QUESTION = 4_000
 """Most characters of a question."""
@@ -49,7 +49,7 @@ class Speak:
     format: str = ""
     voice: str = ""
     # Each piece has at least one character, so the channel has room for all of them.
-    texts: Channel[str] = field(default_factory=lambda: Channel(MAX_TEXT, "wyoming-text"))
+    texts: Channel[str] = field(default_factory=lambda: Channel(MAX_SPOKEN, "wyoming-text"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Requests:
                 if data.get("text") is None:
                     raise ProtocolError("synthesize without text", "invalid")
                 speak = Speak(False, text(data, "text_format", MAX_NAME), _voice(data))
-                if words := text(data, "text", MAX_TEXT):
+                if words := text(data, "text", MAX_SPOKEN):
                     speak.texts.send_nowait(words)
                 speak.texts.close()
                 return speak
@@ -128,13 +128,13 @@ class Requests:
                     speak.texts.close()
                     self._speak = None
                 else:
-                    self._add(speak, text(data, "text", MAX_TEXT))
+                    self._add(speak, text(data, "text", MAX_SPOKEN))
         return None
 
     def _add(self, speak: Speak, words: str) -> None:
         self._characters += len(words)
-        if self._characters > MAX_TEXT:
-            raise ProtocolError(f"more than {MAX_TEXT} characters in one request", "too-long")
+        if self._characters > MAX_SPOKEN:
+            raise ProtocolError(f"more than {MAX_SPOKEN} characters in one request", "too-long")
         if words:
             speak.texts.send_nowait(words)
 

@@ -18,7 +18,7 @@ from rejoinder.pipeline import Channel, Models, Overloaded, PipelineError, Proto
 
 log = logging.getLogger(__name__)
 
-READ = 2**16
+EVENTS_READ = 2**16
 """Most bytes in one read."""
 SEND_BUFFER = 64 * 2**10
 """Bytes that the kernel buffers per socket. It is small, so that synthesis stops when a client stops
@@ -75,7 +75,7 @@ class Connection:
             async with asyncio.timeout(WYOMING_LINGER_SECONDS):
                 self._writer.write(encode(failure(public)))
                 self._writer.write_eof()
-                while await self._reader.read(READ):
+                while await self._reader.read(EVENTS_READ):
                     pass
 
     async def _read(self) -> None:
@@ -92,7 +92,7 @@ class Connection:
         while True:
             try:
                 async with asyncio.timeout_at(self.last_event + IDLE_SECONDS):
-                    return await self._reader.read(READ)
+                    return await self._reader.read(EVENTS_READ)
             except TimeoutError:
                 if not self.waits:
                     raise ProtocolError(f"nothing came for {IDLE_SECONDS:g} s", "timeout") from None

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-OPENING = 8
+OPENING_TOKENS = 8
 """First tokens of an answer that are guessed and learnt. After the first clause, latency matters less."""
 REPEATED = 2
 """Most tokens at the end of the answer that are looked up in the question, which answers often repeat."""
-QUESTION = 96
+QUESTION_TOKENS = 96
 """Last tokens of the prompt in which they are looked up."""
 DRAFT = 3
 """Tokens guessed at once. A guess costs a twentieth of a step and is right a third of the time."""
@@ -53,7 +53,7 @@ class Drafts:
 
     def learn(self, answer: Sequence[int]) -> None:
         """Count the tokens at the beginning of an answer."""
-        for place, token in enumerate(answer[:OPENING]):
+        for place, token in enumerate(answer[:OPENING_TOKENS]):
             pair = _pair(answer[:place])
             followed = self._seen.pop(pair, Counter())
             followed[token] += 1
@@ -67,8 +67,8 @@ class Drafts:
         prompt: the tokens before the answer.
         """
         guessed: list[int] = []
-        question = prompt[-QUESTION:]
-        while len(guessed) < DRAFT and len(answer) + len(guessed) < OPENING:
+        question = prompt[-QUESTION_TOKENS:]
+        while len(guessed) < DRAFT and len(answer) + len(guessed) < OPENING_TOKENS:
             begun = [*answer, *guessed]
             followed = self._seen.get(_pair(begun))
             if (next_token := _repeated(question, begun)) is None and followed is not None:

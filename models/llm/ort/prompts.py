@@ -23,10 +23,10 @@ TEMPLATE_TOKENS = 6
 """Approximate number of tokens that a chat template adds to a message."""
 CALL_TAGS = ("<tool_call>", "</tool_call>")
 """Tokens that do not end an answer with tools."""
-MARKS = ("{", "```", "<tool_call>")
+CALL_MARKS = ("{", "```", "<tool_call>")
 """What tokens that may begin a call contain."""
 
-WRITTEN = ("{", "`", "<")
+CODE_MARKS = ("{", "`", "<")
 """Marks of code, which an answer in words does without. A small model reads a tool's result out as code."""
 
 
@@ -47,7 +47,7 @@ class OrtPrompts:
         self.tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
         vocabulary = self.tokenizer.get_vocab()
         self._longest = max(map(len, vocabulary))
-        marks = [token for word, token in vocabulary.items() if any(mark in word for mark in MARKS)]
+        marks = [token for word, token in vocabulary.items() if any(mark in word for mark in CALL_MARKS)]
         self.call_marks = np.array(sorted(marks), np.int64)
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _refuse
@@ -57,7 +57,7 @@ class OrtPrompts:
         self._plain = PlainMessages(token.content for token in control.values())
         self.ends: set[int] = {settings["end"], *control}
         self.ends_of_turn = self.ends - {self.tokenizer.token_to_id(tag) for tag in CALL_TAGS}
-        written = {token for word, token in vocabulary.items() if any(mark in word for mark in WRITTEN)}
+        written = {token for word, token in vocabulary.items() if any(mark in word for mark in CODE_MARKS)}
         self.unspoken = np.array(sorted(written - self.ends_of_turn), np.int64)
 
     def knows_tools(self) -> bool:

@@ -24,7 +24,7 @@ LIKELY = 0.4
 """Least probability of a call, fitted to the tuning half of ``tools.toml`` with Qwen2.5-Coder 0.5B."""
 FAR_LESS = 0.2
 """A name with less than this share of the likeliest one's probability is left out."""
-OPENING = '{"name": '
+CALL_OPENING = '{"name": '
 """What a call begins with, before the name as JSON."""
 ARGUMENTS = ', "arguments": {'
 """What follows the name."""
@@ -110,7 +110,8 @@ class ToolOrtLlm(OrtLlm):
 
     def _opening(self, name: str) -> CallOpening:
         start, end, tokens = (
-            self._prompts.ids(text) for text in (OPENING + '"', OPENING + name, OPENING + name + ARGUMENTS)
+            self._prompts.ids(text)
+            for text in (CALL_OPENING + '"', CALL_OPENING + name, CALL_OPENING + name + ARGUMENTS)
         )
         return CallOpening(tokens, len(start), len(end))
 

@@ -31,7 +31,7 @@ CPU_DEFAULTS = {"kv_cache_memory_bytes": 1 << 30, "block_size": 32}
 WARM_BATCH = 16
 """Requests in the largest batch of the warm-up. On a GPU, vLLM's sampler takes another kernel from 8 on, and
 another form of that for multiples of 16."""
-REASON_CHARACTERS = 400
+VLLM_REASON_CHARACTERS = 400
 """Most characters of vLLM's error message."""
 
 
@@ -213,4 +213,4 @@ def reason(error: Exception) -> str:
     text = str(error).rpartition("Value error,")[2].partition("[type=")[0] or type(error).__name__
     if "(above)" in text or "See root cause above" in text:
         text = "its engine has ended; see the log above"
-    return " ".join(text.split())[:REASON_CHARACTERS].rstrip(".")
+    return " ".join(text.split())[:VLLM_REASON_CHARACTERS].rstrip(".")

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 Piece = TypeVar("Piece", str, str | ToolCall)
 
-ADAPTER = "language model"
+LLM_ROLE = "language model"
 """The adapter's name in the errors of this module."""
 MAX_TOKENS = 400
 """Most tokens of an answer; a longer one is not suited to speech."""
@@ -62,7 +62,7 @@ class AnswerFilter:
             characters = self._thought_characters
             if self.hidden > MAX_THOUGHT_TOKENS or characters > MAX_THOUGHT_TOKENS * TOKEN_CHARACTERS:
                 advice = "reduce the model's reasoning effort"
-                raise ModelError(ADAPTER, f"no answer within {MAX_THOUGHT_TOKENS} tokens: {advice}")
+                raise ModelError(LLM_ROLE, f"no answer within {MAX_THOUGHT_TOKENS} tokens: {advice}")
             return ""
         if self.tokens == self.max_tokens:
             self.shortened = True
@@ -78,7 +78,7 @@ class AnswerFilter:
         if self._thoughts.open and not called:
             if not self.tokens:
                 message = "the answer ended inside the model's thoughts: raise its limit of tokens"
-                raise ModelError(ADAPTER, message)
+                raise ModelError(LLM_ROLE, message)
             self.shortened = True
         return self._fit(self._thoughts.flush())
 

@@ -12,7 +12,7 @@ MIN_FIRST_WORDS = 2
 """Fewest words of such a clause, after function words at its end are moved to the next clause."""
 MIN_LATER_CHARACTERS = 60
 """Least length at which a comma ends a later clause; shorter ones wait for the end of the sentence."""
-MAX_CHARACTERS = 160
+MAX_CLAUSE_CHARACTERS = 160
 """Longest clause: an interrupted voice finishes its current clause before it takes another."""
 
 _SENTENCE = re.compile(r"[.!?…]+[\"')\]*]*\s")
@@ -30,7 +30,7 @@ _RUN_ON = FUNCTION_WORDS | frozenset("most this these those over after before".s
 class ClauseSplitter:
     """Collects text and returns clauses: a short one first, then whole sentences.
 
-    Between two calls it holds at most ``MAX_CHARACTERS``.
+    Between two calls it holds at most ``MAX_CLAUSE_CHARACTERS``.
     """
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class ClauseSplitter:
         """Add text; return the clauses it completes, without blanks at both ends."""
         clauses = []
         # One piece at a time: cutting clauses off a long text would take quadratic time.
-        for begin in range(0, len(text), MAX_CHARACTERS):
-            self._text = (self._text + text[begin : begin + MAX_CHARACTERS]).lstrip()
+        for begin in range(0, len(text), MAX_CLAUSE_CHARACTERS):
+            self._text = (self._text + text[begin : begin + MAX_CLAUSE_CHARACTERS]).lstrip()
             while (end := self._end()) is not None:
                 clauses.append(self._text[:end].strip())
                 self._text = self._text[end:].lstrip()
@@ -59,7 +59,7 @@ class ClauseSplitter:
 
         It looks at no more text than needed, so that the clauses do not depend on how the text was divided.
         """
-        text = self._text[: MAX_CHARACTERS + 1]
+        text = self._text[: MAX_CLAUSE_CHARACTERS + 1]
         least = 4 if self._first else MIN_LATER_CHARACTERS
         ends = [m.end() for m in _SENTENCE.finditer(text) if not _ABBREVIATION.search(text[: m.end()])]
         ends += [m.end() for m in _PHRASE.finditer(text) if m.end() >= least]
@@ -70,8 +70,8 @@ class ClauseSplitter:
             return _after_words(words[:MAX_FIRST_WORDS])
         if ends:
             return min(ends)
-        if len(text) > MAX_CHARACTERS:
-            return text.rfind(" ", 1, MAX_CHARACTERS) + 1 or MAX_CHARACTERS
+        if len(text) > MAX_CLAUSE_CHARACTERS:
+            return text.rfind(" ", 1, MAX_CLAUSE_CHARACTERS) + 1 or MAX_CLAUSE_CHARACTERS
         return None
 
 

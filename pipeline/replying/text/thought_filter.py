@@ -28,21 +28,21 @@ USER_HEADERS = ("final", "assistant", "")
 MAX_HEADER_CHARACTERS = 32
 """Most characters of a header that are kept; each of ``USER_HEADERS`` is shorter."""
 
-ANSWER = "answer"
+ANSWER_STATE = "answer"
 """The state in which text is for the user. In a thought the state is its opening tag."""
-HEADER = "header"
+HEADER_STATE = "header"
 """The state inside a Harmony header."""
 MESSAGE = "message"
 """The state inside a Harmony message that is not for the user."""
 _NEXT: dict[str, dict[str, str]] = {
-    ANSWER: {
-        **dict.fromkeys([*TAG_PAIRS.values(), MESSAGE_TAG, *END_TAGS], ANSWER),
+    ANSWER_STATE: {
+        **dict.fromkeys([*TAG_PAIRS.values(), MESSAGE_TAG, *END_TAGS], ANSWER_STATE),
         **{begin: begin for begin in TAG_PAIRS},
-        **dict.fromkeys(HEADER_TAGS, HEADER),
+        **dict.fromkeys(HEADER_TAGS, HEADER_STATE),
     },
-    HEADER: {**dict.fromkeys(HEADER_TAGS, HEADER), MESSAGE_TAG: MESSAGE},
-    MESSAGE: {**dict.fromkeys(HEADER_TAGS, HEADER), **dict.fromkeys(END_TAGS, ANSWER)},
-    **{begin: {end: ANSWER} for begin, end in TAG_PAIRS.items()},
+    HEADER_STATE: {**dict.fromkeys(HEADER_TAGS, HEADER_STATE), MESSAGE_TAG: MESSAGE},
+    MESSAGE: {**dict.fromkeys(HEADER_TAGS, HEADER_STATE), **dict.fromkeys(END_TAGS, ANSWER_STATE)},
+    **{begin: {end: ANSWER_STATE} for begin, end in TAG_PAIRS.items()},
 }
 """For each state, its tags and the state that each tag leads to."""
 _TAGS = {state: re.compile("|".join(map(re.escape, tags))) for state, tags in _NEXT.items()}
@@ -67,7 +67,7 @@ class ThoughtFilter:
 
     def __init__(self) -> None:
         self.unopened = False
-        self._state = ANSWER
+        self._state = ANSWER_STATE
         self._text = ""
         self._header = ""
         self._has_words = False
@@ -76,7 +76,7 @@ class ThoughtFilter:
     @property
     def open(self) -> bool:
         """Whether a thought has begun and not ended."""
-        return self._state != ANSWER
+        return self._state != ANSWER_STATE
 
     def feed(self, text: str) -> str:
         """Add text; return the new text for the user, including text held back before."""
@@ -100,9 +100,9 @@ class ThoughtFilter:
         return next((size for size in range(len(text), 0, -1) if text[-size:] in prefixes), 0)
 
     def _take(self, text: str) -> str:
-        if self._state == HEADER:
+        if self._state == HEADER_STATE:
             self._header = (self._header + text)[:MAX_HEADER_CHARACTERS]
-        if self._state != ANSWER:
+        if self._state != ANSWER_STATE:
             return ""
         if self._trims_next:
             text = text.lstrip()
@@ -111,11 +111,11 @@ class ThoughtFilter:
         return text
 
     def _enter(self, tag: str) -> None:
-        if tag in TAG_PAIRS.values() and self._state == ANSWER:
+        if tag in TAG_PAIRS.values() and self._state == ANSWER_STATE:
             self.unopened = True
         self._state = _NEXT[self._state][tag]
         self._trims_next = not self._has_words
-        if self._state == HEADER:
+        if self._state == HEADER_STATE:
             self._header = ""
         elif self._state == MESSAGE and self._header.strip() in USER_HEADERS:
-            self._state = ANSWER
+            self._state = ANSWER_STATE

@@ -16,7 +16,7 @@ from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 from support.llm_contract import DONE, answer, event, plain, prompt_of, serving
 
 from rejoinder.models.llm import tool_calls
-from rejoinder.models.llm.bounded import MAX_BYTES, Measure, TooLong
+from rejoinder.models.llm.bounded import MAX_LINE_BYTES, Measure, TooLong
 from rejoinder.models.llm.openai import EMPTY_CHUNKS, REQUESTED_TOKENS
 from rejoinder.models.llm.tool_calls import ToolCalls
 from rejoinder.pipeline import ModelError
@@ -76,8 +76,8 @@ def test_event_and_response_size_is_limited(head: str, begin: bytes, block: byte
             finally:
                 tracemalloc.stop()
 
-    assert asyncio.run(talk()) < 8 * MAX_BYTES, "what is held at once, the server's end of it included"
-    assert flood.sent < 16 * MAX_BYTES, "the client hung up"
+    assert asyncio.run(talk()) < 8 * MAX_LINE_BYTES, "what is held at once, the server's end of it included"
+    assert flood.sent < 16 * MAX_LINE_BYTES, "the client hung up"
 
 
 def test_compressed_response_is_refused() -> None:
@@ -96,7 +96,7 @@ def test_compressed_response_is_refused() -> None:
 def test_many_small_events_stay_within_the_limit() -> None:
     words = [event("word " * 2_000) for _ in range(200)]
     text = "".join([*words, event(None, "stop"), DONE])
-    assert len(text) > MAX_BYTES
+    assert len(text) > MAX_LINE_BYTES
     assert whole(plain("200 OK", "text/event-stream", text)) == "word " * 400_000
     assert whole(plain("200 OK", "text/event-stream", text.replace("\n", "\r\n"))) == "word " * 400_000
 
@@ -130,7 +130,7 @@ def test_an_event_ends_with_a_blank_line_wherever_the_bytes_are_cut(parts: list[
 
 def test_a_whole_response_is_measured_as_one() -> None:
     measure = Measure(events=False)
-    measure.take(b"\n\n" * (MAX_BYTES // 2))
+    measure.take(b"\n\n" * (MAX_LINE_BYTES // 2))
     with pytest.raises(TooLong):
         measure.take(b"x")
 
@@ -143,7 +143,7 @@ def called(index: int, arguments: str, id_: str = "") -> ChoiceDeltaToolCall:
 def test_tool_call_size_is_limited() -> None:
     calls = ToolCalls("model")
     calls.add(called(0, "x" * 20, "the same each time") for _ in range(3_000))
-    for piece in (called(0, "x" * tool_calls.MAX_CHARACTERS), called(1, "x" * 10_000)):
+    for piece in (called(0, "x" * tool_calls.MAX_CALL_CHARACTERS), called(1, "x" * 10_000)):
         with pytest.raises(ModelError, match=r"^model: it calls too much in one answer"):
             calls.add([piece])
     many = ToolCalls("model")

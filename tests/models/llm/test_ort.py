@@ -16,7 +16,7 @@ from rejoinder.models.llm.ort import decoder_graph
 from rejoinder.models.llm.ort.adapter import GIVE_WAY_TOKENS, SLOTS, OrtLlm, Step
 from rejoinder.models.llm.ort.decoder import KvCacheSlot, Logits
 from rejoinder.models.llm.ort.decoder_graph import CONTEXT, GRAPH_FORMAT, foreign, prepared
-from rejoinder.models.llm.ort.drafts import DRAFT, FOLLOWERS, MOST_PAIRS, OPENING, Drafts
+from rejoinder.models.llm.ort.drafts import DRAFT, FOLLOWERS, MOST_PAIRS, OPENING_TOKENS, Drafts
 from rejoinder.models.llm.ort.kv_cache import common_prefix
 from rejoinder.models.llm.ort.sampling import Sampling, choose
 from rejoinder.models.weights.fetch import locate
@@ -270,8 +270,8 @@ def test_drafts_follow_what_came_most_often() -> None:
     assert drafts.following([5, 6]) == [7, 8, 9]
     assert drafts.following([3, 6]) == []
     drafts.learn(range(100, 120))
-    assert drafts.following(range(100, 100 + OPENING - 1)) == [100 + OPENING - 1]
-    assert drafts.following(range(100, 100 + OPENING)) == []
+    assert drafts.following(range(100, 100 + OPENING_TOKENS - 1)) == [100 + OPENING_TOKENS - 1]
+    assert drafts.following(range(100, 100 + OPENING_TOKENS)) == []
 
 
 def test_drafts_are_bounded() -> None:

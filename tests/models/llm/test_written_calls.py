@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.models.llm.written_calls import MAX_CHARACTERS, WrittenCalls
+from rejoinder.models.llm.written_calls import MAX_WRITTEN_CHARACTERS, WrittenCalls
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import ToolCall
 
@@ -142,8 +142,8 @@ def test_what_cannot_be_called_is_an_error(text: str, reason: str) -> None:
 def test_a_call_has_a_bound() -> None:
     begun = '{"name": "get_weather", "arguments": {"city": "'
     with pytest.raises(ModelError, match="more than 8000 characters"):
-        read(begun, *["x" * 100] * (MAX_CHARACTERS // 100))
-    assert read("x " * MAX_CHARACTERS) == ["x " * MAX_CHARACTERS]
+        read(begun, *["x" * 100] * (MAX_WRITTEN_CHARACTERS // 100))
+    assert read("x " * MAX_WRITTEN_CHARACTERS) == ["x " * MAX_WRITTEN_CHARACTERS]
 
 
 def test_each_call_has_an_identifier_of_its_own() -> None:

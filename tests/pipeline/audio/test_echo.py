@@ -10,7 +10,7 @@ from support.echoes import babble, room
 from rejoinder.pipeline.audio import resample
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk, Samples, to_pcm
 from rejoinder.pipeline.audio.echo import Echo
-from rejoinder.pipeline.audio.echo_path import BLOCK, BLOCKS
+from rejoinder.pipeline.audio.echo_path import BLOCKS, ECHO_BLOCK
 from rejoinder.pipeline.audio.resample import ToSession
 
 SLICE = RATE // 25
@@ -69,7 +69,7 @@ def test_speech_over_the_echo_is_kept(level: float) -> None:
     other[5 * RATE : 6 * RATE] = 0.7 * babble(1.0, seed=5)
     heard = through(played, room(), level, 0.3) + other + hiss(len(played))
     clean = listen(Echo(), played, heard)
-    span = slice(5 * RATE, 6 * RATE - BLOCK)
+    span = slice(5 * RATE, 6 * RATE - ECHO_BLOCK)
     assert abs(power(clean[span]) - power(other[span])) < 3.0
     assert np.corrcoef(clean[span], other[span])[0, 1] > 0.9
 
@@ -121,7 +121,7 @@ def test_the_same_audio_however_it_is_cut(size: int) -> None:
     played = babble(seconds)
     heard = through(played, room(), -6.0, 0.05) + hiss(len(played))
     cut, whole = (listen(Echo(), played, heard, each) for each in (size, 320))
-    length = min(len(cut), len(whole)) // BLOCK * BLOCK
+    length = min(len(cut), len(whole)) // ECHO_BLOCK * ECHO_BLOCK
     assert length > 0
     assert np.allclose(cut[:length], whole[:length], atol=1e-4)
 
@@ -169,15 +169,15 @@ def test_a_wrong_estimate_makes_no_sound_in_a_silent_microphone() -> None:
     heard[RATE:] = 0.0
     clean = listen(Echo(), played, heard)
     assert power(clean[: RATE // 2]) > -60.0, "the caller is heard"
-    assert not np.any(clean[RATE + BLOCK :])
+    assert not np.any(clean[RATE + ECHO_BLOCK :])
 
 
 def test_its_memory_is_bounded() -> None:
     echo = Echo()
     listen(echo, babble(3.0), hiss(3 * RATE))
-    assert echo.path._way.shape == (BLOCKS, BLOCK + 1)
+    assert echo.path._way.shape == (BLOCKS, ECHO_BLOCK + 1)
     assert len(echo._plan) == 8 * RATE
-    assert len(echo._rest) < BLOCK
+    assert len(echo._rest) < ECHO_BLOCK
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 24_000, 48_000])

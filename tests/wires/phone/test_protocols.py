@@ -17,7 +17,7 @@ from rejoinder.agent.wires.phone.keypad import Keypad
 from rejoinder.agent.wires.phone.line import signature
 from rejoinder.agent.wires.phone.marks import Marks
 from rejoinder.agent.wires.phone.protocol import Phone, sniff
-from rejoinder.agent.wires.phone.reorder import FAR, WINDOW, Reorder
+from rejoinder.agent.wires.phone.reorder import FAR, REORDER_WINDOW, Reorder
 from rejoinder.pipeline import (
     AudioChunk,
     Options,
@@ -279,8 +279,8 @@ def test_frames_come_once_and_never_backwards(numbers: list[int]) -> None:
 def test_missing_frame_is_skipped_after_the_window() -> None:
     reorder = Reorder()
     assert reorder.take(1, b"1") == [b"1"]
-    came = [reorder.take(n, str(n).encode()) for n in range(3, 4 + WINDOW)]
-    assert came[-2] == [] and len(came[-1]) == WINDOW + 1
+    came = [reorder.take(n, str(n).encode()) for n in range(3, 4 + REORDER_WINDOW)]
+    assert came[-2] == [] and len(came[-1]) == REORDER_WINDOW + 1
     assert reorder.take(2, b"2") == [], "it is too late"
     assert reorder.take(10 * FAR, b"x") == [b"x"], "a new count"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from rejoinder.agent.wires.realtime.events import event
-from rejoinder.agent.wires.realtime.outbox import MAX_BYTES, Outbox
+from rejoinder.agent.wires.realtime.outbox import MAX_KEPT_BYTES, Outbox
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest, catch_up
 from rejoinder.pipeline import Options
@@ -35,16 +35,16 @@ def test_greeting_does_not_change_the_events_to_resend() -> None:
 
 def test_outbox_is_bounded() -> None:
     outbox = Outbox()
-    for size in (10, 1_000, 2_560, 300_000, MAX_BYTES + 1):
-        for _ in range(2 * MAX_BYTES // size + 2):
+    for size in (10, 1_000, 2_560, 300_000, MAX_KEPT_BYTES + 1):
+        for _ in range(2 * MAX_KEPT_BYTES // size + 2):
             last = event("test", delta="x" * size)
             outbox.note(last)
-            assert outbox.size <= max(MAX_BYTES, size + 200)
+            assert outbox.size <= max(MAX_KEPT_BYTES, size + 200)
         assert outbox.after(last["event_id"]) == []
-    for _ in range(MAX_BYTES // 100):
+    for _ in range(MAX_KEPT_BYTES // 100):
         outbox.note(last := event("test"))
         outbox.greet(last["event_id"], [event("hello"), event("again")])
-    assert outbox.size <= MAX_BYTES and len(outbox) < MAX_BYTES // 100
+    assert outbox.size <= MAX_KEPT_BYTES and len(outbox) < MAX_KEPT_BYTES // 100
 
 
 def test_invalid_resume_parameters_are_ignored() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rejoinder.agent.wires.wyoming.audio import MAX_SECONDS, Ear, Format
 from rejoinder.agent.wires.wyoming.protocol import MAX_DATA, MAX_HEADER, MAX_PAYLOAD, Event, Events, encode
-from rejoinder.agent.wires.wyoming.requests import MAX_TEXT, Describe, Handle, Hear, Ping, Requests, Speak
+from rejoinder.agent.wires.wyoming.requests import MAX_SPOKEN, Describe, Handle, Hear, Ping, Requests, Speak
 from rejoinder.pipeline import RATE, ProtocolError
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -178,7 +178,7 @@ def test_streamed_text_is_spoken_once() -> None:
     again = requests.take(Event("synthesize", {"text": "Bye."}))
     assert isinstance(again, Speak) and not again.streamed and again.texts.receive_nowait(9) == ["Bye."]
     requests.take(Event("synthesize-start"))
-    for _ in range(MAX_TEXT):
+    for _ in range(MAX_SPOKEN):
         requests.take(Event("synthesize-chunk", {"text": "x"}))
     with pytest.raises(ProtocolError, match="characters"):
         requests.take(Event("synthesize-chunk", {"text": "x"}))

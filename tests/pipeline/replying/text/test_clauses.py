@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rejoinder.pipeline.replying.text.clauses import MAX_CHARACTERS, MAX_FIRST_WORDS, ClauseSplitter
+from rejoinder.pipeline.replying.text.clauses import MAX_CLAUSE_CHARACTERS, MAX_FIRST_WORDS, ClauseSplitter
 
 TEXTS = st.one_of(
     st.text("ab .,!?;:—-\n\t'\")", max_size=400),
@@ -100,7 +100,7 @@ def test_long_texts_give_the_clauses_that_plain_cutting_gives(pieces: list[str])
     plain, splitter = Plain(), ClauseSplitter()
     for piece in pieces:
         assert splitter.feed(piece) == plain.feed(piece)
-        assert len(splitter._text) <= MAX_CHARACTERS
+        assert len(splitter._text) <= MAX_CLAUSE_CHARACTERS
     assert splitter.flush() == plain.flush()
 
 
@@ -124,7 +124,7 @@ def test_nothing_is_lost_and_bounds_hold(text: str) -> None:
     found = clauses([text])
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(clause and clause == clause.strip() for clause in found)
-    assert all(len(clause) <= MAX_CHARACTERS for clause in found)
+    assert all(len(clause) <= MAX_CLAUSE_CHARACTERS for clause in found)
     assert not found or len(found[0].split()) <= MAX_FIRST_WORDS
 
 
