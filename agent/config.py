@@ -261,7 +261,7 @@ def load(flags: Mapping[str, Any], file: Path | None = None) -> tuple[Settings, 
     ``rejoinder.toml`` in the current folder, if it exists. Raises ConfigError.
     """
     if file is not None and not file.is_file():
-        raise ConfigError(f"there is no configuration file {file}")
+        raise ConfigError(f"there is no configuration file {file}: mend the path, or leave --config out")
     path = file or DEFAULT_FILE
     try:
         layers: list[tuple[str, dict[str, Any]]] = [
@@ -383,4 +383,5 @@ def open_traces(settings: Settings) -> FileIO | None:
     try:
         return FileIO(os.path.expanduser(settings.trace_file), "a")
     except OSError as error:
-        raise ConfigError(f"cannot open trace_file {settings.trace_file}: {error.strerror}") from error
+        reason = f"cannot open trace_file {settings.trace_file}: {error.strerror}"
+        raise ConfigError(f"{reason}; name a file that can be written, or leave it out") from error

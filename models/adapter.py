@@ -87,7 +87,7 @@ class Adapter:
         if is_path(argument):
             path = Path(argument).expanduser()
             if not path.exists():
-                raise ModelError(self.name, f"there is no file or folder {path}")
+                raise ModelError(self.name, f"there is no file or folder {path}: mend the path")
         elif argument and "{}" not in self.weights:
             raise ModelError(
                 self.name, f"there is one model only: leave {argument!r} out, or write a path with a /"

@@ -12,6 +12,8 @@ from rejoinder.pipeline.errors import ModelError
 
 NAME = "rejoinder"
 """The name of the distribution."""
+VERIFY = "rejoinder models verify checks the files of the catalog"
+"""What to do where weights cannot be loaded."""
 EXTRA_MODULES = {
     "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl", "typing_extensions"),
     "client": ("soxr", "tenacity", "websockets"),

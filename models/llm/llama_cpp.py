@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rejoinder.models.adapter import Adapter
+from rejoinder.models.hints import VERIFY
 from rejoinder.models.llm.openai import ChatOptions, OpenAiChat
 from rejoinder.models.llm.ort.ahead import ahead
 from rejoinder.models.llm.ort.kv_cache import Slots
@@ -42,10 +43,10 @@ class LlamaCpp:
         import xllamacpp
 
         if not path.is_file():
-            raise ModelError("llama", f"there is no model file {path}")
+            raise ModelError("llama", f"there is no model file {path}: mend the path")
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":  # on some other files llama.cpp ends the whole process
-                raise ModelError("llama", f"{path} is not a GGUF file")
+                raise ModelError("llama", f"{path} is not a GGUF file: llama.cpp reads no other")
         key = secrets.token_urlsafe(24)
         parameters: Any = xllamacpp.CommonParams()
         parameters.model.path = str(path)
@@ -62,7 +63,7 @@ class LlamaCpp:
         try:
             self._server: Any = xllamacpp.Server(parameters)
         except Exception as error:
-            raise ModelError("llama", f"cannot load {path}: {error}") from error
+            raise ModelError("llama", f"cannot load {path}: {error}; {VERIFY}") from error
         url = f"{self._server.listening_address}/v1"
         name = f"llama:{path.stem}"
         extra = SAMPLING if (number := seed()) is None else {**SAMPLING, "seed": number}

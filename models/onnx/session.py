@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rejoinder.models.hints import VERIFY
 from rejoinder.models.seed import seed
 from rejoinder.pipeline.errors import ModelError
 
@@ -37,7 +38,7 @@ def open_session(path: Path, threads: int, also: str = "", graph: bytes | None =
         model = graph or (_with_output(path, also) if also else str(path))
         return onnxruntime.InferenceSession(model, options, providers=[CPU])
     except Exception as error:
-        raise ModelError("onnxruntime", f"cannot load {path}: {error}") from error
+        raise ModelError("onnxruntime", f"cannot load {path}: {error}; {VERIFY}") from error
 
 
 def _with_output(path: Path, name: str) -> bytes:

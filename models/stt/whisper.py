@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.adapter import Adapter
+from rejoinder.models.hints import VERIFY
 from rejoinder.models.placement import Placement
 from rejoinder.models.stt.languages import ENGLISH, check_language, with_language
 from rejoinder.models.turn.head import Head, load_head
@@ -154,7 +155,7 @@ class Whisper:
                 local_files_only=True,
             )
         except Exception as error:
-            raise ModelError("whisper", f"cannot load {path}: {error}") from error
+            raise ModelError("whisper", f"cannot load {path}: {error}; {VERIFY}") from error
         multilingual = self._model.model.is_multilingual
         self._tokenizer: Any = Tokenizer(self._model.hf_tokenizer, multilingual, "transcribe", language)
         self.name, self.language = name_of(path), language

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.adapter import Adapter
+from rejoinder.models.hints import VERIFY
 from rejoinder.models.onnx.byte_weights import signed_weights_are_exact
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.turn.head import Head, load_head
@@ -108,7 +109,7 @@ def _open(path: Path, threads: int) -> tuple[Any, bool]:
     except ModelError:
         raise
     except Exception as error:  # errors of protocol buffers and of the file system
-        raise ModelError("smart-turn", f"cannot load {path}: {error}") from error
+        raise ModelError("smart-turn", f"cannot load {path}: {error}; {VERIFY}") from error
     try:
         return open_session(path, threads, also=POOLED), True
     except ModelError:  # other tensor names: use the published last layers

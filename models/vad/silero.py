@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rejoinder.models.adapter import Adapter
+from rejoinder.models.hints import VERIFY
 from rejoinder.models.onnx.session import open_session
 from rejoinder.models.vad.silence_skipping import SilenceSkipper
 from rejoinder.models.vad.silero_graph import regrouped
@@ -41,7 +42,7 @@ class Silero:
         except KeyError:
             raise ModelError("silero", f"{path} is another graph than {GRAPH}") from None
         except Exception as error:  # errors of protocol buffers and of the file system
-            raise ModelError("silero", f"cannot load {path}: {error}") from error
+            raise ModelError("silero", f"cannot load {path}: {error}; {VERIFY}") from error
         self._session = open_session(path, threads, graph=graph)
         self._offered: list[SileroStream] = []
 

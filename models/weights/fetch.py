@@ -85,7 +85,8 @@ def fetch(name: str, report: Report = lambda what, done, total: None, *, again: 
                 (folder / TERMS).write_text(f"{weights.notice}\n\n{weights.terms()}", encoding="utf-8")
             _fetch_locked(weights, wanted, folder, report)
     except OSError as error:
-        raise WeightsError(name, f"cannot write to {folder}: {error}") from error
+        advice = "set REJOINDER_CACHE to a folder that can be written"
+        raise WeightsError(name, f"cannot write to {folder}: {error}; {advice}") from error
     return folder
 
 

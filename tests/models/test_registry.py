@@ -600,7 +600,7 @@ def test_whisper_languages_are_read_from_its_files(tmp_path: Path) -> None:
         (f"{small}@", "^whisper: there is no language ''"),
         (f"{english}@de", r"^whisper: tiny\.en knows English only, not 'de'"),
         (f"{tmp_path}@de", "^whisper: cannot read which languages"),
-        ("/no/where@de", "^whisper: there is no file or folder /no/where$"),
+        ("/no/where@de", "^whisper: there is no file or folder /no/where: mend the path$"),
     ):
         with pytest.raises(ModelError, match=reason):
             check("stt", f"whisper:{spec}")

@@ -46,14 +46,14 @@ def check_list(spec: str, placement: Placement) -> None:
     """Check a list of language models without loading any. Raises ModelError."""
     found = listed(spec, placement.models)
     if len(listed(placement.busy_llm, placement.models)) > 1:
-        raise ModelError(placement.busy_llm, "busy_llm names one model")
+        raise ModelError(placement.busy_llm, "busy_llm names one model: leave the others out")
     twice = [one for one in found if found.count(one) > 1]
     found = all_listed(spec, placement.busy_llm, placement.models)
     if wrong := unknown(found, placement.models):
         tables = ", ".join(f"[models.{name}]" for name in placement.models) or "none"
         raise ModelError("llm", f"{no_language_model(wrong[0])}; tables: {tables}")
     if twice:
-        raise ModelError(twice[0], "it is in the list twice")
+        raise ModelError(twice[0], "it is in the list twice: leave one out")
     for one in found:
         settings = placement.models.get(one)
         check("llm", settings.full_spec if settings else one)
