@@ -28,6 +28,8 @@ CALL_OPENING = '{"name": '
 """What a call begins with, before the name as JSON."""
 ARGUMENTS = ', "arguments": {'
 """What follows the name."""
+TELL = "The result is: {}\n\nTell me all of it in one short sentence."
+"""A tool's result in the prompt of the answer (docs/lab/latency-models.md)."""
 
 
 def open_ort(path: Path, threads: int, sampling: Sampling | None = None) -> OrtLlm:
@@ -75,8 +77,10 @@ class ToolOrtLlm(OrtLlm):
         self, messages: Sequence[Message], tools: Tools
     ) -> AsyncGenerator[str | ToolCall, None]:
         if tools.choice == "auto" and messages[-1]["role"] == "tool":
-            # Beside the tools' definitions, a small model makes the same call again, or writes code.
+            # Beside the tools' definitions, a small model makes the same call again, or writes code. And a
+            # result alone it takes for a task of its own: "Mark the table as booked."
             tools = NO_TOOLS
+            messages = [*messages[:-1], {**messages[-1], "content": TELL.format(messages[-1]["content"])}]
         calls = WrittenCalls([tool["function"]["name"] for tool in tools.functions], self.name)
         openings = self._openings(tools)
         marks, unspoken = self._prompts.call_marks, self._prompts.unspoken
