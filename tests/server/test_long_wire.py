@@ -13,10 +13,10 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
 from rejoinder.agent.server.frames import PORTION_FRAMES
-from rejoinder.agent.wires.long_messages import MAX_REQUEST, MAX_WHOLE
+from rejoinder.agent.wires.long_messages import MAX_TEXT, MAX_WHOLE
 from rejoinder.agent.wires.pcm.messages import MAX_AUDIO
 from rejoinder.agent.wires.pcm.messages import MAX_REQUEST as MOST_TYPED
-from rejoinder.agent.wires.phone.carrier import MAX_REQUEST as MOST_CARRIED
+from rejoinder.agent.wires.phone.carrier import MAX_CARRIER_MESSAGE as MOST_CARRIED
 
 MOST = 15 * 2**20 - 100
 
@@ -54,7 +54,7 @@ def test_15_mib_of_a_list_are_refused_in_words_and_leave_no_memory(server: Serve
             talk.socket.send(text)
             error = talk.until("error")["error"]
             assert (error["code"], error["event_id"]) == ("invalid_value", "mine")
-            assert str(len(text)) in error["message"] and str(MAX_REQUEST) in error["message"]
+            assert str(len(text)) in error["message"] and str(MAX_TEXT) in error["message"]
         assert server.memory() < before + 8 * 2**20
         talk.send("session.update", session={})
         talk.until("session.updated")
@@ -80,7 +80,7 @@ def test_long_audio_is_heard_where_it_was_compressed(server: Server) -> None:
         talk.socket.send(loud(6.0))
         talk.until("input_audio_buffer.speech_stopped")
         talk.socket.send(listed(MOST))
-        assert str(MAX_REQUEST) in talk.until("error")["error"]["message"]
+        assert str(MAX_TEXT) in talk.until("error")["error"]["message"]
 
 
 def test_many_messages_at_once_are_all_answered_in_order(server: Server) -> None:
