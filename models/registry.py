@@ -104,9 +104,9 @@ def check(kind: str, spec: str) -> None:
 
 def _found(ours: Adapter, argument: str) -> Any:
     """Return what an adapter finds. Raises ModelError, for an unknown voice with the names of all voices."""
-    ours.require()
     is_voice = MODULES[ours.name].startswith("tts.") and argument and not is_path(argument)
     if is_voice and argument not in ours.known():
+        ours.require()  # a voice may be unknown only because its package is missing
         raise ModelError(ours.name, no_voice(argument))
     return ours.find(argument)
 

@@ -91,7 +91,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     def replace(sources: str) -> Path:
         file.write_text(
             '[[weights]]\nname = "toy"\npurpose = "to be small"\nlicence = "MIT"\n'
-            'maker = "somebody"\norigin = "https://toys.test"\nfiles = [\n'
+            'maker = "Toys Ltd"\norigin = "https://toys.test"\nfiles = [\n'
             f'{{ name = "config.json", size = {len(CONFIG)}, sha256 = "{sha256(CONFIG)}" }},\n'
             f'{{ name = "model.bin", size = {len(MODEL)}, sha256 = "{sha256(MODEL)}" }},\n]\n' + sources
         )
