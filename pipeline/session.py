@@ -79,7 +79,7 @@ class Session:
     @property
     def reply(self) -> Reply | None:
         """The current reply, committed or not; None between replies."""
-        return self._replies.current
+        return self._replies.current.reply
 
     @property
     def idle(self) -> bool:
@@ -109,7 +109,7 @@ class Session:
     @property
     def speculation(self) -> Speculation:
         """Counts of the replies that started before the end of their turn: kept, dropped, tokens wasted."""
-        return self._replies.speculation
+        return self._replies.current.speculation
 
     # --- what the client says ---------------------------------------------------------------------------
 
@@ -291,14 +291,14 @@ class Session:
                 self._replies.yield_to_user()
                 return
             case OverlapStarted():
-                self._replies.pause()
+                self._replies.current.pause()
                 self._overlap_timer = asyncio.get_running_loop().call_later(
                     MAX_OVERLAP_SECONDS, self._end_overlap
                 )
             case OverlapEnded():
                 self._emit(event)
                 self._stop_overlap_timer()
-                self._replies.resume()
+                self._replies.current.resume()
                 return
             case PauseStarted(at):
                 self._replies.mark_pause(self._user_audio.arrival(at), self._now())
@@ -323,7 +323,7 @@ class Session:
         self._emit(event)
 
     def _is_quiet(self) -> bool:
-        return self.at_rest and not self._replies.held
+        return self.at_rest and not self._replies.current.held
 
     def _prompt(self, seconds: float) -> None:
         self._emit(NobodySpoke(max(0, self.received - int(seconds * RATE)), self.received))

@@ -8,7 +8,7 @@ import asyncio
 class CommitGate:
     """Opens once, when its reply is committed. It also stops a reply while that is paused.
 
-    ``Reply`` opens, pauses and resumes it. The stages wait at it before they send.
+    ``Output`` opens, pauses and resumes it. The stages wait at it before they send.
     """
 
     def __init__(self) -> None:

@@ -82,7 +82,7 @@ class CurrentReply:
         self._floor.agent.started()
         self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks))
         if self.held or self._floor.floor is Floor.OVERLAP:
-            reply.pause()
+            reply.output.pause()
         reply.commit()
 
     def pause(self) -> None:
@@ -90,12 +90,12 @@ class CurrentReply:
         if self.reply is None or self.reply.output.complete:
             self._floor.agent.finishing()
         if self.reply is not None:
-            self.reply.pause()
+            self.reply.output.pause()
 
     def resume(self) -> None:
         """Resume the reply at the sample where it paused: the sound was no interruption."""
         if self.reply is not None and not self.held:
-            self.reply.resume()
+            self.reply.output.resume()
             self.reply.trace.count({"false_interruptions": 1})
             if self.reply.trace.budget():  # otherwise the first audio sends it
                 self._emit(TurnTraced(self.reply.trace))
@@ -144,13 +144,13 @@ class CurrentReply:
         self.held = True
         if self.reply is not None:
             self.reply.output.playout.stop(since)
-            self.reply.pause()
+            self.reply.output.pause()
 
     def release(self) -> None:
         """Continue after ``hold``."""
         self.held = False
         if self.reply is not None:
-            self.reply.resume()
+            self.reply.output.resume()
 
     def play_again(self, replies: Sequence[Reply]) -> None:
         """Make the last of these ended replies the current one, until the client has played all of them."""

@@ -66,12 +66,12 @@ class OutOfBandReplies:
     def pause(self) -> None:
         """Pause all replies."""
         for reply in self._replies.values():
-            reply.pause()
+            reply.output.pause()
 
     def resume(self) -> None:
         """Resume all replies."""
         for reply in self._replies.values():
-            reply.resume()
+            reply.output.resume()
 
     def close(self) -> None:
         """Stop all replies."""

@@ -14,7 +14,7 @@ from rejoinder.pipeline.replying.playout import Playout
 class Output:
     """The audio of one reply, or the text of a reply in text only. Durations are in seconds.
 
-    gate: the reply's commit gate. playout: its play-out clock.
+    gate: the reply's commit gate; only this class opens, pauses and resumes it. playout: its play-out clock.
     deadline: how soon the models' work for it is needed; only this class moves it.
     echo: receives the audio for echo removal, None if that is off.
     """
@@ -40,12 +40,14 @@ class Output:
         """Whether all of the reply is synthesised, or sent as text."""
         return self._complete
 
-    def committed(self) -> None:
-        """Record that the commit gate opened."""
+    def commit(self) -> None:
+        """Open the commit gate."""
+        self._gate.commit()
         self._move_deadline()
 
     def pause(self) -> None:
-        """Record that nothing is sent until ``resume``."""
+        """Pause the reply: nothing of it is sent until ``resume``, and nothing is lost."""
+        self._gate.pause()
         now = _now()
         self.deadline.due, self.deadline.certain = None, False
         self.playout.pause(now)
@@ -53,7 +55,9 @@ class Output:
             self._echo.hold(now)
 
     def resume(self) -> None:
-        """Record that sending goes on at the sample where it paused."""
+        """Resume a paused reply at the sample where it paused."""
+        if not self._gate.resume():
+            return
         now = _now()
         self.playout.resume(now)
         self._move_deadline()

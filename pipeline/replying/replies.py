@@ -13,14 +13,12 @@ from rejoinder.pipeline.prompt import Key
 from rejoinder.pipeline.replying.cancelled_tasks import CancelledTasks
 from rejoinder.pipeline.replying.current_reply import CurrentReply
 from rejoinder.pipeline.replying.disconnection import Disconnection
-from rejoinder.pipeline.replying.next_reply import NextReply
 from rejoinder.pipeline.replying.out_of_band import OutOfBandReplies
 from rejoinder.pipeline.replying.prompt_warmer import PromptWarmer
 from rejoinder.pipeline.replying.reply import Reply
 from rejoinder.pipeline.replying.reply_builder import ReplyBuilder
 from rejoinder.pipeline.replying.reply_records import ReplyRecords
 from rejoinder.pipeline.replying.retrieval import Retrieval
-from rejoinder.pipeline.replying.speculation import Speculation
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
 
 
@@ -29,6 +27,10 @@ class Replies:
 
     A *guess* is a reply that starts before the user's turn is over; it is not played until it is committed.
 
+    Another reply is *requested* if the client's request waits for the end of the user's turn. It is *owed* if
+    the user's words wait for the end of a reply that may not be interrupted.
+
+    current: the reply that has the floor, or may get it.
     echo: receives the agent's audio to remove it from the microphone's; None if echo removal is off.
     cancelled: the tasks of cancelled replies, until they have ended.
     emit: takes the events of replies, except text and audio, which wait for room in ``out``.
@@ -49,56 +51,46 @@ class Replies:
         self._history = history
         self._floor = floor
         records = ReplyRecords(history, floor.agent)
-        self._current = CurrentReply(models, records, floor, out, emit, self.cancelled, self.answer_owed)
-        self._disconnection = Disconnection(self._current, records, floor, self.echo)
+        self.current = CurrentReply(models, records, floor, out, emit, self.cancelled, self.answer_owed)
+        self._disconnection = Disconnection(self.current, records, floor, self.echo)
         self._out_of_band = OutOfBandReplies(models, out, emit, self.cancelled)
         self._builder = ReplyBuilder(history, models.load_shedder, self.echo)
         self._warmer = PromptWarmer(models.llm, history, models.load_shedder)
         self._retrieval = Retrieval(self.cancelled, self._read_ahead)
         self._pause_marks: dict[str, float] = {}
-        self._next = NextReply()
-
-    @property
-    def current(self) -> Reply | None:
-        """The current reply, until it has played; None between replies."""
-        return self._current.reply
+        self._requested: ReplyRequest | None = None
+        self._owed = False
 
     @property
     def idle(self) -> bool:
         """Whether there is no reply, requested and owed ones included."""
-        return self.current is None and not self._next.is_wanted
+        return self.current.reply is None and not self._is_next_wanted
+
+    @property
+    def _is_next_wanted(self) -> bool:
+        return self._owed or self._requested is not None
 
     @property
     def may_begin(self) -> bool:
         """Whether another reply cuts none off: there is none, or all of its audio is sent."""
-        reply = self.current
-        return not self._next.is_wanted and (reply is None or (reply.committed and reply.outcome.ended))
+        reply = self.current.reply
+        return not self._is_next_wanted and (reply is None or (reply.committed and reply.outcome.ended))
 
     @property
     def may_fill(self) -> bool:
         """Whether the current reply may speak a filler, and nothing keeps it from being heard."""
-        reply, floor = self.current, self._floor.floor
+        reply, floor = self.current.reply, self._floor.floor
         return reply is not None and floor is Floor.AGENT and reply.may_fill
 
     def fill(self, words: str) -> None:
         """Speak a filler in the current reply, if ``may_fill``."""
-        if self.current and self.may_fill:
-            self.current.fill(words)
+        if self.current.reply and self.may_fill:
+            self.current.reply.fill(words)
 
     def end_filler(self) -> None:
         """End a filler that is a reply of its own."""
-        if self.current:
-            self.current.end_filler()
-
-    @property
-    def held(self) -> bool:
-        """Whether play-out is stopped because the client is disconnected."""
-        return self._current.held
-
-    @property
-    def speculation(self) -> Speculation:
-        """Counts of the guesses."""
-        return self._current.speculation
+        if self.current.reply:
+            self.current.reply.end_filler()
 
     def configure(self, options: Options) -> None:
         """Replace the options of the session, from the next reply on."""
@@ -116,7 +108,7 @@ class Replies:
         """Drop a guess, and use other models from the next reply on; see ``Session.hand_over``."""
         self.drop_guess()
         if models is not None:
-            self._current.use(models)
+            self.current.use(models)
             self._out_of_band.use(models)
             self._warmer.use(models.llm)
         return self._builder.built
@@ -147,26 +139,27 @@ class Replies:
 
     def guess(self, text: str) -> None:
         """Start a reply to a turn that is probably over. It waits for its commit."""
-        wanted = self._options.speculate and self._options.create_response and not self._current.committed
-        if wanted and not self._current.is_guess_for(text):
+        wanted = self._options.speculate and self._options.create_response and not self.current.committed
+        if wanted and not self.current.is_guess_for(text):
             self.drop_guess()
-            if self.speculation.may_start(self._options.max_guesses):
+            if self.current.speculation.may_start(self._options.max_guesses):
                 self._start(ReplyRequest(), text, is_guess=True)
 
     def drop_guess(self) -> None:
         """Cancel the current reply if it is not committed."""
-        if not self._current.committed:
-            self._current.cancel()
+        if not self.current.committed:
+            self.current.cancel()
 
     def end_turn(self, text: str, key: Key | None = None) -> None:
         """Answer the user's turn, or record it if replies are off.
 
         A current reply that may not be interrupted finishes first. key: key of the turn's history entry.
         """
-        if self._current.committed and not self._next.requested and not self._options.interrupt_response:
+        requested = self._requested is not None
+        if self.current.committed and not requested and not self._options.interrupt_response:
             self._history.add_user(text, key)
-            self._next.owe(self._options.create_response)
-        elif self._options.create_response or self._next.requested:
+            self._owed = self._options.create_response
+        elif self._options.create_response or requested:
             self._answer(text, key)
         else:
             self._history.add_user(text, key)
@@ -174,22 +167,22 @@ class Replies:
 
     def end_empty_turn(self) -> None:
         """Start the requested or owed reply after a turn without words."""
-        if self._next.requested:
+        if self._requested is not None:
             self._answer("")
         else:
             self.answer_owed()
 
     def answer_owed(self) -> None:
         """Answer the words said during the last reply, unless the user is speaking again."""
-        if self._next.owed and not self._current.committed and self._floor.floor is not Floor.USER:
+        if self._owed and not self.current.committed and self._floor.floor is not Floor.USER:
             self.respond()
 
     def yield_to_user(self) -> None:
         """Cancel the reply for the user's speech, if replies may be interrupted."""
         self._pause_marks = {}
-        self.speculation.begin_turn()
+        self.current.speculation.begin_turn()
         if self._options.interrupt_response:
-            self._current.cancel(interrupted=True)
+            self.current.cancel(interrupted=True)
 
     # --- what the client and the session ask for --------------------------------------------------------
 
@@ -202,35 +195,27 @@ class Replies:
         talking = self._floor.floor is Floor.USER and not self._floor.manual
         ending = self._floor.floor is Floor.PAUSE
         if (talking and self._options.interrupt_response) or ending:
-            self._next.request(request)
+            self._requested = request  # it replaces an earlier one
             return
-        self._current.cancel(superseded=True)
+        self.current.cancel(superseded=True)
         self._commit(self._start(request), request)
 
     def prompt(self, cue: str) -> None:
         """Reply to a cue that replaces the user's words in the prompt; the history does not record it."""
         self._commit(self._start(ReplyRequest(cue=cue)))
 
-    def pause(self) -> None:
-        """Pause the reply until it is known whether the sound over it is an interruption."""
-        self._current.pause()
-
-    def resume(self) -> None:
-        """Resume the reply at the sample where it paused: the sound was no interruption."""
-        self._current.resume()
-
     def interrupt(self, out_of_band: int | None = None) -> None:
         """Stop the current or requested reply, or the out-of-band reply with the given number."""
         if out_of_band is not None:
             self._out_of_band.cancel(out_of_band)
             return
-        self._next.forget()
-        self._current.cancel()
+        self._requested, self._owed = None, False
+        self.current.cancel()
         self._floor.agent.finished()
 
     def truncate(self, id: int, seconds: float) -> str | None:
         """Settle reply ``id`` at ``seconds`` played; stop it if it runs. Return the heard text or None."""
-        heard = self._current.truncate(id, seconds)
+        heard = self.current.truncate(id, seconds)
         self.answer_owed()
         return heard
 
@@ -248,11 +233,11 @@ class Replies:
         unheard: these seconds by the number of the reply.
         """
         self._out_of_band.resume()
-        self._disconnection.end(unheard, self._next.is_wanted)
+        self._disconnection.end(unheard, self._is_next_wanted)
 
     def close(self) -> None:
         """Cancel all replies; ``cancelled`` holds the tasks that have not ended."""
-        self._current.cancel()
+        self.current.cancel()
         self._out_of_band.close()
         self._warmer.cancel(self.cancelled)
         self._retrieval.close()
@@ -261,12 +246,12 @@ class Replies:
     # --- which reply comes next -------------------------------------------------------------------------
 
     def _answer(self, text: str, key: Key | None = None) -> None:
-        request = self._next.take_request()
-        guess = self.current
-        if guess and text and request == ReplyRequest(tag=request.tag) and self._current.is_guess_for(text):
+        request, self._requested = self._requested or ReplyRequest(), None
+        guess = self.current.reply
+        if guess and text and request == ReplyRequest(tag=request.tag) and self.current.is_guess_for(text):
             self._commit(guess, request, key)
         else:
-            self._current.cancel(superseded=True)
+            self.current.cancel(superseded=True)
             self._commit(self._start(request, text), request, key)
 
     def _start(self, request: ReplyRequest, text: str = "", is_guess: bool = False) -> Reply:
@@ -276,9 +261,9 @@ class Replies:
         words = text or self._history.last_user_words
         lookup = self._retrieval.look_up(words, self._options.context) if asks else None
         reply = self._builder.in_conversation(request, self._options, text, is_guess, deadline, marks, lookup)
-        self._current.start(reply, self._warmer.task)
+        self.current.start(reply, self._warmer.task)
         return reply
 
     def _commit(self, reply: Reply, request: ReplyRequest | None = None, key: Key | None = None) -> None:
-        self._next.owe(False)
-        self._current.commit(reply, request.tag if request else 0, key)
+        self._owed = False
+        self.current.commit(reply, request.tag if request else 0, key)

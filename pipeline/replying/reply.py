@@ -148,18 +148,7 @@ class Reply:
     def commit(self) -> None:
         """Open the commit gate."""
         self.mark("committed")
-        self.gate.commit()
-        self.output.committed()
-
-    def pause(self) -> None:
-        """Pause the reply: nothing of it is sent until ``resume``, and nothing is lost."""
-        self.gate.pause()
-        self.output.pause()
-
-    def resume(self) -> None:
-        """Resume a paused reply at the sample where it paused."""
-        if self.gate.resume():
-            self.output.resume()
+        self.output.commit()
 
     def cancel(self) -> None:
         """Cancel the reply: nothing more of it is sent."""

@@ -18,6 +18,7 @@ from rejoinder.pipeline import (
     PauseStarted,
     ReplyAudio,
     ReplyDone,
+    ReplyRequest,
     ReplyStarted,
     ReplyText,
     Session,
@@ -277,6 +278,17 @@ def test_interrupting_the_agent_drops_the_owed_answer() -> None:
     talk.run(until=8.0)
     assert [status for _, status, _ in talk.done()] == ["cancelled"]
     assert talk.said()[-1] == ("user", "two")
+
+
+def test_the_last_request_during_a_turn_is_answered_once_when_it_ends() -> None:
+    talk = Talk("one", replies=("Sunny.", "Fine."), create_response=False)
+    talk.says(2.0, at=0.2)
+    talk.does(lambda session: session.respond(ReplyRequest(tag=1)), at=1.0)
+    talk.does(lambda session: session.respond(ReplyRequest(tag=2)), at=1.5)
+    talk.run(until=6.0)
+    assert [event.tag for event in talk.of(ReplyStarted)] == [2]
+    assert talk.done() == [(1, "completed", "Sunny.")]
+    assert talk.said() == [("user", "one"), ("assistant", "Sunny.")]
 
 
 def test_no_guess_starts_with_speculation_off() -> None:

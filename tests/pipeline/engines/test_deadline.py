@@ -112,10 +112,10 @@ def test_a_reply_that_is_paused_is_in_doubt_again() -> None:
         reply.commit()
         now = asyncio.get_running_loop().time()
         assert reply.output.deadline.left(now) == pytest.approx(2.0, abs=0.1), "what was made is heard first"
-        reply.pause()
+        reply.output.pause()
         reply.output.add_synthesised(1.0)
         assert reply.output.deadline.due is None
-        reply.resume()
+        reply.output.resume()
         assert reply.output.deadline.left(now) == pytest.approx(3.0, abs=0.1)
 
     asyncio.run(main())

@@ -165,10 +165,10 @@ def test_a_reply_has_played_when_its_audio_has_and_not_while_it_is_paused() -> N
         reply.output.playout.end()
         begun, waiting = loop.time(), asyncio.create_task(reply.output.wait_played())
         await asyncio.sleep(1.0)
-        reply.pause()
+        reply.output.pause()
         await asyncio.sleep(5.0)
         assert reply.output.heard(reply.output.playout.played(loop.time())) == "One"
-        reply.resume()
+        reply.output.resume()
         await waiting
         assert loop.time() - begun == pytest.approx(7.0)
         assert reply.output.heard(reply.output.playout.played(loop.time())) == "One two."
@@ -189,9 +189,9 @@ def test_more_audio_is_due_when_the_synthesised_audio_runs_out(steps: list[str])
                     reply.output.sent("", slice_of(0.5), ())
                     unsent -= 1
                 case "pause":
-                    reply.pause()
+                    reply.output.pause()
                 case "resume":
-                    reply.resume()
+                    reply.output.resume()
                 case "commit":
                     reply.commit()
         due = reply.output.deadline.due
