@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from rejoinder.models.engines import engines_of, llms_of
 from rejoinder.models.llm.failover.failover import Failover
 from rejoinder.models.llm.failover.opening import all_missing, check_list, open_list, several
 from rejoinder.models.llm.openai import OpenAiChat
@@ -81,7 +82,7 @@ async def open_models(
             if spec := getattr(specs, kind):
                 loaded[kind] = await _open(kind, spec, threads, placement, report, away, stack)
         if hasattr(loaded["tts"], "engine"):
-            for llm in _each(loaded["llm"]):
+            for llm in llms_of(loaded["llm"]):
                 if isinstance(llm, GivesWay):
                     llm.give_way_to(loaded["tts"].engine)
         load_shedder = LoadShedder(_engines(loaded))
@@ -196,14 +197,8 @@ async def _load(spec: str, threads: Threads, placement: Placement) -> Any:
         raise
 
 
-def _each(model: Any) -> list[Any]:
-    """Return the models of a list of language models; of any other model, that one."""
-    return [one.llm for one in model.candidates] if isinstance(model, Failover) else [model]
-
-
 def _engines(loaded: Mapping[str, Any]) -> list[Engine[Any, Any]]:
-    models = [each for model in loaded.values() for each in _each(model)]
-    return [model.engine for model in models if hasattr(model, "engine")]
+    return [engine for model in loaded.values() for engine in engines_of(model)]
 
 
 def _noise(seconds: float) -> AudioChunk:

@@ -149,6 +149,8 @@ class ReplyDone:
     usage: tokens used, None if the language model does not count tokens.
     code: error code of a ProtocolError, "" otherwise.
     cause: the exception of a failed reply, for operators; do not show its text to callers.
+    played: seconds of its audio that were played.
+    trace: the times and counts of the reply, None where nothing ran.
     """
 
     turn: int
@@ -158,6 +160,8 @@ class ReplyDone:
     usage: Usage | None = None
     code: str = ""
     cause: BaseException | None = field(default=None, repr=False, compare=False)
+    played: float = field(default=0.0, compare=False)
+    trace: Trace | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

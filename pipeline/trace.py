@@ -36,6 +36,8 @@ class Trace:
     said: the user's words that the reply answers, "" if it answers the history as it stands.
     marks: ``loop.time()`` in seconds for each name; the first mark of a name counts.
     counts: figures of the reply, such as the tokens of discarded replies.
+    tokens: pieces that the language model streamed for the reply. waited: seconds that the reply waited for
+        them, from the first piece on; the time in which a full channel held the model up does not count.
     found: what was retrieved for the user's words (``Options.context``).
     models: the language models that wrote the reply, in order, if they are several.
     """
@@ -44,6 +46,8 @@ class Trace:
     said: str = ""
     marks: dict[str, float] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
+    tokens: int = 0
+    waited: float = 0.0
     found: str = ""
     models: list[str] = field(default_factory=list)
 
@@ -56,11 +60,11 @@ class Trace:
         for name, amount in amounts.items():
             self.counts[name] = self.counts.get(name, 0) + amount
 
-    def budget(self) -> list[tuple[str, float]]:
-        """Return (part, milliseconds) pairs from the last speech sample to the first audio sent.
+    def parts(self) -> list[tuple[str, float]]:
+        """Return (mark, seconds) pairs from the last speech sample to the first audio sent.
 
-        The marks are sorted by time, and each interval takes its name from the mark that ends it. So the
-        parts add up to the whole, whatever ran in parallel. The list is empty until audio is sent.
+        The marks are sorted by time, and each interval is that before its mark. So the parts add up to the
+        whole, whatever ran in parallel. The list is empty until audio is sent.
         """
         if FIRST_MARK not in self.marks or LAST_MARK not in self.marks:
             return []
@@ -68,13 +72,17 @@ class Trace:
         parts = []
         for name, at in sorted(self.marks.items(), key=lambda mark: mark[1]):
             if name in PART_NAMES and begin <= at <= end:
-                parts.append((PART_NAMES[name], (at - begin) * 1000.0))
+                parts.append((name, at - begin))
                 begin = at
         return parts
 
+    def budget(self) -> list[tuple[str, float]]:
+        """Return ``parts`` by their names, in milliseconds."""
+        return [(PART_NAMES[mark], seconds * 1000.0) for mark, seconds in self.parts()]
+
     def making(self) -> float:
         """Return the seconds of the budget without the wait for the end of the turn; 0 without a budget."""
-        return sum(ms for name, ms in self.budget() if name != PART_NAMES["committed"]) / 1000.0
+        return sum(seconds for mark, seconds in self.parts() if mark != "committed")
 
     @property
     def origin(self) -> float:

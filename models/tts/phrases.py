@@ -22,11 +22,13 @@ MAX_WANTED = 256
 class PhraseVoice:
     """A voice in front of another one. Phrases that it keeps are there at once; it passes all others on.
 
-    A phrase is a clause, as a reply hands it to the voice. voice: the other one.
+    A phrase is a clause, as a reply hands it to the voice. voice: the other one. asked: clauses that were
+    spoken so far. reused: those of them whose audio was kept.
     """
 
     def __init__(self, voice: Tts) -> None:
         self.voice = voice
+        self.asked = self.reused = 0
         self._kept: OrderedDict[str, list[AudioChunk]] = OrderedDict()
         self._wanted: OrderedDict[str, None] = OrderedDict()
         self._bytes = 0
@@ -38,7 +40,9 @@ class PhraseVoice:
 
     def speak(self, text: str) -> AsyncGenerator[AudioChunk, None]:
         """Stream the audio of one clause. Closing the generator stops the voice. Raises ModelError."""
+        self.asked += 1
         if text in self._kept:
+            self.reused += 1
             self._kept.move_to_end(text)
             return _again(self._kept[text])
         return self._keeping(text) if text in self._wanted else self.voice.speak(text)

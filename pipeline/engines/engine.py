@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from rejoinder.pipeline.engines import deadline as deadline
@@ -47,6 +47,7 @@ class EngineStats:
     """Totals of an engine since its start.
 
     steps: steps that ran. jobs: jobs in these steps; several jobs in one step are a batch.
+    batches: number of steps for each number of jobs. failed: steps that raised an error.
     dropped: jobs cancelled before they ran.
     busy: seconds spent in steps. pressing: seconds spent in steps whose first job was due soon.
     waited: seconds that jobs waited for their step, added up.
@@ -54,6 +55,8 @@ class EngineStats:
 
     steps: int = 0
     jobs: int = 0
+    batches: dict[int, int] = field(default_factory=dict)
+    failed: int = 0
     dropped: int = 0
     busy: float = 0.0
     pressing: float = 0.0
@@ -195,6 +198,8 @@ class Engine(Generic[In, Out]):
         self.stats.pressing += (self._ended - began) * pressing
         self.stats.steps += 1
         self.stats.jobs += len(jobs)
+        self.stats.batches[len(jobs)] = self.stats.batches.get(len(jobs), 0) + 1
+        self.stats.failed += failure is not None
         self._expected = self._came + len(jobs)
         for job, result in zip(jobs, results, strict=True):
             _answer(job, result, failure)

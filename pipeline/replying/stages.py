@@ -92,7 +92,9 @@ def reply_done(reply: Reply, llm: Llm, played: float) -> ReplyDone:
     """Return the ReplyDone event of a reply that has ended, of which ``played`` seconds were played."""
     status, error = reply.outcome.status, reply.outcome.error
     usage = reply.upstream.usage or reply.generation.usage(llm)
-    done = ReplyDone(reply.id, status, reply.output.heard(played), usage=usage)
+    done = ReplyDone(
+        reply.id, status, reply.output.heard(played), usage=usage, played=played, trace=reply.trace
+    )
     if error is None:
         return done
     code = (error.code if isinstance(error, ProtocolError) else "") or ""
@@ -109,11 +111,14 @@ async def answer(reply: Reply, llm: Llm) -> AsyncGenerator[str, None]:
     if reply.settings.words:
         yield reply.settings.words
         return
-    generation, tools = reply.generation, reply.settings.tools
+    generation, tools, trace = reply.generation, reply.settings.tools, reply.trace
+    clock, asked = asyncio.get_running_loop().time, 0.0
     with asking("language model", llm):
         async with aclosing(filtered(_request(reply, llm), generation.filter)) as words:
             async for piece in words:
                 reply.mark("first_token")
+                trace.tokens += 1
+                trace.waited += clock() - asked if asked else 0.0
                 if isinstance(piece, ToolCall):
                     generation.add_call(piece)
                     if not tools.parallel:  # a server may ignore the setting
@@ -123,6 +128,7 @@ async def answer(reply: Reply, llm: Llm) -> AsyncGenerator[str, None]:
                     long = generation.filter.tokens >= EARLY_END_TOKENS
                     if generation.ends_early and long and piece.rstrip()[-1:] in SENTENCE_ENDS:
                         return
+                asked = clock()
     if generation.filter.shortened:
         reply.outcome.shorten()
 

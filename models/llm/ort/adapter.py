@@ -124,6 +124,7 @@ class OrtLlm:
         self._drafts = Drafts()
         for opening in self._tokenizer.encode_batch(list(OPENINGS), add_special_tokens=False):
             self._drafts.learn(opening.ids)
+        self.prompt_tokens = self.cached_tokens = 0
         self._priority_gate = PriorityGate()
         self._voice: Engine[Any, Any] | None = None
         self._decoder = decoder
@@ -274,6 +275,9 @@ class OrtLlm:
         if not decodes:
             await self._copy(slot, tokens)
         known = common_prefix(slot.cached, tokens)
+        if not decodes:
+            self.prompt_tokens += len(tokens)
+            self.cached_tokens += known
         most = TEXT_STEP_TOKENS if low_priority else self._step_tokens
         for end in range(known + most if known else 1, len(tokens), most):
             if low_priority:
