@@ -17,7 +17,7 @@ from rejoinder.agent.app.giving_up import Failures
 from rejoinder.agent.app.hand_overs import HandOvers
 from rejoinder.agent.app.runs import Action, CancelRun, InsertResult, TellResults, ToolRuns
 from rejoinder.agent.app.tool import ToolError, result_of
-from rejoinder.agent.app.tool_result import TOOL_FAILED, ToolResult
+from rejoinder.agent.app.tool_result import TOOL_FAILED, ToolResult, ToolReturned
 from rejoinder.pipeline import (
     EndOfTurn,
     Event,
@@ -67,6 +67,7 @@ class AgentCall:
         self._given: Options | None = None
         self._failures = Failures()
         self._after_failure: asyncio.Task[None] | None = None
+        self._report: Callable[[ToolReturned], None] = lambda returned: None
 
     @property
     def call(self) -> Call:
@@ -116,12 +117,18 @@ class AgentCall:
         self._of_client |= theirs.keys()  # the tools of one request are added to those of the session
         return replace(tools, functions=[*(tool.definition for tool in own.values()), *theirs.values()])
 
-    async def run(self, session: Session, playing: Callable[[], bool] = lambda: False) -> None:
+    async def run(
+        self,
+        session: Session,
+        playing: Callable[[], bool] = lambda: False,
+        report: Callable[[ToolReturned], None] = lambda returned: None,
+    ) -> None:
         """Run the agent's tools until cancelled. Raises HungUp once the agent has hung up.
 
-        playing: whether the client has not played all audio yet, as far as it reports that. Cancelling
-        cancels the tools, except those that are kept.
+        playing: whether the client has not played all audio yet, as far as it reports that. report: called
+        at the end of each tool. Cancelling cancels the tools, except those that are kept.
         """
+        self._report = report
         loop, configure = asyncio.get_running_loop(), partial(self._configure, session)
         self._line = line = CallLine(session, self._runs, playing, self._changed.set, configure)
         self.call.connect(line)
@@ -237,9 +244,14 @@ class AgentCall:
             self._changed.set()
 
     async def _run(self, session: Session, call: Call, asked: ToolCall) -> None:
-        result = await self._host.run_tool(call, asked)
-        if result.successor:
-            result = await self._hand_to(session, result, result.successor)
+        outcome = "cancelled"
+        try:
+            result = await self._host.run_tool(call, asked)
+            if result.successor:
+                result = await self._hand_to(session, result, result.successor)
+            outcome = result.outcome
+        finally:
+            self._report(ToolReturned(asked.id, outcome))
         self._act(session, self._runs.returned(asked.id, result.text, wrong=result.wrong))
         if not (self._runs.waiting or session.history.pending):
             session.end_filler()
@@ -253,7 +265,7 @@ class AgentCall:
             return ToolResult(str(error), wrong=True)
         except LookupError as error:
             self._host.failed(self.call.info, "the hand-over", error)
-            return ToolResult(TOOL_FAILED)
+            return ToolResult(TOOL_FAILED, failed=True)
         if self._line is None or self._line.over:
             return result
         models = self._host.variants[new.models] if new.models != self.call.models else None

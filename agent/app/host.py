@@ -284,7 +284,7 @@ class AgentHost:
             return ToolResult(str(error), wrong=True)
         except Exception as error:
             self.failed(call.info, f"the tool {asked.name}", error)
-            return ToolResult(TOOL_FAILED)
+            return ToolResult(TOOL_FAILED, failed=True)
 
     def spawn(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
         """Run a coroutine in a task that may outlive its call, and return the task."""

@@ -21,9 +21,26 @@ class ToolResult:
     """The result of a tool.
 
     successor: the agent that takes the call over, None for none. wrong: whether it is an error that the model
-    can mend.
+    can mend. failed: whether the tool raised another exception.
     """
 
     text: str
     successor: Agent[Any, Any] | None = None
     wrong: bool = False
+    failed: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """How the run ended: completed, wrong or failed."""
+        return "failed" if self.failed else "wrong" if self.wrong else "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """A run of one of the agent's tools has ended.
+
+    id: of its ``ToolCall``. outcome: completed, wrong, failed or cancelled; see ``ToolResult``.
+    """
+
+    id: str
+    outcome: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from io import RawIOBase
 
@@ -33,6 +34,7 @@ from rejoinder.agent.wires.commands import (
 from rejoinder.agent.wires.failures import public_error, reported
 from rejoinder.agent.wires.feed import Feed
 from rejoinder.agent.wires.idle_reads import may_skip_a_read, until_next_read
+from rejoinder.agent.wires.observer import CallObserver, Observers
 from rejoinder.agent.wires.socket import CallSocket, ClientAway, ConnectionChange, Gone, Lost, Resumed
 from rejoinder.agent.wires.traces import Traces
 from rejoinder.agent.wires.transport import Disconnected, Message, Unsent
@@ -60,7 +62,7 @@ class Call:
     """Carries messages between a client and its session, in both directions at once.
 
     traces: the open traces file, None for none. caller: the caller's description in the log. agent: the
-    integrator's agent in this call, None for none.
+    integrator's agent in this call, None for none. observers: follow the call.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Call:
         traces: RawIOBase | None,
         caller: str = "",
         agent: AgentCall | None = None,
+        observers: Sequence[CallObserver] = (),
     ) -> None:
         self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
         self.log = CallLog(self.feed.id, wire.name, caller, time.monotonic)
@@ -80,6 +83,7 @@ class Call:
         self._options = agent.configured(options) if agent else options
         self._agent = agent
         self._wire = wire
+        self._observers = Observers(*observers)
         self._traces = Traces(traces, self.feed.id)
         self._began = self._last_active = 0.0
         self._played: tuple[int, float] | None = None
@@ -91,6 +95,7 @@ class Call:
         started.
         """
         detail, level, unexpected, began = "", logging.INFO, None, time.monotonic()
+        failure: BaseException | None = None
         self.log.begin()
         try:
             await self._converse()
@@ -108,6 +113,7 @@ class Call:
                     self.feed.reason = str(cause)
                     return await self._say_goodbye(self.feed.reason)
                 case _:
+                    failure = cause
                     self.feed.reason, detail = public_error(cause).message, str(cause) or type(cause).__name__
                     expected = isinstance(cause, PipelineError)  # its message is enough: no traceback
                     level, unexpected = (logging.WARNING, None) if expected else (logging.ERROR, error)
@@ -116,6 +122,7 @@ class Call:
                     return code, self.feed.reason
         finally:
             self.feed.end()
+            self._observers.end(failure, detail or self.feed.reason)
             if self._agent:
                 self._agent.end(self.feed.reason, time.monotonic() - began)
             self.log.end(detail or self.feed.reason, level, unexpected)
@@ -126,11 +133,12 @@ class Call:
         session: Session | None = None
         try:
             async with open_session(self._models, self._options) as session:
+                self._observers.begin(session)
                 await self._carry_out(session, self._wire.open())
                 async with asyncio.TaskGroup() as tasks:
                     working = [tasks.create_task(self._write_events(session))]
                     if self._agent:
-                        hosting = self._agent.run(session, lambda: self._wire.playing)
+                        hosting = self._agent.run(session, lambda: self._wire.playing, self._observers.take)
                         working.append(tasks.create_task(hosting, name="agent"))
                     await self._read(session)
                     for task in working:
@@ -308,10 +316,11 @@ class Call:
             await self._carry_out(session, self._wire.handle(event))
 
     def _observe(self, event: Event, session: Session) -> Event:
-        """Pass an event to the caption watchers, the log and the traces file, and return it.
+        """Pass an event to the observers, the caption watchers, the log and the traces file, and return it.
 
         The end of a failed reply gets an error message for callers.
         """
+        self._observers.take(event)
         self._traces.note(event, asyncio.get_running_loop().time(), session.received)
         if isinstance(event, ReplyDone) and event.status == "failed":
             cause = event.cause or PipelineError(event.error)

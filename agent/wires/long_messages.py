@@ -100,6 +100,10 @@ class Long:
         long.end()
         return long
 
+    def __len__(self) -> int:
+        """The bytes of the message."""
+        return self.size
+
     @property
     def is_found(self) -> bool:
         """Whether ``audio`` has returned every piece that was cut out; else another field had one."""

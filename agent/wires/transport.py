@@ -51,12 +51,23 @@ class Disconnected:
         return one_line(self.reason) or f"the connection was closed with {self.code}"
 
 
+@dataclass(slots=True)
+class Traffic:
+    """What connections have carried: bytes received and sent, and the clients that did not read in time."""
+
+    received: int = 0
+    sent: int = 0
+    stalls: int = 0
+
+
 class Unsent(Exception):
     """A message was not sent, because the connection is closed."""
 
 
 class Transport(Protocol):
-    """One connection of a client."""
+    """One connection of a client. traffic: counts its messages; it may be shared with other connections."""
+
+    traffic: Traffic
 
     @property
     def client(self) -> Address:
@@ -89,6 +100,7 @@ class WebSocketTransport:
     def __init__(self, websocket: WebSocket) -> None:
         self.client = websocket.client
         self.where = websocket.url.path
+        self.traffic = Traffic()
         self._websocket = websocket
         self._began = asyncio.get_running_loop().time()
         self._unread: list[Frame] = []
@@ -116,7 +128,9 @@ class WebSocketTransport:
             return Disconnected(code, message.get("reason") or "")
         # Only the connections of our own server have frames; another server gives one message at a time.
         text = message.get("text")
-        return message.get(FRAMES) or [message["bytes"] if text is None else text]
+        frames = message.get(FRAMES) or [message["bytes"] if text is None else text]
+        self.traffic.received += sum(map(len, frames))
+        return frames
 
     def put_back(self, frames: list[Frame]) -> None:
         """Let the next ``receive`` return frames once more."""
@@ -144,7 +158,9 @@ class WebSocketTransport:
                     await self._websocket.send_bytes(data)
                 else:
                     await self._websocket.send_text(data)
+            self.traffic.sent += len(data)
         except TimeoutError:
+            self.traffic.stalls += self._sending is not None
             raise Overloaded(f"the client has not read for {WEBSOCKET_SEND_SECONDS:g} s") from None
         except (RuntimeError, WebSocketDisconnect) as error:  # Starlette's for a socket that is closed
             raise Unsent(str(error)) from None

@@ -22,7 +22,7 @@ from rejoinder.agent.wires.audiosocket.protocol import (
     started,
 )
 from rejoinder.agent.wires.call_log import Address, log_refused
-from rejoinder.agent.wires.transport import Disconnected, Frame, Message
+from rejoinder.agent.wires.transport import Disconnected, Frame, Message, Traffic
 from rejoinder.pipeline import Channel, Closed, Overloaded, ProtocolError
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Line:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.is_open = True
         self.client: Address = writer.get_extra_info("peername")
+        self.traffic = Traffic()
         self._reader = reader
         self._writer = writer
         self._packets = Packets()
@@ -92,6 +93,7 @@ class Line:
                 self._writer.write(whole)
                 async with asyncio.timeout(AUDIOSOCKET_SEND_SECONDS):
                     await self._writer.drain()
+                self.traffic.sent += len(whole)
             # Do not catch up after a late tick: Asterisk drops packets that arrive too early.
             due = max(due + TICK_SECONDS, loop.time())
             await asyncio.sleep(due - loop.time())
@@ -123,7 +125,9 @@ class Line:
             first = await self._came.receive()
         except Closed:
             return Disconnected()
-        return [first, *self._came.receive_nowait(self._came.size)]
+        frames: list[Frame] = [first, *self._came.receive_nowait(self._came.size)]
+        self.traffic.received += sum(len(frame) for frame in frames if isinstance(frame, bytes))
+        return frames
 
     async def send(self, messages: Sequence[Message]) -> None:
         """Queue packets and marks. It never waits, so there is nothing to cancel. Raises Overloaded."""
