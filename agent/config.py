@@ -176,6 +176,9 @@ class Settings(LanguageModelSettings):
         pattern="^(auto|always|never)$",
         description="start answers before the end of a turn is certain; auto: not with hosted models",
     )
+    metrics: bool = Field(
+        True, description="metrics for Prometheus at /metrics, for this machine or clients with a key"
+    )
     trace_file: str = Field("", description="file that gets one JSON line per turn, with the words")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="how much to log")
 

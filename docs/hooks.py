@@ -22,6 +22,7 @@ from pydantic_core import PydanticUndefined
 from rejoinder.agent.cli.app import app
 from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import FIELDS
+from rejoinder.agent.metrics.catalogue import metrics_table
 from rejoinder.agent.mistakes import accepted, variable
 
 log = logging.getLogger("mkdocs.hooks.rejoinder")
@@ -170,4 +171,5 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "variables": variables,
     "commands": commands,
     "folders": folders,
+    "metrics": metrics_table,
 }

@@ -18,7 +18,7 @@ EXTRA_MODULES = {
     "models": ("filelock", "platformdirs", "pydantic", "threadpoolctl", "typing_extensions"),
     "client": ("soxr", "tenacity", "websockets"),
     "server": (
-        "anyio", "docstring_parser", "h11", "pybase64", "pydantic_settings",
+        "anyio", "docstring_parser", "h11", "prometheus_client", "pybase64", "pydantic_settings",
         "rich", "soundfile", "starlette", "typer", "uvicorn", "yaml",
     ),
     "local": (
@@ -32,6 +32,7 @@ EXTRA_MODULES = {
     "piper": ("piper",),
     "hibari": ("hibari",),
     "mic": ("sounddevice",),
+    "nvml": ("pynvml",),
     "demo": ("matplotlib",),
     "bench": ("jiwer", "livekit", "pocketsphinx", "sklearn", "whisper_normalizer"),
     "vllm": ("vllm", "torch"),

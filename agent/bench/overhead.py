@@ -78,18 +78,25 @@ def level(way: str, load: Workload, spent: Spent) -> Overhead:
 
 
 async def measure(
-    ways: Sequence[str], sessions: Sequence[int], seconds: float, vad: str, tell: Callable[[Overhead], None]
+    ways: Sequence[str],
+    sessions: Sequence[int],
+    seconds: float,
+    vad: str,
+    tell: Callable[[Overhead], None],
+    metrics: bool = True,
 ) -> list[Overhead]:
     """Measure each way with each number of sessions, silent and speaking. Raises PipelineError.
 
-    Cancelling ends the subject's process.
+    metrics: whether the server measures itself for Prometheus. Cancelling ends the subject's process.
     """
     levels = []
     for way in ways:
         for count in sessions:
             for some in (False, True):
                 load = Workload(count, speakers(count, some), WARM_UP_SECONDS, seconds)
-                spent = await (_in_process(load, vad) if way == SESSION else _over_sockets(load, vad))
+                spent = await (
+                    _in_process(load, vad) if way == SESSION else _over_sockets(load, vad, metrics)
+                )
                 levels.append(level(way, load, spent))
                 tell(levels[-1])
     return levels
@@ -100,8 +107,8 @@ async def _in_process(load: Workload, vad: str) -> Spent:
         return await received(pipe)
 
 
-async def _over_sockets(load: Workload, vad: str) -> Spent:
-    async with subject(serve_watched, vad, 0) as pipe:
+async def _over_sockets(load: Workload, vad: str, metrics: bool) -> Spent:
+    async with subject(serve_watched, vad, 0, metrics) as pipe:
         port = await asyncio.to_thread(pipe.recv)
         try:
             return await _call(f"ws://127.0.0.1:{port}/v1/realtime", load, pipe)

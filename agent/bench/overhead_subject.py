@@ -174,19 +174,21 @@ async def _count(session: Session, watch: Watch) -> None:
         watch.spent.answers += isinstance(event, TurnTraced)
 
 
-def serve_watched(vad: str, wyoming_port: int, pipe: Pipe) -> None:
+def serve_watched(vad: str, wyoming_port: int, metrics: bool, pipe: Pipe) -> None:
     """Serve on a free loopback port; send the port and the costs over the pipe, until it receives END.
 
-    wyoming_port: port for Wyoming; 0: no Wyoming, and the loop's lag is measured less often.
+    wyoming_port: port for Wyoming; 0: no Wyoming, and the loop's lag is measured less often. metrics: the
+    setting.
     """
     with asyncio.Runner(loop_factory=Config("").get_loop_factory()) as runner:  # the server's own loop
-        runner.run(_serve(vad, wyoming_port, pipe))
+        runner.run(_serve(vad, wyoming_port, metrics, pipe))
 
 
-async def _serve(vad: str, wyoming_port: int, pipe: Pipe) -> None:
+async def _serve(vad: str, wyoming_port: int, metrics: bool, pipe: Pipe) -> None:
     models = {"vad": vad, "turn": "scripted:turn", "tts": "scripted:tts"}
     models |= {"stt": f"scripted:stt|{QUESTION}", "llm": f"scripted:llm|{ANSWER}"}
-    settings = Settings.model_validate({"max_sessions": 10_000, "wyoming_port": wyoming_port, **models})
+    own = {"max_sessions": 10_000, "wyoming_port": wyoming_port, "metrics": metrics}
+    settings = Settings.model_validate({**own, **models})
     allow_sockets()
     sock = listen(settings.host, 0)
     program = Server(settings, lambda model, seconds: None, lambda error: None)

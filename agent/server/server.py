@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
@@ -24,6 +25,8 @@ from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.rehearsal import rehearsed
 from rejoinder.agent.app.reloading import follow
 from rejoinder.agent.config import ConfigError, Settings, open_traces
+from rejoinder.agent.metrics.requests import RequestCounter
+from rejoinder.agent.metrics.server_metrics import ServerMetrics
 from rejoinder.agent.server.absence import Absence
 from rejoinder.agent.server.access import (
     SOCKETS,
@@ -54,6 +57,8 @@ log = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
 """The folder of the web page."""
+PROXY_HEADERS = ("forwarded", "x-forwarded-for")
+"""Headers of a request that a proxy has passed on (RFC 7239)."""
 
 
 class Server:
@@ -87,7 +92,10 @@ class Server:
             names(settings.specs()),
             lambda: (self._hosting.current, self._switchboard.options()),
         )
-        self.watching = Captions(lambda: [call.feed for call in self.calls], self._may_watch)
+        self.watching = Captions(
+            lambda: [call.feed for call in self.calls],
+            lambda request: self._may_read(request, "captions of calls"),
+        )
         self._keys = Keys([one.partition(":")[0] for one in settings.api_keys.split()], time.time)
         usual = Allowance(settings.key_sessions, settings.key_calls_per_min)
         self._limits = Limits(usual, own_allowances(settings.api_keys))
@@ -95,7 +103,10 @@ class Server:
         self._absence = Absence(away, report)
         self._failed = failed
         self._traces = open_traces(settings)
-        self._switchboard = Switchboard(settings, self._keys, self._limits, self._hosting, self._traces)
+        self.metrics = ServerMetrics(names(settings.specs())["llm"], self._sets) if settings.metrics else None
+        self._switchboard = Switchboard(
+            settings, self._keys, self._limits, self._hosting, self._traces, self.metrics
+        )
         self.calls, self.conversations = self._switchboard.calls, self._switchboard.conversations
 
     @property
@@ -106,6 +117,10 @@ class Server:
     @models.setter
     def models(self, models: Models) -> None:
         self._switchboard.models = models
+
+    def _sets(self) -> list[Models]:
+        """Return all sets of models that are loaded."""
+        return [self.models, *self._hosting.current.variants.values()] if self.models else []
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -120,11 +135,13 @@ class Server:
             WebSocketRoute("/v1/pcm", self._switchboard.pcm),
             *self.completions.routes(),
             *self.watching.routes(),
+            *([Route("/metrics", self._show_metrics)] if self.metrics else []),
             WebSocketRoute("/{path:path}", no_socket),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
         handlers = dict.fromkeys((404, 405), not_there)
-        return Starlette(False, routes, exception_handlers=handlers, lifespan=lambda app: self.running())
+        counting = [Middleware(RequestCounter, meters=self.metrics.meters)] if self.metrics else []
+        return Starlette(False, routes, counting, handlers, lifespan=lambda app: self.running())
 
     def end_streams(self) -> None:
         """End all HTTP streams, because the server ends. Calls with a socket end by themselves."""
@@ -139,6 +156,8 @@ class Server:
             asterisk = listening(self.settings.host, port, self._switchboard.audiosocket, self._failed)
             home = wyoming(self.settings, lambda: self.models, self._failed, self._hosting)
             try:
+                if self.metrics:
+                    await stack.enter_async_context(self.metrics.running())
                 await stack.enter_async_context(self._hosting.running())
                 if self._given:
                     await self._begin(self._given, stack)
@@ -224,6 +243,13 @@ class Server:
         known = {"status": status, **({"language_model": away} if away else {})}
         return JSONResponse(known, status_code=200 if status == READY else 503)
 
+    async def _show_metrics(self, request: Request) -> Response:
+        assert self.metrics is not None  # otherwise there is no such path
+        if denied := self._may_read(request, "metrics"):
+            return denied
+        text, kind = self.metrics.exposed(request.headers.get("accept", ""))
+        return Response(text, media_type=kind)
+
     async def _secret(self, request: Request) -> Response:
         if denied := self._denied(request):
             return denied
@@ -242,9 +268,12 @@ class Server:
             return JSONResponse({"error": error}, denial.status, {"Retry-After": str(denial.retry)})
         return None
 
-    def _may_watch(self, request: HTTPConnection) -> Response | None:
-        """Return the answer to a client that may not read captions. Without keys, only this machine may."""
-        if not self._keys.needed and not self.settings.local:
-            reason = "captions of calls can be read on this machine only, unless api_keys is set"
-            return error_response(403, reason)
+    def _may_read(self, request: HTTPConnection, what: str) -> Response | None:
+        """Return the answer to a client that may not read something. Without keys, only this machine may.
+
+        A request that a proxy has passed on may come from anywhere.
+        """
+        passed_on = any(header in request.headers for header in PROXY_HEADERS)
+        if not self._keys.needed and (passed_on or not self.settings.local):
+            return error_response(403, f"{what} can be read on this machine only, unless api_keys is set")
         return self._denied(request)

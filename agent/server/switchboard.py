@@ -20,6 +20,7 @@ from rejoinder.agent.app.call import CallInfo, RefusedCall
 from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.rehearsal import learn
 from rejoinder.agent.config import Settings
+from rejoinder.agent.metrics.server_metrics import ServerMetrics
 from rejoinder.agent.server.access import decline, may_call, shown
 from rejoinder.agent.server.conversations import Conversations
 from rejoinder.agent.server.denial import Denial
@@ -31,6 +32,7 @@ from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.call_log import caller, host, log_refused
 from rejoinder.agent.wires.failures import ENDED
 from rejoinder.agent.wires.names import known_as
+from rejoinder.agent.wires.observer import CallObserver
 from rejoinder.agent.wires.pcm.messages import flag_of
 from rejoinder.agent.wires.pcm.protocol import Pcm
 from rejoinder.agent.wires.phone.line import is_signed, pick_up
@@ -38,7 +40,7 @@ from rejoinder.agent.wires.phone.protocol import Phone
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import JUST_ENDED, ResumableSocket, SocketLease
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
-from rejoinder.agent.wires.transport import Transport, WebSocketTransport, hang_up
+from rejoinder.agent.wires.transport import Traffic, Transport, WebSocketTransport, hang_up
 from rejoinder.agent.wires.wire import Wire
 from rejoinder.models.llm.failover.failover import Failover
 from rejoinder.pipeline import Models, MonitoredLlm, Options, Overloaded, ProtocolError, ToolLlm, Tools
@@ -52,11 +54,18 @@ TRY_AGAIN = "the models are still loading: try again in a few seconds"
 class Switchboard:
     """The calls of a server. hosting: of the agent. traces: the open traces file, None for none.
 
+    metrics: of the server, None for none.
     models: None while they load. calls: those in progress. conversations: of clients that may resume theirs.
     """
 
     def __init__(
-        self, settings: Settings, keys: Keys, limits: Limits, hosting: Hosting, traces: RawIOBase | None
+        self,
+        settings: Settings,
+        keys: Keys,
+        limits: Limits,
+        hosting: Hosting,
+        traces: RawIOBase | None,
+        metrics: ServerMetrics | None = None,
     ) -> None:
         self.models: Models | None = None
         self.calls: set[Call] = set()
@@ -66,6 +75,7 @@ class Switchboard:
         self._limits = limits
         self._hosting = hosting
         self._traces = traces
+        self._metrics = metrics
         self._answering = 0
 
     def options(self) -> Options:
@@ -92,6 +102,7 @@ class Switchboard:
             await denial.send(websocket)
             return
         transport = await _accept(websocket, "realtime")
+        transport.traffic = self._traffic("realtime")
         lease = SocketLease(transport)
         known.take(lease, back)
         ended = await lease.ended
@@ -116,7 +127,8 @@ class Switchboard:
         lease = SocketLease(transport)
         socket = ResumableSocket(lease, wire, self._settings.resume_s)
         who = caller(transport.client, self._keys.owner(key))
-        call = Call(socket, self._models_of(agent), wire.options(), wire, self._traces, who, agent)
+        models, observers = self._models_of(agent), self._observers(transport, wire)
+        call = Call(socket, models, wire.options(), wire, self._traces, who, agent, observers)
         await hang_up(transport, *await self.conversations.begin(call, socket, lease, key))
 
     async def phone(self, websocket: WebSocket) -> None:
@@ -251,13 +263,22 @@ class Switchboard:
         """Run one call. Raises what ``_answer`` raises."""
         agent = await self._answer(info, wire, options)
         options = agent.call.options if agent else options
-        call = Call(transport, self._models_of(agent), options, wire, self._traces, who, agent)
+        models, observers = self._models_of(agent), self._observers(transport, wire)
+        call = Call(transport, models, options, wire, self._traces, who, agent, observers)
         self.calls.add(call)
         try:
             code, reason = await call.run()
         finally:
             self.calls.discard(call)
         await hang_up(transport, code, reason)
+
+    def _observers(self, transport: Transport, wire: Wire) -> list[CallObserver]:
+        """Return what follows a new call, and count the messages of its connection."""
+        transport.traffic = self._traffic(wire.name)
+        return [self._metrics.observe(wire.name)] if self._metrics else []
+
+    def _traffic(self, wire: str) -> Traffic:
+        return self._metrics.traffic(wire) if self._metrics else Traffic()
 
     def failed_model(self) -> str:
         """Return why the language model can no longer answer, "" if it can."""

@@ -25,6 +25,7 @@ DISTRIBUTIONS = {
     "hibari": "hibari-tts",
     "markdown_it": "markdown-it-py",
     "piper": "piper-tts",
+    "pynvml": "nvidia-ml-py",
     "sklearn": "scikit-learn",
     "torch": "vllm",
     "typing_extensions": "typing-extensions",

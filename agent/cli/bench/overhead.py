@@ -31,6 +31,7 @@ def overhead(
     seconds: Annotated[float, typer.Option(min=0.5, help="seconds that each run measures")] = 5.0,
     way: Annotated[str, typer.Option(help="session, websocket, both, or messages")] = "both",
     vad: Annotated[str, typer.Option(help="VAD; silero includes its cost")] = "scripted:vad",
+    metrics: Annotated[bool, typer.Option(help="let the server measure itself for Prometheus")] = True,
     json_file: JsonOption = None,
 ) -> None:
     """Measure the cost of everything except the models.
@@ -49,13 +50,19 @@ def overhead(
         raise typer.BadParameter(reason, param_hint="--way")
     console = console_beside(json_file)
     try:
-        levels = asyncio.run(_measure(WAYS[way], counts, seconds, vad, console))
+        levels = asyncio.run(_measure(WAYS[way], counts, seconds, vad, metrics, console))
     except PipelineError as error:
         leave(error)
     console.print(bench_overhead.table(levels))
     write(
         json_file,
-        {**occasion(), "seconds": seconds, "vad": vad, "levels": [asdict(level) for level in levels]},
+        {
+            **occasion(),
+            "seconds": seconds,
+            "vad": vad,
+            "metrics": metrics,
+            "levels": [asdict(level) for level in levels],
+        },
     )
 
 
@@ -73,7 +80,7 @@ def _messages(vad: str, json_file: Path | None) -> None:
 
 
 async def _measure(
-    ways: list[str], counts: list[int], seconds: float, vad: str, console: Console
+    ways: list[str], counts: list[int], seconds: float, vad: str, metrics: bool, console: Console
 ) -> list[bench_overhead.Overhead]:
     with progress_bar(console) as progress:
         task = progress.add_task("measuring", total=2 * len(ways) * len(counts))
@@ -83,4 +90,4 @@ async def _measure(
             load = f"{level.way}, {level.sessions} sessions, {level.speaking} speaking"
             progress.console.print(Text(f"  {load}: {level.microseconds:.0f} us a frame", style="dim"))
 
-        return await bench_overhead.measure(ways, counts, seconds, vad, tell)
+        return await bench_overhead.measure(ways, counts, seconds, vad, tell, metrics)

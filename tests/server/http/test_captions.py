@@ -265,12 +265,13 @@ def test_watching_needs_an_api_key_and_no_secret(tmp_path: Path, monkeypatch: py
 
 
 def test_without_keys_calls_are_watched_on_this_machine_only() -> None:
-    request = Request({"type": "http", "headers": [(b"host", b"127.0.0.1:8080")]})
-
-    def answer(**given: Any) -> Response | None:
-        return Program(load(given)[0], print, print)._may_watch(request)
+    def answer(*more: tuple[bytes, bytes], **given: Any) -> Response | None:
+        request = Request({"type": "http", "headers": [(b"host", b"127.0.0.1:8080"), *more]})
+        return Program(load(given)[0], print, print)._may_read(request, "captions")
 
     assert answer() is None
+    passed_on = answer((b"x-forwarded-for", b"198.51.100.7"))
+    assert passed_on is not None and passed_on.status_code == 403
     refused = answer(host="0.0.0.0", open_to_all=True)
     assert refused is not None and refused.status_code == 403 and b"api_keys" in bytes(refused.body)
     needed = answer(host="0.0.0.0", api_keys=hashed(KEY))

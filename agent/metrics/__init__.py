@@ -1,0 +1,1 @@
+"""Metrics of a server for Prometheus."""
