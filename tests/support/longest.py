@@ -28,6 +28,7 @@ LONGEST = (
     "server/test_bad_input.py",
     "models/test_registry.py",
     "cli/test_demo.py",
+    "metrics/test_prometheus.py",
     "wires/realtime/test_openai_client.py",
     "pipeline/turns/test_barge_in.py",
     "cli/test_command_line.py",
