@@ -19,7 +19,7 @@ EXTRA_MODULES = {
     "client": ("soxr", "tenacity", "websockets"),
     "server": (
         "anyio", "docstring_parser", "h11", "prometheus_client", "pybase64", "pydantic_settings",
-        "rich", "soundfile", "starlette", "typer", "uvicorn", "yaml",
+        "rich", "soundfile", "starlette", "structlog", "typer", "uvicorn", "yaml",
     ),
     "local": (
         "ctranslate2", "faster_whisper", "gguf", "huggingface_hub",
@@ -33,6 +33,7 @@ EXTRA_MODULES = {
     "hibari": ("hibari",),
     "mic": ("sounddevice",),
     "nvml": ("pynvml",),
+    "otel": ("opentelemetry",),
     "demo": ("matplotlib",),
     "bench": ("jiwer", "livekit", "pocketsphinx", "sklearn", "whisper_normalizer"),
     "vllm": ("vllm", "torch"),

@@ -38,6 +38,8 @@ class Trace:
     counts: figures of the reply, such as the tokens of discarded replies.
     tokens: pieces that the language model streamed for the reply. waited: seconds that the reply waited for
         them, from the first piece on; the time in which a full channel held the model up does not count.
+        until: loop time of the last piece, 0 without one.
+    request: span id of the requests to the language model's server, "" if none carries a trace context.
     found: what was retrieved for the user's words (``Options.context``).
     models: the language models that wrote the reply, in order, if they are several.
     """
@@ -48,6 +50,8 @@ class Trace:
     counts: dict[str, float] = field(default_factory=dict)
     tokens: int = 0
     waited: float = 0.0
+    until: float = 0.0
+    request: str = ""
     found: str = ""
     models: list[str] = field(default_factory=list)
 

@@ -1,7 +1,11 @@
-"""What a language model tells the reply that asks it, beside the words."""
+"""What a language model and the reply that asks it tell each other beside the words.
+
+And the trace context that requests to its server carry (https://www.w3.org/TR/trace-context/#traceparent-header).
+"""
 
 from __future__ import annotations
 
+import secrets
 from contextvars import ContextVar
 
 from rejoinder.pipeline.interfaces import Usage
@@ -33,6 +37,12 @@ class Upstream:
         self._trace.count({what: 1})
         self._trace.mark(mark, now)
 
+    def traceparent(self, call: str) -> str:
+        """Return the trace context of the reply's requests, which share one span below that of the call."""
+        self._trace.request = self._trace.request or secrets.token_hex(8)
+        version, trace, _, flags = call.split("-")
+        return f"{version}-{trace}-{self._trace.request}-{flags}"
+
     def used(self, usage: Usage, cost: float = 0.0) -> None:
         """Add the tokens of one request. cost: their price, 0 where it is unknown."""
         tokens = {"tokens_read": usage.read, "tokens_written": usage.written, "tokens_cached": usage.cached}
@@ -47,3 +57,11 @@ class Upstream:
 
 upstream: ContextVar[Upstream | None] = ContextVar("upstream", default=None)
 """Takes what is reported about the current task's reply; None for a request that no reply made."""
+call_context: ContextVar[str] = ContextVar("call_context", default="")
+"""The trace context of the current call or request, as in the header ``traceparent``; "" for none."""
+
+
+def traceparent() -> str:
+    """Return the trace context for a request that the current task makes, "" for none."""
+    reply, call = upstream.get(), call_context.get()
+    return reply.traceparent(call) if reply and call else call

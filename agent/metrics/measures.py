@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -137,12 +138,17 @@ def reply_measures(done: ReplyDone, llm: str) -> list[Measurement]:
     return measured
 
 
+def request_begin(trace: Trace) -> float | None:
+    """Return the loop time of a reply's request to the language model, None for a reply without a start."""
+    limit = trace.marks.get("first_token", math.inf)
+    begun = [at for name, at in trace.marks.items() if name in BEFORE_REQUEST and at <= limit]
+    return max(begun, default=None)
+
+
 def first_token_seconds(trace: Trace) -> float | None:
     """Return the seconds from the request to the language model to its first token, None without one."""
-    if (first := trace.marks.get("first_token")) is None:
-        return None
-    begun = [at for name, at in trace.marks.items() if name in BEFORE_REQUEST and at <= first]
-    return first - max(begun) if begun else None
+    begun, first = request_begin(trace), trace.marks.get("first_token")
+    return None if begun is None or first is None else first - begun
 
 
 def error_measure(error: BaseException) -> Measurement:

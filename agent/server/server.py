@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,7 +27,7 @@ from rejoinder.agent.app.rehearsal import rehearsed
 from rejoinder.agent.app.reloading import follow
 from rejoinder.agent.config import ConfigError, Settings, open_traces
 from rejoinder.agent.metrics.requests import RequestCounter
-from rejoinder.agent.metrics.server_metrics import ServerMetrics
+from rejoinder.agent.metrics.telemetry import Telemetry
 from rejoinder.agent.server.absence import Absence
 from rejoinder.agent.server.access import (
     SOCKETS,
@@ -103,9 +104,9 @@ class Server:
         self._absence = Absence(away, report)
         self._failed = failed
         self._traces = open_traces(settings)
-        self.metrics = ServerMetrics(names(settings.specs())["llm"], self._sets) if settings.metrics else None
+        self.telemetry = Telemetry(settings, self._sets, os.environ)
         self._switchboard = Switchboard(
-            settings, self._keys, self._limits, self._hosting, self._traces, self.metrics
+            settings, self._keys, self._limits, self._hosting, self._traces, self.telemetry
         )
         self.calls, self.conversations = self._switchboard.calls, self._switchboard.conversations
 
@@ -135,12 +136,13 @@ class Server:
             WebSocketRoute("/v1/pcm", self._switchboard.pcm),
             *self.completions.routes(),
             *self.watching.routes(),
-            *([Route("/metrics", self._show_metrics)] if self.metrics else []),
+            *([Route("/metrics", self._show_metrics)] if self.settings.metrics else []),
             WebSocketRoute("/{path:path}", no_socket),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
         handlers = dict.fromkeys((404, 405), not_there)
-        counting = [Middleware(RequestCounter, meters=self.metrics.meters)] if self.metrics else []
+        metrics = self.telemetry.metrics
+        counting = [Middleware(RequestCounter, meters=metrics.meters)] if metrics else []
         return Starlette(False, routes, counting, handlers, lifespan=lambda app: self.running())
 
     def end_streams(self) -> None:
@@ -156,8 +158,7 @@ class Server:
             asterisk = listening(self.settings.host, port, self._switchboard.audiosocket, self._failed)
             home = wyoming(self.settings, lambda: self.models, self._failed, self._hosting)
             try:
-                if self.metrics:
-                    await stack.enter_async_context(self.metrics.running())
+                await stack.enter_async_context(self.telemetry.running())
                 await stack.enter_async_context(self._hosting.running())
                 if self._given:
                     await self._begin(self._given, stack)
@@ -244,10 +245,10 @@ class Server:
         return JSONResponse(known, status_code=200 if status == READY else 503)
 
     async def _show_metrics(self, request: Request) -> Response:
-        assert self.metrics is not None  # otherwise there is no such path
+        assert self.telemetry.metrics is not None  # otherwise there is no such path
         if denied := self._may_read(request, "metrics"):
             return denied
-        text, kind = self.metrics.exposed(request.headers.get("accept", ""))
+        text, kind = self.telemetry.metrics.exposed(request.headers.get("accept", ""))
         return Response(text, media_type=kind)
 
     async def _secret(self, request: Request) -> Response:

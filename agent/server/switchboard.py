@@ -20,7 +20,7 @@ from rejoinder.agent.app.call import CallInfo, RefusedCall
 from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.rehearsal import learn
 from rejoinder.agent.config import Settings
-from rejoinder.agent.metrics.server_metrics import ServerMetrics
+from rejoinder.agent.metrics.telemetry import Telemetry
 from rejoinder.agent.server.access import decline, may_call, shown
 from rejoinder.agent.server.conversations import Conversations
 from rejoinder.agent.server.denial import Denial
@@ -29,7 +29,7 @@ from rejoinder.agent.server.keys import Keys
 from rejoinder.agent.server.limits import BUSY_SECONDS, Limits
 from rejoinder.agent.wires.audiosocket.server import Line
 from rejoinder.agent.wires.call import Call
-from rejoinder.agent.wires.call_log import caller, host, log_refused
+from rejoinder.agent.wires.call_log import LoggedCaller, caller, host, log_refused
 from rejoinder.agent.wires.failures import ENDED
 from rejoinder.agent.wires.names import known_as
 from rejoinder.agent.wires.observer import CallObserver
@@ -40,10 +40,11 @@ from rejoinder.agent.wires.phone.protocol import Phone
 from rejoinder.agent.wires.realtime.protocol import Realtime
 from rejoinder.agent.wires.realtime.resumable_socket import JUST_ENDED, ResumableSocket, SocketLease
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
-from rejoinder.agent.wires.transport import Traffic, Transport, WebSocketTransport, hang_up
+from rejoinder.agent.wires.transport import Transport, WebSocketTransport, hang_up
 from rejoinder.agent.wires.wire import Wire
 from rejoinder.models.llm.failover.failover import Failover
 from rejoinder.pipeline import Models, MonitoredLlm, Options, Overloaded, ProtocolError, ToolLlm, Tools
+from rejoinder.pipeline.engines import call_id
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ TRY_AGAIN = "the models are still loading: try again in a few seconds"
 class Switchboard:
     """The calls of a server. hosting: of the agent. traces: the open traces file, None for none.
 
-    metrics: of the server, None for none.
+    telemetry: what measures and traces the calls.
     models: None while they load. calls: those in progress. conversations: of clients that may resume theirs.
     """
 
@@ -65,7 +66,7 @@ class Switchboard:
         limits: Limits,
         hosting: Hosting,
         traces: RawIOBase | None,
-        metrics: ServerMetrics | None = None,
+        telemetry: Telemetry,
     ) -> None:
         self.models: Models | None = None
         self.calls: set[Call] = set()
@@ -75,7 +76,7 @@ class Switchboard:
         self._limits = limits
         self._hosting = hosting
         self._traces = traces
-        self._metrics = metrics
+        self._telemetry = telemetry
         self._answering = 0
 
     def options(self) -> Options:
@@ -102,7 +103,7 @@ class Switchboard:
             await denial.send(websocket)
             return
         transport = await _accept(websocket, "realtime")
-        transport.traffic = self._traffic("realtime")
+        transport.traffic = self._telemetry.traffic("realtime")
         lease = SocketLease(transport)
         known.take(lease, back)
         ended = await lease.ended
@@ -121,13 +122,14 @@ class Switchboard:
         options = replace(self.options(), holds_audio=flag_of(query, "hold"))
         wire = self.wire(options, query.get("model", "default"), flag_of(query, "trace"))
         wire.wanted = conversation
-        agent = await self._answer(http_info(websocket, wire), wire, options)
+        info = http_info(websocket, wire)
+        agent = await self._answer(info, wire, options)
         if session:
             wire.prepare(session)
         lease = SocketLease(transport)
         socket = ResumableSocket(lease, wire, self._settings.resume_s)
         who = caller(transport.client, self._keys.owner(key))
-        models, observers = self._models_of(agent), self._observers(transport, wire)
+        models, observers = self._models_of(agent), self._observers(transport, info)
         call = Call(socket, models, wire.options(), wire, self._traces, who, agent, observers)
         await hang_up(transport, *await self.conversations.begin(call, socket, lease, key))
 
@@ -236,6 +238,7 @@ class Switchboard:
 
         Raises Overloaded if no line is free and none can be freed, and ProtocolError if the agent refuses.
         """
+        call_id.current.set(info.id)
         most = self._settings.max_sessions
         if len(self.calls) + self._answering >= most and not self.conversations.make_way():
             raise Overloaded(f"all {most} lines are busy")
@@ -258,12 +261,12 @@ class Switchboard:
         return models
 
     async def _hold(
-        self, transport: Transport, wire: Wire, options: Options, who: str, info: CallInfo
+        self, transport: Transport, wire: Wire, options: Options, who: LoggedCaller, info: CallInfo
     ) -> None:
         """Run one call. Raises what ``_answer`` raises."""
         agent = await self._answer(info, wire, options)
         options = agent.call.options if agent else options
-        models, observers = self._models_of(agent), self._observers(transport, wire)
+        models, observers = self._models_of(agent), self._observers(transport, info)
         call = Call(transport, models, options, wire, self._traces, who, agent, observers)
         self.calls.add(call)
         try:
@@ -272,13 +275,10 @@ class Switchboard:
             self.calls.discard(call)
         await hang_up(transport, code, reason)
 
-    def _observers(self, transport: Transport, wire: Wire) -> list[CallObserver]:
+    def _observers(self, transport: Transport, info: CallInfo) -> list[CallObserver]:
         """Return what follows a new call, and count the messages of its connection."""
-        transport.traffic = self._traffic(wire.name)
-        return [self._metrics.observe(wire.name)] if self._metrics else []
-
-    def _traffic(self, wire: str) -> Traffic:
-        return self._metrics.traffic(wire) if self._metrics else Traffic()
+        transport.traffic = self._telemetry.traffic(info.wire)
+        return self._telemetry.observe(info)
 
     def failed_model(self) -> str:
         """Return why the language model can no longer answer, "" if it can."""

@@ -16,6 +16,7 @@ from rejoinder.models.adapter import Adapter
 from rejoinder.models.llm.bounded import bound
 from rejoinder.models.llm.stream_deadlines import StreamDeadlines
 from rejoinder.models.llm.tool_calls import ToolCalls
+from rejoinder.models.llm.trace_context import carry
 from rejoinder.pipeline.errors import ModelError
 from rejoinder.pipeline.interfaces import Message, ToolCall, Tools, Usage
 from rejoinder.pipeline.replying.text.answer_filter import MAX_THOUGHT_TOKENS, MAX_TOKENS
@@ -130,7 +131,9 @@ class OpenAiChat:
             max_retries=0,
             default_headers={**options.headers, "Accept-Encoding": "identity"},
             http_client=openai.DefaultAsyncHttpxClient(
-                trust_env=not is_loopback(url), timeout=timeout, event_hooks={"response": [bound]}
+                trust_env=not is_loopback(url),
+                timeout=timeout,
+                event_hooks={"request": [carry], "response": [bound]},
             ),
         )
         self._model = model

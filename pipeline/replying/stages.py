@@ -118,7 +118,8 @@ async def answer(reply: Reply, llm: Llm) -> AsyncGenerator[str, None]:
             async for piece in words:
                 reply.mark("first_token")
                 trace.tokens += 1
-                trace.waited += clock() - asked if asked else 0.0
+                trace.until = clock()
+                trace.waited += trace.until - asked if asked else 0.0
                 if isinstance(piece, ToolCall):
                     generation.add_call(piece)
                     if not tools.parallel:  # a server may ignore the setting

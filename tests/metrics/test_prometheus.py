@@ -186,8 +186,8 @@ def test_prometheus_scrapes_a_server_under_four_callers_and_fills_the_dashboard(
                 await answered(own, f"rejoinder:{role}_realtime_factor:ratio_rate5m > 0")
             page = (await fetched(f"http://127.0.0.1:{port}/metrics"))[2]
             assert promtool("check", "metrics", given=page) == ""
-            assert program.metrics is not None
-            assert program.metrics.meters.registry.get_sample_value(
+            assert program.telemetry.metrics is not None
+            assert program.telemetry.metrics.meters.registry.get_sample_value(
                 "rejoinder_gpu_memory_bytes", {"gpu": "0"}
             )
             check_sums(page, (tmp_path / "turns.jsonl").read_text())

@@ -24,6 +24,7 @@ DISTRIBUTIONS = {
     "docstring_parser": "docstring-parser",
     "hibari": "hibari-tts",
     "markdown_it": "markdown-it-py",
+    "opentelemetry": "opentelemetry-sdk",
     "piper": "piper-tts",
     "pynvml": "nvidia-ml-py",
     "sklearn": "scikit-learn",

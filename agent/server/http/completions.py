@@ -33,6 +33,7 @@ from rejoinder.agent.server.http.sse import (
 )
 from rejoinder.agent.wires.failures import error_body, kind_of, reported
 from rejoinder.models.llm.priority_gate import text_answer
+from rejoinder.models.llm.trace_context import TRACEPARENT, passed_on
 from rejoinder.pipeline import (
     Channel,
     Closed,
@@ -50,10 +51,11 @@ from rejoinder.pipeline import (
     Tools,
     Usage,
 )
+from rejoinder.pipeline.engines import call_id
 from rejoinder.pipeline.errors import asking
 from rejoinder.pipeline.replying.text.answer_filter import MAX_TOKENS, AnswerFilter, filtered
 from rejoinder.pipeline.trace import Trace
-from rejoinder.pipeline.upstream import Upstream, upstream
+from rejoinder.pipeline.upstream import Upstream, call_context, upstream
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +171,7 @@ class Completions:
 
     async def _complete(self, request: Request) -> Response:
         id_ = f"chatcmpl-{secrets.token_hex(12)}"
+        call_id.current.set(id_)
         try:
             if denied := self._denied(request):
                 return denied
@@ -205,7 +208,10 @@ class Completions:
         else:
             pieces = _pieces(llm, prompt, tools)
 
-        reported_by_model = Upstream(Trace(0), spoken=False)
+        context = passed_on(request.headers.get(TRACEPARENT, ""))
+        call_context.set(context)
+        # The request to the model's server has the client's own span as its parent: there is none in between.
+        reported_by_model = Upstream(Trace(0, request=context[36:52]), spoken=False)
         upstream.set(reported_by_model)
 
         async def count() -> Usage | None:
