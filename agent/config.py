@@ -21,6 +21,7 @@ from pydantic_settings import (
 from rejoinder.agent import mistakes
 from rejoinder.agent.instructions import EXAMPLES, INSTRUCTIONS, dated
 from rejoinder.agent.language_models import TOYS, LanguageModelSettings
+from rejoinder.agent.log_settings import LogSettings
 from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
 from rejoinder.models.llm.openai import is_loopback
@@ -71,7 +72,7 @@ class ConfigError(PipelineError):
     """The configuration is invalid. Each line of the message names a value, its source and the reason."""
 
 
-class Settings(LanguageModelSettings):
+class Settings(LanguageModelSettings, LogSettings):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
     # REJOINDER_VLLM_MAX_MODEL_LEN sets max_model_len in [vllm]: the first underscore separates the two.
@@ -180,7 +181,6 @@ class Settings(LanguageModelSettings):
         True, description="metrics for Prometheus at /metrics, for this machine or clients with a key"
     )
     trace_file: str = Field("", description="file that gets one JSON line per turn, with the words")
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="how much to log")
 
     @classmethod
     def settings_customise_sources(

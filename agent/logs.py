@@ -1,7 +1,8 @@
-"""The log of the process: one format, a level for libraries and one for Rejoinder, and no secrets.
+"""The log of the process: a level for libraries and one for Rejoinder, and no secrets.
 
 Each log record, of any library and for any handler, is a ``SafeRecord``. Its message and traceback contain no
-keys, no tokens and no ids that open a conversation. Their length is bounded.
+keys, no tokens and no ids that open a conversation. Their length is bounded. ``log_format`` writes the
+records as lines.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import logging
 import os
 import re
 import string
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 from rejoinder.agent.config import Settings
 from rejoinder.models.llm.openai import KEY_VARIABLES
+from rejoinder.pipeline import ModelError
 
-LOG_FORMAT = "%(asctime)s %(name)s %(levelname)s %(message)s"
-"""Format of a line of the log."""
 LONGEST_LOGGED = 8192
 """Most characters of a message, and of a traceback; a longer text loses its middle."""
 SHORTEST_SECRET = 8
@@ -75,9 +77,13 @@ def one_line(said: str) -> str:
 
 
 class SafeRecord(logging.LogRecord):
-    """A record whose message, traceback and stack hide what ``safe`` hides. secrets: values to hide."""
+    """A record whose message, traceback and stack hide what ``safe`` hides. secrets: values to hide.
+
+    is_line: whether the message is the finished line of a formatter, which hides the secrets of each field.
+    """
 
     secrets: ClassVar[tuple[str, ...]] = ()
+    is_line = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -92,25 +98,44 @@ class SafeRecord(logging.LogRecord):
             text = super().getMessage()
         except (TypeError, ValueError, KeyError):  # logging would print mismatched arguments unchanged
             text = f"{self.msg} {self.args}"
-        return safe(text, self.secrets)
+        # An ``extra`` of that name would hide the class's values.
+        return text if self.is_line else safe(text, type(self).secrets)
 
 
 def secrets_of(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values to hide, plain and percent-encoded, the longest first."""
     values = [settings.twilio_auth_token.get_secret_value()]
     values += [environment.get(name, "") for name in VARIABLES]
+    for table in settings.models.values():
+        values.append(environment.get(table.key_env, ""))
+        if table.key_file:
+            with suppress(ModelError):  # loading the model reports it
+                values.append(table.key(""))
+        values += [one.get_secret_value() for one in table.headers.values()]
     known = {value.strip() for value in values if len(value.strip()) >= SHORTEST_SECRET}
     return tuple(sorted(known | {quote(value, safe="") for value in known}, key=len, reverse=True))
 
 
-def of_libraries(level: str) -> str:
-    """Return the log level of libraries: at ``info`` they would log each request."""
+def of_libraries(level: str, words: bool) -> str:
+    """Return the log level of libraries: at ``info`` they log each request, at ``debug`` its content.
+
+    words: whether the log may contain the words of callers.
+    """
+    if level == "debug" and not words:
+        return "info"
     return "warning" if level == "info" else level
 
 
 def set_up(settings: Settings) -> None:
     """Start logging to the standard error stream."""
-    SafeRecord.secrets = secrets_of(settings, os.environ)
+    from rejoinder.agent.log_format import formatter  # structlog takes 30 ms to import
+
+    secrets = SafeRecord.secrets = secrets_of(settings, os.environ)
     logging.setLogRecordFactory(SafeRecord)
-    logging.basicConfig(level=of_libraries(settings.log_level).upper(), format=LOG_FORMAT)
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        formatter(settings.log_format, sys.stderr.isatty(), lambda text: safe(text, secrets))
+    )
+    level = of_libraries(settings.log_level, settings.log_words)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     logging.getLogger("rejoinder").setLevel(settings.log_level.upper())

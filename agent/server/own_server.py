@@ -29,6 +29,7 @@ ISOLATED = {
     "REJOINDER_AUDIOSOCKET_PORT": "0",
     "REJOINDER_WYOMING_PORT": "0",
     "REJOINDER_GREETING": "",
+    "REJOINDER_LOG_FORMAT": "pretty",
 }
 """Settings of the child process. It serves only this machine, so it needs no keys. Another server may already
 use the other ports. In demo and benches the caller speaks first, so there is no greeting."""

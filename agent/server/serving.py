@@ -101,7 +101,7 @@ def web(program: Server) -> uvicorn.Config:
         # A pong is read after the audio before it. A late one means backpressure, not a dead client.
         ws_ping_timeout=None,
         log_config=None,  # no handlers of its own
-        log_level=of_libraries(program.settings.log_level),
+        log_level=of_libraries(program.settings.log_level, program.settings.log_words),
         access_log=False,
         headers=HEADERS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,

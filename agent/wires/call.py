@@ -12,7 +12,7 @@ from io import RawIOBase
 from websockets.frames import CloseCode
 
 from rejoinder.agent.app.agent_call import AgentCall
-from rejoinder.agent.wires.call_log import CallLog
+from rejoinder.agent.wires.call_log import UNKNOWN_CALLER, CallLog, LoggedCaller
 from rejoinder.agent.wires.commands import (
     AddItem,
     AddRecording,
@@ -55,6 +55,7 @@ from rejoinder.pipeline import (
     Session,
     open_session,
 )
+from rejoinder.pipeline.engines import call_id
 from rejoinder.pipeline.errors import HungUp, first_error
 
 
@@ -72,7 +73,7 @@ class Call:
         options: Options,
         wire: Wire,
         traces: RawIOBase | None,
-        caller: str = "",
+        caller: LoggedCaller = UNKNOWN_CALLER,
         agent: AgentCall | None = None,
         observers: Sequence[CallObserver] = (),
     ) -> None:
@@ -96,6 +97,7 @@ class Call:
         """
         detail, level, unexpected, began = "", logging.INFO, None, time.monotonic()
         failure: BaseException | None = None
+        call_id.current.set(self.log.id)
         self.log.begin()
         try:
             await self._converse()

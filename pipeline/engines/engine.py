@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from rejoinder.pipeline.engines import call_id
 from rejoinder.pipeline.engines import deadline as deadline
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.errors import ModelError, Overloaded, PipelineError
@@ -37,6 +38,7 @@ class _Job(Generic[In, Out]):
     loop: asyncio.AbstractEventLoop
     result: asyncio.Future[Out]
     came: float
+    call: str
 
     def left(self) -> float:
         return self.deadline.left(self.loop.time())
@@ -131,7 +133,8 @@ class Engine(Generic[In, Out]):
         """
         loop = asyncio.get_running_loop()
         urgent = deadline.current.get() or Deadline(due=loop.time())
-        job: _Job[In, Out] = _Job(item, urgent, loop, loop.create_future(), time.perf_counter())
+        call = call_id.current.get()
+        job: _Job[In, Out] = _Job(item, urgent, loop, loop.create_future(), time.perf_counter(), call)
         with self._news:
             if self._closed:
                 raise ModelError(self.name, "the engine is closed")
@@ -185,6 +188,7 @@ class Engine(Generic[In, Out]):
         self.stats.waited += sum(began - job.came for job in jobs)
         results: Sequence[Out | None] = [None] * len(jobs)
         failure = None
+        call_id.current.set(call_id.joined(job.call for job in jobs))
         try:
             results = self._step([job.item for job in jobs])
             if len(results) != len(jobs):

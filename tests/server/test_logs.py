@@ -58,6 +58,7 @@ def test_no_secret_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("REJOINDER_LLM_KEY", LLM_KEY)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-of_another-one")
     monkeypatch.setenv("REJOINDER_LOG_LEVEL", level)
+    monkeypatch.setenv("REJOINDER_LOG_WORDS", "true")
     llm = f"openai:http://127.0.0.1:{port}/v1#m"
     with chat_server(port, says_yes), serving(tmp_path, llm=llm) as server:
         with Talk(server, additional_headers=SHOWN) as talk:

@@ -87,7 +87,8 @@ def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str
     port = unused_port()
     given = {**SCRIPTED, **flags}
     log = folder / "server.log"
-    environment = {**os.environ, "REJOINDER_VAD": given.pop("vad", "scripted:vad")}
+    environment = {"REJOINDER_LOG_FORMAT": "pretty", **os.environ}
+    environment["REJOINDER_VAD"] = given.pop("vad", "scripted:vad")
     environment |= {
         f"REJOINDER_{name.upper()}": given.pop(name)
         for name in ("max_sessions", "resume_s", "max_call_s", "api_keys", "wyoming_port")

@@ -15,6 +15,7 @@ from rejoinder.agent.wires.wyoming.answers import Answers, failure
 from rejoinder.agent.wires.wyoming.protocol import Event, Events, encode
 from rejoinder.agent.wires.wyoming.requests import Request, Requests, Speak
 from rejoinder.pipeline import Channel, Models, Overloaded, PipelineError, ProtocolError
+from rejoinder.pipeline.engines import call_id
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Connection:
 
     async def run(self) -> None:
         """Answer requests until the client leaves. Leaving and cancelling both stop the current request."""
+        call_id.current.set(f"wyoming-{self._name}".replace(" ", "-"))
         try:
             async with asyncio.TaskGroup() as tasks:
                 answering = tasks.create_task(self._answer())
