@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rejoinder.agent.app.call import CallInfo
 from rejoinder.agent.config import Settings
 from rejoinder.agent.metrics.llm_identities import llm_identities
+from rejoinder.agent.metrics.loop_watch import watching_loop
 from rejoinder.agent.metrics.otlp import exports, require_opentelemetry
 from rejoinder.agent.metrics.server_metrics import ServerMetrics
 from rejoinder.agent.wires.observer import CallObserver
@@ -68,6 +69,7 @@ class Telemetry:
         Cancelling ends both; what is left is exported all the same.
         """
         async with AsyncExitStack() as stack:
+            stack.enter_context(watching_loop())
             if self.metrics:
                 await stack.enter_async_context(self.metrics.running())
             if self._tracing:

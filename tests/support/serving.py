@@ -36,6 +36,8 @@ SCRIPTED = {
 THREE_LINES = f"scripted:llm|{LINE * 3}"
 """For answers that have to last for six seconds. The scripted one lasts for two."""
 BAD_SIGNS = ("Traceback", "never retrieved", "never awaited", "was destroyed")
+BLOCKED = "the event loop has been blocked for"
+"""Begins a warning that a busy machine may add to any log."""
 COMMAND = [sys.executable, "-m", "rejoinder"]
 
 
