@@ -19,6 +19,7 @@ from pydantic_settings import (
 )
 
 from rejoinder.agent import mistakes
+from rejoinder.agent.call_settings import CallSettings
 from rejoinder.agent.instructions import EXAMPLES, INSTRUCTIONS, dated
 from rejoinder.agent.language_models import TOYS, LanguageModelSettings
 from rejoinder.agent.log_settings import LogSettings
@@ -72,7 +73,7 @@ class ConfigError(PipelineError):
     """The configuration is invalid. Each line of the message names a value, its source and the reason."""
 
 
-class Settings(LanguageModelSettings, LogSettings):
+class Settings(LanguageModelSettings, CallSettings, LogSettings):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
     # REJOINDER_VLLM_MAX_MODEL_LEN sets max_model_len in [vllm]: the first underscore separates the two.

@@ -26,7 +26,7 @@ DEFAULT = "default"
 """Source of a value: the default of the setting."""
 PROFILE = "profile "
 """Source of a value: a profile, whose name follows. Any source that is not among these is a file."""
-SECRET = ("api_keys", "twilio_auth_token")
+SECRET = ("api_keys", "calls_key", "twilio_auth_token")
 """Settings whose values no message shows: a user may have put a key in place of its hash."""
 SHOWN = 60
 """Most characters of a wrong value in a message."""
@@ -34,6 +34,7 @@ CHOICE = re.compile(r"\^\(([\w|-]+)\)\$")
 """A pattern that is a list of words to choose from."""
 EXPECTATIONS = {
     "api_keys": "the hashes of keys, as `rejoinder key` prints them, HASH or HASH:CALLS:PER_MINUTE each",
+    "calls_key": "the hashes of keys, as `rejoinder key` prints them",
     "public_url": "an address that begins with https://",
     "vllm": "a table: a line [vllm], and its settings below",
     "vllm.speculative_config": 'a table, as {method = "ngram", num_speculative_tokens = 3}',

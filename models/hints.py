@@ -34,6 +34,7 @@ EXTRA_MODULES = {
     "mic": ("sounddevice",),
     "nvml": ("pynvml",),
     "otel": ("opentelemetry",),
+    "profile": ("psutil",),
     "demo": ("matplotlib",),
     "bench": ("jiwer", "livekit", "pocketsphinx", "sklearn", "whisper_normalizer"),
     "vllm": ("vllm", "torch"),

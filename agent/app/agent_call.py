@@ -244,14 +244,14 @@ class AgentCall:
             self._changed.set()
 
     async def _run(self, session: Session, call: Call, asked: ToolCall) -> None:
-        outcome = "cancelled"
+        outcome, text = "cancelled", ""
         try:
             result = await self._host.run_tool(call, asked)
             if result.successor:
                 result = await self._hand_to(session, result, result.successor)
-            outcome = result.outcome
+            outcome, text = result.outcome, result.text
         finally:
-            self._report(ToolReturned(asked.id, outcome))
+            self._report(ToolReturned(asked.id, outcome, text))
         self._act(session, self._runs.returned(asked.id, result.text, wrong=result.wrong))
         if not (self._runs.waiting or session.history.pending):
             session.end_filler()

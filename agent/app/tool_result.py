@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,10 +37,12 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ToolReturned:
-    """A run of one of the agent's tools has ended.
+    """A run of one of the agent's tools has ended, or the client has returned the result of its own.
 
-    id: of its ``ToolCall``. outcome: completed, wrong, failed or cancelled; see ``ToolResult``.
+    id: of its ``ToolCall``. outcome: completed, wrong, failed or cancelled; client for its own. result: for
+    the language model, "" for a cancelled one.
     """
 
     id: str
     outcome: str
+    result: str = field(default="", repr=False)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rejoinder.agent.cli.calls import calls
 from rejoinder.agent.cli.commands import Commands
 from rejoinder.agent.cli.options import (
     AgentArgument,
@@ -31,6 +32,7 @@ from rejoinder.agent.cli.options import (
     TurnOption,
 )
 from rejoinder.agent.cli.plan import plan
+from rejoinder.agent.cli.profile import profile as sample
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
@@ -47,6 +49,8 @@ app = typer.Typer(
 app.add_typer(typer.Typer(), name="bench", help="Measure latency; its commands measure the rest.")
 app.add_typer(typer.Typer(), name="models", help="List, fetch, find and verify the weights of models.")
 app.command()(plan)
+app.command()(calls)
+app.command("profile")(sample)
 console = Console(stderr=True)
 
 

@@ -19,6 +19,8 @@ COMMAND_ORDER = (
     "doctor",
     "models",
     "key",
+    "calls",
+    "profile",
     "bench",
     "plan",
 )

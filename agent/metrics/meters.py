@@ -48,8 +48,8 @@ COUNTERS = {
     "tool_calls": ("", "Calls of tools by the language model, of the agent's tools and of the client's."),
     "tool_runs": (
         "outcome",
-        "Runs of the agent's tools that have ended: completed, wrong (the model can mend the call), failed "
-        "(the tool raised an exception) or cancelled.",
+        "Runs of tools that have ended: completed, wrong (the model can mend the call), failed (the tool "
+        "raised an exception), cancelled, or client (a client has returned the result of its own tool).",
     ),
     "llm_tokens": (
         "model,kind",
@@ -71,6 +71,11 @@ COUNTERS = {
         "kind",
         "Audio: received from callers, user_speech (of that, the callers' turns), and agent_speech (what was "
         "played).",
+    ),
+    "kept_calls": (
+        "outcome",
+        "Calls that are over, and the database calls_db: kept there, dropped (too many waited, or the server "
+        "ended), and failed tries to write one.",
     ),
     "backpressure_seconds": ("", "Time in which audio or text of replies waited for a client to take it."),
 }  # fmt: skip
@@ -111,8 +116,9 @@ FROM_THE_START: dict[str, list[tuple[str, ...]]] = {
     "replies": [("completed",), ("incomplete",), ("cancelled",), ("failed",)],
     "interruptions": [("true",), ("false",)],
     "guesses": [("kept",), ("dropped",)],
-    "tool_runs": [("completed",), ("wrong",), ("failed",), ("cancelled",)],
+    "tool_runs": [("completed",), ("wrong",), ("failed",), ("cancelled",), ("client",)],
     "llm_rescues": [("hedge",), ("failover",)],
+    "kept_calls": [("kept",), ("dropped",), ("failed",)],
     "audio_seconds": [("received",), ("user_speech",), ("agent_speech",)],
     "errors": [
         *((code, role) for code in ("model_error", "model_timeout") for role in ("stt", "llm", "tts")),

@@ -25,6 +25,8 @@ UNDER = "/v1/"
 """The path prefix below which errors have OpenAI's shape."""
 SOCKETS = ("/v1/realtime", "/v1/phone", "/v1/pcm")
 """Paths of WebSockets."""
+PROXY_HEADERS = ("forwarded", "x-forwarded-for")
+"""Headers of a request that a proxy has passed on (RFC 7239)."""
 CODES = {401: "invalid_api_key", 403: "forbidden"}
 """OpenAI's error code for each HTTP status."""
 
@@ -42,6 +44,11 @@ class RequestError(PipelineError):
 def shown(scope: Scope) -> str:
     """Return the key that a client presents, in a header or among its sub-protocols, "" for none."""
     return presented(Headers(scope=scope).get("authorization"), scope.get("subprotocols", ()))
+
+
+def is_passed_on(request: HTTPConnection) -> bool:
+    """Return whether a proxy says that it has passed a request on."""
+    return any(header in request.headers for header in PROXY_HEADERS)
 
 
 def may_call(origin: str | None, host: str, allowed: Sequence[str], local: bool) -> bool:

@@ -33,11 +33,14 @@ from rejoinder.agent.server.access import (
     SOCKETS,
     denied,
     error_response,
+    is_passed_on,
     no_socket,
     not_there,
     shown,
     wants_socket,
 )
+from rejoinder.agent.server.calls.book import CallBook
+from rejoinder.agent.server.calls.endpoints import CallEndpoints
 from rejoinder.agent.server.health import LOADING, READY, keep_looking, load
 from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
@@ -58,8 +61,6 @@ log = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
 """The folder of the web page."""
-PROXY_HEADERS = ("forwarded", "x-forwarded-for")
-"""Headers of a request that a proxy has passed on (RFC 7239)."""
 
 
 class Server:
@@ -105,8 +106,11 @@ class Server:
         self._failed = failed
         self._traces = open_traces(settings)
         self.telemetry = Telemetry(settings, self._sets, os.environ)
+        meters = self.telemetry.metrics.meters if self.telemetry.metrics else None
+        self.book = CallBook(settings, meters, self._load_level)
+        self._calls_page = CallEndpoints(settings, self.book)
         self._switchboard = Switchboard(
-            settings, self._keys, self._limits, self._hosting, self._traces, self.telemetry
+            settings, self._keys, self._limits, self._hosting, self._traces, self.telemetry, self.book
         )
         self.calls, self.conversations = self._switchboard.calls, self._switchboard.conversations
 
@@ -123,6 +127,9 @@ class Server:
         """Return all sets of models that are loaded."""
         return [self.models, *self._hosting.current.variants.values()] if self.models else []
 
+    def _load_level(self) -> int:
+        return int(self.models.load_shedder.level) if self.models else 0
+
     def app(self) -> Starlette:
         """Return the ASGI application."""
         routes = [
@@ -136,6 +143,7 @@ class Server:
             WebSocketRoute("/v1/pcm", self._switchboard.pcm),
             *self.completions.routes(),
             *self.watching.routes(),
+            *self._calls_page.routes(),
             *([Route("/metrics", self._show_metrics)] if self.settings.metrics else []),
             WebSocketRoute("/{path:path}", no_socket),
             Mount("/page", StaticFiles(directory=PAGE)),
@@ -148,6 +156,7 @@ class Server:
     def end_streams(self) -> None:
         """End all HTTP streams, because the server ends. Calls with a socket end by themselves."""
         self.completions.end()
+        self._calls_page.end()
         self.conversations.end_waiting()
 
     @asynccontextmanager
@@ -159,6 +168,7 @@ class Server:
             home = wyoming(self.settings, lambda: self.models, self._failed, self._hosting)
             try:
                 await stack.enter_async_context(self.telemetry.running())
+                await stack.enter_async_context(self.book.running())
                 await stack.enter_async_context(self._hosting.running())
                 if self._given:
                     await self._begin(self._given, stack)
@@ -274,7 +284,6 @@ class Server:
 
         A request that a proxy has passed on may come from anywhere.
         """
-        passed_on = any(header in request.headers for header in PROXY_HEADERS)
-        if not self._keys.needed and (passed_on or not self.settings.local):
+        if not self._keys.needed and (is_passed_on(request) or not self.settings.local):
             return error_response(403, f"{what} can be read on this machine only, unless api_keys is set")
         return self._denied(request)

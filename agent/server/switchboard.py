@@ -22,6 +22,7 @@ from rejoinder.agent.app.rehearsal import learn
 from rejoinder.agent.config import Settings
 from rejoinder.agent.metrics.telemetry import Telemetry
 from rejoinder.agent.server.access import decline, may_call, shown
+from rejoinder.agent.server.calls.book import CallBook
 from rejoinder.agent.server.conversations import Conversations
 from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.http.call_infos import http_info, phone_info
@@ -55,7 +56,7 @@ TRY_AGAIN = "the models are still loading: try again in a few seconds"
 class Switchboard:
     """The calls of a server. hosting: of the agent. traces: the open traces file, None for none.
 
-    telemetry: what measures and traces the calls.
+    telemetry: what measures and traces the calls. book: what records them.
     models: None while they load. calls: those in progress. conversations: of clients that may resume theirs.
     """
 
@@ -67,6 +68,7 @@ class Switchboard:
         hosting: Hosting,
         traces: RawIOBase | None,
         telemetry: Telemetry,
+        book: CallBook,
     ) -> None:
         self.models: Models | None = None
         self.calls: set[Call] = set()
@@ -77,6 +79,7 @@ class Switchboard:
         self._hosting = hosting
         self._traces = traces
         self._telemetry = telemetry
+        self._book = book
         self._answering = 0
 
     def options(self) -> Options:
@@ -278,7 +281,7 @@ class Switchboard:
     def _observers(self, transport: Transport, info: CallInfo) -> list[CallObserver]:
         """Return what follows a new call, and count the messages of its connection."""
         transport.traffic = self._telemetry.traffic(info.wire)
-        return self._telemetry.observe(info)
+        return [*self._telemetry.observe(info), *self._book.observe(info)]
 
     def failed_model(self) -> str:
         """Return why the language model can no longer answer, "" if it can."""

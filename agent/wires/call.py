@@ -12,6 +12,7 @@ from io import RawIOBase
 from websockets.frames import CloseCode
 
 from rejoinder.agent.app.agent_call import AgentCall
+from rejoinder.agent.app.tool_result import ToolReturned
 from rejoinder.agent.wires.call_log import UNKNOWN_CALLER, CallLog, LoggedCaller
 from rejoinder.agent.wires.commands import (
     AddItem,
@@ -260,9 +261,12 @@ class Call:
                 self._note_typed(session, role, text)
             case AddItem(entry, after):
                 session.insert(entry, after)
+                if entry.role == "tool":
+                    self._observers.take(ToolReturned(entry.call, "client", entry.text))
                 self._note_typed(session, entry.role, entry.text)
             case AddRecording():
                 result = await self._transcribe(session, command)
+                self._observers.take(result)
                 await self._carry_out(session, self._wire.handle(result))
             case Remove(key):
                 session.remove(key)
@@ -277,7 +281,8 @@ class Call:
                 heard = session.truncate(turn, seconds)
                 if heard is not None:
                     self.feed.send_heard(turn, heard)
-                await self._carry_out(session, self._wire.handle(Truncated(turn, heard)))
+                self._observers.take(truncated := Truncated(turn, heard))
+                await self._carry_out(session, self._wire.handle(truncated))
             case Configure(options):
                 session.configure(self._agent.configured(options) if self._agent else options)
             case Hear() | ReadMore():
@@ -335,6 +340,7 @@ class Call:
         return event
 
     def _note_typed(self, session: Session, role: str, text: str) -> None:
+        self._observers.take(AddText(role, text))
         if self._agent and role == "user":
             self._agent.typed(session, text)
         self.feed.send_typed(role, text)

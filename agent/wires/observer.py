@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rejoinder.agent.app.tool_result import ToolReturned
+from rejoinder.agent.wires.commands import AddText, RecordingTranscribed, Truncated
 from rejoinder.pipeline import Event, Session
 
 log = logging.getLogger(__name__)
 
-Observed = Event | ToolReturned
-"""What an observer takes: the events of the session, except audio, and the ends of the agent's tools."""
+Observed = Event | ToolReturned | AddText | RecordingTranscribed | Truncated
+"""What an observer takes: the events of the session, except audio, the ends of the agent's tools, words that
+the client typed or sent as a recording, and the part of a reply that the client reports as heard."""
 
 
 class CallObserver(Protocol):

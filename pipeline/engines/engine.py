@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from rejoinder.pipeline.engines import call_id
+from rejoinder.pipeline.engines import call_id, queue_waits
 from rejoinder.pipeline.engines import deadline as deadline
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.errors import ModelError, Overloaded, PipelineError
@@ -39,6 +39,7 @@ class _Job(Generic[In, Out]):
     result: asyncio.Future[Out]
     came: float
     call: str
+    waits: dict[str, float] | None
 
     def left(self) -> float:
         return self.deadline.left(self.loop.time())
@@ -134,7 +135,8 @@ class Engine(Generic[In, Out]):
         loop = asyncio.get_running_loop()
         urgent = deadline.current.get() or Deadline(due=loop.time())
         call = call_id.current.get()
-        job: _Job[In, Out] = _Job(item, urgent, loop, loop.create_future(), time.perf_counter(), call)
+        waits = queue_waits.current.get()
+        job: _Job[In, Out] = _Job(item, urgent, loop, loop.create_future(), time.perf_counter(), call, waits)
         with self._news:
             if self._closed:
                 raise ModelError(self.name, "the engine is closed")
@@ -186,6 +188,9 @@ class Engine(Generic[In, Out]):
         self._running = True
         self._pressed = math.inf if pressing else self._pressed
         self.stats.waited += sum(began - job.came for job in jobs)
+        for job in jobs:
+            if job.waits is not None:
+                job.waits[self.name] = job.waits.get(self.name, 0.0) + began - job.came
         results: Sequence[Out | None] = [None] * len(jobs)
         failure = None
         call_id.current.set(call_id.joined(job.call for job in jobs))

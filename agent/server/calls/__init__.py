@@ -1,0 +1,1 @@
+"""Shows calls to operators: the running ones, and those that are kept."""

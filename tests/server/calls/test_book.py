@@ -1,0 +1,36 @@
+"""The book of calls, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from support.serving import SCRIPTED
+
+from rejoinder.agent.app.call import CallInfo
+from rejoinder.agent.config import load
+from rejoinder.agent.metrics.meters import Meters
+from rejoinder.agent.server.calls.book import CallBook, open_store
+from rejoinder.agent.server.calls.filters import CallFilter
+from rejoinder.agent.server.calls.kept import KeptCall
+from rejoinder.agent.server.calls.record import CallRecord
+
+
+def test_export_does_not_parse_the_calls_of_the_database(tmp_path: Path) -> None:
+    """Two hundred long calls would hold up the event loop, and with it all calls that run."""
+    settings, _ = load({**SCRIPTED, "calls_db": str(tmp_path / "calls.db")})
+    summary = CallRecord.of(CallInfo("sess_1", "pcm"), time.time()).summary()
+
+    async def export() -> list[str]:
+        store = open_store(settings)
+        assert store
+        later = {**summary, "id": "later", "began": summary["began"] + 1}
+        await store.put(KeptCall(summary, "", "not JSON"))
+        await store.put(KeptCall(later, "", "nor this"))
+        await store.aclose()
+        book = CallBook(settings, Meters())
+        async with book.running():
+            return await book.bodies(CallFilter())
+
+    assert asyncio.run(export()) == ["nor this", "not JSON"]
