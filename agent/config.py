@@ -25,6 +25,7 @@ from rejoinder.agent.language_models import TOYS, LanguageModelSettings
 from rejoinder.agent.log_settings import LogSettings
 from rejoinder.agent.mistakes import DEFAULT, ENVIRONMENT, FLAG, PREFIX, PROFILE, place, variable
 from rejoinder.agent.profiles import AUTO, PROFILES, chosen
+from rejoinder.agent.recording_settings import RecordingSettings
 from rejoinder.models.llm.openai import is_loopback
 from rejoinder.models.llm.vllm.settings import VllmSettings
 from rejoinder.models.loading import Specs
@@ -73,7 +74,7 @@ class ConfigError(PipelineError):
     """The configuration is invalid. Each line of the message names a value, its source and the reason."""
 
 
-class Settings(LanguageModelSettings, CallSettings, LogSettings):
+class Settings(LanguageModelSettings, CallSettings, RecordingSettings, LogSettings):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
     # REJOINDER_VLLM_MAX_MODEL_LEN sets max_model_len in [vllm]: the first underscore separates the two.

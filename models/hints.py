@@ -35,6 +35,7 @@ EXTRA_MODULES = {
     "nvml": ("pynvml",),
     "otel": ("opentelemetry",),
     "profile": ("psutil",),
+    "record": ("cryptography",),
     "demo": ("matplotlib",),
     "bench": ("jiwer", "livekit", "pocketsphinx", "sklearn", "whisper_normalizer"),
     "vllm": ("vllm", "torch"),

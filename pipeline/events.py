@@ -15,9 +15,10 @@ from rejoinder.pipeline.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
-    """The user began to speak at sample ``at``."""
+    """The user began to speak at sample ``at``. interrupts: whether that stops the agent."""
 
     at: int
+    interrupts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

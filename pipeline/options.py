@@ -187,6 +187,7 @@ class ReplyRequest:
     cue: stands for the user's words in the prompt, and does not enter the history; "" for none.
     words: text to speak verbatim, without the language model; "" to ask the model.
     is_filler: whether the words only fill a silence: they are heard, and enter no history.
+    interruptible: False for a reply that speech does not stop, whatever the session's options say.
     """
 
     instructions: str | None = None
@@ -199,3 +200,4 @@ class ReplyRequest:
     cue: str = ""
     words: str = ""
     is_filler: bool = False
+    interruptible: bool = True

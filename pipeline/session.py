@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from rejoinder.pipeline.audio.chunk import RATE, AudioChunk
+from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.call_timer import CallTimer, watch
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.errors import Overloaded, first_error
@@ -80,6 +81,11 @@ class Session:
     def reply(self) -> Reply | None:
         """The current reply, committed or not; None between replies."""
         return self._replies.current.reply
+
+    @property
+    def listeners(self) -> Listeners:
+        """What receives the agent's audio with the times at which it plays."""
+        return self._replies.listeners
 
     @property
     def idle(self) -> bool:

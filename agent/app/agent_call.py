@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rejoinder.agent.app.call import Call
-from rejoinder.agent.app.call_line import SAID, CallLine
+from rejoinder.agent.app.call_line import SAID, CallLine, RecordingControl
 from rejoinder.agent.app.fillers import Fillers
 from rejoinder.agent.app.filling import Filling
 from rejoinder.agent.app.giving_up import Failures
@@ -120,6 +120,7 @@ class AgentCall:
     async def run(
         self,
         session: Session,
+        recorder: RecordingControl,
         playing: Callable[[], bool] = lambda: False,
         report: Callable[[ToolReturned], None] = lambda returned: None,
     ) -> None:
@@ -130,7 +131,8 @@ class AgentCall:
         """
         self._report = report
         loop, configure = asyncio.get_running_loop(), partial(self._configure, session)
-        self._line = line = CallLine(session, self._runs, playing, self._changed.set, configure)
+        line = CallLine(session, self._runs, playing, self._changed.set, configure, recorder)
+        self._line = line
         self.call.connect(line)
         try:
             while True:

@@ -52,6 +52,12 @@ class Line(Protocol):
     async def hang_up(self, say: str, reason: str) -> None:
         """End the call; see ``Call.hang_up``. Cancelling keeps the call."""
 
+    async def record(self, announce: bool) -> None:
+        """Record the call; see ``Call.record``. Cancelling stops the wait for the begin of the recording."""
+
+    def stop_recording(self) -> None:
+        """End the recording; see ``Call.stop_recording``."""
+
     def transcript(self) -> Sequence[Message]:
         """Return the conversation; see ``Call.transcript``."""
 
@@ -189,6 +195,20 @@ class Call(Generic[State, Resources]):
         check_text("call.hang_up", say)
         if self._line:
             await self._line.hang_up(say, reason)
+
+    async def record(self, announce: bool = True) -> None:
+        """Record the call from now on, and return once the recording has begun.
+
+        announce: speak the setting ``recording_announcement`` first. Raises ToolError where there is no
+        recording. After the call it does nothing. Cancelling stops the wait.
+        """
+        if self._line:
+            await self._line.record(announce)
+
+    def stop_recording(self) -> None:
+        """End the recording of the call, if one runs. ``recording = "always"`` does not begin another."""
+        if self._line:
+            self._on_loop(self._line.stop_recording)
 
     def connect(self, line: Line | None) -> None:
         """Let the call reach the caller; None once it is over. Call it on the event loop."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from rejoinder.agent.app.runs import ToolRuns
+from rejoinder.agent.app.tool import ToolError
 from rejoinder.pipeline import Message, ReplyRequest, Session
 
 SAID = -1
@@ -16,12 +18,25 @@ LAST_WORDS_S = 5.0
 """Longest wait for a client to report that it has played the last words, in seconds: reports can be lost."""
 
 
+class RecordingControl(Protocol):
+    """What begins and ends recordings of the call."""
+
+    async def record(self, announce: bool = True) -> str:
+        """Begin a recording, and wait; return "" once it runs, or why there is none.
+
+        announce: speak the announcement first, if there is one. Cancelling stops the wait.
+        """
+
+    def stop(self) -> None:
+        """End the recording, if one runs."""
+
+
 class CallLine:
     """The ``Line`` of one connected call.
 
     runs: the tools of the call. playing: whether the client has not played all audio yet, as far as it
     reports that. changed: called when ``ending`` is set. configure: applies the call's options to the
-    session.
+    session. recorder: of the call.
 
     ending: why the call ends now, "" until then. over: whether it has ended.
     """
@@ -33,6 +48,7 @@ class CallLine:
         playing: Callable[[], bool],
         changed: Callable[[], None],
         configure: Callable[[], None],
+        recorder: RecordingControl,
     ) -> None:
         self.ending = ""
         self.over = False
@@ -41,6 +57,7 @@ class CallLine:
         self._playing = playing
         self._changed = changed
         self._configure = configure
+        self._recorder = recorder
         self._happened = asyncio.Event()
 
     async def say(self, words: str) -> None:
@@ -69,6 +86,15 @@ class CallLine:
             raise
         self.ending = reason
         self._changed()
+
+    async def record(self, announce: bool) -> None:
+        """Record the call. Raises ToolError where it is not recorded. Cancelling stops the wait for it."""
+        if reason := await self._recorder.record(announce):
+            raise ToolError(f"The call is not recorded: {reason}.")
+
+    def stop_recording(self) -> None:
+        """End the recording, if one runs."""
+        self._recorder.stop()
 
     def transcript(self) -> Sequence[Message]:
         """Return the conversation as both sides heard it, in OpenAI's chat format."""

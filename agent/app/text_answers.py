@@ -49,6 +49,13 @@ class TextLine:
         """Raise ToolError: there is no call. It never waits, so there is nothing to cancel."""
         raise ToolError("This conversation is in text: it cannot be hung up.")
 
+    async def record(self, announce: bool) -> None:
+        """Raise ToolError: there is no sound. It never waits, so there is nothing to cancel."""
+        raise ToolError("This conversation is in text: it cannot be recorded.")
+
+    def stop_recording(self) -> None:
+        """Do nothing: nothing is recorded."""
+
     def transcript(self) -> Sequence[Message]:
         """Return the conversation, in OpenAI's chat format."""
         return self._history.transcript()

@@ -20,12 +20,17 @@ COMMAND_ORDER = (
     "models",
     "key",
     "calls",
+    "recordings",
     "profile",
     "bench",
     "plan",
 )
 """The order in which help lists the commands: what a new user needs comes first."""
-GROUP_MODULES = {"bench": "rejoinder.agent.cli.bench.app", "models": "rejoinder.agent.cli.weights"}
+GROUP_MODULES = {
+    "bench": "rejoinder.agent.cli.bench.app",
+    "models": "rejoinder.agent.cli.weights",
+    "recordings": "rejoinder.agent.cli.recordings",
+}
 """The groups that are imported when they are called, because they import the server or the registry."""
 
 

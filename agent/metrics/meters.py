@@ -77,6 +77,11 @@ COUNTERS = {
         "Calls that are over, and the database calls_db: kept there, dropped (too many waited, or the server "
         "ended), and failed tries to write one.",
     ),
+    "recordings": (
+        "outcome",
+        "Recordings of calls that have ended: complete, failed (the disk was full, for example) or discarded "
+        "(the announcement was not heard).",
+    ),
     "backpressure_seconds": ("", "Time in which audio or text of replies waited for a client to take it."),
 }  # fmt: skip
 """Counters: their labels, separated by commas, and their meaning. The names end in ``_total``."""
@@ -119,6 +124,7 @@ FROM_THE_START: dict[str, list[tuple[str, ...]]] = {
     "tool_runs": [("completed",), ("wrong",), ("failed",), ("cancelled",), ("client",)],
     "llm_rescues": [("hedge",), ("failover",)],
     "kept_calls": [("kept",), ("dropped",), ("failed",)],
+    "recordings": [("complete",), ("failed",), ("discarded",)],
     "audio_seconds": [("received",), ("user_speech",), ("agent_speech",)],
     "errors": [
         *((code, role) for code in ("model_error", "model_timeout") for role in ("stt", "llm", "tts")),

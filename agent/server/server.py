@@ -41,12 +41,14 @@ from rejoinder.agent.server.access import (
 )
 from rejoinder.agent.server.calls.book import CallBook
 from rejoinder.agent.server.calls.endpoints import CallEndpoints
+from rejoinder.agent.server.calls.recordings import RecordingEndpoints
 from rejoinder.agent.server.health import LOADING, READY, keep_looking, load
 from rejoinder.agent.server.http.captions import Captions
 from rejoinder.agent.server.http.client_secrets import mint
 from rejoinder.agent.server.http.completions import Completions
 from rejoinder.agent.server.keys import Keys
 from rejoinder.agent.server.limits import Allowance, Limits, own_allowances
+from rejoinder.agent.server.recording import open_recordings
 from rejoinder.agent.server.switchboard import Switchboard
 from rejoinder.agent.wires.audiosocket.server import listening
 from rejoinder.agent.wires.failures import ENDED
@@ -69,7 +71,7 @@ class Server:
     report: called for each model that is ready. away: called for a remote model that does not answer yet.
     failed: called with the error that ends the program. agent: the integrator's. models: loaded ones; None to
     load those of the settings. followed: the agent's name for ``load_agent``, to load it anew whenever its
-    files change; "" for not. Raises ConfigError where the traces file cannot be written.
+    files change; "" for not. Raises ConfigError where the traces file or recordings cannot be written.
     """
 
     def __init__(
@@ -109,8 +111,16 @@ class Server:
         meters = self.telemetry.metrics.meters if self.telemetry.metrics else None
         self.book = CallBook(settings, meters, self._load_level)
         self._calls_page = CallEndpoints(settings, self.book)
+        self._recordings = open_recordings(settings, self.telemetry)
         self._switchboard = Switchboard(
-            settings, self._keys, self._limits, self._hosting, self._traces, self.telemetry, self.book
+            settings,
+            self._keys,
+            self._limits,
+            self._hosting,
+            self._traces,
+            self.telemetry,
+            self.book,
+            self._recordings,
         )
         self.calls, self.conversations = self._switchboard.calls, self._switchboard.conversations
 
@@ -144,6 +154,7 @@ class Server:
             *self.completions.routes(),
             *self.watching.routes(),
             *self._calls_page.routes(),
+            *RecordingEndpoints(self.settings, self._recordings).routes(),
             *([Route("/metrics", self._show_metrics)] if self.settings.metrics else []),
             WebSocketRoute("/{path:path}", no_socket),
             Mount("/page", StaticFiles(directory=PAGE)),
@@ -169,6 +180,8 @@ class Server:
             try:
                 await stack.enter_async_context(self.telemetry.running())
                 await stack.enter_async_context(self.book.running())
+                if self._recordings:
+                    await stack.enter_async_context(self._recordings.running())
                 await stack.enter_async_context(self._hosting.running())
                 if self._given:
                     await self._begin(self._given, stack)

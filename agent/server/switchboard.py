@@ -21,6 +21,7 @@ from rejoinder.agent.app.hosting import Hosting
 from rejoinder.agent.app.rehearsal import learn
 from rejoinder.agent.config import Settings
 from rejoinder.agent.metrics.telemetry import Telemetry
+from rejoinder.agent.recording.recordings import Recordings
 from rejoinder.agent.server.access import decline, may_call, shown
 from rejoinder.agent.server.calls.book import CallBook
 from rejoinder.agent.server.conversations import Conversations
@@ -28,6 +29,7 @@ from rejoinder.agent.server.denial import Denial
 from rejoinder.agent.server.http.call_infos import http_info, phone_info
 from rejoinder.agent.server.keys import Keys
 from rejoinder.agent.server.limits import BUSY_SECONDS, Limits
+from rejoinder.agent.server.recording import recorder_of
 from rejoinder.agent.wires.audiosocket.server import Line
 from rejoinder.agent.wires.call import Call
 from rejoinder.agent.wires.call_log import LoggedCaller, caller, host, log_refused
@@ -56,7 +58,8 @@ TRY_AGAIN = "the models are still loading: try again in a few seconds"
 class Switchboard:
     """The calls of a server. hosting: of the agent. traces: the open traces file, None for none.
 
-    telemetry: what measures and traces the calls. book: what records them.
+    telemetry: what measures and traces the calls. book: what keeps what is said in them. recordings: of their
+    sound, None for none.
     models: None while they load. calls: those in progress. conversations: of clients that may resume theirs.
     """
 
@@ -69,6 +72,7 @@ class Switchboard:
         traces: RawIOBase | None,
         telemetry: Telemetry,
         book: CallBook,
+        recordings: Recordings | None = None,
     ) -> None:
         self.models: Models | None = None
         self.calls: set[Call] = set()
@@ -80,6 +84,7 @@ class Switchboard:
         self._traces = traces
         self._telemetry = telemetry
         self._book = book
+        self._recordings = recordings
         self._answering = 0
 
     def options(self) -> Options:
@@ -133,7 +138,8 @@ class Switchboard:
         socket = ResumableSocket(lease, wire, self._settings.resume_s)
         who = caller(transport.client, self._keys.owner(key))
         models, observers = self._models_of(agent), self._observers(transport, info)
-        call = Call(socket, models, wire.options(), wire, self._traces, who, agent, observers)
+        recorder = recorder_of(self._recordings, info)
+        call = Call(socket, models, wire.options(), wire, self._traces, who, agent, observers, recorder)
         await hang_up(transport, *await self.conversations.begin(call, socket, lease, key))
 
     async def phone(self, websocket: WebSocket) -> None:
@@ -270,7 +276,8 @@ class Switchboard:
         agent = await self._answer(info, wire, options)
         options = agent.call.options if agent else options
         models, observers = self._models_of(agent), self._observers(transport, info)
-        call = Call(transport, models, options, wire, self._traces, who, agent, observers)
+        recorder = recorder_of(self._recordings, info)
+        call = Call(transport, models, options, wire, self._traces, who, agent, observers, recorder)
         self.calls.add(call)
         try:
             code, reason = await call.run()

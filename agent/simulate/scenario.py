@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from rejoinder.agent.client.audio import CLIENT_RATE
+from rejoinder.agent.recording.no_recorder import NoRecorder
 from rejoinder.agent.simulate import virtual_clock
 from rejoinder.agent.simulate.line import Line, SimulatedPlayback
 from rejoinder.agent.simulate.timeline import check_replies, timeline
@@ -146,7 +147,8 @@ class Talk:
     ) -> None:
         async with asyncio.TaskGroup() as tasks, open_session(models, self.options) as session:
             self.session, self.opened = session, True
-            hosting = tasks.create_task(self._agent.run(session), name="agent") if self._agent else None
+            agent = self._agent.run(session, NoRecorder()) if self._agent else None
+            hosting = tasks.create_task(agent, name="agent") if agent else None
             tasks.create_task(self._note(session), name="client")
             speaking = tasks.create_task(self._speak(), name="microphone") if microphone else None
             await script()

@@ -7,12 +7,16 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from io import RawIOBase
 
 from websockets.frames import CloseCode
 
 from rejoinder.agent.app.agent_call import AgentCall
 from rejoinder.agent.app.tool_result import ToolReturned
+from rejoinder.agent.recording.changes import RecordingChange
+from rejoinder.agent.recording.no_recorder import NoRecorder
+from rejoinder.agent.recording.recorder import AudioRecorder
 from rejoinder.agent.wires.call_log import UNKNOWN_CALLER, CallLog, LoggedCaller
 from rejoinder.agent.wires.commands import (
     AddItem,
@@ -26,6 +30,7 @@ from rejoinder.agent.wires.commands import (
     Hear,
     Interrupt,
     ReadMore,
+    Record,
     RecordingTranscribed,
     Remove,
     Respond,
@@ -64,7 +69,8 @@ class Call:
     """Carries messages between a client and its session, in both directions at once.
 
     traces: the open traces file, None for none. caller: the caller's description in the log. agent: the
-    integrator's agent in this call, None for none. observers: follow the call.
+    integrator's agent in this call, None for none. observers: follow the call. recorder: records it, None
+    where there are no recordings.
     """
 
     def __init__(
@@ -77,12 +83,14 @@ class Call:
         caller: LoggedCaller = UNKNOWN_CALLER,
         agent: AgentCall | None = None,
         observers: Sequence[CallObserver] = (),
+        recorder: AudioRecorder | None = None,
     ) -> None:
         self.feed = Feed(wire.id, wire.name, time.time(), time.monotonic)
         self.log = CallLog(self.feed.id, wire.name, caller, time.monotonic)
         self._socket = socket
         self._models = models
-        self._options = agent.configured(options) if agent else options
+        self._recorder = recorder or NoRecorder()
+        self._options = self._recorder.deferring(agent.configured(options) if agent else options)
         self._agent = agent
         self._wire = wire
         self._observers = Observers(*observers)
@@ -126,6 +134,7 @@ class Call:
         finally:
             self.feed.end()
             self._observers.end(failure, detail or self.feed.reason)
+            self._recorder.end()
             if self._agent:
                 self._agent.end(self.feed.reason, time.monotonic() - began)
             self.log.end(detail or self.feed.reason, level, unexpected)
@@ -141,8 +150,11 @@ class Call:
                 async with asyncio.TaskGroup() as tasks:
                     working = [tasks.create_task(self._write_events(session))]
                     if self._agent:
-                        hosting = self._agent.run(session, lambda: self._wire.playing, self._observers.take)
+                        playing, report = (lambda: self._wire.playing), self._observers.take
+                        hosting = self._agent.run(session, self._recorder, playing, report)
                         working.append(tasks.create_task(hosting, name="agent"))
+                    recording = self._recorder.run(session, partial(self._tell, session))
+                    working.append(tasks.create_task(recording, name="recorder"))
                     await self._read(session)
                     for task in working:
                         task.cancel()
@@ -243,6 +255,7 @@ class Call:
                 await self._socket.send(messages)
                 messages = []
             if isinstance(answer, Hear):
+                self._recorder.hear(answer.pcm)
                 await session.hear(answer.pcm)
             else:
                 await self._execute(session, answer)
@@ -285,10 +298,15 @@ class Call:
                 await self._carry_out(session, self._wire.handle(truncated))
             case Configure(options):
                 session.configure(self._agent.configured(options) if self._agent else options)
+            case Record(begin, announce):
+                self._recorder.ask(begin, announce)
             case Hear() | ReadMore():
                 pass  # ``_carry_out`` and ``_read`` do these
             case HangUp(reason):
                 raise HungUp(reason)
+
+    async def _tell(self, session: Session, change: RecordingChange) -> None:
+        await self._carry_out(session, self._wire.handle(change))
 
     async def _transcribe(self, session: Session, given: AddRecording) -> RecordingTranscribed:
         """Transcribe a recording. The client's next message waits: it may build on the words."""
@@ -328,6 +346,7 @@ class Call:
         The end of a failed reply gets an error message for callers.
         """
         self._observers.take(event)
+        self._recorder.take(event)
         self._traces.note(event, asyncio.get_running_loop().time(), session.received)
         if isinstance(event, ReplyDone) and event.status == "failed":
             cause = event.cause or PipelineError(event.error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rejoinder.agent.recording.changes import RecordingChange
 from rejoinder.pipeline import Entry, Key, Options, ReplyRequest
 
 
@@ -109,6 +110,17 @@ class HangUp:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The call begins or ends a recording. announce: speak the announcement first, if there is one.
+
+    The result is a ``RecordingChange``, once it has begun or ended.
+    """
+
+    begin: bool
+    announce: bool = True
+
+
 Command = (
     Hear
     | EndTurn
@@ -123,6 +135,7 @@ Command = (
     | Configure
     | ReadMore
     | HangUp
+    | Record
 )
 
 
@@ -150,4 +163,4 @@ class RecordingTranscribed:
     error: str = ""
 
 
-Result = Truncated | RecordingTranscribed
+Result = Truncated | RecordingTranscribed | RecordingChange

@@ -59,7 +59,7 @@ class Echo:
         """Whether the microphone may pick up the agent, by the current estimate."""
         return self.path.level > NONE
 
-    def play(self, chunk: AudioChunk, at: float, text: str = "") -> None:
+    def play(self, chunk: AudioChunk, at: float, text: str = "", turn: int = 0) -> None:
         """Record that ``chunk`` plays at time ``at``; ``text`` is the clause that begins with it."""
         if not self._late:  # no microphone audio has arrived, so the time has no sample yet
             return
@@ -92,6 +92,9 @@ class Echo:
         """Record that nothing plays from ``at`` on."""
         self._held = None
         self._take(self._sample(at))
+
+    def truncate(self, turn: int, seconds: float) -> None:
+        """Do nothing: what a client reports comes too late for audio that was removed."""
 
     def play_again(self, seconds: float, at: float) -> None:
         """Record that the last ``seconds`` of the audio play again from ``at`` on, and nothing else."""

@@ -79,7 +79,7 @@ class CurrentReply:
         reply.trace.count(self.speculation.commit(reply.is_guess))
         reply.trace.count({"load_level": float(self._models.load_shedder.level)})
         self._records.begin(reply, key)
-        self._floor.agent.started()
+        self._floor.agent.started(reply.settings.interruptible)
         self._emit(ReplyStarted(reply.id, tag, reply.settings.speaks))
         if self.held or self._floor.floor is Floor.OVERLAP:
             reply.output.pause()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.replying.current_reply import CurrentReply
 from rejoinder.pipeline.replying.reply_records import ReplyRecords
 from rejoinder.pipeline.turns.endpointer import Endpointer, Floor
@@ -15,18 +15,19 @@ class Disconnection:
     """Stops play-out when the client has gone, and plays the unheard audio again when it returns."""
 
     def __init__(
-        self, current: CurrentReply, records: ReplyRecords, floor: Endpointer, echo: Echo | None
+        self, current: CurrentReply, records: ReplyRecords, floor: Endpointer, listeners: Listeners
     ) -> None:
         self._current = current
         self._records = records
         self._floor = floor
-        self._echo = echo
+        self._listeners = listeners
 
     def begin(self, since: float) -> tuple[int, float] | None:
         """Stop play-out until ``end``: the client has been disconnected since time ``since``.
 
         Returns the number of the last reply that played and the seconds of it played by then, or None.
         """
+        self._listeners.cut(since)
         self._current.hold(since)
         last = self._current.reply if self._current.committed else self._records.last
         return (last.id, last.output.playout.played(since)) if last else None
@@ -45,8 +46,7 @@ class Disconnection:
         for reply in [*ended, current] if current else ended:
             reply.output.playout.sent_again(unheard.get(reply.id, 0.0), now + seconds)
             seconds += unheard.get(reply.id, 0.0)
-        if self._echo is not None:
-            self._echo.play_again(seconds, now)
+        self._listeners.play_again(seconds, now)
         if ended and not is_next and current is None and self._floor.floor is Floor.NOBODY:
             for reply in ended:
                 self._records.settle(reply, reply.output.playout.played(now), cut=True)

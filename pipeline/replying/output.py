@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rejoinder.pipeline.audio.chunk import AudioChunk, Words
-from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.replying.commit_gate import CommitGate
 from rejoinder.pipeline.replying.playout import Playout
@@ -16,16 +16,22 @@ class Output:
 
     gate: the reply's commit gate; only this class opens, pauses and resumes it. playout: its play-out clock.
     deadline: how soon the models' work for it is needed; only this class moves it.
-    echo: receives the audio for echo removal, None if that is off.
+    listeners: receive the audio with its times. turn: the reply's number.
     """
 
     def __init__(
-        self, gate: CommitGate, playout: Playout, deadline: Deadline, echo: Echo | None = None
+        self,
+        gate: CommitGate,
+        playout: Playout,
+        deadline: Deadline,
+        listeners: Listeners | None = None,
+        turn: int = 0,
     ) -> None:
         self.playout = playout
         self.deadline = deadline
         self._gate = gate
-        self._echo = echo
+        self._listeners = listeners or Listeners()
+        self._turn = turn
         self._synthesised = 0.0
         self._text = ""
         self._complete = False
@@ -51,8 +57,8 @@ class Output:
         now = _now()
         self.deadline.due, self.deadline.certain = None, False
         self.playout.pause(now)
-        if self._echo and self.playout.holds:
-            self._echo.hold(now)
+        if self.playout.holds:
+            self._listeners.hold(now)
 
     def resume(self) -> None:
         """Resume a paused reply at the sample where it paused."""
@@ -61,13 +67,11 @@ class Output:
         now = _now()
         self.playout.resume(now)
         self._move_deadline()
-        if self._echo:
-            self._echo.release(now)
+        self._listeners.release(now)
 
     def cut(self) -> None:
         """Record that the audio stops playing now."""
-        if self._echo:
-            self._echo.cut(_now())
+        self._listeners.cut(_now())
 
     def add_synthesised(self, seconds: float) -> None:
         """Record that this much more audio is synthesised; below 0 for audio that is dropped unsent."""
@@ -91,8 +95,7 @@ class Output:
         """
         now = _now()
         wait = self.playout.sent(chunk.seconds, now, words)
-        if self._echo:
-            self._echo.play(chunk, now + self.playout.left(now) - chunk.seconds, text)
+        self._listeners.play(chunk, now + self.playout.left(now) - chunk.seconds, text, self._turn)
         return wait
 
     def heard(self, played: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.events import Event
 from rejoinder.pipeline.history import History
@@ -32,6 +33,7 @@ class Replies:
 
     current: the reply that has the floor, or may get it.
     echo: receives the agent's audio to remove it from the microphone's; None if echo removal is off.
+    listeners: receive the agent's audio with the times at which it plays.
     cancelled: the tasks of cancelled replies, until they have ended.
     emit: takes the events of replies, except text and audio, which wait for room in ``out``.
     """
@@ -46,15 +48,16 @@ class Replies:
         emit: Callable[[Event], None],
     ) -> None:
         self.echo = Echo() if options.echo_gate else None
+        self.listeners = Listeners(*filter(None, [self.echo]))
         self.cancelled = CancelledTasks()
         self._options = options
         self._history = history
         self._floor = floor
         records = ReplyRecords(history, floor.agent)
         self.current = CurrentReply(models, records, floor, out, emit, self.cancelled, self.answer_owed)
-        self._disconnection = Disconnection(self.current, records, floor, self.echo)
+        self._disconnection = Disconnection(self.current, records, floor, self.listeners)
         self._out_of_band = OutOfBandReplies(models, out, emit, self.cancelled)
-        self._builder = ReplyBuilder(history, models.load_shedder, self.echo)
+        self._builder = ReplyBuilder(history, models.load_shedder, self.listeners)
         self._warmer = PromptWarmer(models.llm, history, models.load_shedder)
         self._retrieval = Retrieval(self.cancelled, self._read_ahead)
         self._pause_marks: dict[str, float] = {}
@@ -69,6 +72,12 @@ class Replies:
     @property
     def _is_next_wanted(self) -> bool:
         return self._owed or self._requested is not None
+
+    @property
+    def _yields(self) -> bool:
+        """Whether speech stops the current reply, or would stop one."""
+        reply = self.current.reply
+        return self._options.interrupt_response and (reply is None or reply.settings.interruptible)
 
     @property
     def may_begin(self) -> bool:
@@ -156,7 +165,7 @@ class Replies:
         A current reply that may not be interrupted finishes first. key: key of the turn's history entry.
         """
         requested = self._requested is not None
-        if self.current.committed and not requested and not self._options.interrupt_response:
+        if self.current.committed and not requested and not self._yields:
             self._history.add_user(text, key)
             self._owed = self._options.create_response
         elif self._options.create_response or requested:
@@ -181,7 +190,7 @@ class Replies:
         """Cancel the reply for the user's speech, if replies may be interrupted."""
         self._pause_marks = {}
         self.current.speculation.begin_turn()
-        if self._options.interrupt_response:
+        if self._yields:
             self.current.cancel(interrupted=True)
 
     # --- what the client and the session ask for --------------------------------------------------------
@@ -216,6 +225,7 @@ class Replies:
     def truncate(self, id: int, seconds: float) -> str | None:
         """Settle reply ``id`` at ``seconds`` played; stop it if it runs. Return the heard text or None."""
         heard = self.current.truncate(id, seconds)
+        self.listeners.truncate(id, seconds)
         self.answer_owed()
         return heard
 

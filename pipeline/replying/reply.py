@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 
-from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.interfaces import NO_TOOLS, Tools
@@ -27,6 +27,7 @@ class ReplySettings:
 
     words: given words to speak verbatim, "" if the language model writes them.
     is_filler: whether these words only fill a silence.
+    interruptible: whether speech may stop it.
     speaks: False for a reply in text only.
     tools: the tools that it may call.
     max_tokens: as in ``Options``.
@@ -41,6 +42,7 @@ class ReplySettings:
     max_seconds: float = 0.0
     holds_audio: bool = False
     is_filler: bool = False
+    interruptible: bool = True
     context_wait_s: float = 0.5
     apology: str = ""
     cut_apology: str = ""
@@ -61,6 +63,7 @@ class ReplySettings:
             options.max_reply_s,
             options.holds_audio,
             request.is_filler,
+            request.interruptible,
             options.context_wait_s,
             options.apology,
             options.cut_apology,
@@ -87,7 +90,7 @@ class Reply:
         settings: ReplySettings | None = None,
         generation: Generation | None = None,
         deadline: Deadline | None = None,
-        echo: Echo | None = None,
+        listeners: Listeners | None = None,
         is_guess: bool = False,
         marks: Mapping[str, float] | None = None,
     ) -> None:
@@ -97,7 +100,8 @@ class Reply:
         self.settings = settings or ReplySettings()
         self.generation = generation or Generation()
         self.gate = CommitGate()
-        self.output = Output(self.gate, Playout(self.settings.holds_audio), deadline or Deadline(), echo)
+        playout = Playout(self.settings.holds_audio)
+        self.output = Output(self.gate, playout, deadline or Deadline(), listeners, id)
         self.clauses: Channel[str] | None = None
         self.outcome = ReplyOutcome()
         self.trace = Trace(id, text, dict(marks or {}))

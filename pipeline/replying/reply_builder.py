@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rejoinder.pipeline.audio.echo import Echo
+from rejoinder.pipeline.audio.played import Listeners
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.errors import ProtocolError
@@ -20,14 +20,13 @@ from rejoinder.pipeline.replying.retrieval import Lookup
 class ReplyBuilder:
     """Builds replies without starting them, and numbers them from 1.
 
-    echo: receives the audio of replies in the conversation; None if echo removal is off. built: number of the
-    last reply.
+    listeners: receive the audio of replies in the conversation. built: number of the last reply.
     """
 
-    def __init__(self, history: History, load_shedder: LoadShedder, echo: Echo | None) -> None:
+    def __init__(self, history: History, load_shedder: LoadShedder, listeners: Listeners) -> None:
         self._history = history
         self._load_shedder = load_shedder
-        self._echo = echo
+        self._listeners = listeners
         self.built = 0
 
     def in_conversation(
@@ -50,7 +49,7 @@ class ReplyBuilder:
         deadline = deadline or Deadline()
         deadline.frugal = self._load_shedder.level >= LoadLevel.WINDOW
         generation = self._generation(request, options, settings, text or request.cue, loaded, lookup)
-        return Reply(self._next(), text, settings, generation, deadline, self._echo, is_guess, marks)
+        return Reply(self._next(), text, settings, generation, deadline, self._listeners, is_guess, marks)
 
     def out_of_band(self, request: ReplyRequest, options: Options) -> Reply:
         """Return a reply outside of the conversation."""

@@ -16,6 +16,7 @@ class AgentSide:
     that a turn or an overlap ends; ``hear`` records what the microphone may pick up.
 
     has_floor: whether the agent has the floor while the user has no turn.
+    yields: whether speech may stop what the agent says, as far as that is up to the reply.
     is_finishing: whether the agent is at its last words, so that "yeah" over them is an answer.
     asked: the last words that the user heard. After a request to spell something, one letter is no
         whole answer.
@@ -25,6 +26,7 @@ class AgentSide:
 
     def __init__(self) -> None:
         self.has_floor = self.is_finishing = False
+        self.yields = True
         self.asked = ""
         self.echo_learnt = True
         self._echo_words = ""
@@ -33,9 +35,9 @@ class AgentSide:
         """Record whether the agent has the floor once the user's turn, or a sound over the agent, is over."""
         self.has_floor = takes
 
-    def started(self) -> None:
+    def started(self, yields: bool = True) -> None:
         """Record that the agent starts to speak: it has the floor while the user has no turn."""
-        self.has_floor, self.is_finishing = True, False
+        self.has_floor, self.is_finishing, self.yields = True, False, yields
 
     def finishing(self) -> None:
         """Record that the agent is at its last words: words over them may be an answer."""
@@ -43,7 +45,7 @@ class AgentSide:
 
     def finished(self) -> None:
         """Record that the agent has finished."""
-        self.has_floor, self.is_finishing = False, True
+        self.has_floor, self.is_finishing, self.yields = False, True, True
 
     def spoken_over(self) -> None:
         """Record that a sound over the agent begins."""

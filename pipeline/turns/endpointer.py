@@ -231,14 +231,15 @@ class Endpointer:
     def _while_free(self) -> list[FloorEvent]:
         """NOBODY or AGENT: enough speech starts a turn or an overlap."""
         options, voice = self._options.endpointing, self._voice_run
-        yields = self.agent.has_floor and self._options.interrupt_response
+        interrupts = self._options.interrupt_response and self.agent.yields
+        yields = self.agent.has_floor and interrupts
         if voice < in_samples(options.notice_ms if yields else options.start_ms):
             return []
         onset = self.now - voice
         turn = UserTurn(max(self._free_from, onset - in_samples(options.padding_ms)), onset, self.now)
         self._turn, self._voice_run = turn, 0
         if not yields:
-            return [SpeechStarted(onset)]
+            return [SpeechStarted(onset, interrupts)]
         self.agent.spoken_over()
         turn.overlap = Overlap(self.agent, voice)
         return [OverlapStarted(onset)]

@@ -38,7 +38,7 @@ def test_a_turn() -> None:
     talk.says(1.2, at=0.2)
     talk.run(until=8.0)
     assert talk.timeline() == [
-        "0.300 SpeechStarted(at=3072)",
+        "0.300 SpeechStarted(at=3072, interrupts=True)",
         "0.560 partial: what",
         "1.060 partial: what is the",
         "1.480 PauseStarted(at=22528)",
@@ -106,7 +106,7 @@ def test_a_guess_is_dropped_when_the_user_goes_on() -> None:
     talk.says(0.8, at=1.6)
     talk.run(until=6.0)
     assert talk.timeline() == [
-        "0.300 SpeechStarted(at=3072)",
+        "0.300 SpeechStarted(at=3072, interrupts=True)",
         "0.560 partial: what",
         "1.060 partial: what is the",
         "1.480 PauseStarted(at=22528)",
@@ -170,7 +170,7 @@ def test_barge_in() -> None:
         "2.560 text 1: Take a hat, if you go out.",
         "2.560 audio 1: 0.52 s until 3.040",
         "3.040 OverlapStarted(at=47616)",
-        "3.780 SpeechStarted(at=47616)",
+        "3.780 SpeechStarted(at=47616, interrupts=True)",
         "3.780 reply 1 cancelled: It is sunny today. Take a",  # what was sent before the pause was played
         "4.080 PauseStarted(at=64000)",
         "4.140 Transcribed(text='never mind')",

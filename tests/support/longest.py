@@ -30,6 +30,7 @@ LONGEST = (
     "cli/test_demo.py",
     "metrics/test_prometheus.py",
     "wires/realtime/test_openai_client.py",
+    "recording/test_recorded_server.py",
     "pipeline/turns/test_barge_in.py",
     "cli/test_command_line.py",
     "test_alone.py",

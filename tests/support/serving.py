@@ -38,6 +38,18 @@ THREE_LINES = f"scripted:llm|{LINE * 3}"
 BAD_SIGNS = ("Traceback", "never retrieved", "never awaited", "was destroyed")
 BLOCKED = "the event loop has been blocked for"
 """Begins a warning that a busy machine may add to any log."""
+IN_ENVIRONMENT = (
+    "max_sessions",
+    "resume_s",
+    "max_call_s",
+    "api_keys",
+    "wyoming_port",
+    "recordings",
+    "recording",
+    "recording_key_file",
+    "recording_format",
+)
+"""Settings that have no flag."""
 COMMAND = [sys.executable, "-m", "rejoinder"]
 
 
@@ -91,11 +103,7 @@ def serving(folder: Path, *, wait: bool = True, clean: bool = True, **flags: str
     log = folder / "server.log"
     environment = {"REJOINDER_LOG_FORMAT": "pretty", **os.environ}
     environment["REJOINDER_VAD"] = given.pop("vad", "scripted:vad")
-    environment |= {
-        f"REJOINDER_{name.upper()}": given.pop(name)
-        for name in ("max_sessions", "resume_s", "max_call_s", "api_keys", "wyoming_port")
-        if name in given
-    }
+    environment |= {f"REJOINDER_{name.upper()}": given.pop(name) for name in IN_ENVIRONMENT if name in given}
     log.write_bytes(b"")
     process = _start(command_line(port, given), folder, environment, log)
     server = Server(port, process, log)

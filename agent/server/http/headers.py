@@ -15,6 +15,7 @@ POLICY = "; ".join(
         "script-src 'self'",  # audio worklets too
         "style-src 'self'",
         "img-src 'self'",  # the icon
+        "media-src 'self'",  # recordings
         "connect-src 'self'",  # WebSockets of the same host too (CSP 3, 6.7.2.8; Safari since 15.4)
         "base-uri 'none'",
         "form-action 'none'",

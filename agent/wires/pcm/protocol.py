@@ -170,8 +170,8 @@ class Pcm:
         match event:
             case ReplyAudio(turn, chunk):
                 return self._say(chunk.pcm, chunk.rate) if turn == self._turn else []
-            case SpeechStarted():
-                cut = self._cut() if self.options.interrupt_response else []
+            case SpeechStarted(interrupts=interrupts):
+                cut = self._cut() if interrupts else []
                 return [{"type": "speech_started"}, *cut]
             case PartialTranscript(text):
                 return [{"type": "partial", "text": text}]

@@ -212,7 +212,7 @@ class Phone:
                 return self._say(chunk)
             case ReplyDone(turn, status) if turn == self._turn:
                 return self._cut() if status == "cancelled" else self._finish()
-            case SpeechStarted() if self.options.interrupt_response:
+            case SpeechStarted(interrupts=True):
                 return self._cut()
             case OverlapStarted() if self.options.holds_audio:
                 self._held = self._received

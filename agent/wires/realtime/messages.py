@@ -156,6 +156,19 @@ class ResponseCancel(_Message):
     response_id: str | None = Field(None, max_length=MAX_ID)
 
 
+class RecordingStart(_Message):
+    """Begin to record the call. announce: speak the announcement first, if the server has one."""
+
+    type: Literal["rejoinder.recording.start"]
+    announce: bool = True
+
+
+class RecordingStop(_Message):
+    """End the recording of the call."""
+
+    type: Literal["rejoinder.recording.stop"]
+
+
 ControlMessage = (
     SessionUpdate
     | AudioCommit
@@ -166,6 +179,8 @@ ControlMessage = (
     | ItemTruncate
     | ResponseCreate
     | ResponseCancel
+    | RecordingStart
+    | RecordingStop
 )
 """A client's message without audio to append."""
 ClientMessage = ControlMessage | AudioAppend

@@ -11,10 +11,12 @@ from typing import Any
 
 from websockets.frames import CloseCode
 
+from rejoinder.agent.recording.changes import RecordingChange
 from rejoinder.agent.wires.commands import (
     Command,
     Configure,
     Forget,
+    Record,
     RecordingTranscribed,
     Result,
     Truncated,
@@ -33,6 +35,8 @@ from rejoinder.agent.wires.realtime.messages import (
     ItemRetrieve,
     ItemTruncate,
     LongAudioAppend,
+    RecordingStart,
+    RecordingStop,
     ResponseCancel,
     ResponseCreate,
     ResponseParams,
@@ -190,6 +194,10 @@ class Realtime:
                 return [self.responses.create(params, self._settings.tools(params))]
             case ResponseCancel():
                 return self.responses.cancel(message)
+            case RecordingStart(announce=announce):
+                return [Record(True, announce)]
+            case RecordingStop():
+                return [Record(False)]
 
     # --- from the session -------------------------------------------------------------------------------
 
@@ -198,8 +206,10 @@ class Realtime:
         if isinstance(happened, ReplyEvent):
             return self.responses.handle(happened)
         match happened:
-            case SpeechStarted(at):
-                return self._input.speech_started(at, self.options().endpointing.padding_ms)
+            case SpeechStarted(at, interrupts):
+                started = self._input.speech_started(at, self.options().endpointing.padding_ms)
+                # Clients drop their audio at this event: they do not get it where the agent must be heard.
+                return started if interrupts or not self.options().interrupt_response else []
             case OverlapStarted():
                 return self._playing("rejoinder.output_paused")
             case OverlapEnded(text):
@@ -218,6 +228,10 @@ class Realtime:
                 self.responses.truncated(turn, text)
             case RecordingTranscribed():
                 return self.items.transcribed(happened)
+            case RecordingChange(id_, True):
+                return [event("rejoinder.recording.started", recording_id=id_)]
+            case RecordingChange(id_, False, reason):
+                return [event("rejoinder.recording.stopped", recording_id=id_, reason=reason)]
         return []
 
     def flush(self) -> list[ServerEvent]:

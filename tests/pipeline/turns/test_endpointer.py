@@ -509,8 +509,17 @@ def test_what_the_agent_asked_counts() -> None:
 def test_an_agent_that_may_not_be_stopped_goes_on() -> None:
     floor = Endpointer()
     floor.configure(Options(endpointing=SCENARIO_ENDPOINTING, interrupt_response=False))
-    assert play(floor, "speaks q10 v2 q9 v3") == [SpeechStarted(windows(21))]
+    assert play(floor, "speaks q10 v2 q9 v3") == [SpeechStarted(windows(21), interrupts=False)]
     assert floor.floor is Floor.USER
+
+
+def test_a_reply_that_may_not_be_stopped_goes_on() -> None:
+    floor = Endpointer()
+    floor.configure(Options(endpointing=SCENARIO_ENDPOINTING))
+    floor.agent.started(yields=False)
+    assert play(floor, "q10 v2 q9 v3") == [SpeechStarted(windows(21), interrupts=False)]
+    floor.agent.finished()
+    assert floor.agent.yields, "the next one does"
 
 
 @pytest.mark.parametrize(("assertiveness", "count"), [(0.0, 3), (0.25, 13), (0.5, 25), (1.0, 50)])

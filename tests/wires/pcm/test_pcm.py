@@ -220,6 +220,7 @@ CLEAR = {"type": "clear", "turn": 1}
 def test_without_reports_the_session_estimates_what_was_heard() -> None:
     wire = Pcm(Options())
     speaking(wire)
+    assert told(wire, SpeechStarted(0, interrupts=False)) == [{"type": "speech_started"}], "it speaks on"
     assert told(wire, SpeechStarted(0)) == [{"type": "speech_started"}, CLEAR]
     (ended,) = told(wire, ReplyDone(1, "cancelled", "One"))
     assert ended == {"type": "reply_ended", "turn": 1, "status": "cancelled", "heard": "One", "ms": 4000}

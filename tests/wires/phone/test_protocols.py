@@ -170,6 +170,7 @@ def test_marks_returned_after_a_clear_do_not_count() -> None:
     sent = [frame for n in range(40) for frame in call.handle(ReplyAudio(1, spoken(n)))]
     marks = [name for frame in sent for kind, name in line.take(str(frame)) if kind == "mark"]
     list(call.receive(str(line.played(marks[2]))))
+    assert call.handle(SpeechStarted(0, interrupts=False)) == [], "what must be heard plays on"
     cut = call.handle(SpeechStarted(0))
     assert line.take(str(cut[0])) == [("clear", None)]
     assert isinstance(cut[1], Truncate) and cut[1].seconds == pytest.approx(3 * 0.16)

@@ -128,6 +128,18 @@ def test_no_mutation_of_a_message_raises(data: st.DataObject) -> None:
         orderly(realtime.receive(json.dumps(changed)))
 
 
+@pytest.mark.parametrize("interruptible", [True, False])
+def test_clients_do_not_drop_what_must_be_heard(interruptible: bool) -> None:
+    """They drop their audio at ``speech_started``, unless they said that speech does not interrupt."""
+    realtime = wire()
+    detection = {"type": "server_vad", "interrupt_response": interruptible}
+    audio = {"input": {"turn_detection": detection}}
+    say(realtime, "session.update", session={"type": "realtime", "audio": audio})
+    began = types(realtime.handle(SpeechStarted(16_000, interrupts=False)))
+    assert began == ([] if interruptible else ["input_audio_buffer.speech_started"])
+    assert "input_audio_buffer.committed" in types(realtime.handle(EndOfTurn("What is it?", 32_000)))
+
+
 def test_spoken_turn_in_the_order_that_clients_expect() -> None:
     realtime = wire()
     assert types(realtime.open()) == ["session.created", "conversation.created"]

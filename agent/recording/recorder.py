@@ -1,0 +1,326 @@
+"""The recorder of one call: it announces, starts and stops recordings, and never ends the call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rejoinder.agent.recording.changes import RecordingChange
+from rejoinder.agent.recording.folder import CallRecording, RecordedSpan, new_id
+from rejoinder.agent.recording.running import CALLER_SIDE, RunningRecording
+from rejoinder.pipeline import (
+    RATE,
+    EndOfTurn,
+    Event,
+    NothingSaid,
+    Options,
+    OverlapEnded,
+    OverlapStarted,
+    ReplyRequest,
+    Session,
+    SpeechStarted,
+)
+
+if TYPE_CHECKING:
+    from rejoinder.agent.recording.recordings import Recordings
+
+log = logging.getLogger(__name__)
+
+CHECK_S = 0.05
+"""Interval between two checks whether the announcement can be spoken, or was heard, in seconds."""
+ANNOUNCEMENT_TRIES = 3
+"""How often the announcement is spoken if something cuts it off. Without it there is no recording."""
+MOST_SPANS = 10_000
+"""Most turns of the caller whose times are kept."""
+MOST_CHANGES = 64
+"""Most changes that wait until the client is told."""
+CALL_ENDED = "the call has ended"
+"""Why a recording ended with its call."""
+ENDED_IN_CALL = "stopped"
+"""Why a recording ended in its call."""
+FAULT = "an error in the server: see its log"
+"""Why a recording ended that its own program has ended."""
+NOT_ANNOUNCED = "the announcement was not heard"
+"""Why there is no recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """The call that is recorded. id, wire: its id and protocol. caller, called: numbers, "" if unknown."""
+
+    id: str
+    wire: str = ""
+    caller: str = ""
+    called: str = ""
+
+
+class AudioRecorder:
+    """Records one call: from its start, or when asked. Only ``run`` and ``record`` wait.
+
+    recordings: those of the server. call: which one it is.
+    """
+
+    def __init__(self, recordings: Recordings, call: RecordedCall) -> None:
+        self._recordings = recordings
+        self._call = call
+        self._session: Session | None = None
+        self._running: RunningRecording | None = None
+        self._asked: bool | None = None  # to begin, with (True) or without the announcement
+        self._beginning = False  # what was asked for, until it is announced, or is no longer wanted
+        self._greeting = ""
+        self._must_announce = False
+        self._announced = False
+        self._heard = 0  # samples of the caller since the call began
+        self._spans: deque[RecordedSpan] = deque(maxlen=MOST_SPANS)
+        self._speaks_since: float | None = None
+        self._changes: deque[RecordingChange] = deque(maxlen=MOST_CHANGES)
+        self._wanted, self._changed = asyncio.Event(), asyncio.Event()
+        self._over = False
+        self._ended = ""  # why the last recording ended
+        if recordings.from_start:
+            self.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether the call is recorded now."""
+        return self._running is not None
+
+    def deferring(self, options: Options) -> Options:
+        """Return the options of the call's session: the greeting comes after the announcement."""
+        if self._asked and self._recordings.announcement:
+            self._greeting = options.greeting
+            return replace(options, greeting="")
+        return options
+
+    # --- the verbs of clients and agents ----------------------------------------------------------------
+
+    def ask(self, begin: bool, announce: bool = True) -> None:
+        """Begin a recording as ``start`` does, or end it."""
+        if begin:
+            self.start(announce)
+        else:
+            self.stop()
+
+    def start(self, announce: bool = True) -> None:
+        """Begin a recording, unless one runs. announce: speak the announcement first, if there is one."""
+        if self._over:
+            return
+        if self._running:
+            self._tell(RecordingChange(self._running.about.id, True))
+            return
+        if self._beginning:
+            return
+        self._asked = announce
+        self._wanted.set()
+
+    def stop(self) -> None:
+        """End the recording, or do not begin it."""
+        self._asked, self._beginning = None, False
+        if self._running:
+            self._end(ENDED_IN_CALL)
+        else:
+            self._tell(RecordingChange("", False, ENDED_IN_CALL))
+
+    async def record(self, announce: bool = True) -> str:
+        """Begin a recording as ``start`` does, and wait; return "" once it runs, or why there is none.
+
+        Cancelling stops the wait.
+        """
+        self.start(announce)
+        while (self._asked is not None or self._beginning) and not self._over:  # noqa: ASYNC110 - play-out
+            await asyncio.sleep(CHECK_S)
+        return "" if self.running else self._ended
+
+    # --- what happens in the call -----------------------------------------------------------------------
+
+    def hear(self, pcm: bytes) -> None:
+        """Take the caller's audio as the agent hears it: 16 kHz, 16-bit, mono."""
+        self._heard += len(pcm) // 2
+        if self._running:
+            with self._ending_on_fault():
+                now = asyncio.get_running_loop().time()
+                self._running.timeline.hear(pcm, now)
+                self._running.write(now)
+
+    def take(self, happened: Event) -> None:
+        """Take an event of the session."""
+        if self._running:
+            with self._ending_on_fault():
+                self._note(happened)
+                self._running.write(asyncio.get_running_loop().time())
+
+    def _note(self, happened: Event) -> None:
+        match happened:
+            case SpeechStarted(at) | OverlapStarted(at) if self._speaks_since is None:
+                self._speaks_since = self._place(at)
+            case EndOfTurn(_, at) | NothingSaid(at) if self._speaks_since is not None:
+                self._end_span(self._place(at))
+            case OverlapEnded() if self._speaks_since is not None:
+                self._end_span(self._place(self._heard))
+
+    def _place(self, at: int) -> float:
+        """Return where a sample of the caller is, in seconds of the recording."""
+        assert self._running
+        return max(0.0, (self._running.timeline.heard_end - (self._heard - at)) / RATE)
+
+    def _end_span(self, at: float) -> None:
+        begin, self._speaks_since = self._speaks_since, None
+        if begin is not None and at > begin:
+            self._spans.append(RecordedSpan(side=CALLER_SIDE, begin=round(begin, 3), end=round(at, 3)))
+
+    def end(self) -> None:
+        """Take the end of the call."""
+        self._over = True
+        with self._ending_on_fault():
+            self._end(CALL_ENDED)
+
+    async def run(self, session: Session, tell: Callable[[RecordingChange], Awaitable[None]]) -> None:
+        """Begin recordings when they are asked for, and tell of all changes, until cancelled.
+
+        Raises what ``tell`` raises. Cancelling leaves the recording to ``end``.
+        """
+        self._session = session
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._begin_those_asked_for(session), name="recorder-begin")
+            while True:  # the announcement of a recording takes a while, and its begin is told before
+                await self._changed.wait()
+                self._changed.clear()
+                while self._changes:
+                    await tell(self._changes.popleft())
+
+    async def _begin_those_asked_for(self, session: Session) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            if self._asked is not None:
+                await self._begin(session, announce=self._asked)
+
+    # --- one recording ----------------------------------------------------------------------------------
+
+    async def _begin(self, session: Session, announce: bool) -> None:
+        announces = bool(announce and self._recordings.announcement)
+        self._asked, self._beginning = None, True
+        self._must_announce, self._announced = announces, False
+        if announces and not self._recordings.records_announcement:
+            self._announced = await self._announce(session)
+            if self._announced and (self._beginning or self._asked is not None):
+                self._asked = None  # where it was stopped and asked for again meanwhile, it is announced too
+                self._open(session)
+        else:
+            if announces:
+                await self._wait_at_rest(session)
+            if self._beginning:
+                self._open(session)
+            if announces and self._running:
+                heard = await self._announce(session)
+                self._announced = heard and self._beginning
+        if announces and not self._announced and self._beginning:
+            self._discard()
+        self._beginning = False
+        greeting, self._greeting = self._greeting, ""
+        if greeting and session.at_rest:
+            session.respond(ReplyRequest(words=greeting))
+
+    async def _announce(self, session: Session) -> bool:
+        """Speak the announcement, which speech does not stop; return whether all of it was heard."""
+        for _ in range(ANNOUNCEMENT_TRIES):
+            await self._wait_at_rest(session)
+            if not self._beginning:
+                return False
+            session.respond(ReplyRequest(words=self._recordings.announcement, interruptible=False))
+            if (reply := session.reply) is None:
+                continue
+            while session.reply is reply:  # noqa: ASYNC110 - play-out has no event
+                await asyncio.sleep(CHECK_S)
+            if reply.outcome.status == "completed":
+                return True
+        return False
+
+    async def _wait_at_rest(self, session: Session) -> None:
+        while not session.at_rest:  # noqa: ASYNC110 - the floor has no event
+            await asyncio.sleep(CHECK_S)
+
+    def _open(self, session: Session) -> None:
+        loop = asyncio.get_running_loop()
+        now = time.time()
+        about = CallRecording(
+            id=new_id(now),
+            call=self._call.id,
+            caller=self._call.caller,
+            called=self._call.called,
+            wire=self._call.wire,
+            began=round(now, 3),
+            form=self._recordings.form,
+            key=self._recordings.key_id,
+            announced=self._announced,
+        )
+        self._spans.clear()
+        self._speaks_since = None
+
+        def failed(reason: str) -> None:
+            loop.call_soon_threadsafe(self._failed, about.id, reason)
+
+        self._running = self._recordings.begin(about, loop.time(), self._heard > 0, failed)
+        session.listeners.add(self._running.timeline)
+        self._tell(RecordingChange(about.id, True))
+        log.info("call %s: recording %s has begun", self._call.id, about.id)
+
+    def _end(self, reason: str) -> None:
+        if self._running and self._unannounced:
+            self._discard()
+        elif running := self._let_go():
+            running.end(asyncio.get_running_loop().time(), reason, list(self._spans), self._announced)
+            log.info("call %s: recording %s has ended: %s", self._call.id, running.about.id, reason)
+            self._tell(RecordingChange(running.about.id, False, reason))
+
+    @property
+    def _unannounced(self) -> bool:
+        """Whether the recording may not be kept: what it must begin with was not heard."""
+        return self._must_announce and not self._announced
+
+    def _discard(self) -> None:
+        if running := self._let_go():
+            running.discard()
+            self._recordings.discarded(running.about)
+        log.warning("call %s is not recorded: %s", self._call.id, NOT_ANNOUNCED)
+        self._tell(RecordingChange(running.about.id if running else "", False, NOT_ANNOUNCED))
+
+    def _failed(self, id: str, reason: str) -> None:
+        log.error("call %s: recording %s has ended, the call goes on: %s", self._call.id, id, reason)
+        self._recordings.count("failed")
+        if self._running and self._running.about.id == id:
+            if (running := self._let_go()) and self._unannounced:
+                running.discard()
+            self._tell(RecordingChange(id, False, reason))
+
+    @contextmanager
+    def _ending_on_fault(self) -> Iterator[None]:
+        """End the recording, and not the call, where the block fails: that is a fault in this program."""
+        try:
+            yield
+        except Exception:
+            log.exception("call %s: its recording has ended, the call goes on", self._call.id)
+            if running := self._let_go():
+                running.break_off(FAULT)
+                if self._unannounced:
+                    running.discard()
+                self._tell(RecordingChange(running.about.id, False, FAULT))
+
+    def _let_go(self) -> RunningRecording | None:
+        running, self._running = self._running, None
+        if running:
+            self._beginning = False
+        if running and self._session:
+            self._session.listeners.remove(running.timeline)
+        return running
+
+    def _tell(self, change: RecordingChange) -> None:
+        self._ended = change.reason
+        self._changes.append(change)
+        self._changed.set()
