@@ -80,6 +80,13 @@ class Trace:
                 begin = at
         return parts
 
+    @property
+    def latency(self) -> float:
+        """The sum of ``parts``, in seconds; 0 until audio is sent."""
+        if FIRST_MARK not in self.marks or LAST_MARK not in self.marks:
+            return 0.0
+        return self.marks[LAST_MARK] - self.marks[FIRST_MARK]
+
     def budget(self) -> list[tuple[str, float]]:
         """Return ``parts`` by their names, in milliseconds."""
         return [(PART_NAMES[mark], seconds * 1000.0) for mark, seconds in self.parts()]

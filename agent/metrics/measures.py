@@ -23,7 +23,6 @@ from rejoinder.pipeline import (
     Trace,
     TurnTraced,
 )
-from rejoinder.pipeline.trace import FIRST_MARK, LAST_MARK
 
 REMEMBERED_TRACES = 32
 """Replies of a call that are known to be measured: the session may send a trace again."""
@@ -108,9 +107,8 @@ def waterfall(trace: Trace) -> list[Measurement]:
     parts = trace.parts()
     if not parts:
         return []
-    total = trace.marks[LAST_MARK] - trace.marks[FIRST_MARK]
     each = [Measurement("turn_part_seconds", seconds, (mark,)) for mark, seconds in parts]
-    return [*each, Measurement("turn_latency_seconds", total)]
+    return [*each, Measurement("turn_latency_seconds", trace.latency)]
 
 
 def reply_measures(done: ReplyDone, llm: str) -> list[Measurement]:

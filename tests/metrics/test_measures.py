@@ -140,7 +140,7 @@ def test_counts_of_a_trace_are_measured_once_the_reply_ends() -> None:
     [
         (ModelError("openai:http://10.0.0.1", "refused"), "model_error", "llm"),
         (ModelError("openai:http://10.0.0.1", "late", "model_timeout"), "model_timeout", "llm"),
-        (ModelError("x", "y", "a code of an adapter of somebody"), "model_error", "llm"),
+        (ModelError("x", "y", "a code of our own adapter"), "model_error", "llm"),
         (Overloaded("64 jobs are waiting already", "whisper"), "overloaded", ""),
         (ProtocolError("no such event", "invalid_value"), "protocol", ""),
         (ValueError("a bug"), "server_error", ""),

@@ -19,6 +19,7 @@ from rejoinder.agent.server.calls.filters import CallFilter
 from rejoinder.agent.server.calls.keeper import CallKeeper
 from rejoinder.agent.server.calls.kept import KeptCall
 from rejoinder.agent.server.calls.privacy import keeper_of
+from rejoinder.agent.server.calls.reading import Readers
 from rejoinder.agent.server.calls.record import CallRecord
 from rejoinder.agent.server.calls.recorder import CallRecorder
 from rejoinder.agent.server.calls.store import CallStore, CannotOpen, StoreLimits
@@ -45,7 +46,8 @@ class CallBook:
         self.live: dict[str, CallRecorder] = {}
         self.ended = 0
         self._llm = llm_identities(settings).label
-        self._on = settings.calls_page or bool(settings.calls_db)
+        seen = settings.calls_page and Readers(settings).possible
+        self._on = seen or bool(settings.calls_db)
         self._recent: OrderedDict[str, KeptCall] = OrderedDict()
         self._characters = 0
         self._store = open_store(settings)

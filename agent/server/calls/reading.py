@@ -24,6 +24,11 @@ class Readers:
         self._keys = Keys(settings.calls_key.split(), time.time)
         self._here = settings.local and not settings.public_url
 
+    @property
+    def possible(self) -> bool:
+        """Whether there can be anybody who may."""
+        return self._keys.needed or self._here
+
     def deny_page(self, request: HTTPConnection) -> Response | None:
         """Return the answer to a client that may not see the page itself, which has no call in it."""
         if self._keys.needed:

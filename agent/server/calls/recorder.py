@@ -30,7 +30,6 @@ from rejoinder.pipeline import (
     ReplyStarted,
     ReplyText,
     Session,
-    Trace,
     TurnTraced,
 )
 
@@ -103,7 +102,7 @@ class CallRecorder:
                     self._change(found)
             case TurnTraced(trace):
                 if found := self._by_number.get(trace.turn):
-                    found.trace, found.latency_ms = trace, _latency(trace)
+                    found.trace, found.latency_ms = trace, 1000.0 * trace.latency
                     self._change(found)
             case ToolReturned():
                 self._end_tool(event)
@@ -208,7 +207,7 @@ class CallRecorder:
 
     def _end_reply(self, turn: TurnRecord, done: ReplyDone) -> None:
         turn.status, turn.trace = done.status, done.trace or turn.trace
-        turn.latency_ms = _latency(turn.trace) if turn.trace else 0.0
+        turn.latency_ms = 1000.0 * turn.trace.latency if turn.trace else 0.0
         if turn.trace:  # words of a greeting or from the cache have no tokens
             turn.models = turn.trace.models or [self._llm] * bool(turn.trace.tokens)
         turn.heard = clean(done.heard, MAX_FIELD)
@@ -242,7 +241,3 @@ class CallRecorder:
 
     def _since(self) -> float:
         return self._now() - self._began
-
-
-def _latency(trace: Trace) -> float:
-    return sum(ms for _, ms in trace.budget())

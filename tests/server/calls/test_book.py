@@ -6,6 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
 from support.serving import SCRIPTED
 
 from rejoinder.agent.app.call import CallInfo
@@ -34,3 +35,27 @@ def test_export_does_not_parse_the_calls_of_the_database(tmp_path: Path) -> None
             return await book.bodies(CallFilter())
 
     assert asyncio.run(export()) == ["nor this", "not JSON"]
+
+
+@pytest.mark.parametrize(
+    ("given", "records"),
+    [
+        ({}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"host": "0.0.0.0", "calls_key": "0" * 64}, True),
+        ({"host": "0.0.0.0", "calls_db": "calls.db"}, True),
+        ({"calls_page": False}, False),
+    ],
+)
+def test_calls_are_not_recorded_where_nobody_can_look_at_them(
+    given: dict[str, object], records: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings, _ = load({**SCRIPTED, **given})
+
+    async def observed() -> bool:
+        book = CallBook(settings, None)
+        async with book.running():
+            return bool(book.observe(CallInfo("sess_1", "pcm")))
+
+    assert asyncio.run(observed()) is records

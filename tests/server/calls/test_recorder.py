@@ -144,7 +144,7 @@ def test_call_has_its_latencies_interruptions_and_shares_of_the_talk() -> None:
         told.take(TurnTraced(Trace(number, marks=marks)))
         told.take(OverlapStarted(7), OverlapEnded("mm-hm") if number % 2 else SpeechStarted(7))
         told.take(ReplyDone(number, "completed", "", played=3.0, trace=Trace(number, marks=marks)))
-    told.take(OverlapEnded("a noise while nobody speaks"))
+    told.take(OverlapEnded("a noise in silence"))
     about = told.recorder.record.summary()
     assert [about[name] for name in ("p50_ms", "p95_ms", "slowest_ms")] == [300.0, 1700.0, 1700.0]
     assert about["longest_silence_ms"] == 1700.0

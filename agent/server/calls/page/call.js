@@ -1,6 +1,7 @@
 // One call: its facts, and its turns with words, waterfall, tools and queue waits.
 
-import { clock, count, duration, element, milliseconds, steps } from "./elements.js";
+import { milliseconds, steps } from "../../page/steps.js";
+import { clock, count, duration, element } from "./elements.js";
 
 const STATUS = {
   "": "in progress",

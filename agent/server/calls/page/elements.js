@@ -15,10 +15,6 @@ export function duration(seconds) {
   return `${Math.floor(seconds / 60)} min ${String(Math.floor(seconds % 60)).padStart(2, "0")} s`;
 }
 
-export function milliseconds(ms) {
-  return `${Math.round(ms)} ms`;
-}
-
 /** Return the time of day at seconds since the epoch, with the date unless it is today. */
 export function clock(seconds) {
   const at = new Date(seconds * 1000);
@@ -29,22 +25,4 @@ export function clock(seconds) {
 /** Return "1 turn" or "2 turns". */
 export function count(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
-}
-
-/** Return a list with a line for each part, `{name, ms}`, and its bar at the time at which it began. */
-export function steps(parts, label) {
-  const whole = parts.reduce((sum, { ms }) => sum + ms, 0) || 1;
-  const list = element("ol", "steps");
-  list.ariaLabel = label;
-  let begin = 0;
-  for (const { name, ms } of parts) {
-    const bar = element("i"); // only for the eye: the number beside it has the value
-    bar.style.setProperty("--left", `${((100 * begin) / whole).toFixed(2)}%`);
-    bar.style.setProperty("--width", `${((100 * ms) / whole).toFixed(2)}%`);
-    const value = element("data", "", milliseconds(ms));
-    value.value = ms;
-    list.append(element("li", "", name, value, bar));
-    begin += ms;
-  }
-  return list;
 }

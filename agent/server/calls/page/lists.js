@@ -1,6 +1,7 @@
 // The lists of running and earlier calls.
 
-import { clock, count, duration, element, milliseconds } from "./elements.js";
+import { milliseconds } from "../../page/steps.js";
+import { clock, count, duration, element } from "./elements.js";
 
 const FLOORS = {
   nobody: "quiet",
