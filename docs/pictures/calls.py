@@ -2,7 +2,7 @@
 
 .venv/bin/python docs/pictures/calls.py question.wav
 
-The caller is the recording, twice in each call: the second time it interrupts the answer. The recogniser,
+The caller is ``question.wav``, twice in each call: the second time it interrupts the answer. The recogniser,
 the turn model and the voice are the default ones; the answers are scripted. The first call is over when the
 pictures are taken, and in the second one the agent speaks. Run it on an idle machine. It needs the extra
 ``dev`` and Chromium.
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,14 +100,16 @@ async def photograph(browser: Browser, url: str, call: str, options: dict[str, A
     page = await browser.new_page(**options)
     await page.goto(f"{url}#{call}")
     await page.wait_for_selector("#turns li .steps")
+    await page.wait_for_selector(".lane.agent > svg")
     await page.screenshot(path=path)
     await page.close()
 
 
-async def main(recording: Path) -> None:
+async def main(question: Path) -> None:
     """Start a server and a browser, and write the pictures."""
-    audio, rate = soundfile.read(recording, dtype="float32", always_2d=True)
+    audio, rate = soundfile.read(question, dtype="float32", always_2d=True)
     flags = {"llm": f"scripted:llm|{'|'.join(ANSWERS)}", "agent": f"{__file__}:agent"}
+    os.environ |= {"REJOINDER_RECORDINGS": tempfile.mkdtemp(), "REJOINDER_RECORDING": "always"}
     async with own_server(flags) as address, async_playwright() as driver:
         page = f"http://{urlsplit(address).netloc}/calls"
         chromium = shutil.which("chromium")

@@ -82,6 +82,10 @@ def test_encrypted_recording_is_decrypted_while_it_is_played(tmp_path: Path) -> 
         assert status == 200 and int(headers["content-length"]) == len(whole)
         audio, rate = soundfile.read(io.BytesIO(whole))
         assert rate == 16_000 and len(audio) / rate == pytest.approx(recording.seconds, abs=0.001)
+        drawn = json.loads(read(server, f"calls/api/recordings/{recording.id}/waveform")[2])
+        for side, channel in (("caller", 0), ("agent", 1)):
+            loudest = np.abs(audio[:, channel]).max()
+            assert max(drawn[side]) == pytest.approx(100.0 * loudest, abs=1.0) and len(drawn[side]) > 500
         for wanted, part in (("5-9", whole[5:10]), ("-7", whole[-7:]), ("20000-", whole[20000:])):
             status, headers, body = read(server, known["url"], Range=f"bytes={wanted}")
             assert (status, body) == (206, part)

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 from rejoinder.agent.config import Settings
 from rejoinder.agent.recording.folder import CallRecording
 from rejoinder.agent.recording.recordings import Recordings
+from rejoinder.agent.recording.waveform import peaks
 from rejoinder.agent.server.access import error_response
 from rejoinder.agent.server.calls.reading import Readers
 from rejoinder.pipeline import PipelineError
@@ -29,6 +30,8 @@ MEDIA_TYPES = {"flac": "audio/flac", "opus": "audio/ogg"}
 """Media types of recordings, by their format."""
 NOT_FOUND = "recording_not_found"
 """Error code of a recording that there is not."""
+SEALED = "recording_sealed"
+"""Error code of a recording that cannot be decrypted or decoded."""
 PRIVATE_SOUND = {"Cache-Control": "no-store"}
 """Headers of answers with sound of callers."""
 
@@ -49,6 +52,7 @@ class RecordingEndpoints:
         return [
             Route("/calls/api/recordings", self._list),
             Route("/calls/api/recordings/{id}", self._sound),
+            Route("/calls/api/recordings/{id}/waveform", self._waveform),
         ]
 
     def _ticket(self, id: str, until: int) -> str:
@@ -79,21 +83,46 @@ class RecordingEndpoints:
     async def _sound(self, request: Request) -> Response:
         if not self._has_ticket(request) and (denied := self._readers.deny(request)):
             return denied
+        found = await self._find(request)
+        if isinstance(found, Response):
+            return found
+        recordings, recording = found
+        media_type = MEDIA_TYPES[recording.form]
+        if not recording.key:
+            path = recordings.folder.path / recording.file
+            return FileResponse(path, headers=PRIVATE_SOUND, media_type=media_type)
+        try:
+            sound = await run_sync(recordings.folder.open, recording, recordings.keys)
+        except (OSError, PipelineError) as error:
+            return error_response(409, f"the recording cannot be decrypted: {error}", SEALED)
+        return await _part(sound, request.headers.get("range", ""), media_type)
+
+    async def _waveform(self, request: Request) -> Response:
+        if denied := self._readers.deny(request):
+            return denied
+        found = await self._find(request)
+        if isinstance(found, Response):
+            return found
+        try:
+            caller, agent = await run_sync(_peaks, *found)
+        except (OSError, RuntimeError, PipelineError) as error:
+            return error_response(409, f"the recording cannot be read: {error}", SEALED)
+        return JSONResponse({"caller": caller, "agent": agent}, headers=PRIVATE_SOUND)
+
+    async def _find(self, request: Request) -> tuple[Recordings, CallRecording] | Response:
+        """Return the recording that a request names, or the answer where there is none."""
         recordings, id = self._recordings, request.path_params["id"]
         found = await run_sync(recordings.folder.get, id) if recordings else None
         if recordings is None or found is None:
             return error_response(404, "there is no such recording, or it is no longer kept", NOT_FOUND)
-        media_type = MEDIA_TYPES[found.form]
-        path = recordings.folder.path / found.file
-        if not await run_sync(path.exists):
+        if not await run_sync((recordings.folder.path / found.file).exists):
             return error_response(404, "the file of the recording is gone", NOT_FOUND)
-        if not found.key:
-            return FileResponse(path, headers=PRIVATE_SOUND, media_type=media_type)
-        try:
-            sound = await run_sync(recordings.folder.open, found, recordings.keys)
-        except (OSError, PipelineError) as error:
-            return error_response(409, f"the recording cannot be decrypted: {error}", "recording_sealed")
-        return await _part(sound, request.headers.get("range", ""), media_type)
+        return recordings, found
+
+
+def _peaks(recordings: Recordings, recording: CallRecording) -> tuple[list[int], list[int]]:
+    with recordings.folder.open(recording, recordings.keys) as sound:
+        return peaks(sound, recording.seconds)
 
 
 async def _part(sound: Any, wanted: str, media_type: str) -> Response:

@@ -3,6 +3,7 @@
 import { ask, follow, keepKey, save } from "./api.js";
 import { CallView } from "./call.js";
 import { drawEnded, drawLive } from "./lists.js";
+import { drawRecordings } from "./recordings.js";
 
 const RETRY_MS = 2000; // wait before a lost stream is opened again
 const NEEDS_KEY = 401;
@@ -97,6 +98,7 @@ function show() {
   at("no-call").hidden = Boolean(id);
   at("call-body").hidden = !id;
   view.clear();
+  at("recordings").replaceChildren();
   drawLists();
   start();
   if (id) at("call").focus();
@@ -106,6 +108,7 @@ async function load(id) {
   const call = await (await ask(`calls/${encodeURIComponent(id)}`)).json();
   if (id !== chosen()) return;
   view.draw(call);
+  attempt(() => drawRecordings(at("recordings"), call, () => [call.id, id].includes(chosen())));
   if (call.id === id) return;
   history.replaceState(null, "", `#${encodeURIComponent(call.id)}`); // it was the call's own id, as in the log
   show();
