@@ -53,6 +53,8 @@ app.command()(plan)
 app.command()(calls)
 app.command("profile")(sample)
 console = Console(stderr=True)
+PIPE_COLUMNS = 200
+"""Width of the table of settings where the output is no terminal."""
 
 
 def show_version(wanted: bool) -> None:
@@ -371,7 +373,7 @@ def show_config(settings: Settings, sources: dict[str, str]) -> None:
     table = Table("setting", "value", "from")
     for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
         table.add_row(name, str(value), sources[name])
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
 
 
 def main() -> None:

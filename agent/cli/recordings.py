@@ -18,7 +18,7 @@ from rich.table import Table
 
 from rejoinder.agent.cli.options import ConfigOption
 from rejoinder.agent.config import ConfigError, Settings, load
-from rejoinder.agent.recording.audio_file import PRIVATE_FILE
+from rejoinder.agent.recording.disk import PRIVATE_FILE
 from rejoinder.agent.recording.folder import CallRecording, Folder
 from rejoinder.agent.recording.recordings import keys_of
 from rejoinder.models.hints import NotInstalled
@@ -95,7 +95,7 @@ def delete(
         _, found = _opened(folder, config)
         chosen = [one for one in found.all(caller or "", call or "") if not recording or one.id in recording]
         _check_known(recording or [], chosen)
-        found.delete(chosen)
+        found.delete(one.id for one in chosen)
         typer.echo(f"deleted {len(chosen)} recordings")
 
 

@@ -54,7 +54,7 @@ class LoopWatch:
         self._beat_handle = self._loop.call_later(BEAT_SECONDS, self._beat)
 
     def _watch(self) -> None:
-        reported = 0.0
+        suspected = reported = 0.0
         while not self._ended.wait(BEAT_SECONDS):
             last, now = self._last, time.monotonic()
             if now - last < self._seconds + BEAT_SECONDS or last == reported:
@@ -62,6 +62,9 @@ class LoopWatch:
             frame = sys._current_frames().get(self._thread_id)
             if frame is None or is_idle(frame):
                 continue  # it waits: the machine is busy with something else
+            if suspected != last:
+                suspected = last
+                continue  # on a busy machine it may only just have begun to run: look again
             reported = last
             log.warning(
                 "the event loop has been blocked for %.0f ms, and all calls wait: in %s",

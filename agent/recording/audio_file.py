@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from rejoinder.agent.recording.disk import PRIVATE_FILE, write_whole
 from rejoinder.agent.recording.timeline import PlayedAudio, RecordedBlock
 from rejoinder.agent.recording_settings import Form
 from rejoinder.pipeline import RATE
@@ -28,8 +29,6 @@ SUFFIXES: dict[Form, str] = {"flac": ".flac", "opus": ".ogg"}
 """The end of a file's name, by its format."""
 SUBTYPES: dict[Form, tuple[str, str]] = {"flac": ("FLAC", "PCM_16"), "opus": ("OGG", "OPUS")}
 """soundfile's names of a format."""
-PRIVATE_FILE = 0o600
-"""Permissions of a file: the user of the server reads and writes it."""
 FLAC_BLOCK_AT = 8
 """Place of the largest block size in a FLAC file: 2 bytes (RFC 9639, 8.2)."""
 FLAC_SAMPLES_AT = 21
@@ -52,7 +51,7 @@ class _Guarded(io.RawIOBase):
         """Write bytes; nothing more after an error."""
         if self.error is None:
             try:
-                self.file.write(data)
+                write_whole(self.file, data)
             except OSError as error:
                 self.error = error
         return memoryview(data).nbytes
@@ -69,11 +68,11 @@ class _Guarded(io.RawIOBase):
 class AudioFile:
     """Writes one file. Its methods raise OSError, once the disk is full for example.
 
-    key: encrypts it, None for none.
+    key: encrypts it, None for none. id: of the recording; a reader has to know it, too, if there is a key.
     spans: when the agent is heard, in seconds, with the number of the reply: (reply, begin, end).
     """
 
-    def __init__(self, path: Path, form: Form, key: bytes | None) -> None:
+    def __init__(self, path: Path, form: Form, key: bytes | None, id: str = "") -> None:
         import soundfile
 
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
@@ -83,7 +82,7 @@ class AudioFile:
         if key:
             from rejoinder.agent.recording.sealing import SealedWriter  # needs the extra record
 
-            self._sealed = SealedWriter(self._raw, key)
+            self._sealed = SealedWriter(self._raw, key, id)
         self._out = _Guarded(self._sealed or self._raw)
         self._flac = form == "flac"
         kind, subtype = SUBTYPES[form]
@@ -96,11 +95,6 @@ class AudioFile:
     def seconds(self) -> float:
         """Duration of what is written."""
         return self._samples / RATE
-
-    @property
-    def bytes(self) -> int:
-        """Size of the file."""
-        return os.fstat(self._raw.fileno()).st_size
 
     @property
     def deleted(self) -> bool:

@@ -7,12 +7,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rejoinder.agent.recording.announcement import Announcement
 from rejoinder.agent.recording.changes import RecordingChange
 from rejoinder.agent.recording.folder import CallRecording, RecordedSpan, new_id
+from rejoinder.agent.recording.guarded import GuardedListeners
 from rejoinder.agent.recording.running import CALLER_SIDE, RunningRecording
 from rejoinder.pipeline import (
     RATE,
@@ -36,6 +38,8 @@ CHECK_S = 0.05
 """Interval between two checks whether the announcement can be spoken, or was heard, in seconds."""
 ANNOUNCEMENT_TRIES = 3
 """How often the announcement is spoken if something cuts it off. Without it there is no recording."""
+WRITE_S = 2.0
+"""Interval between two blocks for the file while nobody speaks, in seconds."""
 MOST_SPANS = 10_000
 """Most turns of the caller whose times are kept."""
 MOST_CHANGES = 64
@@ -45,7 +49,7 @@ CALL_ENDED = "the call has ended"
 ENDED_IN_CALL = "stopped"
 """Why a recording ended in its call."""
 FAULT = "an error in the server: see its log"
-"""Why a recording ended that its own program has ended."""
+"""Why a recording ended in which this program has a fault."""
 NOT_ANNOUNCED = "the announcement was not heard"
 """Why there is no recording."""
 
@@ -74,8 +78,8 @@ class AudioRecorder:
         self._asked: bool | None = None  # to begin, with (True) or without the announcement
         self._beginning = False  # what was asked for, until it is announced, or is no longer wanted
         self._greeting = ""
-        self._must_announce = False
-        self._announced = False
+        self._announcement: Announcement | None = None
+        self._listener: GuardedListeners | None = None
         self._heard = 0  # samples of the caller since the call began
         self._spans: deque[RecordedSpan] = deque(maxlen=MOST_SPANS)
         self._speaks_since: float | None = None
@@ -116,14 +120,16 @@ class AudioRecorder:
             return
         if self._beginning:
             return
-        self._asked = announce
+        self._asked = announce or bool(self._asked)  # one that is to be announced stays so
         self._wanted.set()
 
     def stop(self) -> None:
         """End the recording, or do not begin it."""
         self._asked, self._beginning = None, False
+        self._wanted.set()  # the greeting waits no longer
         if self._running:
-            self._end(ENDED_IN_CALL)
+            with self._ending_on_fault():
+                self._end(ENDED_IN_CALL)
         else:
             self._tell(RecordingChange("", False, ENDED_IN_CALL))
 
@@ -146,14 +152,21 @@ class AudioRecorder:
             with self._ending_on_fault():
                 now = asyncio.get_running_loop().time()
                 self._running.timeline.hear(pcm, now)
-                self._running.write(now)
+                self._write(now)
 
     def take(self, happened: Event) -> None:
         """Take an event of the session."""
         if self._running:
             with self._ending_on_fault():
                 self._note(happened)
-                self._running.write(asyncio.get_running_loop().time())
+                self._write(asyncio.get_running_loop().time())
+
+    def _write(self, now: float) -> None:
+        assert self._running
+        if self._announcement and not self._announcement.whole and not self._running.about.pending:
+            self._discard()  # the client reports later that it has not played all of it
+        else:
+            self._running.write(now)
 
     def _note(self, happened: Event) -> None:
         match happened:
@@ -196,57 +209,83 @@ class AudioRecorder:
 
     async def _begin_those_asked_for(self, session: Session) -> None:
         while True:
-            await self._wanted.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WRITE_S if self._running else None):
+                    await self._wanted.wait()
             self._wanted.clear()
-            if self._asked is not None:
-                await self._begin(session, announce=self._asked)
+            with self._ending_on_fault():
+                if self._asked is not None:
+                    await self._begin(session, announce=self._asked)
+                self._greet(session)
+                if self._running:  # a silent client sends nothing that would write the rest
+                    self._write(asyncio.get_running_loop().time())
 
     # --- one recording ----------------------------------------------------------------------------------
 
     async def _begin(self, session: Session, announce: bool) -> None:
-        announces = bool(announce and self._recordings.announcement)
         self._asked, self._beginning = None, True
-        self._must_announce, self._announced = announces, False
-        if announces and not self._recordings.records_announcement:
-            self._announced = await self._announce(session)
-            if self._announced and (self._beginning or self._asked is not None):
+        self._forget_announcement()
+        included = self._recordings.records_announcement
+        if not (announce and self._recordings.announcement):
+            self._open(session)
+            self._beginning = False
+            return
+        for _ in range(ANNOUNCEMENT_TRIES):
+            await self._wait_at_rest(session)
+            if not self._is_wanted():
+                return
+            if included:
+                self._open(session, pending=True)
+            heard = await self._announce(session)
+            if heard and not included and (self._is_wanted() or self._asked is not None):
                 self._asked = None  # where it was stopped and asked for again meanwhile, it is announced too
                 self._open(session)
-        else:
-            if announces:
-                await self._wait_at_rest(session)
-            if self._beginning:
-                self._open(session)
-            if announces and self._running:
-                heard = await self._announce(session)
-                self._announced = heard and self._beginning
-        if announces and not self._announced and self._beginning:
-            self._discard()
+            if heard and self._running:
+                self._running.announced()
+                break
+            if not self._is_wanted():  # it was stopped, or the file cannot be written
+                return
+            self._discard()  # what is said before the next try is not kept
+            self._beginning = True
         self._beginning = False
+
+    def _is_wanted(self) -> bool:
+        """Return whether the recording that is about to begin was not stopped."""
+        return self._beginning
+
+    def _greet(self, session: Session) -> None:
+        """Say the greeting that waited for the announcement, unless the caller has spoken meanwhile."""
         greeting, self._greeting = self._greeting, ""
         if greeting and session.at_rest:
             session.respond(ReplyRequest(words=greeting))
 
     async def _announce(self, session: Session) -> bool:
         """Speak the announcement, which speech does not stop; return whether all of it was heard."""
-        for _ in range(ANNOUNCEMENT_TRIES):
-            await self._wait_at_rest(session)
-            if not self._beginning:
-                return False
-            session.respond(ReplyRequest(words=self._recordings.announcement, interruptible=False))
-            if (reply := session.reply) is None:
-                continue
-            while session.reply is reply:  # noqa: ASYNC110 - play-out has no event
-                await asyncio.sleep(CHECK_S)
-            if reply.outcome.status == "completed":
-                return True
-        return False
+        words = self._recordings.announcement
+        session.respond(ReplyRequest(words=words, speaks=True, interruptible=False))
+        if (reply := session.reply) is None:
+            return False
+        self._watch(session, announcement := Announcement(reply.id))
+        while session.reply is reply:  # noqa: ASYNC110 - play-out has no event
+            await asyncio.sleep(CHECK_S)
+        return reply.outcome.status == "completed" and announcement.heard
+
+    def _watch(self, session: Session, announcement: Announcement) -> None:
+        self._forget_announcement()
+        self._announcement = announcement
+        session.listeners.add(announcement)
+
+    def _forget_announcement(self) -> None:
+        if self._announcement and self._session:
+            self._session.listeners.remove(self._announcement)
+        self._announcement = None
 
     async def _wait_at_rest(self, session: Session) -> None:
         while not session.at_rest:  # noqa: ASYNC110 - the floor has no event
             await asyncio.sleep(CHECK_S)
 
-    def _open(self, session: Session) -> None:
+    def _open(self, session: Session, pending: bool = False) -> None:
+        """Begin a file. pending: it may not be kept unless the announcement is heard."""
         loop = asyncio.get_running_loop()
         now = time.time()
         about = CallRecording(
@@ -258,7 +297,7 @@ class AudioRecorder:
             began=round(now, 3),
             form=self._recordings.form,
             key=self._recordings.key_id,
-            announced=self._announced,
+            pending=pending,
         )
         self._spans.clear()
         self._speaks_since = None
@@ -267,36 +306,36 @@ class AudioRecorder:
             loop.call_soon_threadsafe(self._failed, about.id, reason)
 
         self._running = self._recordings.begin(about, loop.time(), self._heard > 0, failed)
-        session.listeners.add(self._running.timeline)
+        self._listener = GuardedListeners(self._ending_on_fault, self._running.timeline)
+        session.listeners.add(self._listener)
         self._tell(RecordingChange(about.id, True))
         log.info("call %s: recording %s has begun", self._call.id, about.id)
 
     def _end(self, reason: str) -> None:
-        if self._running and self._unannounced:
+        if self._running and self._running.about.pending:
             self._discard()
-        elif running := self._let_go():
-            running.end(asyncio.get_running_loop().time(), reason, list(self._spans), self._announced)
+        elif self._running:
+            self._running.end(asyncio.get_running_loop().time(), reason, list(self._spans))
+            running = self._let_go()
             log.info("call %s: recording %s has ended: %s", self._call.id, running.about.id, reason)
             self._tell(RecordingChange(running.about.id, False, reason))
 
-    @property
-    def _unannounced(self) -> bool:
-        """Whether the recording may not be kept: what it must begin with was not heard."""
-        return self._must_announce and not self._announced
-
     def _discard(self) -> None:
-        if running := self._let_go():
+        id = ""
+        if self._running:
+            running = self._let_go()
             running.discard()
             self._recordings.discarded(running.about)
+            id = running.about.id
         log.warning("call %s is not recorded: %s", self._call.id, NOT_ANNOUNCED)
-        self._tell(RecordingChange(running.about.id if running else "", False, NOT_ANNOUNCED))
+        self._tell(RecordingChange(id, False, NOT_ANNOUNCED))
 
     def _failed(self, id: str, reason: str) -> None:
         log.error("call %s: recording %s has ended, the call goes on: %s", self._call.id, id, reason)
         self._recordings.count("failed")
         if self._running and self._running.about.id == id:
-            if (running := self._let_go()) and self._unannounced:
-                running.discard()
+            if self._let_go().about.pending:
+                self._recordings.delete(id)
             self._tell(RecordingChange(id, False, reason))
 
     @contextmanager
@@ -306,18 +345,20 @@ class AudioRecorder:
             yield
         except Exception:
             log.exception("call %s: its recording has ended, the call goes on", self._call.id)
-            if running := self._let_go():
+            if self._running:
+                running = self._let_go()
                 running.break_off(FAULT)
-                if self._unannounced:
+                if running.about.pending:
                     running.discard()
                 self._tell(RecordingChange(running.about.id, False, FAULT))
 
-    def _let_go(self) -> RunningRecording | None:
-        running, self._running = self._running, None
-        if running:
-            self._beginning = False
-        if running and self._session:
-            self._session.listeners.remove(running.timeline)
+    def _let_go(self) -> RunningRecording:
+        """Return the running recording, which is no longer this recorder's."""
+        assert self._running
+        running, self._running, self._beginning = self._running, None, False
+        if self._session and self._listener:
+            self._session.listeners.remove(self._listener)
+        self._listener = None
         return running
 
     def _tell(self, change: RecordingChange) -> None:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 CLEAN_SECONDS = 3600.0
 """Interval between two deletions of old recordings, in seconds."""
 CLEAN_AGAIN_SECONDS = 60.0
-"""Least time between two deletions where recordings are completed, in seconds: each reads the whole index."""
+"""Least time between two deletions where recordings are completed, in seconds."""
 LAST_SECONDS = 10.0
 """Longest wait for the disk when the server ends, in seconds."""
 MEGABYTE = 10**6
@@ -48,7 +48,7 @@ class Recordings:
         self._days, self._most = settings.recording_days, settings.recordings_mb * MEGABYTE
         self._writer = RecordingWriter()
         self._live: set[str] = set()
-        self._cleaned = 0.0
+        self._grown = asyncio.Event()
 
     def recorder(self, call: RecordedCall) -> AudioRecorder:
         """Return the recorder of a new call."""
@@ -68,10 +68,9 @@ class Recordings:
             self._live.discard(about.id)
             if outcome:
                 self.count(outcome)
+            self._grown.set()
 
         def done() -> None:
-            if time.monotonic() - self._cleaned >= CLEAN_AGAIN_SECONDS:
-                self._clean()
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(ended, "complete")
 
@@ -82,6 +81,10 @@ class Recordings:
 
         key = self.keys[0] if self.keys else None
         return RunningRecording(about, now, in_call, self.folder, key, self._writer, broken, done)
+
+    def delete(self, id: str) -> None:
+        """Delete a recording soon."""
+        self._writer.submit(lambda: self.folder.delete([id]))
 
     def discarded(self, about: CallRecording) -> None:
         """Count a recording that was discarded."""
@@ -105,21 +108,18 @@ class Recordings:
                 log.error("recordings were not completed within %g s", LAST_SECONDS)
 
     async def _keep_clean(self) -> None:
+        """Delete what is kept no longer, in a thread of its own: reading a large folder may take a while."""
         while True:
-            self._writer.submit(self._clean)
-            await asyncio.sleep(CLEAN_SECONDS)
+            await asyncio.to_thread(self._clean, frozenset(self._live))
+            await asyncio.sleep(CLEAN_AGAIN_SECONDS)
+            self._grown.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLEAN_SECONDS):
+                    await self._grown.wait()
 
-    def _clean(self) -> None:
-        """Delete what is kept no longer; in the thread."""
-        self._cleaned = time.monotonic()
-        if not (self._days or self._most):
-            return
+    def _clean(self, live: frozenset[str]) -> None:
         try:
-            old = [
-                one
-                for one in self.folder.expired(time.time(), self._days, self._most)
-                if one.id not in self._live
-            ]
+            old = self.folder.expired(time.time(), self._days, self._most, live)
             self.folder.delete(old)
         except OSError as error:
             log.error("old recordings were not deleted: %s", error)

@@ -22,7 +22,8 @@ CALLER_SIDE = "caller"
 AGENT_SIDE = "agent"
 """The agent's side."""
 WRITE_ERRORS = (OSError, RuntimeError, ValueError)
-"""Errors of a file that cannot be written: the disk's, libsndfile's, and those of a file that is closed."""
+"""Errors of a file that cannot be written: the disk's, libsndfile's, and those of a file that is closed.
+Others are faults of this program, and end the recording, too."""
 
 
 class RunningRecording:
@@ -59,15 +60,20 @@ class RunningRecording:
         self._submit(self._open)
 
     def write(self, now: float) -> None:
-        """Give the thread what no longer changes."""
-        if block := self.timeline.take(now):
+        """Give the thread what no longer changes. Call it every few seconds, also in silence."""
+        while block := self.timeline.take(now):
             self._give(block)
 
-    def end(self, now: float, reason: str, spans: list[RecordedSpan], announced: bool) -> None:
+    def announced(self) -> None:
+        """Note that the announcement was heard: the recording may be kept."""
+        self.about = self.about.model_copy(update={"announced": True, "pending": False})
+        self._submit(self._note)
+
+    def end(self, now: float, reason: str, spans: list[RecordedSpan]) -> None:
         """Complete the recording. reason: why it ends. spans: when the caller spoke."""
-        if block := self.timeline.take(now, whole=True):
+        while block := self.timeline.take(now, whole=True):
             self._give(block)
-        self._submit(lambda: self._close(reason, spans, announced))
+        self._submit(lambda: self._close(reason, spans))
 
     def discard(self) -> None:
         """Delete the recording."""
@@ -95,9 +101,18 @@ class RunningRecording:
 
     def _open(self) -> None:
         try:
+            path, id = self._folder.path / self.about.file, self.about.id
+            self._file = AudioFile(path, self.about.form, self._key, id)
             self._folder.save(self.about)
-            self._file = AudioFile(self._folder.path / self.about.file, self.about.form, self._key)
-        except WRITE_ERRORS as error:
+        except Exception as error:
+            self._fail(_reason(error))
+
+    def _note(self) -> None:
+        if self._over or self._file is None or self._file.deleted:
+            return
+        try:
+            self._folder.save(self.about)
+        except Exception as error:
             self._fail(_reason(error))
 
     def _write(self, block: RecordedBlock) -> None:
@@ -106,24 +121,24 @@ class RunningRecording:
             return
         try:
             self._file.write(block)
-        except WRITE_ERRORS as error:
+        except Exception as error:
             self._fail(_reason(error))
 
-    def _close(self, reason: str, spans: list[RecordedSpan], announced: bool) -> None:
+    def _close(self, reason: str, spans: list[RecordedSpan]) -> None:
         if self._over or self._file is None:
             return
         try:
             self._file.close()
             if not self._file.deleted:
-                self._save(self._file, reason, spans, announced)
-        except WRITE_ERRORS as error:
-            self._fail(_reason(error), spans, announced)
+                self._save(self._file, reason, spans)
+        except Exception as error:
+            self._fail(_reason(error), spans)
         else:
             self._over = True
             self._done()
 
-    def _fail(self, reason: str, spans: Sequence[RecordedSpan] = (), announced: bool = False) -> None:
-        """Close the file, which keeps what it has. spans, announced: where it was to be completed."""
+    def _fail(self, reason: str, spans: Sequence[RecordedSpan] = ()) -> None:
+        """Close the file, which keeps what it has. spans: where it was to be completed."""
         if self._over:
             return
         self._over = True
@@ -131,11 +146,11 @@ class RunningRecording:
             self._file.give_up()
             with suppress(*WRITE_ERRORS):
                 if not self._file.deleted:
-                    self._save(self._file, reason, spans, announced or self.about.announced)
+                    self._save(self._file, reason, spans)
         if not self._given_up:
             self._failed(reason)
 
-    def _save(self, file: AudioFile, reason: str, spans: Sequence[RecordedSpan], announced: bool) -> None:
+    def _save(self, file: AudioFile, reason: str, spans: Sequence[RecordedSpan]) -> None:
         agent = [
             RecordedSpan(side=AGENT_SIDE, begin=round(begin, 3), end=round(end, 3), turn=turn)
             for turn, begin, end in file.spans
@@ -143,7 +158,6 @@ class RunningRecording:
         update = {
             "seconds": round(file.seconds, 3),
             "ended": reason,
-            "announced": announced,
             "spans": sorted([*spans, *agent], key=lambda one: one.begin),
         }
         self._folder.save(self.about.model_copy(update=update))
@@ -152,9 +166,14 @@ class RunningRecording:
         self._over = True
         if self._file:
             self._file.give_up()
-        with suppress(OSError):
-            self._folder.delete([self.about])
+        try:
+            self._folder.delete([self.about.id])
+        except OSError as error:
+            log.error("recording %s was not deleted: %s", self.about.id, error)
 
 
 def _reason(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if not isinstance(error, WRITE_ERRORS):
+        log.error("a recording was not written", exc_info=error)
+    said = error.strerror if isinstance(error, OSError) else str(error)
+    return said or type(error).__name__

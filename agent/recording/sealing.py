@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from typing_extensions import Buffer
 
+from rejoinder.agent.recording.disk import write_whole
 from rejoinder.pipeline import PipelineError
 
 MAGIC = b"RJREC\x01\r\n"
@@ -70,8 +71,9 @@ def key_id(key: bytes) -> bytes:
     return sha256(b"rejoinder recording key" + key).digest()[:KEY_ID_BYTES]
 
 
-def _cipher(key: bytes, header: bytes) -> AESGCM:
-    return AESGCM(HKDF(SHA256(), KEY_BYTES, salt=header, info=b"rejoinder recording").derive(key))
+def _cipher(key: bytes, header: bytes, id: str) -> AESGCM:
+    info = f"rejoinder recording {id}".encode()
+    return AESGCM(HKDF(SHA256(), KEY_BYTES, salt=header, info=info).derive(key))
 
 
 def _nonce(number: int, last: bool) -> bytes:
@@ -81,18 +83,19 @@ def _nonce(number: int, last: bool) -> bytes:
 class SealedWriter(io.RawIOBase):
     """Encrypts what is written to it. Close it to write the last chunk. Its methods raise OSError.
 
-    file: an empty file, which this closes.
+    file: an empty file, which this closes. id: of the recording, without which nothing is decrypted: so the
+    files of two recordings cannot change places.
     """
 
-    def __init__(self, file: BinaryIO, key: bytes) -> None:
+    def __init__(self, file: BinaryIO, key: bytes, id: str = "") -> None:
         self._file = file
         header = MAGIC + key_id(key) + os.urandom(SALT_BYTES)
-        self._cipher = _cipher(key, header)
+        self._cipher = _cipher(key, header, id)
         self._number = 0
         self._size = self._place = 0
         self._rest = bytearray()
         self._over = bytearray()
-        file.write(header)
+        write_whole(file, header)
 
     def writable(self) -> bool:
         """Return True."""
@@ -128,7 +131,7 @@ class SealedWriter(io.RawIOBase):
     def _seal(self, data: bytes, last: bool) -> None:
         place = self._file.tell()
         try:
-            self._file.write(self._cipher.encrypt(_nonce(self._number, last), data, None))
+            write_whole(self._file, self._cipher.encrypt(_nonce(self._number, last), data, None))
         except OSError:
             self._file.truncate(place)
             self._file.seek(place)
@@ -168,10 +171,10 @@ class SealedReader(io.RawIOBase):
     """Decrypts a file, at any place. Raises SealError where no key fits, or the file was changed.
 
     file: this closes it. keys: one of them is that of the file. cut_off: read a file without a last chunk,
-    up to its last whole chunk.
+    up to its last whole chunk. id: as it was written.
     """
 
-    def __init__(self, file: BinaryIO, keys: Sequence[bytes], cut_off: bool = False) -> None:
+    def __init__(self, file: BinaryIO, keys: Sequence[bytes], cut_off: bool = False, id: str = "") -> None:
         self._file = file
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
@@ -180,7 +183,7 @@ class SealedReader(io.RawIOBase):
         named = header[len(MAGIC) :][:KEY_ID_BYTES]
         if named not in known:
             raise SealError(f"the key {named.hex()} is needed, which is not among those given")
-        self._cipher = _cipher(known[named], header)
+        self._cipher = _cipher(known[named], header, id)
         stored = file.seek(0, os.SEEK_END) - HEADER_BYTES
         self._whole = stored // (CHUNK_BYTES + TAG_BYTES)
         self._rest, self._over = b"", b""

@@ -13,6 +13,8 @@ MAY_CHANGE_SECONDS = 4.0
 """How long audio can still change, in seconds: a client reports what it has played some time after a cut."""
 LEAST_BLOCK_SECONDS = 2.0
 """Least audio that is taken at once, in seconds: each time wakes the thread that writes."""
+MOST_BLOCK_SECONDS = 10.0
+"""Most audio that is taken at once, in seconds: a block is in memory several times while it is written."""
 LATE_SECONDS = 0.1
 """Audio of the caller that comes later than this, in seconds, does not follow the audio before it."""
 FOLLOWS_SECONDS = 0.002
@@ -210,14 +212,14 @@ class RecordingTimeline:
     # --- for the file -----------------------------------------------------------------------------------
 
     def take(self, now: float, whole: bool = False) -> RecordedBlock | None:
-        """Return the audio that no longer changes, None while there is too little.
+        """Return the next audio that no longer changes, None while there is too little, or at the end.
 
-        whole: return all of it up to ``now``, because the recording ends.
+        whole: return it up to ``now``, because the recording ends.
         """
         end = self.position(now) - (0 if whole else round(MAY_CHANGE_SECONDS * RATE))
-        if not whole and end - self._taken < LEAST_BLOCK_SECONDS * RATE:
+        if end - self._taken < (1 if whole else LEAST_BLOCK_SECONDS * RATE):
             return None
-        end = max(end, self._taken)
+        end = min(end, self._taken + round(MOST_BLOCK_SECONDS * RATE))
         if whole:
             self._cut(now)
         heard: list[CallerAudio] = []

@@ -22,6 +22,8 @@ def peaks(file: BufferedIOBase, seconds: float) -> tuple[list[int], list[int]]:
     """
     import soundfile
 
+    if seconds <= 0.0:  # it is not known yet
+        return [], []
     size = max(1, -(-int(seconds * RATE) // MOST_PEAKS))
     found = []
     with soundfile.SoundFile(file) as opened:

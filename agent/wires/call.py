@@ -229,7 +229,9 @@ class Call:
                     self.log.lose(reason, seconds)
             case ClientAway(seconds):
                 if session.user_has_floor:  # missing audio counts as silence, which ends the user's turn
-                    await session.hear(bytes(2 * int(seconds * RATE)))
+                    silence = bytes(2 * int(seconds * RATE))
+                    self._recorder.hear(silence)
+                    await session.hear(silence)
             case Resumed(client, catch_up):
                 self.log.come_back(client)
                 await catch_up(self._played, session.release)

@@ -154,7 +154,7 @@ class CurrentReply:
 
     def play_again(self, replies: Sequence[Reply]) -> None:
         """Make the last of these ended replies the current one, until the client has played all of them."""
-        self._floor.agent.started()
+        self._floor.agent.started(replies[-1].settings.interruptible)
         self.reply = replies[-1]
         self.reply.start(self._replay(replies), f"reply-{self.reply.id}-again")
 

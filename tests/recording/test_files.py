@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.callers.recorded import KEY, blocks, recording
 
 from rejoinder.agent.recording.audio_file import AudioFile
-from rejoinder.agent.recording.folder import CallRecording, Folder
+from rejoinder.agent.recording.folder import CallRecording, Folder, new_id
 from rejoinder.agent.recording.running import TOO_SLOW, RunningRecording
 from rejoinder.agent.recording.sealing import (
     CHUNK_BYTES,
@@ -137,7 +137,7 @@ def frames(folder: Folder, recording: CallRecording) -> int:
 @pytest.mark.parametrize("form", ["flac", "opus"])
 def test_file_of_a_process_that_died_can_be_read(tmp_path: Path, form: Form, key: bytes | None) -> None:
     about = recording(form, key)
-    file = AudioFile(tmp_path / about.file, form, key)
+    file = AudioFile(tmp_path / about.file, form, key, about.id)
     for block in blocks(20):
         file.write(block)
     died = tmp_path / "died"
@@ -170,7 +170,7 @@ for form in ("flac", "opus"):
         for block in blocks(11):
             running._give(block)
         running._submit(lambda: full(folder.path / about.file))
-        running._submit(lambda: running._close("the call has ended", [], True))
+        running._submit(lambda: running._close("the call has ended", []))
         writer.begin()
         assert writer.end(30.0)
         print(*failed, sep=",")
@@ -185,7 +185,7 @@ for form in ("flac", "opus"):
         running = RunningRecording(*args, lambda: print("complete"))
         for block in blocks(30):
             running._give(block)
-        running._submit(lambda: running._close("the call has ended", [], False))
+        running._submit(lambda: running._close("the call has ended", []))
         writer.begin()
         assert writer.end(30.0)
         print(*failed, sep=",")
@@ -200,7 +200,7 @@ def test_a_full_disk_ends_the_recording_and_leaves_what_it_has(tmp_path: Path) -
     for form in ("flac", "opus"):
         for sealed in ("False", "True"):
             (known,) = Folder(tmp_path / "closed" / form / sealed).all()
-            assert known.ended == "File too large" and known.announced and known.seconds == 12.0
+            assert known.ended == "File too large" and known.seconds == 12.0
             assert frames(Folder(tmp_path / "closed" / form / sealed), known) > 1.5 * RATE
             folder = Folder(tmp_path / form / sealed)
             (known,) = folder.all()
@@ -215,7 +215,7 @@ def test_recording_whose_index_cannot_be_written_has_failed(tmp_path: Path) -> N
         about, 0.0, False, Folder(tmp_path), None, writer, told.append, lambda: told.append("complete")
     )
     running._submit((tmp_path / f"{about.id}.new").mkdir)  # in the place of the file that becomes the index
-    running.end(2.0, "the call has ended", [], True)
+    running.end(2.0, "the call has ended", [])
     writer.begin()
     assert writer.end(30.0)
     assert told == ["Is a directory"]
@@ -237,9 +237,9 @@ def test_a_disk_that_is_too_slow_ends_the_recording(tmp_path: Path) -> None:
 # --- what is kept -------------------------------------------------------------------------------------------
 
 
-def keep(folder: Folder, began: float, caller: str, size: int = 1000) -> CallRecording:
-    about = recording("flac", None, began=began, caller=caller, call=f"call-{began:g}", ended="stopped")
-    about = about.model_copy(update={"id": f"20261123T120000Z-{int(began):012x}"})
+def keep(folder: Folder, began: float, caller: str, size: int = 1000, **known: object) -> CallRecording:
+    given = {"began": began, "caller": caller, "call": f"call-{began:g}", "ended": "stopped", **known}
+    about = recording("flac", None, **given).model_copy(update={"id": new_id(began)})
     folder.create()
     folder.save(about)
     (folder.path / about.file).write_bytes(bytes(size))
@@ -252,7 +252,7 @@ def test_recordings_of_a_caller_are_found_and_deleted(tmp_path: Path) -> None:
         keep(folder, began, caller)
     assert [one.began for one in folder.all()] == [1.0, 2.0, 3.0]
     assert [one.began for one in folder.all(call="call-2")] == [2.0]
-    folder.delete(folder.all(caller="+491"))
+    folder.delete(one.id for one in folder.all(caller="+491"))
     assert [one.caller for one in folder.all()] == ["+492"]
     assert len(list(tmp_path.iterdir())) == 2, "its audio and its index"
     (tmp_path / "broken.json").write_text("{")
@@ -261,13 +261,33 @@ def test_recordings_of_a_caller_are_found_and_deleted(tmp_path: Path) -> None:
 
 def test_old_recordings_expire_and_then_the_oldest(tmp_path: Path) -> None:
     folder, day = Folder(tmp_path), 86_400
-    for age in (1, 5, 9):
-        keep(folder, 100 * day - age * day, "", size=1000)
-    ages = [100 - one.began / day for one in folder.expired(100 * day, 7.0, 0)]
-    assert ages == [9.0]
-    assert [100 - one.began / day for one in folder.expired(100 * day, 0.0, 2500)] == [9.0]
-    assert [100 - one.began / day for one in folder.expired(100 * day, 0.0, 1500)] == [5.0, 9.0]
-    assert folder.expired(100 * day, 0.0, 0) == []
+    now = 20_000.0 * day
+    ids = {age: keep(folder, now - age * day, "", size=1000).id for age in (2, 5, 9)}
+    assert folder.expired(now, 7.0, 0) == [ids[9]]
+    assert folder.expired(now, 7.0, 0, [ids[9]]) == [], "it runs"
+    assert folder.expired(now, 0.0, 3000) == [ids[9]]
+    assert folder.expired(now, 0.0, 1900) == [ids[5], ids[9]]
+    assert folder.expired(now, 0.0, 0) == []
+
+
+def test_what_a_dead_process_leaves_is_deleted(tmp_path: Path) -> None:
+    folder, now = Folder(tmp_path), 20_000.0 * 86_400
+    unheard = keep(folder, now - 700, "", pending=True, ended="")
+    without_index = keep(folder, now - 900, "")
+    (tmp_path / f"{without_index.id}.json").unlink()
+    cut_off = keep(folder, now - 800, "", ended="")
+    young = keep(folder, now - 60, "", pending=True, ended="")
+    assert folder.expired(now, 0.0, 0) == [unheard.id, without_index.id]
+    assert [one.id for one in folder.all()] == [cut_off.id], "without the announcement nobody gets at it"
+    assert folder.get(young.id) is None
+
+
+def test_recordings_of_other_servers_that_run_are_kept(tmp_path: Path) -> None:
+    folder, now = Folder(tmp_path), 20_000.0 * 86_400
+    runs = keep(folder, now - 7200, "", ended="", size=5000)
+    over = keep(folder, now - 9000, "")
+    assert folder.expired(now, 0.0, 4000) == [over.id]
+    assert runs.id in {one.id for one in folder.all()}
 
 
 def test_folder_is_private(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from support.callers.recorded import CLIENT_RATE, DELTA, Client, Recorded, loud, noise, place
 
 from rejoinder.agent.recording.timeline import RecordingTimeline
+from rejoinder.agent.wires.transport import Disconnected
 from rejoinder.pipeline import Options
 
 ANSWER = "It is sunny and warm in all of the country today."
@@ -163,15 +165,79 @@ def test_greeting_follows_the_announcement(tmp_path: Path) -> None:
     assert recording.spans[0].turn == 1 and recording.spans[-1].turn == 2
 
 
-def test_no_recording_without_the_announcement(tmp_path: Path) -> None:
+@pytest.mark.parametrize("included", [True, False])
+def test_no_recording_without_the_announcement(tmp_path: Path, included: bool) -> None:
     def cancel(now: float, event: dict[str, Any]) -> list[dict[str, Any]]:
         return [{"type": "response.cancel"}] if event["type"] == DELTA else []
 
-    call = Recorded(tmp_path, Client([], until=20.0, reacts=cancel), recording_announcement=NOTICE)
+    call = Recorded(
+        tmp_path,
+        Client([], until=20.0, reacts=cancel),
+        recording_announcement=NOTICE,
+        recording_includes_announcement=included,
+    )
     assert call.run([], []) == []
-    assert list(tmp_path.iterdir()) == [] and call.counted == ["discarded"]
-    (told,) = call.client.of("rejoinder.recording.stopped")
-    assert told["reason"] == "the announcement was not heard"
+    assert list(tmp_path.iterdir()) == [] and call.counted == ["discarded"] * (3 if included else 0)
+    told = {event["reason"] for event in call.client.of("rejoinder.recording.stopped")}
+    assert told == {"the announcement was not heard"}
+
+
+def test_what_is_said_before_a_second_try_is_not_kept(tmp_path: Path) -> None:
+    """The client cancels the announcement while the caller speaks, who is answered before the next one."""
+    cancelled = list[float]()
+
+    def cancel(now: float, event: dict[str, Any]) -> list[dict[str, Any]]:
+        if event["type"] != DELTA or cancelled or now < 0.8:
+            return []
+        cancelled.append(now)
+        return [{"type": "response.cancel"}]
+
+    client = Client([(0.4, 1.5)], until=15.0, reacts=cancel)
+    call = Recorded(tmp_path, client, recording_announcement=NOTICE)
+    (recording,) = call.run(["before you record me"], ["", "Yes."])
+    caller, agent = call.sides(recording)
+    assert recording.announced and call.counted == ["discarded", "complete"]
+    assert loud(caller) == [] and recording.seconds < 13.5, "nothing of it"
+    assert " ".join(text for text, _ in call.voice.said) == f"{NOTICE} Yes. {NOTICE}"
+    (begin, _), *_ = loud(agent)
+    assert begin < 0.3
+
+
+def test_announcement_is_spoken_in_a_session_in_text_too(tmp_path: Path) -> None:
+    call = Recorded(tmp_path, Client([], until=6.0), Options(speaks=False), recording_announcement=NOTICE)
+    (recording,) = call.run([], [])
+    _, agent = call.sides(recording)
+    ((begin, end),) = loud(agent)
+    assert recording.announced and end - begin == pytest.approx(call.said_seconds, abs=CLOSE)
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_client_that_reports_that_it_has_not_played_the_announcement(tmp_path: Path, late: bool) -> None:
+    """It reports when all of it is sent, or only once the greeting plays."""
+
+    def truncate(now: float, event: dict[str, Any]) -> list[dict[str, Any]]:
+        done = [one["response"]["output"] for one in call.client.of("response.done")]
+        if event["type"] != (DELTA if late else "response.done") or not done or not done[-1]:
+            return []
+        item = done[-1][0]["id"]
+        message = {"type": "conversation.item.truncate", "item_id": item, "content_index": 0}
+        return [{**message, "audio_end_ms": 500}]
+
+    client = Client([], until=8.0, reacts=truncate)
+    call = Recorded(tmp_path, client, Options(greeting=GREETING), recording_announcement=NOTICE)
+    assert call.run([], []) == []
+    assert set(call.counted) == {"discarded"} and list(tmp_path.iterdir()) == []
+
+
+def test_a_client_that_sends_nothing_is_written_all_the_same(tmp_path: Path) -> None:
+    class Silent(Client):
+        async def run(self) -> None:
+            await asyncio.sleep(24.0)
+            self.sent.put_nowait(Disconnected(1000))
+
+    call = Recorded(tmp_path, Silent([], until=1.0), Options(greeting=GREETING))
+    (recording,) = call.run([], [])
+    assert recording.ended == "the call has ended" and recording.seconds == pytest.approx(24.0, abs=0.5)
 
 
 @pytest.mark.parametrize("stops", [True, False])

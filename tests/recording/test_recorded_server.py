@@ -55,7 +55,7 @@ def test_recording_has_both_sides_of_a_call_over_a_socket(tmp_path: Path) -> Non
             distances.append(begin - place(audio[:, 0], asked) - (answered - spoken))
             if abs(distances[-1]) < 0.02:
                 break
-            Folder(folder).delete([recording])
+            Folder(folder).delete([recording.id])
         assert abs(distances[-1]) < 0.02, distances
         known = listed(server, recording)
         assert "caller" not in known and [span["side"] for span in known["spans"]] == ["caller", "agent"]

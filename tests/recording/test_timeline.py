@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rejoinder.agent.recording.timeline import MAY_CHANGE_SECONDS, RecordingTimeline
+from rejoinder.agent.recording.timeline import MAY_CHANGE_SECONDS, MOST_BLOCK_SECONDS, RecordingTimeline
 from rejoinder.pipeline import RATE, AudioChunk
 
 FRAME = RATE // 50
@@ -27,10 +27,12 @@ def written(
     timeline: RecordingTimeline, end: float
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Return when each side is heard, in seconds, if the recording ends at ``end``."""
-    block = timeline.take(BEGAN + end, whole=True)
-    assert block
-    heard = [(one.at, one.at + len(one.pcm) // 2) for one in block.heard]
-    played = [(one.at, one.at + one.chunk.seconds * RATE) for one in block.played]
+    blocks = []
+    while block := timeline.take(BEGAN + end, whole=True):
+        assert block.end - block.start <= MOST_BLOCK_SECONDS * RATE
+        blocks.append(block)
+    heard = [(one.at, one.at + len(one.pcm) // 2) for block in blocks for one in block.heard]
+    played = [(one.at, one.at + one.chunk.seconds * RATE) for block in blocks for one in block.played]
     return spans(heard), spans(played)
 
 
@@ -170,7 +172,8 @@ def test_blocks_follow_each_other_whatever_happens(moves: list[tuple[str, float,
                 timeline.play_again(seconds, now)
             case "take":
                 blocks.append(timeline.take(now))
-    blocks.append(timeline.take(now, whole=True))
+    while block := timeline.take(now, whole=True):
+        blocks.append(block)
     total = 0
     for block in filter(None, blocks):
         assert block.start == end <= block.end

@@ -26,7 +26,7 @@ class Readers:
 
     @property
     def possible(self) -> bool:
-        """Whether there can be anybody who may."""
+        """Whether anybody may."""
         return self._keys.needed or self._here
 
     def deny_page(self, request: HTTPConnection) -> Response | None:

@@ -130,16 +130,13 @@ async def _part(sound: Any, wanted: str, media_type: str) -> Response:
     size = await run_sync(sound.seek, 0, 2)
     headers = {**PRIVATE_SOUND, "Accept-Ranges": "bytes"}
     first, last, status = 0, size - 1, 200
-    if match := re.fullmatch(r"bytes=(\d{0,15})-(\d{0,15})", wanted):
-        begin, end = match.groups()
-        if begin or end:
-            first = int(begin) if begin else max(0, size - int(end))
-            last = min(int(end), size - 1) if begin and end else size - 1
-            status = 206
-            headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-    if first > last:
-        sound.close()
-        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"})
+    if found := _range(wanted, size):
+        first, last = found
+        status = 206
+        headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+        if first > last:
+            sound.close()
+            return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{size}"})
     headers["Content-Length"] = str(last - first + 1)
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -153,3 +150,14 @@ async def _part(sound: Any, wanted: str, media_type: str) -> Response:
             sound.close()
 
     return StreamingResponse(pieces(), status, headers, media_type)
+
+
+def _range(wanted: str, size: int) -> tuple[int, int] | None:
+    """Return the first and the last byte of a range, None where the header is to be ignored."""
+    match = re.fullmatch(r"bytes=(\d{0,15})-(\d{0,15})", wanted)
+    begin, end = match.groups() if match else ("", "")
+    if begin and end:
+        return (int(begin), min(int(end), size - 1)) if int(begin) <= int(end) else None
+    if begin:
+        return int(begin), size - 1
+    return (max(0, size - int(end)), size - 1) if end else None

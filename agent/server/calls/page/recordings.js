@@ -17,16 +17,23 @@ export async function drawRecordings(place, call, current) {
   for (let tries = 0; tries < TRIES; tries += 1) {
     const { recordings } = await (await ask("recordings", { call: call.call })).json();
     if (!current()) return;
-    place.replaceChildren(...recordings.map((one) => recordingItem(one, call)));
+    const drawn = new Map([...place.children].map((item) => [item.dataset.shown, item]));
+    place.replaceChildren(...recordings.map((one) => drawn.get(shown(one)) ?? recordingItem(one, call)));
     if (call.seconds === null || recordings.every((one) => one.ended)) return;
     await new Promise((resolve) => setTimeout(resolve, COMPLETED_AFTER_MS));
   }
+}
+
+/** What tells a drawing of a recording from a newer one, which a player that runs must not be replaced for. */
+function shown({ id, ended }) {
+  return `${id} ${ended}`;
 }
 
 function recordingItem(recording, call) {
   const name = `Recording of ${clock(recording.began)}`;
   const title = element("h3", "", element("span", "", name));
   const item = element("section", "recording", title);
+  item.dataset.shown = shown(recording);
   if (!recording.ended && call.seconds === null) {
     title.append(element("span", "", "is being recorded now"));
     return item;
