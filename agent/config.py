@@ -206,7 +206,8 @@ class Settings(LanguageModelSettings, CallSettings, RecordingSettings, LogSettin
 
     def placement(self) -> Placement:
         """Return the device of the models, and vLLM's settings."""
-        return Placement(self.device == "cuda", self.vllm, self.models, self.hedge, self.busy_llm)
+        cuda, rules = self.device == "cuda", self.rules()
+        return Placement(cuda, self.vllm, self.models, self.hedge, self.busy_llm, rules, self.day_budget)
 
     @property
     def local(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
@@ -9,6 +10,7 @@ from pydantic_settings import BaseSettings
 
 from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE
 from rejoinder.models.llm.model_settings import ModelSettings
+from rejoinder.models.llm.routing.settings import RouteSettings
 from rejoinder.models.llm.spec_list import all_listed, joined
 from rejoinder.models.registry import language_model
 from rejoinder.models.specs import LANGUAGE_MODELS
@@ -61,6 +63,12 @@ class LanguageModelSettings(BaseSettings):
     busy_llm: str = Field(
         "", description="smaller language model, which answers while the machine is busy; empty: none"
     )
+    routes: list[RouteSettings] = Field(
+        [], max_length=50, description="tables [[routes]]: rules that choose the language model of a question"
+    )
+    day_budget: float = Field(
+        0.0, ge=0.0, description="what a day may cost, in the unit of the prices, for the rules; 0: no budget"
+    )
     apology: str = Field(
         APOLOGY, max_length=LONGEST_APOLOGY, description="spoken if no language model answers; empty: silence"
     )
@@ -88,6 +96,10 @@ class LanguageModelSettings(BaseSettings):
         """Return the specs of the language models in the order in which they are asked, ``busy_llm`` last."""
         names = self.language_model_names()
         return [self.models[one].full_spec if one in self.models else one for one in names]
+
+    def rules(self) -> Sequence[RouteSettings]:
+        """Return the rules, with the specs of sizes."""
+        return [rule.model_copy(update={"model": language_model(rule.model)}) for rule in self.routes]
 
     @property
     def hosted(self) -> bool:

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from rejoinder.agent.complaints import TYPES, Complaint, complaints
 from rejoinder.models.llm.model_settings import ModelSettings
+from rejoinder.models.llm.routing.settings import RouteSettings
 
 PREFIX = "REJOINDER_"
 """Prefix of the environment variables of settings."""
@@ -28,6 +29,8 @@ PROFILE = "profile "
 """Source of a value: a profile, whose name follows. Any source that is not among these is a file."""
 SECRET = ("api_keys", "calls_key", "twilio_auth_token")
 """Settings whose values no message shows: a user may have put a key in place of its hash."""
+ROUTE_TABLES = "routes"
+"""The setting whose tables [[routes]] are rules."""
 SHOWN = 60
 """Most characters of a wrong value in a message."""
 CHOICE = re.compile(r"\^\(([\w|-]+)\)\$")
@@ -36,6 +39,11 @@ EXPECTATIONS = {
     "api_keys": "the hashes of keys, as `rejoinder key` prints them, HASH or HASH:CALLS:PER_MINUTE each",
     "calls_key": "the hashes of keys, as `rejoinder key` prints them",
     "public_url": "an address that begins with https://",
+    ROUTE_TABLES: "tables: lines [[routes]], with the settings of a rule below each",
+    f"{ROUTE_TABLES}.model": "one of the models in llm",
+    f"{ROUTE_TABLES}.languages": 'a list of languages, as ["en"]',
+    f"{ROUTE_TABLES}.hours": "two times of day, as 22:00-06:00",
+    f"{ROUTE_TABLES}.keys": "a list of the first 8 to 64 characters of the hashes of API keys",
     "vllm": "a table: a line [vllm], and its settings below",
     "vllm.speculative_config": 'a table, as {method = "ngram", num_speculative_tokens = 3}',
 }
@@ -93,6 +101,8 @@ def mistakes(
 def _mistake(
     found: Complaint, values: Mapping[str, Any], sources: Mapping[str, str], fields: Mapping[str, FieldInfo]
 ) -> str:
+    if found.place[:1] == (ROUTE_TABLES,) and len(found.place) > 1:
+        return _in_route(found, sources)
     if found.kind == "extra_forbidden":
         return unknown(".".join(found.place), sources, fields)
     name = next(one for length in (2, 1) if (one := ".".join(found.place[:length])) in fields)
@@ -104,6 +114,22 @@ def _mistake(
     if name in SECRET or name not in values:
         return f"{where} {reason}"
     return f"{where} is {_shown(values[name])} and {reason}"
+
+
+def _in_route(found: Complaint, sources: Mapping[str, str]) -> str:
+    """Return the sentence about a rule for language models."""
+    _, number, *rest = found.place
+    where = f"{place(ROUTE_TABLES, sources.get(ROUTE_TABLES, DEFAULT))}: rule {int(number) + 1}"
+    if not rest or found.kind == "value_error":
+        return f"{where}: {found.reason}" if found.kind == "value_error" else f"{where} {found.reason}"
+    known = RouteSettings.model_fields
+    if found.kind == "missing":
+        return f"{where} needs a {rest[0]}: {EXPECTATIONS[f'{ROUTE_TABLES}.{rest[0]}']}"
+    if found.kind == "extra_forbidden":
+        near = nearest(rest[0], known)
+        hint = f"did you mean {near}?" if near else f"there are: {', '.join(known)}"
+        return f"{where}: there is no setting {rest[0]!r}; {hint}"
+    return f"{where}: {rest[0]} has to be {accepted(f'{ROUTE_TABLES}.{rest[0]}', known[rest[0]])}"
 
 
 def _shown(value: Any) -> str:

@@ -24,6 +24,7 @@ from rejoinder.agent.cli.commands import loaded
 from rejoinder.agent.config import FIELDS
 from rejoinder.agent.metrics.catalogue import metrics_table
 from rejoinder.agent.mistakes import accepted, variable
+from rejoinder.models.llm.routing.settings import RouteSettings
 
 log = logging.getLogger("mkdocs.hooks.rejoinder")
 
@@ -91,6 +92,14 @@ def _value(default: Any) -> str:
     text = default.get_secret_value() if hasattr(default, "get_secret_value") else default
     text = str(text).lower() if isinstance(text, bool) else str(text)
     return f"`{text}`" if text else "empty"
+
+
+def routes() -> Iterator[str]:
+    """Yield the table of the settings of a rule in a table [[routes]]."""
+    yield "| setting | accepted | holds for |"
+    yield "|---|---|---|"
+    for name, field in RouteSettings.model_fields.items():
+        yield f"| `{name}` | {_cell(accepted(f'routes.{name}', field))} | {_cell(field.description or '')} |"
 
 
 def variables() -> Iterator[str]:
@@ -168,6 +177,7 @@ def folders() -> Iterator[str]:
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "settings": settings,
+    "routes": routes,
     "variables": variables,
     "commands": commands,
     "folders": folders,

@@ -15,6 +15,8 @@ from rejoinder.models.engines import engines_of, llms_of
 from rejoinder.models.llm.failover.failover import Failover
 from rejoinder.models.llm.failover.opening import all_missing, check_list, open_list, several
 from rejoinder.models.llm.openai import OpenAiChat
+from rejoinder.models.llm.routing.choosing import mistake
+from rejoinder.models.llm.spec_list import all_listed
 from rejoinder.models.llm.warming import warm_llm
 from rejoinder.models.placement import HERE, Placement
 from rejoinder.models.registry import check, create, language_model, voice
@@ -73,6 +75,9 @@ async def open_models(
     """
     threads = threads or plan()
     specs = replace(specs, llm=language_model(specs.llm), tts=voice(specs.tts))
+    there = all_listed(specs.llm, placement.busy_llm, placement.models)
+    if wrong := mistake(placement.routes, there, placement.day_budget):
+        raise ModelError("routes", wrong)
     for kind in ROLES:
         if (spec := getattr(specs, kind)) or kind != "turn":
             _check(kind, spec, placement)

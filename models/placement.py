@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE
 from rejoinder.models.llm.model_settings import ModelSettings
+from rejoinder.models.llm.routing.budget import DaySpending
+from rejoinder.models.llm.routing.settings import RouteSettings
 from rejoinder.models.llm.vllm.settings import VllmSettings
 
 VLLM_DEFAULTS = VllmSettings()
@@ -20,7 +22,9 @@ class Placement:
     cuda: run Whisper on the first NVIDIA GPU. vllm: settings of vLLM's engine. models: settings of language
     models, by the name that stands for the model in a list. hedge: share of the answers for which a late
     model is waited for while the next one is asked. busy_llm: the language model that is asked first while
-    the machine is busy; not in a variant, nor in place of a model that is opened alone.
+    the machine is busy; not in a variant, nor in place of a model that is opened alone. routes: rules that
+    choose which model of a list is asked first. day_budget: what a day may cost, for the rules; 0 for none.
+    spending: the cost of today, which all lists of a server share; None for a list alone.
     """
 
     cuda: bool = False
@@ -28,7 +32,10 @@ class Placement:
     models: Mapping[str, ModelSettings] = field(default_factory=dict)
     hedge: float = HEDGE_SHARE
     busy_llm: str = ""
+    routes: Sequence[RouteSettings] = ()
+    day_budget: float = 0.0
+    spending: DaySpending | None = None
 
 
-HERE = Placement()
+HERE: Placement = Placement()
 """Run everything on the CPU."""

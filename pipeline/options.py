@@ -141,6 +141,7 @@ class Options:
     context_wait_s: most seconds that a reply waits for it.
     apology: spoken if the language model fails before the first clause of a reply; "" for silence.
     cut_apology: spoken in place of the rest if it fails later.
+    key: SHA-256 of the API key that the call counts for, "" for none. Rules for language models read it.
     """
 
     instructions: str = INSTRUCTIONS
@@ -168,6 +169,7 @@ class Options:
     context_wait_s: float = 0.5
     apology: str = ""
     cut_apology: str = ""
+    key: str = ""
 
     @property
     def shown_examples(self) -> Sequence[Message]:

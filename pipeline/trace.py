@@ -42,6 +42,7 @@ class Trace:
     request: span id of the requests to the language model's server, "" if none carries a trace context.
     found: what was retrieved for the user's words (``Options.context``).
     models: the language models that wrote the reply, in order, if they are several.
+    route: which of them a rule has chosen, and why; empty without rules.
     """
 
     turn: int
@@ -54,6 +55,7 @@ class Trace:
     request: str = ""
     found: str = ""
     models: list[str] = field(default_factory=list)
+    route: Mapping[str, str] = field(default_factory=dict)
 
     def mark(self, name: str, at: float) -> None:
         """Record that ``name`` happened at ``at``, unless it is recorded already."""
@@ -108,6 +110,7 @@ class Trace:
             "budget": [{"name": name, "ms": round(ms, 1)} for name, ms in self.budget()],
             "counts": self.counts,
             **({"models": self.models} if self.models else {}),
+            **({"route": dict(self.route)} if self.route else {}),
         }
 
     def to_json(self) -> str:

@@ -17,13 +17,27 @@ class Upstream:
 
     spoken: whether a voice speaks the reply. needs_words: whether an answer without words is a fault. usage:
     the tokens as the model's server counted them; None while it has not said.
+
+    What a model may be chosen by: language: of the recogniser, "" if unknown. load: share of its time that
+    the busiest engine spends on pressing work. key: SHA-256 of the API key of the call, "" for none.
     """
 
     def __init__(self, trace: Trace, spoken: bool = False, needs_words: bool = False) -> None:
         self.spoken = spoken
         self.needs_words = needs_words
         self.usage: Usage | None = None
+        self.language = self.key = ""
+        self.load = 0.0
         self._trace = trace
+
+    @property
+    def said(self) -> str:
+        """The user's words that the reply answers, "" if it answers the history as it stands."""
+        return self._trace.said
+
+    def routed(self, model: str, reason: str) -> None:
+        """Record which model a rule has chosen, "" for none, and why."""
+        self._trace.route = {"model": model, "reason": reason} if model else {"reason": reason}
 
     def answers(self, model: str, first_word: float | None) -> None:
         """Record that the words come from this model from now on. first_word: loop time of its first one."""

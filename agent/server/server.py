@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -55,6 +56,7 @@ from rejoinder.agent.wires.failures import ENDED
 from rejoinder.agent.wires.names import names
 from rejoinder.agent.wires.realtime.events import failure
 from rejoinder.agent.wires.wyoming.server import wyoming
+from rejoinder.models.llm.routing.budget import DaySpending
 from rejoinder.models.loading import Report, Unreachable, open_models, open_variant
 from rejoinder.pipeline import Models, ProtocolError
 from rejoinder.pipeline.errors import first_error
@@ -107,6 +109,7 @@ class Server:
         self._absence = Absence(away, report)
         self._failed = failed
         self._traces = open_traces(settings)
+        self._placement = replace(settings.placement(), spending=DaySpending())
         self.telemetry = Telemetry(settings, self._sets, os.environ)
         meters = self.telemetry.metrics.meters if self.telemetry.metrics else None
         self.book = CallBook(settings, meters, self._load_level)
@@ -206,7 +209,7 @@ class Server:
                     settings.specs(),
                     settings.threads(),
                     self._report,
-                    settings.placement(),
+                    self._placement,
                     self._absence.begin,
                 )
                 await self._begin(await stack.enter_async_context(opened), stack)
@@ -240,8 +243,7 @@ class Server:
         self.models = models
 
     async def _open(self, models: Models, specs: Mapping[str, str], stack: AsyncExitStack) -> Models:
-        threads, placement = self.settings.threads(), self.settings.placement()
-        opened = open_variant(models, specs, threads, self._report, placement)
+        opened = open_variant(models, specs, self.settings.threads(), self._report, self._placement)
         return await stack.enter_async_context(opened)
 
     async def _prepare(self, agent: Agent) -> None:

@@ -87,9 +87,10 @@ class Switchboard:
         self._recordings = recordings
         self._answering = 0
 
-    def options(self) -> Options:
-        """Return the options of a session with the agent that takes new calls."""
-        return self._hosting.current.options(self._settings.options())
+    def options(self, key: str = "") -> Options:
+        """Return the options of a session with the agent that takes new calls. key: that the client shows."""
+        options = self._hosting.current.options(self._settings.options())
+        return replace(options, key=self._keys.owner(key))
 
     def wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
         """Return the wire of a Realtime client's call. model: the name that the client asked for."""
@@ -127,7 +128,7 @@ class Switchboard:
         conversation: str,
     ) -> None:
         key, query = shown(websocket.scope), websocket.query_params
-        options = replace(self.options(), holds_audio=flag_of(query, "hold"))
+        options = replace(self.options(key), holds_audio=flag_of(query, "hold"))
         wire = self.wire(options, query.get("model", "default"), flag_of(query, "trace"))
         wire.wanted = conversation
         info = http_info(websocket, wire)
@@ -155,7 +156,7 @@ class Switchboard:
             if not transport:
                 return
             if carrier := await pick_up(transport):
-                phone = Phone(carrier, self.options())
+                phone = Phone(carrier, self.options(key))
                 who = caller(transport.client, self._keys.owner(key), phone.number)
                 info = phone_info(phone, http_info(websocket, phone))
                 await self._hold(transport, phone, phone.options, who, info)
@@ -171,7 +172,7 @@ class Switchboard:
         async with self._accepted(websocket, "pcm", session is not None) as transport:
             if not transport:
                 return
-            options = self.options()
+            options = self.options(key)
             if session:
                 begun = self.wire(options)
                 begun.prepare(session)

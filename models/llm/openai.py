@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import math
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -80,7 +80,8 @@ class ChatOptions:
     further headers of each request. prefill: a key of ``PREFILL_FIELDS``. thinks: whether answers begin
     inside a thought. input_price, output_price: of a million tokens. warm_s: longest wait for a request that
     fills the cache. call_s: longest time for writing tool calls in a reply that is spoken. cached_price: of a
-    million tokens that the server had cached; None for ``input_price``.
+    million tokens that the server had cached; None for ``input_price``. spend: takes what a request has cost,
+    in the unit of the prices.
     """
 
     first_s: float = FIRST_TOKEN_SECONDS
@@ -93,6 +94,7 @@ class ChatOptions:
     warm_s: float = WARM_SECONDS
     call_s: float = TOOL_CALL_SECONDS
     cached_price: float | None = None
+    spend: Callable[[float], None] | None = None
 
 
 class OpenAiChat:
@@ -297,6 +299,8 @@ class OpenAiChat:
         cached_price = options.input_price if options.cached_price is None else options.cached_price
         cost = (read - cached) * options.input_price + cached * cached_price + written * options.output_price
         reply.used(Usage(read, written, cached), cost / 1e6)
+        if options.spend:
+            options.spend(cost / 1e6)
 
     def _reason(self, error: Exception) -> str:
         causes = [error, error.__cause__] if error.__cause__ is not None else [error]

@@ -32,7 +32,7 @@ class ReplySettings:
     tools: the tools that it may call.
     max_tokens: as in ``Options``.
     max_seconds: seconds of speech after which no clause begins, 0 for no limit.
-    holds_audio, context_wait_s, apology, cut_apology: as in ``Options``.
+    holds_audio, context_wait_s, apology, cut_apology, key: as in ``Options``.
     """
 
     words: str = ""
@@ -46,6 +46,7 @@ class ReplySettings:
     context_wait_s: float = 0.5
     apology: str = ""
     cut_apology: str = ""
+    key: str = ""
 
     @property
     def needs_words(self) -> bool:
@@ -67,6 +68,7 @@ class ReplySettings:
             options.context_wait_s,
             options.apology,
             options.cut_apology,
+            options.key,
         )
 
 
@@ -106,6 +108,7 @@ class Reply:
         self.outcome = ReplyOutcome()
         self.trace = Trace(id, text, dict(marks or {}))
         self.upstream = Upstream(self.trace, self.settings.speaks, self.settings.needs_words)
+        self.upstream.key = self.settings.key
         self._tasks: list[asyncio.Task[None]] = []
         self._filler_over = False
 

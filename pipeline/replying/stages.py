@@ -51,6 +51,8 @@ async def attempt(
     """
     current.set(reply.output.deadline)
     upstream.set(reply.upstream)
+    reply.upstream.language = getattr(models.stt, "language", "")
+    reply.upstream.load = models.load_shedder.load.busy
     try:
         if not reply.settings.words:  # given words do not use the language model
             reply.generation.begin()

@@ -27,6 +27,7 @@ BENCH_ORDER = (
     "stt",
     "soak",
     "failover",
+    "routing",
     "overhead",
     "simulate",
 )

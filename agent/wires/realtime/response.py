@@ -161,7 +161,9 @@ class Response:
         parts = [{"name": name, "ms": round(ms, 1)} for name, ms in budget]
         total = round(sum(ms for _, ms in budget), 1)
         about = {"turn": self.turn, "response_id": self.id, "total_ms": total}
-        models = {"models": list(trace.models)} if trace.models else {}
+        models: dict[str, Any] = {"models": list(trace.models)} if trace.models else {}
+        if trace.route:
+            models["route"] = dict(trace.route)
         return [event("rejoinder.trace", **about, parts=parts, counts=trace.counts, **models)]
 
     def keep_heard(self, text: str) -> None:

@@ -12,6 +12,7 @@ from rejoinder.models.llm.failover.candidate import Candidate, Piece, Request
 from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE, HedgeBudget
 from rejoinder.models.llm.failover.leg import Leg
 from rejoinder.models.llm.failover.probes import Probes
+from rejoinder.models.llm.routing.router import Router
 from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, current
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.interfaces import Message, MonitoredLlm, ToolCall, ToolLlm, Tools
@@ -31,11 +32,12 @@ REFUSALS = (400, 413, 422)
 class Tried:
     """What one answer has learnt of the models: which have failed, and which were late.
 
-    tools: whether it needs a model with tools. hurried: whether the last model gets no longer deadline than
-    the others.
+    tools: whether it needs a model with tools. chosen: the model that a rule has chosen, None for none.
+    hurried: whether the last model gets no longer deadline than the others.
     """
 
     tools: bool = False
+    chosen: Candidate | None = None
     hurried: bool = False
     dead: set[Candidate] = field(default_factory=set)
     late: set[Candidate] = field(default_factory=set)
@@ -52,14 +54,20 @@ class Failover:
     candidates: in the order in which they are asked. hedge: share of the requests for which a late model is
     still waited for while the next one is asked; otherwise it is given up first. busy: the candidate that is
     asked first while the machine is busy, and last at all other times; None for the same order at all times.
+    router: chooses who is asked before all others; None for no rules.
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], hedge: float = HEDGE_SHARE, busy: Candidate | None = None
+        self,
+        candidates: Sequence[Candidate],
+        hedge: float = HEDGE_SHARE,
+        busy: Candidate | None = None,
+        router: Router | None = None,
     ) -> None:
         self.candidates = list(candidates)
         self._hedges = HedgeBudget(hedge)
         self._busy = busy
+        self._router = router
         self._probes = Probes()
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
@@ -72,7 +80,8 @@ class Failover:
 
     async def warm(self, messages: Sequence[Message]) -> None:
         """Warm the model that will be asked. Cancelling stops that. Raises ModelError."""
-        await self._asked(Tried())[0].llm.warm(messages)
+        chosen = self._router.foresee(messages) if self._router else None
+        await self._asked(Tried(chosen=chosen))[0].llm.warm(messages)
 
     @property
     def failed(self) -> str:
@@ -101,7 +110,9 @@ class Failover:
 
         Closing it closes all its requests.
         """
-        given, called, tried = request.given, False, Tried(tools=request.tools is not None)
+        given, called = request.given, False
+        chosen = self._router.choose(request) if self._router else None
+        tried = Tried(tools=request.tools is not None, chosen=chosen)
         if request.hedges:
             self._hedges.asked()
         while True:
@@ -135,7 +146,11 @@ class Failover:
     def _asked(self, tried: Tried) -> list[Candidate]:
         """Return the models to ask, in order: those with an open breaker only if no other is left."""
         frugal = is_frugal()
-        left = sorted(self._left(tried), key=lambda one: (one in tried.late, (one is self._busy) != frugal))
+
+        def rank(one: Candidate) -> tuple[bool, bool, bool]:
+            return one in tried.late, one is not tried.chosen, (one is self._busy) != frugal
+
+        left = sorted(self._left(tried), key=rank)
         return [one for one in left if one.breaker.closed] or left
 
     def _left(self, tried: Tried) -> list[Candidate]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from rejoinder.models.llm.failover.candidate import Candidate
@@ -19,6 +20,8 @@ from rejoinder.models.llm.openai import (
     ChatOptions,
     OpenAiChat,
 )
+from rejoinder.models.llm.routing.budget import DaySpending
+from rejoinder.models.llm.routing.router import Router
 from rejoinder.models.llm.spec_list import all_listed, listed, unknown
 from rejoinder.models.llm.warming import warm_llm
 from rejoinder.models.placement import Placement
@@ -66,6 +69,7 @@ async def open_list(spec: str, placement: Placement, load: Load, stack: AsyncExi
 
     Raises ModelError if a model cannot be loaded, or if no model answers. Cancelling stops the loading.
     """
+    placement = replace(placement, spending=placement.spending or DaySpending())
     found = all_listed(spec, placement.busy_llm, placement.models)
     names = public_names(found)
     candidates = [
@@ -74,7 +78,10 @@ async def open_list(spec: str, placement: Placement, load: Load, stack: AsyncExi
     ]
     kind = ToolFailover if any(isinstance(one.llm, ToolLlm) for one in candidates) else Failover
     busy = [candidates[found.index(one)] for one in listed(placement.busy_llm, placement.models)]
-    failover = kind(candidates, placement.hedge, *busy)
+    routed = dict(zip(found, candidates, strict=True))
+    rules, spending = placement.routes, placement.spending
+    router = Router(routed, rules, placement.day_budget, spending) if rules else None
+    failover = kind(candidates, placement.hedge, busy[0] if busy else None, router)
     stack.push_async_callback(failover.aclose)
     errors = await asyncio.gather(*(error_of(one.name, warm_llm(one.llm)) for one in candidates))
     for candidate, error in zip(candidates, errors, strict=True):
@@ -113,7 +120,7 @@ async def open_candidate(
         llm = await load(spec)
         return Candidate(name, llm, prefills=getattr(llm, "prefills", False))
     if settings.remote:
-        llm = open_server(name, settings)
+        llm = open_server(name, settings, placement.spending)
         stack.push_async_callback(llm.aclose)
     else:
         llm = await load(settings.full_spec)
@@ -121,8 +128,11 @@ async def open_candidate(
     return Candidate(name, llm, settings.first_token_s, prefills, settings.first_clause_s)
 
 
-def open_server(name: str, settings: ModelSettings) -> OpenAiChat:
-    """Return the client of a chat server with a table of its own. Raises ModelError."""
+def open_server(name: str, settings: ModelSettings, spending: DaySpending | None = None) -> OpenAiChat:
+    """Return the client of a chat server with a table of its own. Raises ModelError.
+
+    spending: counts what its requests cost, None for no count.
+    """
     url, _, model = settings.full_spec.partition(":")[2].partition("#")
     headers = {field: value.get_secret_value() for field, value in settings.headers.items()}
     options = ChatOptions(
@@ -135,6 +145,7 @@ def open_server(name: str, settings: ModelSettings) -> OpenAiChat:
         settings.output_price,
         call_s=settings.tool_call_s or TOOL_CALL_SECONDS,
         cached_price=settings.cached_price,
+        spend=spending.add if spending else None,
     )
     key = settings.key(name) or NO_KEY  # the environment's key is not for every server in a list
     return OpenAiChat(url, model, key, settings.can_warm, extra=settings.fields(), name=name, options=options)

@@ -76,6 +76,7 @@ function turnItem(turn) {
   if (turn.text) item.append(answer(turn));
   const notes = [
     turn.error && `Error: ${turn.error}`,
+    turn.route?.model && `Route: ${turn.route.model} (${turn.route.reason})`,
     turn.tokens && `Tokens: ${turn.tokens.read} read, ${turn.tokens.written} written`,
   ].filter(Boolean);
   for (const note of notes) item.append(element("p", note.startsWith("Error") ? "notes bad" : "notes", note));

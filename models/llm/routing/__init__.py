@@ -1,0 +1,1 @@
+"""Which of several language models is asked first, by rules."""
