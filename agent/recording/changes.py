@@ -1,4 +1,4 @@
-"""What clients are told of recordings."""
+"""The begin and the end of recordings, for clients."""
 
 from __future__ import annotations
 

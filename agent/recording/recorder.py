@@ -39,11 +39,11 @@ CHECK_S = 0.05
 ANNOUNCEMENT_TRIES = 3
 """How often the announcement is spoken if something cuts it off. Without it there is no recording."""
 WRITE_S = 2.0
-"""Interval between two blocks for the file while nobody speaks, in seconds."""
+"""Interval between two blocks for the file in silence, in seconds."""
 MOST_SPANS = 10_000
 """Most turns of the caller whose times are kept."""
 MOST_CHANGES = 64
-"""Most changes that wait until the client is told."""
+"""Most changes that wait to be sent to the client."""
 CALL_ENDED = "the call has ended"
 """Why a recording ended with its call."""
 ENDED_IN_CALL = "stopped"
@@ -163,10 +163,15 @@ class AudioRecorder:
 
     def _write(self, now: float) -> None:
         assert self._running
-        if self._announcement and not self._announcement.whole and not self._running.about.pending:
-            self._discard()  # the client reports later that it has not played all of it
+        if self._is_cut():
+            self._discard()
         else:
             self._running.write(now)
+
+    def _is_cut(self) -> bool:
+        """Return whether the client has reported later that it has not played all of the announcement."""
+        pending = self._running is not None and self._running.about.pending  # then ``_begin`` looks
+        return self._announcement is not None and not self._announcement.whole and not pending
 
     def _note(self, happened: Event) -> None:
         match happened:
@@ -201,7 +206,7 @@ class AudioRecorder:
         self._session = session
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._begin_those_asked_for(session), name="recorder-begin")
-            while True:  # the announcement of a recording takes a while, and its begin is told before
+            while True:  # the client hears of the begin before the announcement is over
                 await self._changed.wait()
                 self._changed.clear()
                 while self._changes:
@@ -312,7 +317,7 @@ class AudioRecorder:
         log.info("call %s: recording %s has begun", self._call.id, about.id)
 
     def _end(self, reason: str) -> None:
-        if self._running and self._running.about.pending:
+        if self._running and (self._running.about.pending or self._is_cut()):
             self._discard()
         elif self._running:
             self._running.end(asyncio.get_running_loop().time(), reason, list(self._spans))
@@ -345,6 +350,7 @@ class AudioRecorder:
             yield
         except Exception:
             log.exception("call %s: its recording has ended, the call goes on", self._call.id)
+            self._beginning = False
             if self._running:
                 running = self._let_go()
                 running.break_off(FAULT)

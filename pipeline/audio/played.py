@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from rejoinder.pipeline.audio.chunk import AudioChunk
@@ -48,30 +49,28 @@ class Listeners:
 
     def play(self, chunk: AudioChunk, at: float, text: str = "", turn: int = 0) -> None:
         """Pass on that audio plays."""
-        for each in self._all:
-            each.play(chunk, at, text, turn)
+        self._each(lambda one: one.play(chunk, at, text, turn))
 
     def hold(self, at: float) -> None:
         """Pass on that the client holds its audio."""
-        for each in self._all:
-            each.hold(at)
+        self._each(lambda one: one.hold(at))
 
     def release(self, at: float) -> None:
         """Pass on that the client plays the audio that it held."""
-        for each in self._all:
-            each.release(at)
+        self._each(lambda one: one.release(at))
 
     def cut(self, at: float) -> None:
         """Pass on that the audio stops."""
-        for each in self._all:
-            each.cut(at)
+        self._each(lambda one: one.cut(at))
 
     def truncate(self, turn: int, seconds: float) -> None:
         """Pass on how much of a reply was played."""
-        for each in self._all:
-            each.truncate(turn, seconds)
+        self._each(lambda one: one.truncate(turn, seconds))
 
     def play_again(self, seconds: float, at: float) -> None:
         """Pass on that audio plays again."""
-        for each in self._all:
-            each.play_again(seconds, at)
+        self._each(lambda one: one.play_again(seconds, at))
+
+    def _each(self, step: Callable[[PlayoutListener], None]) -> None:
+        for one in list(self._all):  # one of them may leave in its step
+            step(one)

@@ -227,7 +227,7 @@ def test_a_disk_that_is_too_slow_ends_the_recording(tmp_path: Path) -> None:
     running = RunningRecording(about, 0.0, False, Folder(tmp_path), None, writer, failed.append, lambda: None)
     for block in blocks(60):  # the thread does not run yet
         running._give(block)
-    assert failed == [TOO_SLOW], "it is told once, and at once"
+    assert failed == [TOO_SLOW], "it is reported once, and at once"
     writer.begin()
     assert writer.end(30.0)
     (known,) = Folder(tmp_path).all()
@@ -278,7 +278,7 @@ def test_what_a_dead_process_leaves_is_deleted(tmp_path: Path) -> None:
     cut_off = keep(folder, now - 800, "", ended="")
     young = keep(folder, now - 60, "", pending=True, ended="")
     assert folder.expired(now, 0.0, 0) == [unheard.id, without_index.id]
-    assert [one.id for one in folder.all()] == [cut_off.id], "without the announcement nobody gets at it"
+    assert [one.id for one in folder.all()] == [cut_off.id], "without the announcement it cannot be read"
     assert folder.get(young.id) is None
 
 

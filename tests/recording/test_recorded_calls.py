@@ -229,6 +229,22 @@ def test_client_that_reports_that_it_has_not_played_the_announcement(tmp_path: P
     assert set(call.counted) == {"discarded"} and list(tmp_path.iterdir()) == []
 
 
+def test_announcement_cut_by_the_last_message_of_a_call_is_not_kept(tmp_path: Path) -> None:
+    """The client reports that it has played less, and leaves before it sends any more audio."""
+
+    class Leaving(Client):
+        async def run(self) -> None:
+            await asyncio.sleep(4.0)
+            (done,) = self.of("response.done")
+            item = {"item_id": done["response"]["output"][0]["id"], "content_index": 0}
+            self.send({"type": "conversation.item.truncate", **item, "audio_end_ms": 500})
+            self.sent.put_nowait(Disconnected(1000))
+
+    call = Recorded(tmp_path, Leaving([], until=1.0), recording_announcement=NOTICE)
+    assert call.run([], []) == []
+    assert call.counted == ["discarded"] and list(tmp_path.iterdir()) == []
+
+
 def test_a_client_that_sends_nothing_is_written_all_the_same(tmp_path: Path) -> None:
     class Silent(Client):
         async def run(self) -> None:

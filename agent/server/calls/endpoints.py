@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 CALLS_PAGE = Path(__file__).parent / "page"
 """The folder of the page."""
 UNCACHED = {"Cache-Control": "no-store"}
-"""Headers of answers with words of callers."""
+"""Headers of answers with words or sound of callers."""
 TICK_SECONDS = 0.5
 """Interval between two looks at the running calls, in seconds."""
 MAX_READERS = 16

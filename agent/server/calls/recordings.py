@@ -19,6 +19,7 @@ from rejoinder.agent.recording.folder import CallRecording
 from rejoinder.agent.recording.recordings import Recordings
 from rejoinder.agent.recording.waveform import peaks
 from rejoinder.agent.server.access import error_response
+from rejoinder.agent.server.calls.endpoints import UNCACHED
 from rejoinder.agent.server.calls.reading import Readers
 from rejoinder.pipeline import PipelineError
 
@@ -32,8 +33,6 @@ NOT_FOUND = "recording_not_found"
 """Error code of a recording that there is not."""
 SEALED = "recording_sealed"
 """Error code of a recording that cannot be decrypted or decoded."""
-PRIVATE_SOUND = {"Cache-Control": "no-store"}
-"""Headers of answers with sound of callers."""
 
 
 class RecordingEndpoints:
@@ -72,7 +71,7 @@ class RecordingEndpoints:
         if self._recordings and call:
             folder = self._recordings.folder
             found = await run_sync(lambda: folder.all(call=call))
-        return JSONResponse({"recordings": [self._described(one) for one in found]}, headers=PRIVATE_SOUND)
+        return JSONResponse({"recordings": [self._described(one) for one in found]}, headers=UNCACHED)
 
     def _described(self, recording: CallRecording) -> dict[str, Any]:
         until = int(time.time() + TICKET_SECONDS)
@@ -90,7 +89,7 @@ class RecordingEndpoints:
         media_type = MEDIA_TYPES[recording.form]
         if not recording.key:
             path = recordings.folder.path / recording.file
-            return FileResponse(path, headers=PRIVATE_SOUND, media_type=media_type)
+            return FileResponse(path, headers=UNCACHED, media_type=media_type)
         try:
             sound = await run_sync(recordings.folder.open, recording, recordings.keys)
         except (OSError, PipelineError) as error:
@@ -107,7 +106,7 @@ class RecordingEndpoints:
             caller, agent = await run_sync(_peaks, *found)
         except (OSError, RuntimeError, PipelineError) as error:
             return error_response(409, f"the recording cannot be read: {error}", SEALED)
-        return JSONResponse({"caller": caller, "agent": agent}, headers=PRIVATE_SOUND)
+        return JSONResponse({"caller": caller, "agent": agent}, headers=UNCACHED)
 
     async def _find(self, request: Request) -> tuple[Recordings, CallRecording] | Response:
         """Return the recording that a request names, or the answer where there is none."""
@@ -128,7 +127,7 @@ def _peaks(recordings: Recordings, recording: CallRecording) -> tuple[list[int],
 async def _part(sound: Any, wanted: str, media_type: str) -> Response:
     """Return the range of a file that a client wants (RFC 9110, 14.2), or all of it."""
     size = await run_sync(sound.seek, 0, 2)
-    headers = {**PRIVATE_SOUND, "Accept-Ranges": "bytes"}
+    headers = {**UNCACHED, "Accept-Ranges": "bytes"}
     first, last, status = 0, size - 1, 200
     if found := _range(wanted, size):
         first, last = found
