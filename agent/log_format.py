@@ -42,13 +42,17 @@ ADD_EXTRA = ExtraAdder()
 """Adds a record's ``extra`` to its fields."""
 
 
+def is_json(form: str, terminal: bool) -> bool:
+    """Return whether a line of the log is a JSON object. terminal: as in ``formatter``."""
+    return form == JSON_FORM or (form == AUTO_FORM and not terminal)
+
+
 def formatter(form: str, terminal: bool, safe: Callable[[str], str]) -> logging.Formatter:
     """Return the formatter of a form.
 
     terminal: whether the lines go to a terminal. safe: hides secrets in a text.
     """
-    as_json = form == JSON_FORM or (form == AUTO_FORM and not terminal)
-    finish: Any = rendered_json if as_json else partial(rendered_pretty, terminal)
+    finish: Any = rendered_json if is_json(form, terminal) else partial(rendered_pretty, terminal)
     return ProcessorFormatter(
         foreign_pre_chain=[with_extra, with_traceback],
         processors=[described, partial(redacted, safe), finish],

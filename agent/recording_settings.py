@@ -53,6 +53,15 @@ class RecordingSettings(BaseModel):
         return Path(self.recordings).expanduser()
 
     @property
+    def missing_folder(self) -> str:
+        """The sentence about settings that want recordings where no folder is named; "" if there are none."""
+        wanted = "recording is always" if self.recording == ALWAYS else ""
+        if self.recordings or self.recording == OFF:
+            return ""
+        wanted = wanted or ("recording_key_file is set" if self.recording_key_file else "")
+        return wanted and f"{wanted}, and recordings names no folder: nothing would be recorded"
+
+    @property
     def records(self) -> bool:
         """Whether calls can be recorded."""
         return bool(self.recordings) and self.recording != OFF

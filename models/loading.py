@@ -56,6 +56,12 @@ Unreachable = Callable[[str, ModelError], None]
 """Takes the spec of a remote model that does not answer, and the error."""
 
 
+def wrong_rule(llm: str, placement: Placement) -> str:
+    """Return the sentence about the first rule that cannot work with this list of models, "" if all can."""
+    there = all_listed(language_model(llm), placement.busy_llm, placement.models)
+    return mistake(placement.routes, there, placement.day_budget)
+
+
 @asynccontextmanager
 async def open_models(
     specs: Specs,
@@ -75,8 +81,7 @@ async def open_models(
     """
     threads = threads or plan()
     specs = replace(specs, llm=language_model(specs.llm), tts=voice(specs.tts))
-    there = all_listed(specs.llm, placement.busy_llm, placement.models)
-    if wrong := mistake(placement.routes, there, placement.day_budget):
+    if wrong := wrong_rule(specs.llm, placement):
         raise ModelError("routes", wrong)
     for kind in ROLES:
         if (spec := getattr(specs, kind)) or kind != "turn":

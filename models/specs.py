@@ -22,6 +22,11 @@ def is_path(argument: str) -> bool:
     return "/" in argument or argument.startswith((".", "~")) or argument.endswith(".gguf")
 
 
+def size_or_spec(spec: str) -> str:
+    """Return the size that stands for the spec of a language model, or the spec."""
+    return next((size for size, known in LANGUAGE_MODELS.items() if known == spec), spec)
+
+
 def catalogued_llms() -> list[str]:
     """Return the catalog's names of the language models."""
     return [spec.partition(":")[2] for spec in LANGUAGE_MODELS.values()]

@@ -15,6 +15,7 @@ LAST_MARK = "audio_sent"
 PART_NAMES = {
     "pause_seen": "notice the pause",
     "transcribed": "final transcript",
+    "floor_free": "wait for the earlier reply",
     "reply_started": "start the reply",
     "context": "wait for context",
     "hedged": "LLM deadline",
@@ -34,7 +35,8 @@ class Trace:
 
     turn: number of the reply.
     said: the user's words that the reply answers, "" if it answers the history as it stands.
-    marks: ``loop.time()`` in seconds for each name; the first mark of a name counts.
+    marks: ``loop.time()`` in seconds for each name; the first mark of a name counts. ``floor_free``: the end
+        of an earlier reply that speech could not stop, where the user said these words during it.
     counts: figures of the reply, such as the tokens of discarded replies.
     tokens: pieces that the language model streamed for the reply. waited: seconds that the reply waited for
         them, from the first piece on; the time in which a full channel held the model up does not count.
@@ -89,13 +91,22 @@ class Trace:
             return 0.0
         return self.marks[LAST_MARK] - self.marks[FIRST_MARK]
 
+    @property
+    def silence(self) -> float:
+        """The part of ``latency`` in which no earlier reply could be heard, in seconds."""
+        begun = self.marks.get(FIRST_MARK, 0.0)
+        return self.latency and self.latency - (self.marks.get("floor_free", begun) - begun)
+
     def budget(self) -> list[tuple[str, float]]:
         """Return ``parts`` by their names, in milliseconds."""
         return [(PART_NAMES[mark], seconds * 1000.0) for mark, seconds in self.parts()]
 
     def making(self) -> float:
-        """Return the seconds of the budget without the wait for the end of the turn; 0 without a budget."""
-        return sum(seconds for mark, seconds in self.parts() if mark != "committed")
+        """Return the seconds of the budget without the waits for the caller and an earlier reply.
+
+        0 without a budget.
+        """
+        return sum(seconds for mark, seconds in self.parts() if mark not in ("committed", "floor_free"))
 
     @property
     def origin(self) -> float:

@@ -33,6 +33,7 @@ from rejoinder.agent.cli.options import (
 )
 from rejoinder.agent.cli.plan import plan
 from rejoinder.agent.cli.profile import profile as sample
+from rejoinder.agent.cli.views.consoles import wide_console
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
@@ -53,8 +54,6 @@ app.command()(plan)
 app.command()(calls)
 app.command("profile")(sample)
 console = Console(stderr=True)
-PIPE_COLUMNS = 200
-"""Width of the table of settings where the output is no terminal."""
 
 
 def show_version(wanted: bool) -> None:
@@ -132,8 +131,8 @@ def serve(
     print_config: Annotated[bool, typer.Option("--print-config", help="show the settings and exit")] = False,
 ) -> None:
     """Run the agent: a web page, and ports for clients and telephones."""
-    from rejoinder.agent.config import TOY_NOTE, ConfigError, authority, check_open, unknown_variables
-    from rejoinder.agent.language_models import TOYS
+    from rejoinder.agent.cli.starting import StartLines
+    from rejoinder.agent.config import ConfigError, authority, check_open, unknown_variables
     from rejoinder.agent.mistakes import DEFAULT, PROFILE
 
     flags = dict(
@@ -144,8 +143,9 @@ def serve(
     if reload and not agent:
         complain("--reload follows an agent: name its file, such as rejoinder serve my_agent.py --reload")
         raise typer.Exit(2)
+    start = StartLines(settings, console, serves=not print_config)
     if warning := unknown_variables(os.environ):
-        console.print(Text.assemble(("warning: ", "yellow"), warning), highlight=False, soft_wrap=True)
+        start.warn(warning)
     if print_config:
         show_config(settings, sources)
         return
@@ -167,30 +167,11 @@ def serve(
     if sources["profile"] == DEFAULT and sources["llm"] in (DEFAULT, f"{PROFILE}{settings.profile}"):
         from rejoinder.agent.cli.doctor.machine import check_profile
 
-        console.print(f"  profile {check_profile(settings).detail}", highlight=False, soft_wrap=True)
-    url = f"http://{authority(settings.host, sock.getsockname()[1])}/"
-    total = sum(1 for spec in (settings.vad, settings.turn, settings.stt, settings.llm, settings.tts) if spec)
-    begun: list[str] = []
-
-    def begin(name: str) -> None:
-        begun.append(name)
-        if len(begun) == total:
-            if settings.language_models()[0] in TOYS:
-                console.print(TOY_NOTE, highlight=False)
-            print(f"Talk to it at {url}", flush=True)
-
-    def report(name: str, seconds: float) -> None:
-        console.print(f"  {name} ready in {seconds:.1f} s", highlight=False)
-        begin(name)
-
-    def away(name: str, error: PipelineError) -> None:
-        console.print("  no answer yet from", str(error), highlight=False, markup=False, soft_wrap=True)
-        begin(name)
-
-    if (failure := run(settings, sock, report, away, own, agent if agent and reload else "")) is not None:
-        complain(failure)
-        if not isinstance(failure, ConfigError):
-            console.print("run rejoinder doctor to see what is missing", highlight=False)
+        start.say(f"profile {check_profile(settings).detail}")
+    start.url = f"http://{authority(settings.host, sock.getsockname()[1])}/"
+    failure = run(settings, sock, start.ready, start.away, own, agent if agent and reload else "")
+    if failure is not None:
+        start.fail(failure)
         raise typer.Exit(1)
 
 
@@ -373,7 +354,7 @@ def show_config(settings: Settings, sources: dict[str, str]) -> None:
     table = Table("setting", "value", "from")
     for name, value in flat({**settings.model_dump(), "vllm": settings.vllm.given()}).items():
         table.add_row(name, str(value), sources[name])
-    Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
+    wide_console().print(table)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from rejoinder.agent.cli.calls_server import CallsServer, NotAnswered
 from rejoinder.agent.cli.views.calls import call_view, lists_view
+from rejoinder.agent.cli.views.consoles import wide_console
 
 FOLLOW_RETRY_SECONDS = 2.0
 """Wait before a lost stream is opened again, in seconds."""
@@ -27,10 +28,10 @@ def show(server: CallsServer, call: str | None, query: Mapping[str, str], once: 
     """
     if call:
         found = server.ask(f"calls/{quote(call, safe='')}", {})
-        _print(found) if as_json else Console().print(call_view(found))
+        _print(found) if as_json else wide_console().print(call_view(found))
     elif once:
         found = server.ask("calls", query)
-        _print(found) if as_json else Console().print(lists_view(found["live"], found["calls"]))
+        _print(found) if as_json else wide_console().print(lists_view(found["live"], found["calls"]))
     elif as_json:
         for message in server.follow():
             _print(message)

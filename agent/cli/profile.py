@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rejoinder.agent.cli.views.consoles import wide_console
 from rejoinder.models.hints import NotInstalled, install, needing
 
 SPARE_SECONDS = 30.0
@@ -63,7 +64,7 @@ def profile(
     except (CannotProfile, NotInstalled) as error:
         Console(stderr=True).print(Text.assemble(("error: ", "red"), str(error)), soft_wrap=True)
         raise typer.Exit(1) from None
-    Console().print(table(threads))
+    wide_console().print(table(threads))
     typer.echo(f"The whole profile is in {out}: open it at https://www.speedscope.app")
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated
+from typing import Annotated, Never
 
 import typer
 from rich.console import Console
@@ -17,6 +16,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from rejoinder.agent.cli.options import ConfigOption
+from rejoinder.agent.cli.views.consoles import wide_console
 from rejoinder.agent.config import ConfigError, Settings, load
 from rejoinder.agent.recording.disk import PRIVATE_FILE
 from rejoinder.agent.recording.folder import CallRecording, Folder
@@ -43,12 +43,12 @@ def list_recordings(
     with complaining():
         _, found = _opened(folder, config)
         table = Table("recording", "call", "caller", "began", "seconds", "size", "key", "ended", box=None)
-        for one in found.all(caller or "", call or ""):
+        for one in _chosen(found, caller, call):
             began = datetime.fromtimestamp(one.began).isoformat(" ", "seconds")
             size = decimal(found.size(one))
             ended = one.ended or "(runs, or was cut off)"
             table.add_row(one.id, one.call, one.caller, began, f"{one.seconds:.1f}", size, one.key, ended)
-        Console(width=None if sys.stdout.isatty() else 200).print(table)
+        wide_console().print(table)
 
 
 @app.command()
@@ -92,11 +92,12 @@ def delete(
     with complaining():
         if not (recording or caller or call):
             raise ConfigError("name what to delete: ids of recordings, --caller or --call")
-        _, found = _opened(folder, config)
-        chosen = [one for one in found.all(caller or "", call or "") if not recording or one.id in recording]
+        settings, found = _opened(folder, config)
+        chosen = [one for one in _chosen(found, caller, call) if not recording or one.id in recording]
         _check_known(recording or [], chosen)
         found.delete(one.id for one in chosen)
-        typer.echo(f"deleted {len(chosen)} recordings")
+        kept = "; what was said in these calls stays in calls_db" if chosen and settings.calls_db else ""
+        typer.echo(f"deleted {len(chosen)} recordings{kept}")
 
 
 @app.command("new-key")
@@ -109,6 +110,15 @@ def new_key(
         os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "w") as out,
     ):
         out.write(f"{token_hex(32)}\n")
+
+
+def _chosen(found: Folder, caller: str | None, call: str | None) -> list[CallRecording]:
+    """Return the recordings of a caller and a call. Raises ConfigError if a call has none."""
+    chosen = found.all(caller or "", call or "")
+    if call and not chosen:
+        where = "take the id in the log, which the page of the call shows as Call"
+        raise ConfigError(f"there is no recording of the call {call}: {where}")
+    return chosen
 
 
 def _check_known(wanted: list[str], chosen: list[CallRecording]) -> None:
@@ -128,6 +138,14 @@ def complaining() -> Iterator[None]:
     """Print an error of the block in one line, and exit with 1."""
     try:
         yield
-    except (PipelineError, NotInstalled, OSError) as error:
-        Console(stderr=True).print(f"error: {error}", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from error
+    except FileExistsError as error:
+        _fail(f"{error.filename} exists already: name a new file, or delete it first")
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else error)
+    except (PipelineError, NotInstalled) as error:
+        _fail(error)
+
+
+def _fail(reason: object) -> Never:
+    Console(stderr=True).print(f"error: {reason}", markup=False, soft_wrap=True)
+    raise typer.Exit(1) from None

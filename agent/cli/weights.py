@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
+from rejoinder.agent.cli.views.consoles import wide_console
 from rejoinder.agent.profiles import PROFILES, fitting_here, usual
 from rejoinder.models.hints import PackageMissing
 from rejoinder.models.registry import of_hub, packaged, require_packages
@@ -56,7 +56,7 @@ def list_models() -> None:
     table = Table("model", "state", "set", "size", "licence", "purpose", box=None, header_style="bold")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    wide_console().print(table)
 
 
 @app.command()

@@ -99,7 +99,10 @@ class Folder:
 
     def create(self) -> None:
         """Make the folder, for this user only, unless it exists. Raises OSError if it cannot be written."""
-        self.path.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(20, "this is a file, no folder", str(self.path)) from None
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise PermissionError(13, "the folder cannot be written", str(self.path))
 
@@ -149,7 +152,7 @@ class Folder:
         """Delete recordings. One that runs goes on without a file until its call ends."""
         for id in ids:
             for end in ENDS:  # the audio first: without its index nothing finds it
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError, NotADirectoryError):
                     (self.path / (id + end)).unlink()
 
     def expired(self, now: float, days: float, most_bytes: int, live: Collection[str] = ()) -> list[str]:

@@ -336,7 +336,9 @@ class AudioRecorder:
         self._tell(RecordingChange(id, False, NOT_ANNOUNCED))
 
     def _failed(self, id: str, reason: str) -> None:
-        log.error("call %s: recording %s has ended, the call goes on: %s", self._call.id, id, reason)
+        about = {"call": self._call.id, "recording": id}  # no context of the call: the thread calls this
+        text = "call %s: recording %s has ended, the call goes on: %s"
+        log.error(text, self._call.id, id, reason, extra=about)
         self._recordings.count("failed")
         if self._running and self._running.about.id == id:
             if self._let_go().about.pending:

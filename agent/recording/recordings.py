@@ -84,7 +84,13 @@ class Recordings:
 
     def delete(self, id: str) -> None:
         """Delete a recording soon."""
-        self._writer.submit(lambda: self.folder.delete([id]))
+        self._writer.submit(lambda: self._delete(id))
+
+    def _delete(self, id: str) -> None:
+        try:
+            self.folder.delete([id])
+        except OSError as error:
+            log.error("recording %s was not deleted: %s", id, error)
 
     def discarded(self, about: CallRecording) -> None:
         """Count a recording that was discarded."""

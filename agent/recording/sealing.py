@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -32,6 +33,8 @@ MAGIC = b"RJREC\x01\r\n"
 """The first bytes of an encrypted recording. A transfer that changes line ends destroys them."""
 KEY_BYTES = 32
 """Length of a key: AES-256."""
+KEY_PATTERN = r"[0-9a-fA-F]{64}"
+"""A key in a file: its bytes in hexadecimal digits."""
 KEY_ID_BYTES = 8
 """Length of a key's id, which is the begin of its SHA-256."""
 SALT_BYTES = 32
@@ -58,12 +61,16 @@ def read_keys(path: Path) -> Sequence[bytes]:
     The first one encrypts. All of them decrypt, so that a new key can be put in front of the old ones.
     """
     try:
-        keys = [bytes.fromhex(line) for line in path.read_text().split()]
-    except (OSError, ValueError) as error:
-        raise SealError(f"the keys in {path} cannot be read: {error}") from None
-    if not keys or any(len(key) != KEY_BYTES for key in keys):
-        raise SealError(f"{path} must hold keys of 64 hexadecimal digits, one a line")
-    return keys
+        text = path.read_text()
+    except OSError as error:
+        raise SealError(f"the keys in {path} cannot be read: {error.strerror}") from None
+    except ValueError:  # it is no text
+        text = "?"
+    lines = text.split()
+    if not lines or not all(re.fullmatch(KEY_PATTERN, line) for line in lines):
+        form = "keys of 64 hexadecimal digits, one a line"
+        raise SealError(f"{path} must hold {form}; rejoinder recordings new-key makes one")
+    return [bytes.fromhex(line) for line in lines]
 
 
 def key_id(key: bytes) -> bytes:

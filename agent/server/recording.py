@@ -15,8 +15,10 @@ from rejoinder.pipeline import PipelineError
 def open_recordings(settings: Settings, telemetry: Telemetry) -> Recordings | None:
     """Return the recordings of the server, None if there are none.
 
-    Raises ConfigError if the folder or the keys cannot be used.
+    Raises ConfigError if the folder or the keys cannot be used, or if there is no folder for what is set.
     """
+    if missing := settings.missing_folder:
+        raise ConfigError(missing)
     if not settings.records:
         return None
 
@@ -27,7 +29,7 @@ def open_recordings(settings: Settings, telemetry: Telemetry) -> Recordings | No
     try:
         return Recordings(settings, count)
     except OSError as error:
-        raise ConfigError(f"recordings: {error}") from error
+        raise ConfigError(f"recordings: {error.filename}: {error.strerror}") from error
     except (PipelineError, NotInstalled) as error:
         raise ConfigError(f"recording_key_file: {error}") from error
 

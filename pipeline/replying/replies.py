@@ -62,7 +62,8 @@ class Replies:
         self._retrieval = Retrieval(self.cancelled, self._read_ahead)
         self._pause_marks: dict[str, float] = {}
         self._requested: ReplyRequest | None = None
-        self._owed = False
+        self._owed = ""
+        self._owed_marks: dict[str, float] = {}
 
     @property
     def idle(self) -> bool:
@@ -71,7 +72,7 @@ class Replies:
 
     @property
     def _is_next_wanted(self) -> bool:
-        return self._owed or self._requested is not None
+        return bool(self._owed) or self._requested is not None
 
     @property
     def _yields(self) -> bool:
@@ -167,7 +168,8 @@ class Replies:
         requested = self._requested is not None
         if self.current.committed and not requested and not self._yields:
             self._history.add_user(text, key)
-            self._owed = self._options.create_response
+            if self._options.create_response:
+                self._owed, self._owed_marks = f"{self._owed} {text}".lstrip(), self._pause_marks
         elif self._options.create_response or requested:
             self._answer(text, key)
         else:
@@ -218,7 +220,7 @@ class Replies:
         if out_of_band is not None:
             self._out_of_band.cancel(out_of_band)
             return
-        self._requested, self._owed = None, False
+        self._requested, self._owed = None, ""
         self.current.cancel()
         self._floor.agent.finished()
 
@@ -266,14 +268,19 @@ class Replies:
 
     def _start(self, request: ReplyRequest, text: str = "", is_guess: bool = False) -> Reply:
         # The prompt is built before the task starts: a commit right after this adds the text to the history.
-        deadline, marks = self._warmer.take_deadline(), self._pause_marks if text else {}
         asks = not (request.words or request.cue or request.prompt)
+        owed = self._owed if asks and not text else ""
+        marks = self._owed_marks if owed else self._pause_marks if text else {}
+        deadline = self._warmer.take_deadline()
         words = text or self._history.last_user_words
         lookup = self._retrieval.look_up(words, self._options.context) if asks else None
         reply = self._builder.in_conversation(request, self._options, text, is_guess, deadline, marks, lookup)
+        if owed:
+            reply.trace.said = owed
+            reply.mark("floor_free")
         self.current.start(reply, self._warmer.task)
         return reply
 
     def _commit(self, reply: Reply, request: ReplyRequest | None = None, key: Key | None = None) -> None:
-        self._owed = False
+        self._owed = ""
         self.current.commit(reply, request.tag if request else 0, key)

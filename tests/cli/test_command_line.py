@@ -76,6 +76,7 @@ def test_serve_prints_an_address_that_can_be_opened(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(serving, "listen", lambda host, port: Listening())
     monkeypatch.setattr(serving, "serve", run)
+    monkeypatch.setenv("REJOINDER_LOG_FORMAT", "pretty")
     result = CliRunner().invoke(app, ["serve", "--host", "::1"])
     assert result.stdout == "Talk to it at http://[::1]:4711/\n", "once"
     assert "no answer yet from e: it is down\n" in result.stderr

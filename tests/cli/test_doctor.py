@@ -21,6 +21,7 @@ from rejoinder.agent.cli.doctor.machine import Library, check_gpu, check_library
 from rejoinder.agent.cli.doctor.models import check_llms, check_model, check_server
 from rejoinder.agent.config import Settings
 from rejoinder.models import hints
+from rejoinder.models.llm.routing.settings import RouteSettings
 from rejoinder.models.weights.catalog import catalog
 
 SCRIPTED = {
@@ -234,6 +235,14 @@ def test_the_language_model_for_a_busy_machine_is_checked() -> None:
     settings = Settings.model_validate({**SCRIPTED, "llm": "scripted:large", "busy_llm": "scripted:small"})
     found = [(each.state, each.detail.partition(": ")[0]) for each in check_llms(settings)]
     assert found == [("ok", "scripted:large"), ("ok", "scripted:small")]
+
+
+def test_a_rule_that_the_server_refuses_is_reported(scripted: None, cache: Path) -> None:
+    rule = RouteSettings(model="small", max_words=3)
+    settings = Settings(llm="scripted:llm|Hello.", routes=[rule])
+    (found,) = [check for check in check_llms(settings) if check.part == "routes"]
+    assert found.detail == "rule 1: 'small' is none of the models in llm: scripted:llm|Hello."
+    assert found.state == "broken" and found.needed
 
 
 @pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\n\r\nhello", None])

@@ -222,6 +222,38 @@ def test_speech_does_not_stop_the_agent_when_it_may_not() -> None:
     assert talk.said() == [("user", "one"), ("assistant", WEATHER), ("user", "two"), ("assistant", "Fine.")]
 
 
+@pytest.mark.parametrize("noise", [False, True])
+def test_the_answer_to_words_during_such_a_reply_has_a_latency_from_their_last_sample(noise: bool) -> None:
+    words = ("one", "two", "")[: 2 + noise]
+    talk = Talk(*words, replies=(WEATHER, "Fine."), interrupt_response=False)
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=2.0)
+    if noise:
+        talk.says(0.3, at=3.3)
+    talk.run(until=8.0)
+    answered = talk.of(TurnTraced)[-1].trace
+    assert answered.said == "two"
+    audible = next(at for at, event in talk.log if isinstance(event, ReplyAudio) and event.turn == 2)
+    last_word = [event.at for event in talk.of(EndOfTurn)][1] / 16_000
+    assert answered.latency == pytest.approx(audible - last_word, abs=0.04)
+    parts = dict(answered.parts())
+    waited = talk.when(ReplyStarted)[1] - last_word - parts["pause_seen"] - parts["transcribed"]
+    assert parts["floor_free"] == pytest.approx(waited, abs=0.04)
+    assert answered.silence == pytest.approx(audible - talk.when(ReplyStarted)[1], abs=0.04)
+    assert answered.making() < 0.5  # what the load shedder looks at
+
+
+def test_the_words_of_several_turns_during_such_a_reply_are_answered_together() -> None:
+    long = " ".join([WEATHER] * 2)
+    talk = Talk("one", "two", "three", replies=(long, "Fine."), interrupt_response=False)
+    talk.says(1.2, at=0.2)
+    talk.says(0.6, at=2.0)
+    talk.says(0.6, at=3.6)
+    talk.run(until=12.0)
+    assert talk.of(TurnTraced)[-1].trace.said == "two three"
+    assert talk.done()[-1] == (2, "completed", "Fine.")
+
+
 def test_speech_at_the_end_of_a_reply_is_answered_after_it() -> None:
     talk = Talk("one", "two", "three", replies=(WEATHER, "Fine."), interrupt_response=False)
     talk.says(1.2, at=0.2)

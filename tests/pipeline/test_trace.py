@@ -35,6 +35,14 @@ def test_each_part_is_named_after_the_mark_that_ends_it() -> None:
     ]
 
 
+def test_what_was_heard_of_an_earlier_reply_is_no_silence() -> None:
+    waited = trace(speech_ended=1.0, floor_free=5.0, reply_started=5.0, audio_sent=5.25)
+    assert (waited.latency, waited.silence) == (4.25, 0.25)
+    assert waited.making() == 0.25
+    assert trace(speech_ended=1.0, audio_sent=1.5).silence == 0.5
+    assert trace(floor_free=5.0).silence == 0.0
+
+
 def test_the_first_of_a_name_wins() -> None:
     marked = trace(speech_ended=1.0)
     marked.mark("speech_ended", 9.0)

@@ -134,6 +134,34 @@ def test_full_disk_ends_the_recording_and_not_the_call(tmp_path: Path) -> None:
         assert len(audio)
 
 
+def test_folder_that_becomes_a_file_is_one_line_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "recordings"
+    monkeypatch.setenv("REJOINDER_RECORDING_ANNOUNCEMENT", "This call is recorded.")
+    with serving(tmp_path, clean=False, recordings=str(folder), recording="always") as server:
+        folder.rmdir()
+        folder.write_text("no folder")
+        with Talk(server) as call:
+            assert call.turn()["status"] == "completed"
+        server.wait_idle()
+    said = server.log.read_text()
+    assert said.count("has ended, the call goes on: Not a directory") == 1 and "Traceback" not in said
+
+
+@pytest.mark.parametrize("place", ["", "file"])
+def test_settings_that_would_record_nothing_are_refused_at_the_start(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("no folder")
+    flags = {"recordings": str(tmp_path / place) if place else "", "recording": "always"}
+    with serving(tmp_path, wait=False, clean=False, **flags) as server:
+        assert server.process.wait(timeout=PATIENCE) == 1
+    said = server.log.read_text()
+    if place:
+        assert f"recordings: {tmp_path / place}: this is a file, no folder\n" in said
+    else:
+        assert "recording is always, and recordings names no folder: nothing would be recorded\n" in said
+
+
 def test_server_without_recordings_says_so(tmp_path: Path) -> None:
     with serving(tmp_path) as server, Talk(server) as call:
         call.send("rejoinder.recording.start")

@@ -225,7 +225,10 @@ def test_one_id_goes_from_the_socket_to_the_engine_and_no_words_are_logged(
         with connect(f"ws://127.0.0.1:{server.port}/v1/pcm", proxy=None, open_timeout=PATIENCE) as pcm:
             other = json.loads(pcm.recv(PATIENCE))["id"]
         server.wait_idle()
-        written = [json.dumps(line) for line in lines(server)]
+        written = [json.dumps(line) for line in lines(server) if " ready in " not in line["event"]]
+    plain = [line for line in server.log.read_text().splitlines() if not line.startswith("{")]
+    assert plain == [f"Talk to it at http://127.0.0.1:{server.port}/"], "the only line on standard output"
+    assert "scripted:vad ready in 0.0 s" in [line["event"] for line in lines(server)]
     assert not [line for line in written if "weather" in line or "of the answer" in line]
     steps = [(line["event"], line["call"]) for line in lines(server) if line["logger"] == "mine"]
     first, second = "a step for ['on_call']", "a step for ['on_turn']"

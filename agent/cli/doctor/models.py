@@ -16,6 +16,7 @@ from rejoinder.agent.cli.doctor.machine import Check, absent, catalogued, specs
 from rejoinder.agent.config import Settings, authority
 from rejoinder.models.hints import PackageMissing
 from rejoinder.models.llm.openai import NO_KEY, key_from_environment, key_variable
+from rejoinder.models.loading import wrong_rule
 from rejoinder.models.registry import adapter, adapters, check, of_hub, own_path, voices, weights
 from rejoinder.models.specs import LANGUAGE_MODELS, ROLES
 from rejoinder.pipeline.errors import ModelError
@@ -45,7 +46,7 @@ def check_models(settings: Settings) -> Iterator[Check]:
 
 
 def check_llms(settings: Settings) -> Iterator[Check]:
-    """Check each language model of the list, and the one for a busy machine.
+    """Check each language model of the list, the one for a busy machine, and the rules between them.
 
     A server that does not answer is needed only if no other model can answer in its place.
     """
@@ -53,6 +54,8 @@ def check_llms(settings: Settings) -> Iterator[Check]:
     another = any(one.state == "ok" for one, _ in found)
     for one, is_away in found:
         yield replace(one, needed=False) if is_away and another else one
+    if wrong := wrong_rule(settings.llm, settings.placement()):
+        yield Check("routes", "broken", wrong, "change the rules [[routes]], or llm")
 
 
 def _each_llm(settings: Settings) -> Iterator[tuple[Check, bool]]:

@@ -49,8 +49,8 @@ class Readers:
         origin, host = request.headers.get("origin"), request.headers.get("host", "")
         if not may_call(origin, host, (), local=not self._keys.needed):
             return error_response(403, f"pages from {origin} may not read calls")
-        if self._keys.needed and not self._keys.is_key(shown(request.scope)):
-            return error_response(
-                401, "calls are read with a key of the setting calls_key, as a bearer token"
-            )
+        if self._keys.needed and not self._keys.is_key(key := shown(request.scope)):
+            none = "calls are read with a key of the setting calls_key, as a bearer token"
+            wrong = "this key is none of those in the setting calls_key"
+            return error_response(401, wrong if key else none)
         return None

@@ -77,8 +77,9 @@ class TurnRecord:
     @property
     def silence_ms(self) -> float:
         """The longest time without sound while the caller waited, as far as it is known."""
-        counted = self.trace.counts.get("longest_silence_ms", 0.0) if self.trace else 0.0
-        return max(self.latency_ms, counted)
+        if self.trace is None:
+            return 0.0
+        return max(1000.0 * self.trace.silence, self.trace.counts.get("longest_silence_ms", 0.0))
 
     def described(self) -> dict[str, Any]:
         """Return it for JSON. The trace's part is that of the trace file."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rejoinder.models.llm.failover.seam import ALPHABET_WORD, CJK_WORD
 from rejoinder.models.llm.routing.settings import Difficulty, RouteSettings
+from rejoinder.models.specs import size_or_spec
 from rejoinder.pipeline.words import CJK, NO_BLANKS, normalise
 
 NO_RULE = "no rule matches"
@@ -129,7 +130,8 @@ def mistake(rules: Sequence[RouteSettings], models: Sequence[str], day_budget: f
     for place, rule in enumerate(rules):
         where = f"rule {place + 1}"
         if rule.model not in models:
-            return f"{where}: {rule.model!r} is none of the models in llm: {', '.join(models)}"
+            there = ", ".join(map(size_or_spec, models))
+            return f"{where}: {size_or_spec(rule.model)!r} is none of the models in llm: {there}"
         if rule.cost_left_below is not None and not day_budget:
             return f"{where}: cost_left_below needs a day_budget"
         if rule.cost_left_below is not None and rule.cost_left_below > day_budget:

@@ -210,6 +210,8 @@ def test_with_a_key_only_its_holders_read_calls() -> None:
                 for headers in ({}, proxy, {"Authorization": "Bearer rj_other"}):
                     status, body = await fetched(port, path, **headers)
                     assert status == 401 and "calls_key" in body["error"]["message"], path
+                    wrong = body["error"]["message"].startswith("this key is none of those")
+                    assert wrong == ("Authorization" in headers)
             assert (await fetched(port, "/calls", **proxy))[0] == 200, "the page asks for the key"
             assert (await fetched(port, "/calls/api/calls", **proxy, **key))[0] == 200
             status, _ = await fetched(port, "/calls/api/calls", Authorization="Bearer rj_two")

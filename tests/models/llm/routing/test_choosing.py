@@ -22,6 +22,7 @@ from rejoinder.models.llm.routing.choosing import (
     word_count,
 )
 from rejoinder.models.llm.routing.settings import RouteSettings
+from rejoinder.models.specs import LANGUAGE_MODELS
 
 KEY = "0123456789abcdef" * 4
 
@@ -121,6 +122,12 @@ def test_rules_that_are_refused(conditions: dict[str, Any], sentence: str) -> No
 )
 def test_rules_are_checked_together(rules: list[RouteSettings], budget: float, sentence: str) -> None:
     assert mistake(rules, ["big", "small"], budget) == sentence
+
+
+def test_a_refused_rule_names_the_models_as_the_user_does() -> None:
+    rules = [rule(LANGUAGE_MODELS["small"], max_words=3)]
+    sentence = "rule 1: 'small' is none of the models in llm: medium, openai:http://a/v1#b"
+    assert mistake(rules, [LANGUAGE_MODELS["medium"], "openai:http://a/v1#b"], 0.0) == sentence
 
 
 HOURS = st.sampled_from(["", "22:00-06:00", "23:00-05:00", "06:00-22:00", "09:00-17:00", "00:00-23:59"])
