@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from io import FileIO
 from pathlib import Path
@@ -206,8 +207,9 @@ class Settings(LanguageModelSettings, CallSettings, RecordingSettings, LogSettin
 
     def placement(self) -> Placement:
         """Return the device of the models, and vLLM's settings."""
-        cuda, rules = self.device == "cuda", self.rules()
-        return Placement(cuda, self.vllm, self.models, self.hedge, self.busy_llm, rules, self.day_budget)
+        cuda, rules, budget = self.device == "cuda", self.rules(), self.day_budget
+        placed = Placement(cuda, self.vllm, self.models, self.hedge, self.busy_llm, rules, budget)
+        return replace(placed, openings=self.opening_settings)
 
     @property
     def local(self) -> bool:

@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings
 
 from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE
 from rejoinder.models.llm.model_settings import ModelSettings
-from rejoinder.models.llm.routing.settings import RouteSettings
+from rejoinder.models.llm.routing.settings import OpeningSettings, RouteSettings
 from rejoinder.models.llm.spec_list import all_listed, joined
 from rejoinder.models.registry import language_model
 from rejoinder.models.specs import LANGUAGE_MODELS
@@ -42,6 +42,10 @@ ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*$"), A
 """The name of a table of a language model: no blank and no colon, so that it is no spec."""
 
 
+OpeningWords = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+"""The first words of an answer."""
+
+
 class LanguageModelSettings(BaseSettings):
     """The settings of the language models."""
 
@@ -68,6 +72,16 @@ class LanguageModelSettings(BaseSettings):
     )
     day_budget: float = Field(
         0.0, ge=0.0, description="what a day may cost, in the unit of the prices, for the rules; 0: no budget"
+    )
+    opening_model: str = Field(
+        "",
+        description="small language model that says the first words while another one is late; empty: none",
+    )
+    openings: list[OpeningWords] = Field(
+        [], max_length=50, description="first words in place of those of opening_model, or where none fit"
+    )
+    opening_after_s: float = Field(
+        0.3, ge=0.0, le=10.0, description="seconds that an answer may take before an opening is said"
     )
     apology: str = Field(
         APOLOGY, max_length=LONGEST_APOLOGY, description="spoken if no language model answers; empty: silence"
@@ -100,6 +114,11 @@ class LanguageModelSettings(BaseSettings):
     def rules(self) -> Sequence[RouteSettings]:
         """Return the rules, with the specs of sizes."""
         return [rule.model_copy(update={"model": language_model(rule.model)}) for rule in self.routes]
+
+    @property
+    def opening_settings(self) -> OpeningSettings:
+        """What is said while an answer is late."""
+        return OpeningSettings(self.openings, language_model(self.opening_model or ""), self.opening_after_s)
 
     @property
     def hosted(self) -> bool:

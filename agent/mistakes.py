@@ -40,6 +40,7 @@ EXPECTATIONS = {
     "calls_key": "the hashes of keys, as `rejoinder key` prints them",
     "public_url": "an address that begins with https://",
     ROUTE_TABLES: "tables: lines [[routes]], with the settings of a rule below each",
+    "openings": "a list of first words, each at most 100 characters",
     f"{ROUTE_TABLES}.model": "one of the models in llm",
     f"{ROUTE_TABLES}.languages": 'a list of languages, as ["en"]',
     f"{ROUTE_TABLES}.hours": "two times of day, as 22:00-06:00",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE
 from rejoinder.models.llm.model_settings import ModelSettings
 from rejoinder.models.llm.routing.budget import DaySpending
-from rejoinder.models.llm.routing.settings import RouteSettings
+from rejoinder.models.llm.routing.settings import NO_OPENINGS, OpeningSettings, RouteSettings
 from rejoinder.models.llm.vllm.settings import VllmSettings
 
 VLLM_DEFAULTS = VllmSettings()
@@ -24,7 +24,8 @@ class Placement:
     model is waited for while the next one is asked. busy_llm: the language model that is asked first while
     the machine is busy; not in a variant, nor in place of a model that is opened alone. routes: rules that
     choose which model of a list is asked first. day_budget: what a day may cost, for the rules; 0 for none.
-    spending: the cost of today, which all lists of a server share; None for a list alone.
+    spending: the cost of today, which all lists of a server share; None for a list alone. openings: what is
+    said while an answer is late.
     """
 
     cuda: bool = False
@@ -35,6 +36,7 @@ class Placement:
     routes: Sequence[RouteSettings] = ()
     day_budget: float = 0.0
     spending: DaySpending | None = None
+    openings: OpeningSettings = NO_OPENINGS
 
 
 HERE: Placement = Placement()

@@ -20,6 +20,7 @@ PART_NAMES = {
     "context": "wait for context",
     "hedged": "LLM deadline",
     "failed_over": "LLM failed",
+    "opened": "wait for the opening",
     "first_token": "LLM first token",
     "first_clause": "LLM first clause",
     "first_audio": "TTS first audio",

@@ -29,6 +29,7 @@ class Upstream:
         self.language = self.key = ""
         self.load = 0.0
         self._trace = trace
+        self._breaks = False
 
     @property
     def said(self) -> str:
@@ -45,6 +46,16 @@ class Upstream:
             self._trace.mark("first_token", first_word)
         if model not in self._trace.models:
             self._trace.models.append(model)
+
+    def opened(self, now: float) -> None:
+        """Record that the next piece only opens the answer. A clause ends with it: the rest may take long."""
+        self._breaks = True
+        self.happened("openings", "opened", now)
+
+    def take_break(self) -> bool:
+        """Return whether ``opened`` was called since the last call of this method."""
+        taken, self._breaks = self._breaks, False
+        return taken
 
     def happened(self, what: str, mark: str, now: float) -> None:
         """Count an event, such as "hedges", and mark its first time."""

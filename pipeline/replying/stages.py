@@ -167,7 +167,10 @@ async def think(reply: Reply, llm: Llm, out: Channel[str]) -> None:
         await reply.generation.count_prompt(llm)
         async with aclosing(answer(reply, llm)) as tokens:
             async for token in tokens:
-                for clause in splitter.feed(token):
+                clauses = splitter.feed(token)
+                if reply.upstream.take_break():
+                    clauses.append(splitter.cut())
+                for clause in filter(None, clauses):
                     reply.mark("first_clause")
                     await out.send(kind(clause))
         last = [splitter.flush()]

@@ -7,21 +7,23 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from rejoinder.models.llm.failover.candidate import Candidate, Piece, Request
+from rejoinder.models.llm.failover.guessing import GUESS_CHECK_SECONDS, is_guess
 from rejoinder.models.llm.failover.hedge_budget import HEDGE_SHARE, HedgeBudget
 from rejoinder.models.llm.failover.leg import Leg
 from rejoinder.models.llm.failover.probes import Probes
+from rejoinder.models.llm.routing.opened import opened
+from rejoinder.models.llm.routing.opening import Openings
 from rejoinder.models.llm.routing.router import Router
-from rejoinder.pipeline.engines.deadline import SPARE_SECONDS, current
+from rejoinder.pipeline.engines.deadline import current
 from rejoinder.pipeline.errors import ModelError, PipelineError
 from rejoinder.pipeline.interfaces import Message, MonitoredLlm, ToolCall, ToolLlm, Tools
 from rejoinder.pipeline.upstream import upstream
 
 log = logging.getLogger(__name__)
 
-GUESS_CHECK_SECONDS = 0.05
-"""A deadline that passes while a reply is only a guess is checked again this often, in seconds."""
 NONE_ANSWERS = "none of the language models answers"
 """Why a call is refused, or a server is not ready."""
 REFUSALS = (400, 413, 422)
@@ -54,7 +56,8 @@ class Failover:
     candidates: in the order in which they are asked. hedge: share of the requests for which a late model is
     still waited for while the next one is asked; otherwise it is given up first. busy: the candidate that is
     asked first while the machine is busy, and last at all other times; None for the same order at all times.
-    router: chooses who is asked before all others; None for no rules.
+    router: chooses who is asked before all others; None for no rules. openings: what is said while the
+    answer is late; None for nothing.
     """
 
     def __init__(
@@ -63,11 +66,13 @@ class Failover:
         hedge: float = HEDGE_SHARE,
         busy: Candidate | None = None,
         router: Router | None = None,
+        openings: Openings | None = None,
     ) -> None:
         self.candidates = list(candidates)
         self._hedges = HedgeBudget(hedge)
         self._busy = busy
         self._router = router
+        self._openings = openings
         self._probes = Probes()
 
     def reply(self, messages: Sequence[Message]) -> AsyncGenerator[str, None]:
@@ -105,13 +110,21 @@ class Failover:
 
     # --- one answer -------------------------------------------------------------------------------------
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
         """Stream the answer to a request, or the rest of one that is begun. Raises ModelError.
 
         Closing it closes all its requests.
         """
-        given, called = request.given, False
         chosen = self._router.choose(request) if self._router else None
+        answer = partial(self._answer, chosen)
+        openings = self._openings
+        first = self._asked(Tried(tools=request.tools is not None, chosen=chosen))[:1]
+        if openings and openings.fit(request) and openings.model not in first:
+            return opened(answer, request, openings)
+        return answer(request)
+
+    async def _answer(self, chosen: Candidate | None, request: Request) -> AsyncGenerator[Piece, None]:
+        given, called = request.given, False
         tried = Tried(tools=request.tools is not None, chosen=chosen)
         if request.hedges:
             self._hedges.asked()
@@ -290,14 +303,6 @@ def spoken_request(messages: Sequence[Message], tools: Tools | None = None) -> R
     if reply is None:
         return Request(messages, tools)
     return Request(messages, tools, spoken=reply.spoken, needs_words=reply.needs_words)
-
-
-def is_guess() -> bool:
-    """Return whether the request belongs to a reply that is not committed, or is paused."""
-    deadline = current.get()
-    if deadline is None or deadline.certain:
-        return False
-    return deadline.due is None and deadline.slack < SPARE_SECONDS
 
 
 def _happened(what: str, mark: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -21,6 +21,7 @@ from rejoinder.models.llm.openai import (
     OpenAiChat,
 )
 from rejoinder.models.llm.routing.budget import DaySpending
+from rejoinder.models.llm.routing.opening import Openings, opening_prompt
 from rejoinder.models.llm.routing.router import Router
 from rejoinder.models.llm.spec_list import all_listed, listed, unknown
 from rejoinder.models.llm.warming import warm_llm
@@ -42,7 +43,8 @@ Load = Callable[[str], Awaitable[Any]]
 def several(spec: str, placement: Placement) -> bool:
     """Return whether a spec is a list of models: of several, or of one with a table."""
     found = listed(spec, placement.models)
-    return len(found) > 1 or bool(placement.busy_llm) or any(one in placement.models for one in found)
+    more = bool(placement.busy_llm or placement.openings.phrases or placement.openings.model)
+    return more or len(found) > 1 or any(one in placement.models for one in found)
 
 
 def check_list(spec: str, placement: Placement) -> None:
@@ -52,6 +54,8 @@ def check_list(spec: str, placement: Placement) -> None:
         raise ModelError(placement.busy_llm, "busy_llm names one model: leave the others out")
     twice = [one for one in found if found.count(one) > 1]
     found = all_listed(spec, placement.busy_llm, placement.models)
+    if (one := placement.openings.model) and one not in found:
+        found.append(one)
     if wrong := unknown(found, placement.models):
         tables = ", ".join(f"[models.{name}]" for name in placement.models) or "none"
         raise ModelError("llm", f"{no_language_model(wrong[0])}; tables: {tables}")
@@ -81,7 +85,8 @@ async def open_list(spec: str, placement: Placement, load: Load, stack: AsyncExi
     routed = dict(zip(found, candidates, strict=True))
     rules, spending = placement.routes, placement.spending
     router = Router(routed, rules, placement.day_budget, spending) if rules else None
-    failover = kind(candidates, placement.hedge, busy[0] if busy else None, router)
+    openings = await _openings(routed, placement, load, stack)
+    failover = kind(candidates, placement.hedge, busy[0] if busy else None, router, openings)
     stack.push_async_callback(failover.aclose)
     errors = await asyncio.gather(*(error_of(one.name, warm_llm(one.llm)) for one in candidates))
     for candidate, error in zip(candidates, errors, strict=True):
@@ -89,6 +94,21 @@ async def open_list(spec: str, placement: Placement, load: Load, stack: AsyncExi
             log.warning("%s does not answer: %s; it is asked once it answers a probe", candidate.name, error)
             failover.miss(candidate)
     return failover
+
+
+async def _openings(
+    models: Mapping[str, Candidate], placement: Placement, load: Load, stack: AsyncExitStack
+) -> Openings | None:
+    """Load the model of the openings; one that does not answer is logged only. Raises ModelError."""
+    given = placement.openings
+    if not (given.phrases or given.model):
+        return None
+    opener: Candidate | None = None
+    if one := given.model:
+        opener = models.get(one) or await open_candidate(one, public_names([one])[0], placement, load, stack)
+        if error := await error_of(opener.name, opener.llm.warm(opening_prompt(""))):
+            log.warning("the model of the openings does not answer yet: %s", error)
+    return Openings(given.phrases, opener, given.after_s)
 
 
 def all_missing(failover: Failover) -> ModelError | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -63,3 +65,20 @@ class RouteSettings(BaseModel):
             return 0, 24 * 60
         begin, end = (time.split(":") for time in self.hours.split("-"))
         return 60 * int(begin[0]) + int(begin[1]), 60 * int(end[0]) + int(end[1])
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningSettings:
+    """What is said while an answer is late.
+
+    phrases: fixed first words. model: the spec or name of a small model that writes them, "" for none.
+    after_s: seconds that the answer may take before.
+    """
+
+    phrases: Sequence[str] = ()
+    model: str = ""
+    after_s: float = 0.3
+
+
+NO_OPENINGS = OpeningSettings()
+"""Nothing is said."""

@@ -54,6 +54,11 @@ class ClauseSplitter:
         clause, self._text = self._text.strip(), ""
         return clause
 
+    def cut(self) -> str:
+        """Return what ``flush`` does. The text that follows begins with a short clause again."""
+        self._first = True
+        return self.flush()
+
     def _end(self) -> int | None:
         """Return the end of the next clause, None if the text does not complete one.
 
