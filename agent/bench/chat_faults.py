@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 FIRST_TOKEN_SECONDS = 0.05
-"""Time to the first token of a healthy answer."""
+"""Default of ``FaultyChat.first_token_s``."""
 PACE_SECONDS = 0.01
 """Time between two tokens of a healthy answer."""
 CRAWL_SECONDS = 30.0
@@ -30,10 +30,15 @@ REFUSAL = b"HTTP/1.1 500 No\r\nContent-Type: application/json\r\nContent-Length:
 
 
 class FaultyChat:
-    """The server. fault: of the model ``ONE``, for the requests from now on. url: its address."""
+    """The server.
+
+    fault: of the model ``ONE``, for the requests from now on. first_token_s: seconds to the first token of a
+    healthy answer. url: its address.
+    """
 
     def __init__(self) -> None:
         self.fault = HEALTHY
+        self.first_token_s = FIRST_TOKEN_SECONDS
         self.url = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,7 +48,8 @@ class FaultyChat:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
                 body = json.loads(await reader.readexactly(int(length[1]) if length else 0))
-                if not await _answer(writer, self.fault if body["model"] == ONE else HEALTHY):
+                fault = self.fault if body["model"] == ONE else HEALTHY
+                if not await _answer(writer, fault, self.first_token_s):
                     break
         except (OSError, asyncio.IncompleteReadError):
             pass
@@ -51,7 +57,7 @@ class FaultyChat:
             writer.close()
 
 
-async def _answer(writer: asyncio.StreamWriter, fault: str) -> bool:
+async def _answer(writer: asyncio.StreamWriter, fault: str, first_token_s: float) -> bool:
     """Answer one request; return whether the connection goes on."""
     if fault in ("killed", "hung"):
         await asyncio.sleep(CRAWL_SECONDS if fault == "hung" else 0.0)
@@ -62,7 +68,7 @@ async def _answer(writer: asyncio.StreamWriter, fault: str) -> bool:
     writer.write(STREAM_HEAD)
     if fault == "garbage":
         writer.write(_chunk(b'data: {"choices": 3}\n\n'))
-    await asyncio.sleep(CRAWL_SECONDS if fault == "slow" else FIRST_TOKEN_SECONDS)
+    await asyncio.sleep(CRAWL_SECONDS if fault == "slow" else first_token_s)
     for word in [] if fault == "empty" else WEATHER_ANSWER.split():
         writer.write(_event(word + " "))
         await writer.drain()

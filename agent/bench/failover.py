@@ -70,10 +70,10 @@ async def measure(
             found = []
             for number in range(times):
                 if number % 2:
-                    found.append((await _wait(single), await _wait(double)))
+                    found.append((await first_audio_ms(single), await first_audio_ms(double)))
                 else:
-                    later = await _wait(double)
-                    found.append((await _wait(single), later))
+                    later = await first_audio_ms(double)
+                    found.append((await first_audio_ms(single), later))
                 tell()
             return found
 
@@ -108,8 +108,11 @@ async def _called(chat: FaultyChat, llm: str) -> AsyncIterator[ClientConnection]
             yield socket
 
 
-async def _wait(socket: ClientConnection) -> float:
-    """Ask for a reply; return the milliseconds to its first audio, and stop the rest."""
+async def first_audio_ms(socket: ClientConnection) -> float:
+    """Ask for a reply; return the milliseconds to its first audio, and stop the rest.
+
+    Raises PipelineError if it has none. Cancelling may leave it running on the server.
+    """
     asked = {"conversation": "none", "input": [WEATHER_QUESTION]}
     begun = time.perf_counter()
     await socket.send(json.dumps({"type": "response.create", "response": asked}))

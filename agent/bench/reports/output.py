@@ -28,6 +28,7 @@ BENCH_ORDER = (
     "soak",
     "failover",
     "routing",
+    "openings",
     "overhead",
     "simulate",
 )

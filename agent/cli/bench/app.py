@@ -13,6 +13,7 @@ from rejoinder.agent.cli.bench.heard import heard
 from rejoinder.agent.cli.bench.latency import latency
 from rejoinder.agent.cli.bench.load import load
 from rejoinder.agent.cli.bench.models import models
+from rejoinder.agent.cli.bench.openings import openings
 from rejoinder.agent.cli.bench.overhead import overhead
 from rejoinder.agent.cli.bench.routing import routing
 from rejoinder.agent.cli.bench.simulate import simulate
@@ -23,6 +24,7 @@ from rejoinder.agent.cli.bench.turns import turns
 app = typer.Typer(cls=Benches, invoke_without_command=True)
 app.callback()(latency)
 for command in (
-    answers, bargein, echo, failover, heard, load, models, overhead, routing, simulate, soak, stt, turns
+    answers, bargein, echo, failover, heard, load, models, openings, overhead, routing, simulate, soak, stt,
+    turns
 ):  # fmt: skip
     app.command()(command)
