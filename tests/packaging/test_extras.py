@@ -208,7 +208,7 @@ def test_doctor_names_the_extras_that_the_configuration_needs(tmp_path: Path) ->
 def test_serve_names_the_extra_of_the_first_model_that_cannot_be_loaded(tmp_path: Path) -> None:
     ran = run(MAIN, with_extras("server"), "serve", "--port", "0", folder=tmp_path)
     assert ran.returncode == 1
-    assert "error: silero: needs onnxruntime, which is not installed; run: " in ran.stderr, ran.stderr
+    assert "silero: needs onnxruntime, which is not installed; run: " in ran.stderr, ran.stderr
     assert "[local]'" in ran.stderr and "Traceback" not in ran.stderr
 
 
