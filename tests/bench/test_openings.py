@@ -35,7 +35,7 @@ def test_faults_of_a_join(opening: str, rest: str, faults: list[str]) -> None:
 
 
 def test_faults_are_counted_and_waits_compared() -> None:
-    found = [Join("", "", "", ["repeats"]), Join("", "", "", []), Join("", "", "", ["repeats", "mark first"])]
+    found = [Join("", "", "", ["repeats"]), Join("", "", ""), Join("", "", "", ["repeats", "mark first"])]
     assert faults_of(found) == Counter({"repeats": 2, "mark first": 1})
     assert percentiles([(1000.0, 400.0), (1200.0, 500.0), (1400.0, 600.0)])[0][0] == 1200.0
 
@@ -45,7 +45,8 @@ def test_a_model_goes_on_behind_each_opening() -> None:
         Question("everyday", Half.TUNE, (words,)) for words in ("Why is the sky blue?", "Who are you?")
     ]
     llm = "scripted:llm|it is so."
-    found = asyncio.run(joins(llm, "", ("Okay, let me see,", "Well,"), questions, lambda: None))
+    phrases = ("Okay, let me see,", "Well,")
+    found = asyncio.run(joins(llm, "", phrases, questions, str.lower, lambda: None))
     assert [(one.opening, one.rest, one.faults) for one in found] == [
         ("Okay, let me see, ", "it is so.", []),
         ("Well, ", "it is so.", []),

@@ -18,6 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from rejoinder.agent.bench.answers.ask import NOW
 from rejoinder.agent.bench.answers.questions import Question
+from rejoinder.agent.bench.answers.rules import Normalise, is_right
 from rejoinder.agent.bench.callers.events import event_of
 from rejoinder.agent.bench.chat_faults import faulty_chat
 from rejoinder.agent.bench.failover import first_audio_ms
@@ -42,16 +43,26 @@ PATIENT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """An opening and what a model wrote behind it. faults: see ``join_faults``."""
+    """An opening and what a model wrote behind it. faults: see ``join_faults``.
+
+    right: whether the answer is right. alone: whether it is right without an opening.
+    """
 
     asked: str
     opening: str
     rest: str
-    faults: Sequence[str]
+    faults: Sequence[str] = ()
+    right: bool = False
+    alone: bool = False
 
 
 async def joins(
-    spec: str, opener: str, phrases: Sequence[str], questions: Sequence[Question], done: Callable[[], None]
+    spec: str,
+    opener: str,
+    phrases: Sequence[str],
+    questions: Sequence[Question],
+    normalise: Normalise,
+    done: Callable[[], None],
 ) -> list[Join]:
     """Return how a model goes on behind the opening of each question. Raises PipelineError.
 
@@ -66,17 +77,21 @@ async def joins(
         async def opened(one: str) -> Llm:
             return await stack.enter_async_context(open_llm(one, settings.threads(), placement))
 
-        answers = Failover([Candidate(spec, await opened(settings.llm))])
+        llm = await opened(settings.llm)
+        prefills = getattr(llm, "prefills", False)
+        answers = Failover([Candidate(spec, llm, PATIENT_SECONDS, prefills, PATIENT_SECONDS)])
         writer = await opened(language_model(opener)) if opener else None
         for number, question in enumerate(questions):
             asked = question.turns[-1]
             history = History(options.instructions, options.shown_examples, options.prompt_characters)
             messages = history.messages(asked)
+            alone = await _whole(answers, Request(messages, spoken=True), options.max_tokens)
             said = await ask_opening(writer, asked) if writer else ""
             said = said or phrase(phrases[number % len(phrases) :][:1], messages)
             request = Request(messages, spoken=True, given=said, go_on=OPENED)
             rest = await _whole(answers, request, options.max_tokens)
-            found.append(Join(asked, said, rest, join_faults(said, rest)))
+            right, right_alone = (is_right(question, text, normalise) for text in (rest, alone))
+            found.append(Join(asked, said, rest, join_faults(said, rest), right, right_alone))
             done()
     return found
 
@@ -85,7 +100,7 @@ async def _whole(answers: Failover, request: Request, max_tokens: int) -> str:
     pieces = list[str]()
     async with aclosing(filtered(answers.stream(request), AnswerFilter(max_tokens))) as words:
         async for piece in words:
-            pieces.append(piece)
+            pieces.append(str(piece))  # without tools all are words
     return "".join(pieces).strip()
 
 

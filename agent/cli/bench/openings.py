@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import asdict
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from rejoinder.agent.bench.answers.ask import of_half
 from rejoinder.agent.bench.answers.questions import Half, read
 from rejoinder.agent.bench.reports.output import console_beside, leave, progress_bar, write
 from rejoinder.agent.bench.routing.openings import Join, faults_of, joins, percentiles, waits
+from rejoinder.agent.bench.stt import normaliser
 from rejoinder.agent.cli.options import JsonOption
 from rejoinder.agent.machine import occasion
 from rejoinder.models.llm.routing.difficulty import judge
@@ -21,6 +23,8 @@ from rejoinder.pipeline.errors import PipelineError
 
 PHRASES = ("Sure, let me look at that,", "Okay, let me see,", "That is a good question.")
 """The openings without any of the user's."""
+MOST_OPENINGS = 8
+"""Most openings with a row of their own."""
 
 
 def openings(
@@ -50,13 +54,30 @@ def openings(
                 progress.advance(task)
 
             found = asyncio.run(waits(pairs, late, after, phrases, done))
-            joined = asyncio.run(joins(llm, opener, phrases, questions, done))
+            joined = asyncio.run(joins(llm, opener, phrases, questions, normaliser(), done))
     except PipelineError as error:
         leave(error)
     show(console, found, joined)
     report = {**occasion(), "llm": llm, "opener": opener, "openings": list(phrases), "late_s": late}
     report |= {"after_s": after, "half": half, "waits_ms": found, "joins": [asdict(one) for one in joined]}
     write(json_file, report)
+
+
+def _joins(joined: list[Join]) -> Table:
+    table = Table("opening", title="Joins", title_justify="left", box=None)
+    for name in ("answers", "one sentence", "right", "right without it"):
+        table.add_column(name, justify="right")
+    written = Counter(one.opening for one in joined)
+    for opening, _ in written.most_common(MOST_OPENINGS):
+        table.add_row(opening, *_counts([one for one in joined if one.opening == opening]))
+    if len(written) > 1:
+        table.add_row("all", *_counts(joined))
+    return table
+
+
+def _counts(joined: list[Join]) -> tuple[str, ...]:
+    good, right = sum(not one.faults for one in joined), sum(one.right for one in joined)
+    return str(len(joined)), str(good), str(right), str(sum(one.alone for one in joined))
 
 
 def show(console: Console, found: list[tuple[float, float]], joined: list[Join]) -> None:
@@ -67,8 +88,6 @@ def show(console: Console, found: list[tuple[float, float]], joined: list[Join])
     for row, values in zip(("without openings", "with openings"), percentiles(found), strict=True):
         table.add_row(row, *(f"{value:.0f}" for value in values))
     console.print(table)
-    good = sum(not one.faults for one in joined)
-    written = len({one.opening for one in joined})
-    console.print(f"{good} of {len(joined)} joins read as one sentence; {written} different openings")
+    console.print(_joins(joined))
     for fault, times in faults_of(joined).most_common():
         console.print(f"  {fault}: {times}")
