@@ -20,6 +20,7 @@ from pydantic_settings import (
 )
 
 from rejoinder.agent import mistakes
+from rejoinder.agent.cache_settings import CacheSettings
 from rejoinder.agent.call_settings import CallSettings
 from rejoinder.agent.instructions import EXAMPLES, INSTRUCTIONS, dated
 from rejoinder.agent.language_models import TOYS, LanguageModelSettings
@@ -75,7 +76,7 @@ class ConfigError(PipelineError):
     """The configuration is invalid. Each line of the message names a value, its source and the reason."""
 
 
-class Settings(LanguageModelSettings, CallSettings, RecordingSettings, LogSettings):
+class Settings(LanguageModelSettings, CacheSettings, CallSettings, RecordingSettings, LogSettings):
     """All settings. The environment variable of a setting is its name in capitals after ``REJOINDER_``."""
 
     # REJOINDER_VLLM_MAX_MODEL_LEN sets max_model_len in [vllm]: the first underscore separates the two.

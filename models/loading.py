@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from rejoinder.models.engines import engines_of, llms_of
+from rejoinder.models.identity import identity
 from rejoinder.models.llm.failover.failover import Failover
 from rejoinder.models.llm.failover.opening import all_missing, check_list, open_list, several
 from rejoinder.models.llm.openai import OpenAiChat
@@ -95,9 +96,14 @@ async def open_models(
             for llm in llms_of(loaded["llm"]):
                 if isinstance(llm, GivesWay):
                     llm.give_way_to(loaded["tts"].engine)
-        load_shedder = LoadShedder(_engines(loaded))
         yield Models(
-            loaded["vad"], loaded["stt"], loaded["llm"], loaded["tts"], loaded.get("turn"), load_shedder
+            loaded["vad"],
+            loaded["stt"],
+            loaded["llm"],
+            loaded["tts"],
+            loaded.get("turn"),
+            LoadShedder(_engines(loaded)),
+            identity({kind: getattr(specs, kind) for kind in ROLES}, placement),
         )
 
 
@@ -129,7 +135,8 @@ async def open_variant(
             for kind, spec in named.items()
         }
         models.load_shedder.watch(_engines(loaded))
-        yield replace(models, **loaded)
+        known = {**models.specs, **identity(named, placement)} if models.specs else {}
+        yield replace(models, **loaded, specs=known)
 
 
 @asynccontextmanager

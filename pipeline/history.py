@@ -89,6 +89,11 @@ class History:
         return next((entry.text for entry in reversed(self.entries) if entry.role == "user"), "")
 
     @property
+    def has_user(self) -> bool:
+        """Whether there is an entry of the user, also one without words."""
+        return any(entry.role == "user" for entry in self.entries)
+
+    @property
     def ends_with_agent(self) -> bool:
         """Whether the last words are the agent's; calls and results without words behind them are not."""
         for entry in reversed(self.entries):

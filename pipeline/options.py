@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from rejoinder.pipeline.caching.answers import AnswerCache
 from rejoinder.pipeline.engines.load_shedding import LoadShedder
 from rejoinder.pipeline.fitting import check_fits
 from rejoinder.pipeline.history import PROMPT_CHARACTERS
@@ -30,6 +31,7 @@ class Models:
 
     turn: None to decide the end of a turn without a turn model.
     load_shedder: chooses which work to skip under load.
+    specs: the spec of each model by role. Answers of models without any are not cached.
 
     Raises ModelError if a model does not implement its protocol in ``interfaces``.
     """
@@ -40,6 +42,7 @@ class Models:
     tts: Tts
     turn: TurnModel | None = None
     load_shedder: LoadShedder = field(default_factory=LoadShedder)
+    specs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for role in ("vad", "stt", "llm", "tts"):
@@ -142,6 +145,7 @@ class Options:
     apology: spoken if the language model fails before the first clause of a reply; "" for silence.
     cut_apology: spoken in place of the rest if it fails later.
     key: SHA-256 of the API key that the call counts for, "" for none. Rules for language models read it.
+    cache: answers that may be used again; None for none. Replies with tools or ``context`` do not use it.
     """
 
     instructions: str = INSTRUCTIONS
@@ -170,6 +174,7 @@ class Options:
     apology: str = ""
     cut_apology: str = ""
     key: str = ""
+    cache: AnswerCache | None = None
 
     @property
     def shown_examples(self) -> Sequence[Message]:

@@ -17,6 +17,7 @@ PART_NAMES = {
     "transcribed": "final transcript",
     "floor_free": "wait for the earlier reply",
     "reply_started": "start the reply",
+    "cache": "look into the cache",
     "context": "wait for context",
     "hedged": "LLM deadline",
     "failed_over": "LLM failed",

@@ -16,7 +16,8 @@ class Upstream:
     """Takes what is reported about one reply, and writes it into its trace.
 
     spoken: whether a voice speaks the reply. needs_words: whether an answer without words is a fault. usage:
-    the tokens as the model's server counted them; None while it has not said.
+    the tokens as the model's server counted them; None while it has not said. stood_in: whether words came
+    from another model than the one that usually answers.
 
     What a model may be chosen by: language: of the recogniser, "" if unknown. load: share of its time that
     the busiest engine spends on pressing work. key: SHA-256 of the API key of the call, "" for none.
@@ -26,6 +27,7 @@ class Upstream:
         self.spoken = spoken
         self.needs_words = needs_words
         self.usage: Usage | None = None
+        self.stood_in = False
         self.language = self.key = ""
         self.load = 0.0
         self._trace = trace
@@ -40,8 +42,12 @@ class Upstream:
         """Record which model a rule has chosen, "" for none, and why."""
         self._trace.route = {"model": model, "reason": reason} if model else {"reason": reason}
 
-    def answers(self, model: str, first_word: float | None) -> None:
-        """Record that the words come from this model from now on. first_word: loop time of its first one."""
+    def answers(self, model: str, first_word: float | None, stands_in: bool = False) -> None:
+        """Record that the words come from this model from now on.
+
+        first_word: loop time of its first one. stands_in: whether another one usually answers.
+        """
+        self.stood_in = self.stood_in or stands_in
         if first_word is not None:
             self._trace.mark("first_token", first_word)
         if model not in self._trace.models:
@@ -49,7 +55,7 @@ class Upstream:
 
     def opened(self, now: float) -> None:
         """Record that the next piece only opens the answer. A clause ends with it: the rest may take long."""
-        self._breaks = True
+        self._breaks = self.stood_in = True
         self.happened("openings", "opened", now)
 
     def take_break(self) -> bool:

@@ -130,6 +130,8 @@ def test_the_loop_is_the_only_clock(path: Path) -> None:
 WAIT = {
     "pipeline/call_timer.py",
     "pipeline/channel.py",
+    "pipeline/caching/answers.py",
+    "pipeline/caching/search.py",
     "pipeline/session.py",
     "pipeline/engines/engine.py",
     "pipeline/listening/hearing.py",

@@ -21,6 +21,7 @@ COMMAND_ORDER = (
     "key",
     "calls",
     "recordings",
+    "cache",
     "profile",
     "bench",
     "plan",
@@ -30,6 +31,7 @@ GROUP_MODULES = {
     "bench": "rejoinder.agent.cli.bench.app",
     "models": "rejoinder.agent.cli.weights",
     "recordings": "rejoinder.agent.cli.recordings",
+    "cache": "rejoinder.agent.cli.cache",
 }
 """The groups that are imported when they are called, because they import the server or the registry."""
 

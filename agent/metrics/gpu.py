@@ -8,6 +8,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 from rejoinder.agent.metrics.measures import Measurement
 from rejoinder.agent.metrics.meters import Meters
@@ -46,7 +47,7 @@ def read(nvml: ModuleType) -> list[Measurement]:
         with suppress(nvml.NVMLError):
             device = nvml.nvmlDeviceGetHandleByIndex(index)
             with suppress(nvml.NVMLError):
-                memory = nvml.nvmlDeviceGetMemoryInfo(device)
+                memory = _memory(nvml, device)
                 measured.append(Measurement("gpu_memory_used_bytes", float(memory.used), gpu))
                 measured.append(Measurement("gpu_memory_bytes", float(memory.total), gpu))
             with suppress(nvml.NVMLError):
@@ -56,6 +57,14 @@ def read(nvml: ModuleType) -> list[Measurement]:
                 warmth = nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)
                 measured.append(Measurement("gpu_temperature_celsius", float(warmth), gpu))
     return measured
+
+
+def _memory(nvml: ModuleType, device: object) -> Any:
+    """Return a GPU's memory. The second version does not count what the driver reserves as used."""
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2)
+    except nvml.NVMLError:  # a driver before 510
+        return nvml.nvmlDeviceGetMemoryInfo(device)
 
 
 async def measure_gpus(meters: Meters, nvml: ModuleType | None) -> None:

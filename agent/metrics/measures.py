@@ -36,9 +36,11 @@ ROLES_OF_ERRORS = {
 """The role of a model, by its name in errors."""
 MODEL_CODES = ("model_error", "model_timeout", "context_length_exceeded")
 """The codes of model errors."""
+CACHE_COUNTS = {"cache_exact": "exact", "cache_similar": "similar", "cache_miss": "miss"}
+"""What a reply found in the cache of answers, by its count in a trace."""
 LLM_COUNTS = {"hedges": "hedge", "failovers": "failover"}
 """What happened to requests at several language models, by its count in a trace."""
-BEFORE_REQUEST = ("reply_started", "context")
+BEFORE_REQUEST = ("reply_started", "cache", "context")
 """Marks that may come before the request to the language model, which the last of them begins."""
 
 
@@ -130,9 +132,10 @@ def reply_measures(done: ReplyDone, llm: str) -> list[Measurement]:
     if trace.tokens > 1 and trace.waited > 0.0:
         rate = (trace.tokens - 1) / trace.waited
         measured.append(Measurement("llm_tokens_per_second", rate, (model,)))
-    for count, kind in LLM_COUNTS.items():
-        if number := trace.counts.get(count):
-            measured.append(Measurement("llm_rescues", number, (kind,)))
+    for metric, counts in (("llm_rescues", LLM_COUNTS), ("cached_answers", CACHE_COUNTS)):
+        for count, kind in counts.items():
+            if number := trace.counts.get(count):
+                measured.append(Measurement(metric, number, (kind,)))
     return measured
 
 

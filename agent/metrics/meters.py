@@ -61,6 +61,11 @@ COUNTERS = {
         "Requests that went to another language model: hedge (at the deadline of the first token) or "
         "failover (after an error).",
     ),
+    "cached_answers": (
+        "found",
+        "Answers that were looked up in the cache: exact (by the same words), similar (by their meaning), "
+        "miss; and failed, for each failure of the cache itself.",
+    ),
     "requests": (
         "path,status",
         "HTTP requests and WebSockets by path and status; an accepted WebSocket has status 101.",
@@ -123,6 +128,7 @@ FROM_THE_START: dict[str, list[tuple[str, ...]]] = {
     "guesses": [("kept",), ("dropped",)],
     "tool_runs": [("completed",), ("wrong",), ("failed",), ("cancelled",), ("client",)],
     "llm_rescues": [("hedge",), ("failover",)],
+    "cached_answers": [("exact",), ("similar",), ("miss",), ("failed",)],
     "kept_calls": [("kept",), ("dropped",), ("failed",)],
     "recordings": [("complete",), ("failed",), ("discarded",)],
     "audio_seconds": [("received",), ("user_speech",), ("agent_speech",)],

@@ -11,6 +11,7 @@ from rejoinder.agent.app.call import CallInfo
 from rejoinder.agent.config import Settings
 from rejoinder.agent.metrics.llm_identities import llm_identities
 from rejoinder.agent.metrics.loop_watch import watching_loop
+from rejoinder.agent.metrics.measures import Measurement
 from rejoinder.agent.metrics.otlp import exports, require_opentelemetry
 from rejoinder.agent.metrics.server_metrics import ServerMetrics
 from rejoinder.agent.wires.observer import CallObserver
@@ -57,6 +58,11 @@ class Telemetry:
         """Return what follows a new call. The current task has to be the one that runs it."""
         measuring = [self.metrics.observe(info.wire)] if self.metrics else []
         return [*measuring, *([self._tracing.observe(info)] if self._tracing else [])]
+
+    def count(self, metric: str, *labels: str) -> None:
+        """Count an event of the server. labels: of the metric."""
+        if self.metrics:
+            self.metrics.meters.record([Measurement(metric, labels=labels)])
 
     def traffic(self, wire: str) -> Traffic:
         """Return what counts the messages of all calls of a wire."""

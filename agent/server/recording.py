@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rejoinder.agent.app.call import CallInfo
 from rejoinder.agent.config import ConfigError, Settings
-from rejoinder.agent.metrics.measures import Measurement
 from rejoinder.agent.metrics.telemetry import Telemetry
 from rejoinder.agent.recording.recorder import AudioRecorder, RecordedCall
 from rejoinder.agent.recording.recordings import Recordings
@@ -21,13 +22,8 @@ def open_recordings(settings: Settings, telemetry: Telemetry) -> Recordings | No
         raise ConfigError(missing)
     if not settings.records:
         return None
-
-    def count(outcome: str) -> None:
-        if telemetry.metrics:
-            telemetry.metrics.meters.record([Measurement("recordings", labels=(outcome,))])
-
     try:
-        return Recordings(settings, count)
+        return Recordings(settings, partial(telemetry.count, "recordings"))
     except OSError as error:
         raise ConfigError(f"recordings: {error.filename}: {error.strerror}") from error
     except (PipelineError, NotInstalled) as error:

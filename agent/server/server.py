@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -19,6 +20,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 
+from rejoinder.agent.answer_cache import open_cache, warn_of_clock
 from rejoinder.agent.app.agent import Agent
 from rejoinder.agent.app.functions.mistakes import BrokenAgent
 from rejoinder.agent.app.giving_up import GiveUp
@@ -115,6 +117,9 @@ class Server:
         self.book = CallBook(settings, meters, self._load_level)
         self._calls_page = CallEndpoints(settings, self.book)
         self._recordings = open_recordings(settings, self.telemetry)
+        self._answers = open_cache(settings, partial(self.telemetry.count, "cached_answers", "failed"))
+        if self._answers:
+            warn_of_clock(self._hosting.current.agent.instructions or settings.instructions)
         self._switchboard = Switchboard(
             settings,
             self._keys,
@@ -124,6 +129,7 @@ class Server:
             self.telemetry,
             self.book,
             self._recordings,
+            self._answers,
         )
         self.calls, self.conversations = self._switchboard.calls, self._switchboard.conversations
 
@@ -183,6 +189,8 @@ class Server:
             try:
                 await stack.enter_async_context(self.telemetry.running())
                 await stack.enter_async_context(self.book.running())
+                if self._answers:
+                    await stack.enter_async_context(self._answers.running())
                 if self._recordings:
                     await stack.enter_async_context(self._recordings.running())
                 await stack.enter_async_context(self._hosting.running())

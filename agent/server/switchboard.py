@@ -45,6 +45,7 @@ from rejoinder.agent.wires.realtime.resumable_socket import JUST_ENDED, Resumabl
 from rejoinder.agent.wires.realtime.resuming import ResumeRequest
 from rejoinder.agent.wires.transport import Transport, WebSocketTransport, hang_up
 from rejoinder.agent.wires.wire import Wire
+from rejoinder.models.caching.cache import SemanticCache
 from rejoinder.models.llm.failover.failover import Failover
 from rejoinder.pipeline import Models, MonitoredLlm, Options, Overloaded, ProtocolError, ToolLlm, Tools
 from rejoinder.pipeline.engines import call_id
@@ -59,7 +60,7 @@ class Switchboard:
     """The calls of a server. hosting: of the agent. traces: the open traces file, None for none.
 
     telemetry: what measures and traces the calls. book: what keeps what is said in them. recordings: of their
-    sound, None for none.
+    sound, None for none. answers: that may be used again, None for none.
     models: None while they load. calls: those in progress. conversations: of clients that may resume theirs.
     """
 
@@ -73,6 +74,7 @@ class Switchboard:
         telemetry: Telemetry,
         book: CallBook,
         recordings: Recordings | None = None,
+        answers: SemanticCache | None = None,
     ) -> None:
         self.models: Models | None = None
         self.calls: set[Call] = set()
@@ -85,12 +87,14 @@ class Switchboard:
         self._telemetry = telemetry
         self._book = book
         self._recordings = recordings
+        self._answers = answers
         self._answering = 0
 
     def options(self, key: str = "") -> Options:
         """Return the options of a session with the agent that takes new calls. key: that the client shows."""
         options = self._hosting.current.options(self._settings.options())
-        return replace(options, key=self._keys.owner(key))
+        owner = self._keys.owner(key)
+        return replace(options, key=owner, cache=self._answers.of(owner) if self._answers else None)
 
     def wire(self, options: Options, model: str = "default", trace: bool = False) -> Realtime:
         """Return the wire of a Realtime client's call. model: the name that the client asked for."""

@@ -60,9 +60,9 @@ Act = Callable[[Session], Awaitable[None] | None]
 class Talk:
     """One conversation. Plan its events, ``run`` it, then inspect the log and the models.
 
-    lines, replies: the words of the user and of the agent. more: models (stt, llm, tts, vad, turn), a line,
-        an agent with tools, the language model of its worker, and options: a whole ``Options``, or single
-        fields.
+    lines, replies: the words of the user and of the agent. more: models (stt, llm, tts, vad, turn) and their
+        specs, a line, an agent with tools, the language model of its worker, and options: a whole
+        ``Options``, or single fields.
     opened: whether the session has begun.
     hung_up: (loop time in seconds, reason) at which the agent or a limit ended the call, None if none did.
     log: (loop time in seconds, event), in order. floors: (loop time in seconds, floor), at each change.
@@ -75,6 +75,7 @@ class Talk:
         self.vad: Any = more.pop("vad", None) or ScriptedVad()
         self.turn_model: Any = more.pop("turn", None) or ScriptedTurnModel()
         self.load_shedder = LoadShedder()
+        self.specs: dict[str, str] = more.pop("specs", {})
         self.line: Line = more.pop("line", Line())
         agent: Agent | None = more.pop("agent", None)
         self.host: AgentHost | None = hosted(agent) if agent else None
@@ -116,7 +117,8 @@ class Talk:
             raise first_error(group) from group
 
     async def _hold(self, script: Callable[[], Awaitable[None]], microphone: bool) -> None:
-        models = Models(self.vad, self.stt, self.llm, self.tts, self.turn_model, self.load_shedder)
+        parts = self.vad, self.stt, self.llm, self.tts, self.turn_model
+        models = Models(*parts, self.load_shedder, self.specs)
         async with AsyncExitStack() as stack:
             if self.host:
                 await stack.enter_async_context(self.host.running())

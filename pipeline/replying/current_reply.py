@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.events import Event, ReplyCalled, ReplyStarted, TurnTraced
@@ -59,6 +59,11 @@ class CurrentReply:
         self._models = models
 
     @property
+    def specs(self) -> Mapping[str, str]:
+        """The spec of each model by role."""
+        return self._models.specs
+
+    @property
     def committed(self) -> bool:
         """Whether there is a reply, and it is committed."""
         return self.reply is not None and self.reply.committed
@@ -112,6 +117,7 @@ class CurrentReply:
         if interrupted:
             reply.outcome.interrupt()
         reply.cancel()
+        reply.release()
         self._cancelled.add(reply.task)
         if not reply.committed:
             if reply.is_guess:
@@ -181,10 +187,11 @@ class CurrentReply:
                 self._emit(ReplyCalled(reply.id, call))
         self._report(reply, played)
         await reply.output.wait_played()  # sent audio plays, whatever the status
+        reply.keep_answer()
         self._end()
 
     def _report(self, reply: Reply, played: float) -> None:
-        if seconds := reply.trace.making():
+        if not reply.replayed and (seconds := reply.trace.making()):
             self._models.load_shedder.answered(id(self._out), seconds, _now())
         self._emit(reply_done(reply, self._models.llm, played))
 

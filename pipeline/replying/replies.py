@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rejoinder.pipeline.audio.echo import Echo
 from rejoinder.pipeline.audio.played import Listeners
+from rejoinder.pipeline.caching.search import Search, Searches
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.events import Event
 from rejoinder.pipeline.history import History
@@ -60,6 +61,7 @@ class Replies:
         self._builder = ReplyBuilder(history, models.load_shedder, self.listeners)
         self._warmer = PromptWarmer(models.llm, history, models.load_shedder)
         self._retrieval = Retrieval(self.cancelled, self._read_ahead)
+        self._searches = Searches(self.cancelled)
         self._pause_marks: dict[str, float] = {}
         self._requested: ReplyRequest | None = None
         self._owed = ""
@@ -140,6 +142,7 @@ class Replies:
         the prompt is sent once that is there.
         """
         if self._options.create_response:
+            self._search(ReplyRequest(), text)
             lookup = self._retrieval.look_up(text, self._options.context)
             if lookup is None or lookup.task.done():
                 self._read_ahead(text)
@@ -168,8 +171,8 @@ class Replies:
         requested = self._requested is not None
         if self.current.committed and not requested and not self._yields:
             self._history.add_user(text, key)
-            if self._options.create_response:
-                self._owed, self._owed_marks = f"{self._owed} {text}".lstrip(), self._pause_marks
+            owed = f"{self._owed} {text}".lstrip() if self._options.create_response else ""
+            self._owed, self._owed_marks = owed, self._pause_marks
         elif self._options.create_response or requested:
             self._answer(text, key)
         else:
@@ -253,6 +256,7 @@ class Replies:
         self._out_of_band.close()
         self._warmer.cancel(self.cancelled)
         self._retrieval.close()
+        self._searches.close()
         self.cancelled.cancel_again()
 
     # --- which reply comes next -------------------------------------------------------------------------
@@ -278,8 +282,13 @@ class Replies:
         if owed:
             reply.trace.said = owed
             reply.mark("floor_free")
+        reply.search = self._search(request, text)
         self.current.start(reply, self._warmer.task)
         return reply
+
+    def _search(self, request: ReplyRequest, text: str) -> Search | None:
+        question = self._builder.question(request, self._options, self.current.specs, text)
+        return self._searches.look_up(question, self._options.cache)
 
     def _commit(self, reply: Reply, request: ReplyRequest | None = None, key: Key | None = None) -> None:
         self._owed = ""

@@ -7,6 +7,9 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 
 from rejoinder.pipeline.audio.played import Listeners
+from rejoinder.pipeline.caching.answers import CachedAnswer
+from rejoinder.pipeline.caching.recording import AnswerRecording
+from rejoinder.pipeline.caching.search import Search
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.interfaces import NO_TOOLS, Tools
@@ -83,6 +86,8 @@ class Reply:
     clauses: its words on their way to the voice, once it is spoken; None before.
     upstream: takes what the language model reports about it. outcome: how it ends.
     trace: the times of its steps, which begin with ``marks``.
+    search: for a cached answer; None where none may be used. replayed: whether it is one. recording: of its
+        audio, for the cache.
     """
 
     def __init__(
@@ -109,6 +114,9 @@ class Reply:
         self.trace = Trace(id, text, dict(marks or {}))
         self.upstream = Upstream(self.trace, self.settings.speaks, self.settings.needs_words)
         self.upstream.key = self.settings.key
+        self.search: Search | None = None
+        self.replayed = False
+        self.recording = AnswerRecording()
         self._tasks: list[asyncio.Task[None]] = []
         self._filler_over = False
 
@@ -151,6 +159,38 @@ class Reply:
     def own(self, task: asyncio.Task[None]) -> None:
         """Cancel this task together with the reply, not one step later as its task group would."""
         self._tasks.append(task)
+
+    async def cached(self) -> CachedAnswer | None:
+        """Return the answer that the cache has, None for a miss. Cancelling stops the wait for it."""
+        if self.search is None or not self.settings.speaks:
+            return None
+        found = await self.search.wait()
+        self.replayed = found is not None
+        self.mark("cache")
+        match = "cache_miss" if found is None else "cache_exact" if found.exact else "cache_similar"
+        late = {} if self.search.task.done() else {"cache_late": 1.0}
+        self.trace.count({match: 1, "cache_ms": round(self.search.seconds * 1000.0, 1), **late})
+        return found
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether a cache may keep the answer, once it was heard to its end.
+
+        That of a model that stands in for another one is not kept, and neither is one with an opening.
+        """
+        asked = self.search is not None and not self.replayed
+        return asked and not self.upstream.stood_in and not self.generation.ends_early
+
+    def keep_answer(self) -> None:
+        """Let the cache keep the answer, which was heard to its end, if it may."""
+        if self.search and self.outcome.status == "completed" and self.may_be_kept:
+            if answer := self.recording.answer():
+                self.search.cache.keep(self.search.question, answer)
+        self.release()
+
+    def release(self) -> None:
+        """Drop the audio of the cache: the records of replies keep this reply for a while."""
+        self.search, self.recording = None, AnswerRecording()
 
     def commit(self) -> None:
         """Open the commit gate."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rejoinder.pipeline.audio.played import Listeners
+from rejoinder.pipeline.caching.answers import CacheQuestion, scope_of
 from rejoinder.pipeline.engines.deadline import Deadline
 from rejoinder.pipeline.engines.load_shedding import LoadLevel, LoadShedder
 from rejoinder.pipeline.errors import ProtocolError
@@ -50,6 +51,24 @@ class ReplyBuilder:
         deadline.frugal = self._load_shedder.level >= LoadLevel.WINDOW
         generation = self._generation(request, options, settings, text or request.cue, loaded, lookup)
         return Reply(self._next(), text, settings, generation, deadline, self._listeners, is_guess, marks)
+
+    def question(
+        self, request: ReplyRequest, options: Options, specs: Mapping[str, str], text: str
+    ) -> CacheQuestion | None:
+        """Return what a cache is asked for the user's words; None where no answer may come from one.
+
+        specs: the spec of each model by role. Only the first words of a call depend on nothing before them: a
+        later question may mean a place or a wish that was named earlier. A reply with tools or retrieved
+        knowledge, in text only, or to a prompt of its own depends on more than a cache knows, too.
+        """
+        settings = ReplySettings.of(request, options)
+        own = request.words or request.cue or request.prompt is not None
+        more = settings.tools.functions or options.context or not settings.speaks
+        if options.cache is None or not specs or not text or own or more or self._history.has_user:
+            return None
+        opening = self._history.messages(None, request.instructions)
+        scope = scope_of(specs, opening, (settings.max_tokens, settings.max_seconds))
+        return CacheQuestion(text, scope, specs.get("stt", ""))
 
     def out_of_band(self, request: ReplyRequest, options: Options) -> Reply:
         """Return a reply outside of the conversation."""

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from rejoinder.pipeline.audio.chunk import AudioChunk, Words
+from rejoinder.pipeline.caching.answers import CachedAnswer
 from rejoinder.pipeline.channel import Channel
 from rejoinder.pipeline.engines.deadline import current
 from rejoinder.pipeline.errors import ModelError, Overloaded, ProtocolError, asking, first_error
@@ -54,6 +55,9 @@ async def attempt(
     reply.upstream.language = getattr(models.stt, "language", "")
     reply.upstream.load = models.load_shedder.load.busy
     try:
+        if found := await reply.cached():
+            await _play_again(reply, found, out)
+            return None
         if not reply.settings.words:  # given words do not use the language model
             reply.generation.begin()
         if lookup := reply.generation.lookup:
@@ -87,6 +91,13 @@ async def _speak(reply: Reply, models: Models, out: Channel[Event]) -> None:
         thinking = tasks.create_task(think(reply, models.llm, clauses))
         speaking = tasks.create_task(speak(reply, models.tts, clauses, audio))
         speaking.add_done_callback(lambda _: thinking.cancel())  # the voice may have reached the limit
+        reply.own(tasks.create_task(play(reply, audio, out)))
+
+
+async def _play_again(reply: Reply, found: CachedAnswer, out: Channel[Event]) -> None:
+    audio: Channel[SpokenSlice] = Channel(AUDIO_AHEAD, "audio")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(replay(reply, found, audio))
         reply.own(tasks.create_task(play(reply, audio, out)))
 
 
@@ -214,6 +225,19 @@ async def speak(reply: Reply, tts: Tts, inp: Channel[str], out: Channel[SpokenSl
     out.close()
 
 
+async def replay(reply: Reply, answer: CachedAnswer, out: Channel[SpokenSlice]) -> None:
+    """Send a cached answer in slices. Cancelling stops it."""
+    for clause, audio in answer.clauses:
+        text, words = clause, audio.words or spread(clause, audio.seconds)
+        for piece in audio.slices(int(SLICE_SECONDS * audio.rate)):
+            reply.mark("first_audio")
+            reply.output.add_synthesised(piece.seconds)
+            await out.send((text, piece, words))
+            text = ""
+    reply.output.end()
+    out.close()
+
+
 async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> None:
     """Send the audio at the pace of play-out, after the commit and while the reply is not paused.
 
@@ -238,6 +262,8 @@ async def play(reply: Reply, inp: Channel[SpokenSlice], out: Channel[Event]) -> 
                 await out.send(ReplyText(reply.id, text), CONTROL_PLACES)
         await out.send(ReplyAudio(reply.id, chunk), CONTROL_PLACES)
         wait = reply.output.sent(text, chunk, words)
+        if not fills and reply.may_be_kept:
+            reply.recording.add(text, chunk, words)
         if not fills and "audio_sent" not in reply.trace.marks:
             reply.mark("audio_sent")
             await out.send(TurnTraced(reply.trace), CONTROL_PLACES)

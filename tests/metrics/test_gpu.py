@@ -28,7 +28,8 @@ def nvml(**functions: Any) -> Any:
         "NVML_TEMPERATURE_GPU": pynvml.NVML_TEMPERATURE_GPU,
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": handle,
-        "nvmlDeviceGetMemoryInfo": lambda device: SimpleNamespace(used=2.0, total=8.0),
+        "nvmlMemory_v2": 2,
+        "nvmlDeviceGetMemoryInfo": lambda device, version: SimpleNamespace(used=2.0, total=8.0),
         "nvmlDeviceGetUtilizationRates": lambda device: SimpleNamespace(gpu=37),
         "nvmlDeviceGetTemperature": lambda device, sensor: 54,
     }

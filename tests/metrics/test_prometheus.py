@@ -102,7 +102,8 @@ NVML = SimpleNamespace(
     NVML_TEMPERATURE_GPU=0,
     nvmlDeviceGetCount=lambda: 1,
     nvmlDeviceGetHandleByIndex=lambda index: index,
-    nvmlDeviceGetMemoryInfo=lambda device: SimpleNamespace(used=2 * 2**30, total=80 * 2**30),
+    nvmlMemory_v2=2,
+    nvmlDeviceGetMemoryInfo=lambda device, version: SimpleNamespace(used=2 * 2**30, total=80 * 2**30),
     nvmlDeviceGetUtilizationRates=lambda device: SimpleNamespace(gpu=37),
     nvmlDeviceGetTemperature=lambda device, sensor: 54,
 )

@@ -29,6 +29,7 @@ BENCH_ORDER = (
     "failover",
     "routing",
     "openings",
+    "cache",
     "overhead",
     "simulate",
 )

@@ -138,7 +138,9 @@ class Failover:
                 continue
             try:
                 if (reply := upstream.get()) is not None:
-                    reply.answers(leg.candidate.name, leg.first_word)
+                    others = (one for one in self.candidates if one is not self._busy)
+                    usual = chosen or next(others, self.candidates[0])
+                    reply.answers(leg.candidate.name, leg.first_word, leg.candidate is not usual)
                 pieces: list[Piece] | None = leg.ready
                 while pieces is not None:
                     for piece in pieces:

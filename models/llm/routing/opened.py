@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -49,9 +50,14 @@ async def opened(
             yield piece
             piece = await _next(stream)
     finally:
-        await _end(first)
-        await _end(words)
-        await stream.aclose()
+        first.cancel()
+        words.cancel()
+        try:
+            await _end(first)
+            await _end(words)
+        finally:
+            with suppress(RuntimeError):  # a second cancel came while the stream was in use
+                await stream.aclose()
 
 
 async def _next(stream: AsyncGenerator[Piece, None]) -> Piece | None:

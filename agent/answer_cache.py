@@ -1,0 +1,34 @@
+"""Opens the cache of answers that the settings name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rejoinder.agent.config import ConfigError, Settings
+from rejoinder.models.caching.cache import SemanticCache
+from rejoinder.models.caching.opening import open_store
+from rejoinder.pipeline import PipelineError
+
+log = logging.getLogger(__name__)
+
+
+def open_cache(settings: Settings, failed: Callable[[], None] = lambda: None) -> SemanticCache | None:
+    """Return the cache of answers, None if none is set. Raises ConfigError if it cannot be opened.
+
+    failed: called for each failure of its store.
+    """
+    if not settings.answer_cache:
+        return None
+    try:
+        store = open_store(settings.answer_cache, settings.cache_limits)
+    except PipelineError as error:
+        raise ConfigError(f"answer_cache: {error}") from error
+    return SemanticCache(store, settings.answer_cache_match, failed)
+
+
+def warn_of_clock(instructions: str) -> None:
+    """Log that instructions with the time of day leave a cache without hits: they differ each minute."""
+    if "{time}" in instructions:
+        why = "the instructions have {time}, so an answer is found again within the same minute only"
+        log.warning("answer_cache: %s; set instructions without {time}", why)

@@ -1,0 +1,1 @@
+"""Sets of questions that measure the cache of answers."""
