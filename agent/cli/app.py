@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from rejoinder.agent.cli.calls import calls
 from rejoinder.agent.cli.commands import Commands
@@ -33,7 +32,7 @@ from rejoinder.agent.cli.options import (
 )
 from rejoinder.agent.cli.plan import plan
 from rejoinder.agent.cli.profile import profile as sample
-from rejoinder.agent.cli.views.consoles import wide_console
+from rejoinder.agent.cli.views.consoles import complain, wide_console
 from rejoinder.models.threads import quiet
 from rejoinder.pipeline.errors import PipelineError
 
@@ -337,15 +336,6 @@ def key() -> None:
 
     made = new_key()
     typer.echo(f'key:        {made}\napi_keys = "{hashed(made)}"')
-
-
-def complain(reason: object) -> None:
-    """Print why a command failed; for a configuration, one line per mistake."""
-    from rejoinder.agent.config import ConfigError
-
-    lines = str(reason).splitlines() if isinstance(reason, ConfigError) else [str(reason)]
-    for line in lines:
-        console.print(Text.assemble(("error: ", "red"), line), highlight=False, soft_wrap=True)
 
 
 def show_config(settings: Settings, sources: dict[str, str]) -> None:

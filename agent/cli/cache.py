@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 
 from rejoinder.agent.answer_cache import open_cache
 from rejoinder.agent.cli.options import ConfigOption
+from rejoinder.agent.cli.views.consoles import complain
 from rejoinder.agent.config import ConfigError, load
 from rejoinder.models.caching.opening import SQLITE_URL
 from rejoinder.models.caching.store import AnswerStore
@@ -47,7 +47,7 @@ def _ask(cache: str | None, config: Path | None, ask: Callable[[AnswerStore], Aw
             raise ConfigError("answer_cache is not set: set it, or name the cache with --answer-cache")
         return asyncio.run(_answer(opened.store, ask))
     except Exception as error:  # those of SQLite, too
-        Console(stderr=True).print(f"error: {error}", markup=False)
+        complain(error)
         raise typer.Exit(1) from error
 
 

@@ -6,8 +6,8 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
-from rich.text import Text
+
+from rejoinder.agent.cli.views.consoles import complain
 
 
 def calls(
@@ -34,7 +34,7 @@ def calls(
     try:
         show(CallsServer(url, key), call, {**query, "errors": "1" if errors else ""}, once, as_json)
     except NotAnswered as refused:
-        Console(stderr=True).print(Text.assemble(("error: ", "red"), str(refused)), soft_wrap=True)
+        complain(refused)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(0) from None

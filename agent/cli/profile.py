@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rejoinder.agent.cli.views.consoles import wide_console
+from rejoinder.agent.cli.views.consoles import complain, wide_console
 from rejoinder.models.hints import NotInstalled, install, needing
 
 SPARE_SECONDS = 30.0
@@ -62,7 +61,7 @@ def profile(
             record(pid or process_of(port), seconds, rate, out)
         threads = list(threads_of(json.loads(out.read_text()), seconds))
     except (CannotProfile, NotInstalled) as error:
-        Console(stderr=True).print(Text.assemble(("error: ", "red"), str(error)), soft_wrap=True)
+        complain(error)
         raise typer.Exit(1) from None
     wide_console().print(table(threads))
     typer.echo(f"The whole profile is in {out}: open it at https://www.speedscope.app")

@@ -11,12 +11,11 @@ from secrets import token_hex
 from typing import Annotated, Never
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
 from rejoinder.agent.cli.options import ConfigOption
-from rejoinder.agent.cli.views.consoles import wide_console
+from rejoinder.agent.cli.views.consoles import complain, wide_console
 from rejoinder.agent.config import ConfigError, Settings, load
 from rejoinder.agent.recording.disk import PRIVATE_FILE
 from rejoinder.agent.recording.folder import CallRecording, Folder
@@ -147,5 +146,5 @@ def complaining() -> Iterator[None]:
 
 
 def _fail(reason: object) -> Never:
-    Console(stderr=True).print(f"error: {reason}", markup=False, soft_wrap=True)
+    complain(reason)
     raise typer.Exit(1) from None

@@ -8,6 +8,7 @@ import sys
 from rich.console import Console
 from rich.text import Text
 
+from rejoinder.agent.cli.views.consoles import complain, mistakes_of
 from rejoinder.agent.config import TOY_NOTE, ConfigError, Settings
 from rejoinder.agent.language_models import TOYS
 from rejoinder.agent.log_format import is_json
@@ -59,13 +60,12 @@ class StartLines:
 
     def fail(self, failure: Exception) -> None:
         """Print why the server has ended; for a configuration, one line per mistake."""
-        is_mistake = isinstance(failure, ConfigError)
-        for line in str(failure).splitlines() if is_mistake else [str(failure)]:
-            if self._in_log:
+        if self._in_log:
+            for line in mistakes_of(failure):
                 log.error("%s", line)
-            else:
-                self._print(Text.assemble(("error: ", "red"), line))
-        if not is_mistake:
+        else:
+            complain(failure)
+        if not isinstance(failure, ConfigError):
             self.say("run rejoinder doctor to see what is missing")
 
     def _begin(self) -> None:

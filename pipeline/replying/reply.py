@@ -162,7 +162,7 @@ class Reply:
 
     async def cached(self) -> CachedAnswer | None:
         """Return the answer that the cache has, None for a miss. Cancelling stops the wait for it."""
-        if self.search is None or not self.settings.speaks:
+        if self.search is None:
             return None
         found = await self.search.wait()
         self.replayed = found is not None

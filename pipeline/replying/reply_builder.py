@@ -61,10 +61,11 @@ class ReplyBuilder:
         later question may mean a place or a wish that was named earlier. A reply with tools or retrieved
         knowledge, in text only, or to a prompt of its own depends on more than a cache knows, too.
         """
+        if options.cache is None or not specs or not text or self._history.has_user:
+            return None
         settings = ReplySettings.of(request, options)
         own = request.words or request.cue or request.prompt is not None
-        more = settings.tools.functions or options.context or not settings.speaks
-        if options.cache is None or not specs or not text or own or more or self._history.has_user:
+        if own or settings.tools.functions or options.context or not settings.speaks:
             return None
         opening = self._history.messages(None, request.instructions)
         scope = scope_of(specs, opening, (settings.max_tokens, settings.max_seconds))

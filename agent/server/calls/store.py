@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
-import os
 import sqlite3
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rejoinder.agent.server.calls.filters import CallFilter
 from rejoinder.agent.server.calls.kept import KeptCall
+from rejoinder.models.sqlite_file import SqliteFile
 from rejoinder.pipeline import PipelineError
-
-Result = TypeVar("Result")
 
 CALLS_SCHEMA = """
 PRAGMA auto_vacuum = INCREMENTAL;
@@ -31,8 +27,6 @@ CREATE INDEX IF NOT EXISTS calls_call ON calls (call);
 """The table of calls. Its limits are read from the index. ``body`` is the whole record as JSON."""
 CALLS_VERSION = 1
 """The version of the table (PRAGMA user_version). Raise it when the table changes."""
-CALLS_BUSY_S = 2.0
-"""Longest wait for another process that writes, in seconds."""
 SEARCH_S = 3.0
 """Longest search, in seconds. It reads the words of all calls that fit otherwise."""
 FACTS = ("id", "call", "began", "wire", "errors", "slowest_ms")
@@ -58,54 +52,40 @@ class StoreLimits:
 class CallStore:
     """Calls in one file, which several processes may share. Raises CannotOpen.
 
-    now: returns seconds since the epoch. Readers and the writer have a thread and a connection each: in
-    SQLite's write-ahead mode, readers do not wait for the writer (sqlite.org/wal.html). The coroutines raise
-    sqlite3.Error.
+    now: returns seconds since the epoch. The coroutines raise sqlite3.Error.
     """
 
     def __init__(self, path: Path, limits: StoreLimits, now: Callable[[], float]) -> None:
         self._limits = limits
         self._now = now
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Words of callers: only the server's own user reads them. SQLite gives its other files this mode.
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._writer = self._open(path)
-            (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+
+        def check(writer: sqlite3.Connection) -> None:
+            (version,) = writer.execute("PRAGMA user_version").fetchone()
             if version not in (0, CALLS_VERSION):
                 raise CannotOpen(f"{path} is of version {version}, and this program reads {CALLS_VERSION}")
-            self._writer.executescript(CALLS_SCHEMA)
-            self._writer.execute("PRAGMA journal_mode = WAL")
-            self._writer.execute(f"PRAGMA user_version = {CALLS_VERSION}")
-            self._reader = self._open(path)
+
+        try:
+            self._file = SqliteFile(path, CALLS_SCHEMA, "calls", check)
+            self._file.writer.execute(f"PRAGMA user_version = {CALLS_VERSION}")
         except (OSError, sqlite3.Error) as error:
             raise CannotOpen(f"cannot open {path}: {error}") from error
-        self._reading = ThreadPoolExecutor(1, "calls-read")
-        self._writing = ThreadPoolExecutor(1, "calls-write")
-
-    def _open(self, path: Path) -> sqlite3.Connection:
-        connection = sqlite3.connect(path, CALLS_BUSY_S, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA secure_delete = ON")  # what is deleted is gone from the file, too
-        connection.execute(f"PRAGMA journal_size_limit = {2**22}")
-        return connection
 
     async def put(self, call: KeptCall) -> None:
         """Store a call that is over, and delete what is beyond the limits. Cancelling stops the wait only."""
-        await self._run(self._writing, lambda: self._put(call))
+        await self._file.write(lambda: self._put(call))
 
     async def trim(self) -> None:
         """Delete what is beyond the limits. Cancelling stops the wait only."""
-        await self._run(self._writing, self._trim)
+        await self._file.write(self._trim)
 
     async def summaries(self, wanted: CallFilter) -> list[dict[str, Any]]:
         """Return the summaries of calls, the last one first. Cancelling stops the wait only."""
-        found = await self._run(self._reading, lambda: self._find("summary", wanted))
+        found = await self._file.read(lambda: self._find("summary", wanted))
         return [json.loads(summary) for (summary,) in found]
 
     async def bodies(self, wanted: CallFilter) -> list[tuple[str, float, str]]:
         """Return whole calls, the last one first: id, begin and JSON. Cancelling stops the wait only."""
-        return await self._run(self._reading, lambda: self._find("id, began, body", wanted))
+        return await self._file.read(lambda: self._find("id, began, body", wanted))
 
     async def get(self, id_: str) -> str | None:
         """Return a whole call as JSON, None if it is not here. Cancelling stops the wait only.
@@ -115,45 +95,36 @@ class CallStore:
 
         def read() -> str | None:
             query = "SELECT body FROM calls WHERE id = ? OR call = ? ORDER BY began DESC LIMIT 1"
-            row = self._reader.execute(query, (id_, id_)).fetchone()
+            row = self._file.reader.execute(query, (id_, id_)).fetchone()
             return str(row[0]) if row else None
 
-        return await self._run(self._reading, read)
+        return await self._file.read(read)
 
     async def aclose(self) -> None:
         """Close the file, after what was begun. Cancelling stops the wait only."""
-        await self._run(self._reading, self._reader.close)
-        await self._run(self._writing, self._writer.close)
-        self._reading.shutdown()
-        self._writing.shutdown()
-
-    async def _run(self, thread: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
+        await self._file.aclose()
 
     def _put(self, call: KeptCall) -> None:
         summary = call.summary
         texts = json.dumps(summary, ensure_ascii=False), call.words, call.body
         size = sum(len(text.encode()) for text in texts) + CALL_OVERHEAD
         facts = *(summary[name] for name in FACTS), size
-        run = self._writer.execute
-        run("BEGIN IMMEDIATE")
-        try:
+        run = self._file.writer.execute
+
+        def put() -> None:
             run("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*facts, *texts))
             self._delete()
-            run("COMMIT")
-        except BaseException:
-            if self._writer.in_transaction:
-                run("ROLLBACK")
-            raise
+
+        self._file.in_transaction(put)
         run("PRAGMA incremental_vacuum").fetchall()
 
     def _trim(self) -> None:
-        with self._writer:
+        with self._file.writer:
             self._delete()
-        self._writer.execute("PRAGMA incremental_vacuum").fetchall()
+        self._file.writer.execute("PRAGMA incremental_vacuum").fetchall()
 
     def _delete(self) -> None:
-        run = self._writer.execute
+        run = self._file.writer.execute
         run("DELETE FROM calls WHERE began < ?", (self._now() - 86_400.0 * self._limits.days,))
         (size,) = run("SELECT total(size) FROM calls").fetchone()
         while size > self._limits.bytes:
@@ -176,8 +147,8 @@ class CallStore:
                 values.append(value)
         query = f"SELECT {columns} FROM calls WHERE {' AND '.join(clauses)} ORDER BY began DESC LIMIT ?"
         late = time.monotonic() + SEARCH_S
-        self._reader.set_progress_handler(lambda: time.monotonic() > late, STEPS)
+        self._file.reader.set_progress_handler(lambda: time.monotonic() > late, STEPS)
         try:
-            return self._reader.execute(query, (*values, wanted.limit)).fetchall()
+            return self._file.reader.execute(query, (*values, wanted.limit)).fetchall()
         finally:
-            self._reader.set_progress_handler(None, 0)
+            self._file.reader.set_progress_handler(None, 0)

@@ -118,9 +118,10 @@ class Failover:
         chosen = self._router.choose(request) if self._router else None
         answer = partial(self._answer, chosen)
         openings = self._openings
-        first = self._asked(Tried(tools=request.tools is not None, chosen=chosen))[:1]
-        if openings and openings.fit(request) and openings.model not in first:
-            return opened(answer, request, openings)
+        if openings and openings.fit(request):
+            first = self._asked(Tried(tools=request.tools is not None, chosen=chosen))[:1]
+            if openings.model not in first:
+                return opened(answer, request, openings)
         return answer(request)
 
     async def _answer(self, chosen: Candidate | None, request: Request) -> AsyncGenerator[Piece, None]:

@@ -1,4 +1,4 @@
-"""Whether a request belongs to a reply that nobody waits for yet."""
+"""Whether a request belongs to a reply that no caller waits for yet."""
 
 from __future__ import annotations
 

@@ -50,11 +50,8 @@ async def opened(
             yield piece
             piece = await _next(stream)
     finally:
-        first.cancel()
-        words.cancel()
         try:
-            await _end(first)
-            await _end(words)
+            await _end(first, words)
         finally:
             with suppress(RuntimeError):  # a second cancel came while the stream was in use
                 await stream.aclose()
@@ -64,8 +61,10 @@ async def _next(stream: AsyncGenerator[Piece, None]) -> Piece | None:
     return await anext(stream, None)
 
 
-async def _end(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()  # a model that lost may fail unnoticed
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # a model that lost may fail unnoticed

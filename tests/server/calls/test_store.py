@@ -175,7 +175,7 @@ class Kept:
 def test_locked_database_is_tried_again_and_warned_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(storing, "CALLS_BUSY_S", 0.01)
+    monkeypatch.setattr("rejoinder.models.sqlite_file.SQLITE_BUSY_S", 0.01)
     monkeypatch.setattr(keeping, "FIRST_RETRY_S", 0.01)
     caplog.set_level(logging.INFO, keeping.__name__)
     path = tmp_path / "calls.db"
@@ -234,7 +234,7 @@ def test_full_database_costs_calls_and_nothing_else(
     monkeypatch.setattr(keeping, "MAX_WAITING_CALLS", 2)
     monkeypatch.setattr(keeping, "CLOSE_S", 0.05)
     store = opened(tmp_path / "calls.db")
-    store._writer.execute("PRAGMA max_page_count = 10")
+    store._file.writer.execute("PRAGMA max_page_count = 10")
 
     async def main() -> Kept:
         kept = Kept(store)

@@ -1,0 +1,74 @@
+"""A SQLite file with a thread and a connection for readers, and one of each for the writer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+SQLITE_BUSY_S = 2.0
+"""Longest wait for another process that writes, in seconds."""
+
+
+class SqliteFile:
+    """A file that several processes may share, and that only the user who runs this program reads.
+
+    In SQLite's write-ahead mode, readers do not wait for the writer (sqlite.org/wal.html). What is deleted is
+    overwritten. schema: statements that make the tables. check: called with the writer before these. name: of
+    the threads. Raises OSError and sqlite3.Error if the file cannot be opened.
+
+    reader, writer: the connections, for ``read`` and ``write`` only.
+    """
+
+    def __init__(
+        self, path: Path, schema: str, name: str, check: Callable[[sqlite3.Connection], None] | None = None
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite gives its other files this mode
+        self.writer = _open(path)
+        if check:
+            check(self.writer)
+        self.writer.executescript(schema)
+        self.writer.execute("PRAGMA journal_mode = WAL")
+        self.reader = _open(path)
+        self._reading = ThreadPoolExecutor(1, f"{name}-read")
+        self._writing = ThreadPoolExecutor(1, f"{name}-write")
+
+    async def read(self, work: Callable[[], Result]) -> Result:
+        """Return what ``work`` does with the reader; its errors pass. Cancelling stops the wait only."""
+        return await asyncio.get_running_loop().run_in_executor(self._reading, work)
+
+    async def write(self, work: Callable[[], Result]) -> Result:
+        """Return what ``work`` does with the writer; its errors pass. Cancelling stops the wait only."""
+        return await asyncio.get_running_loop().run_in_executor(self._writing, work)
+
+    def in_transaction(self, work: Callable[[], None]) -> None:
+        """Do something with the writer as a whole, or not at all; its errors pass."""
+        self.writer.execute("BEGIN IMMEDIATE")
+        try:
+            work()
+            self.writer.execute("COMMIT")
+        finally:
+            if self.writer.in_transaction:  # a full disk has ended it already
+                self.writer.execute("ROLLBACK")
+
+    async def aclose(self) -> None:
+        """Close the file, after what was begun. Cancelling stops the wait only."""
+        await self.read(self.reader.close)
+        await self.write(self.writer.close)
+        self._reading.shutdown()
+        self._writing.shutdown()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, SQLITE_BUSY_S, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute(f"PRAGMA journal_size_limit = {2**22}")
+    return connection
